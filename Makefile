@@ -1,0 +1,123 @@
+# Beeline: make, make check, make demo, make install.  V=1 shows commands, WERROR=1 makes warnings errors.
+BUILD   ?= build
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
+NVCC    ?= $(CUDA_HOME)/bin/nvcc
+PYTHON  ?= python3
+# Machine code for each, and PTX of the last for what comes after.
+ARCHS   ?= 80 90 100 120
+
+Q = $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
+
+WARN    := -Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes -Wshadow -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
+CFLAGS  ?= -O2 -g
+INCLUDES := -I$(BUILD)/gen -Ikernels -Idispatch -Iplugin -isystem $(CUDA_HOME)/include
+ALL_CFLAGS = -std=gnu11 -fPIC -fvisibility=hidden -pthread $(WARN) $(CFLAGS) $(INCLUDES) -MMD -MP
+CXXWARN := -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror)
+
+NCCL_H  := $(firstword $(wildcard $(NCCL_HOME)/include/nccl.h $(CUDA_HOME)/include/nccl.h /usr/local/include/nccl.h /usr/include/nccl.h))
+
+LIB     := $(BUILD)/libbeeline.so
+PERF    := $(BUILD)/beeline-perf
+EMU     := $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnccl.so.2 $(BUILD)/emu/libbeeline-kernels.so
+
+KERNEL_CU  := $(wildcard kernels/*.cu)
+KERNEL_OBJ := $(patsubst kernels/%.c,$(BUILD)/kernels/%.o,$(wildcard kernels/*.c))
+DISPATCH_OBJ := $(patsubst dispatch/%.c,$(BUILD)/dispatch/%.o,$(wildcard dispatch/*.c))
+PLUGIN_OBJ := $(patsubst plugin/%.c,$(BUILD)/plugin/%.o,$(wildcard plugin/*.c)) $(BUILD)/gen/abi_stubs.o $(BUILD)/gen/fatbin.o
+PERF_OBJ   := $(patsubst scripts/perf/%.c,$(BUILD)/perf/%.o,$(wildcard scripts/perf/*.c))
+GEN        := $(BUILD)/gen/abi_table.h $(BUILD)/gen/thresholds.h
+
+all: $(LIB) $(PERF)
+emu: all $(EMU)
+
+# --- generated ---
+$(BUILD)/gen/abi_table.h $(BUILD)/gen/abi_stubs.c &: plugin/abi.py plugin/abi_own.txt $(NCCL_H)
+	$(call say,GEN,abi_table.h abi_stubs.c)
+	$(Q)mkdir -p $(@D) && $(PYTHON) plugin/abi.py $(NCCL_H) plugin/abi_own.txt $(BUILD)/gen
+
+$(BUILD)/gen/thresholds.h: dispatch/embed.py $(wildcard dispatch/thresholds/*.tune)
+	$(call say,GEN,$(@F))
+	$(Q)mkdir -p $(@D) && $(PYTHON) dispatch/embed.py $@ $(wildcard dispatch/thresholds/*.tune)
+
+# --- kernels: one fatbin, embedded ---
+last_arch = $(lastword $(ARCHS))
+GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(last_arch),code=compute_$(last_arch)
+FATBINS := $(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU))
+
+$(BUILD)/kernels/%.fatbin: kernels/%.cu $(wildcard kernels/*.cuh) $(wildcard kernels/*.h)
+	$(call say,NVCC,$<)
+	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 -Ikernels $(GENCODE) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
+
+$(BUILD)/gen/fatbin.S: $(FATBINS) scripts/embed-fatbin
+	$(call say,GEN,$(@F))
+	$(Q)mkdir -p $(@D) && scripts/embed-fatbin $(FATBINS) > $@
+
+$(BUILD)/gen/fatbin.o: $(BUILD)/gen/fatbin.S
+	$(Q)$(CC) -c -o $@ $<
+
+# --- the library ---
+$(BUILD)/%.o: %.c $(GEN)
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(BUILD)/gen/abi_stubs.o: $(BUILD)/gen/abi_stubs.c
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(LIB): $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) plugin/export.map
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/export.map -Wl,--no-undefined -Wl,-z,relro \
+	    -Wl,--as-needed -o $@ $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) -pthread
+
+$(BUILD)/perf/%.o: scripts/perf/%.c $(GEN)
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -Iscripts/perf -c -o $@ $<
+
+$(PERF): $(PERF_OBJ) $(KERNEL_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $(PERF_OBJ) $(KERNEL_OBJ) -ldl -lm -pthread
+
+# --- the emulated box ---
+EMU_CUDA_OBJ := $(patsubst test/emu/cuda/%.c,$(BUILD)/emu/cuda/%.o,$(wildcard test/emu/cuda/*.c))
+EMU_NCCL_OBJ := $(patsubst test/emu/nccl/%.c,$(BUILD)/emu/nccl/%.o,$(wildcard test/emu/nccl/*.c))
+EMU_KERNEL_OBJ := $(patsubst kernels/%.cu,$(BUILD)/emu/kernels/%.o,$(KERNEL_CU))
+
+$(BUILD)/emu/%.o: test/emu/%.c $(GEN)
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -fvisibility=default -Itest/emu -c -o $@ $<
+
+$(BUILD)/emu/libcuda.so.1: $(EMU_CUDA_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,--no-undefined -o $@ $^ -ldl -pthread -lrt
+
+$(BUILD)/emu/libnccl.so.2: $(EMU_NCCL_OBJ) $(BUILD)/emu/libcuda.so.1
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libnccl.so.2 -Wl,-rpath,'$$ORIGIN' -Wl,--no-undefined -o $@ $^ -lm -lrt -pthread
+
+# The very kernel sources, with test/emu/seam/primitives.cuh in place of kernels/primitives.cuh.
+$(BUILD)/emu/kernels/%.o: kernels/%.cu
+	$(call say,EMU,$<)
+	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC -O1 -g $(CXXWARN) $(EMU_DEFINES) -Itest/emu/seam -Ikernels \
+	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+
+$(BUILD)/emu/libbeeline-kernels.so: $(EMU_KERNEL_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -shared -o $@ $^
+
+# --- tests ---
+-include test/test.mk
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(LIB) $(DESTDIR)$(PREFIX)/lib/libbeeline.so
+	install -m 755 $(PERF) $(DESTDIR)$(PREFIX)/bin/beeline-perf
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+.PHONY: all emu check demo install clean
+.DELETE_ON_ERROR:

@@ -1,0 +1,93 @@
+/* kernels.h - the C launch interface of Beeline's kernels.
+ *
+ * Everything here is plain data shared by host C, CUDA C and the emulated box.  A kernel takes one argument, struct
+ * bl_kernel_args by value; it is looked up by the name that bl_kernel_symbol() writes, in the fatbin that the plugin
+ * embeds.  The values of enum bl_datatype and enum bl_redop are those of nccl.h.
+ */
+#ifndef BEELINE_KERNELS_H
+#define BEELINE_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BL_MAX_RANKS = 16, BL_MAX_WARPS = 4096, BL_MAX_THREADS = 512 };
+
+enum bl_datatype {
+    BL_INT8, BL_UINT8, BL_INT32, BL_UINT32, BL_INT64, BL_UINT64,
+    BL_FLOAT16, BL_FLOAT32, BL_FLOAT64, BL_BFLOAT16, BL_FLOAT8E4M3, BL_FLOAT8E5M2, BL_DATATYPES
+};
+
+enum bl_redop { BL_SUM, BL_PROD, BL_MAX, BL_MIN, BL_AVG, BL_REDOPS };
+
+enum bl_kernel {
+    BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, /* 16-byte packets, 8 bytes of data each: the smallest messages */
+    BL_KERNEL_ALLREDUCE_ONESHOT_LINE,   /* 128-byte lines, 120 bytes of data each */
+    BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,   /* reduce-scatter then all-gather, in lines, any size */
+    BL_KERNELS
+};
+
+/* Words in host memory that kernel and host share, one set per rank of a communicator.  The host writes `abort`; a kernel
+ * whose wait ran out writes `error` and what it waited for, once. */
+struct bl_control {
+    uint32_t abort;      /* host -> kernels: leave every wait */
+    uint32_t error;      /* kernels -> host: enum bl_kernel_error */
+    uint32_t error_peer; /* the rank whose data did not come */
+    uint32_t reserved;
+    uint64_t error_epoch;
+};
+
+enum bl_kernel_error { BL_KERNEL_OK, BL_KERNEL_TIMEOUT, BL_KERNEL_ABORTED };
+
+/* Where things lie in every rank's staging (same on all ranks of a communicator; byte offsets; see staging.h). */
+struct bl_staging_layout {
+    uint64_t bytes;         /* in all */
+    uint64_t packet_offset; /* packets [2 halves][nranks sources][packets] of 16 B */
+    uint64_t packets;       /* per half and source */
+    uint64_t line_offset;   /* lines [2 halves][2 quarters][2 phases][nranks sources][lines] of 128 B */
+    uint64_t lines;         /* per half, quarter, phase and source */
+};
+
+struct bl_kernel_args {
+    const void *sendbuff; /* any alignment of the datatype's size or better, or worse */
+    void *recvbuff;       /* equal to sendbuff, or not overlapping it */
+    uint64_t count;       /* elements */
+    uint32_t redop;       /* enum bl_redop */
+    uint32_t rank, nranks;
+    uint32_t pad;
+    uint64_t timeout_ns; /* of one wait; 0: none */
+    uint64_t *epochs;    /* BL_MAX_WARPS words in this device's memory, equal between launches */
+    struct bl_control *control;           /* device address of the host words */
+    struct bl_staging_layout layout;
+    unsigned char *staging[BL_MAX_RANKS]; /* each rank's staging as mapped here; [rank] is our own */
+};
+
+/* Size of one element, 0 for an unknown datatype. */
+size_t bl_datatype_size(int datatype);
+const char *bl_datatype_name(int datatype); /* "bfloat16", as in nccl-tests; "?" if unknown */
+const char *bl_redop_name(int redop);       /* "sum" */
+const char *bl_kernel_name(int kernel);     /* "oneshot_packet" */
+
+/* Writes the symbol of the kernel for this datatype and rank count to `symbol`; returns 0, or -1 if there is none. */
+int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size);
+
+/* Most bytes of user data that one launch may carry with this layout. */
+uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout);
+
+/* Blocks to launch for `bytes` of user data: as many as have work, at most max_blocks. Equal input, equal answer: every
+ * rank of a call must launch the same grid. */
+unsigned bl_kernel_blocks(int kernel, int nranks, const struct bl_staging_layout *layout, uint64_t bytes,
+                          unsigned threads, unsigned max_blocks);
+
+/* Lays out staging of at most `bytes` for nranks ranks and grids of at most max_threads threads in all; returns 0, or -1
+ * if `bytes` is too small to serve (bl_staging_minimum tells how many are needed). */
+int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, uint64_t max_threads);
+uint64_t bl_staging_minimum(int nranks);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,50 @@
+/* comm.h - what Beeline knows of a communicator: the side table from ncclComm_t to its state.
+ *
+ * The handle that callers hold is the real ncclComm_t.  A communicator that is not in the table, or is in it but not
+ * `active`, is served by the real NCCL alone.
+ * Threads: bl_comm_find takes no lock.  A communicator is used by one thread at a time, as NCCL demands; Abort and
+ * GetAsyncError may come from another thread at any time.
+ */
+#ifndef BEELINE_COMM_H
+#define BEELINE_COMM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dispatch.h"
+#include "driver.h"
+#include "kernels.h"
+#include "nccl.h"
+
+/* Keeps the calls on one communicator in issue order; see order.h. */
+struct bl_order {
+    CUstream last_stream;
+    CUevent event;              /* recorded behind the last launch where a later call may come from another stream */
+    unsigned long long capture; /* capture id of the last call, 0 if it was eager */
+    bool used, many_streams, captured_ever;
+};
+
+struct bl_comm {
+    ncclComm_t handle;
+    uint64_t id;                /* equal on all ranks, for the log */
+    int rank, nranks;
+    CUdevice device;
+    CUcontext context;          /* current where the communicator was made; launches need it current */
+    _Atomic bool active;        /* Beeline serves it; cleared for good by a failure or abort */
+    struct bl_table table;      /* the agreed routes */
+    struct bl_kernel_args args; /* all but the buffers, count and redop is filled at set-up */
+    CUfunction function[BL_KERNELS][BL_DATATYPES];
+    struct bl_control *control; /* host address of args.control */
+    struct bl_order order;
+    struct bl_memory *memory;   /* staging and mappings; memory.h */
+    uint64_t calls[BL_KERNELS + 1], bytes[BL_KERNELS + 1]; /* per route, the last is NCCL */
+    uint32_t told[BL_COLLECTIVES]; /* routes already told of at INFO, a bit each */
+    _Atomic int async_error;    /* ncclResult_t that GetAsyncError reports; ncclSuccess while well */
+    char error_text[256];       /* what ncclGetLastError says of async_error */
+};
+
+/* NULL if Beeline does not know the handle. */
+struct bl_comm *bl_comm_find(ncclComm_t handle);
+
+#endif

@@ -1,0 +1,24 @@
+/* driver.h - the CUDA driver, looked up at first use; no link-time need of libcuda.so.1.
+ *
+ * bl_driver()->cuMemCreate(...): one member a row of driver.def.  Every driver symbol of the plugin is named there and
+ * nowhere else.  Threads: any.
+ */
+#ifndef BEELINE_DRIVER_H
+#define BEELINE_DRIVER_H
+
+#include <cuda.h>
+
+struct bl_driver {
+#define BL_DRIVER(function, version) __typeof__(function) *function;
+#include "driver.def"
+#undef BL_DRIVER
+};
+
+/* NULL if there is no driver, or it lacks a function; bl_driver_error() says which. */
+const struct bl_driver *bl_driver(void);
+const char *bl_driver_error(void);
+
+/* "CUDA_ERROR_OUT_OF_MEMORY (2)", in a buffer of the calling thread. */
+const char *bl_driver_strerror(CUresult result);
+
+#endif

@@ -1,0 +1,35 @@
+/* memory.h - staging: device memory of one rank that every rank of the communicator maps.
+ *
+ * Steps, each of which may fail alone and is voted on by setup.c: create (allocate, map here, zero), export a file
+ * descriptor, import each peer's, release.  Release undoes whatever was done, in reverse, and is safe at any point.
+ * User memory is never exported or mapped.
+ */
+#ifndef BEELINE_MEMORY_H
+#define BEELINE_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver.h"
+#include "kernels.h"
+
+struct bl_memory {
+    CUdevice device;
+    uint64_t bytes; /* rounded up to the granularity */
+    int rank, nranks;
+    CUmemGenericAllocationHandle handle[BL_MAX_RANKS];
+    CUdeviceptr address[BL_MAX_RANKS];
+    bool have_handle[BL_MAX_RANKS], mapped[BL_MAX_RANKS], reserved[BL_MAX_RANKS];
+    void *control;             /* host address of struct bl_control, page-locked */
+    CUdeviceptr control_device;
+    CUdeviceptr epochs;        /* BL_MAX_WARPS words of this device alone */
+};
+
+/* Each returns 0, or -1 with what failed and why in `why`. The context must be current. */
+int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, char *why, size_t size);
+int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t size);
+int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size_t size); /* does not close fd */
+void bl_memory_release(struct bl_memory *memory);
+
+#endif
