@@ -14,11 +14,22 @@
 extern "C" {
 #endif
 
-enum { BL_MAX_RANKS = 16, BL_MAX_WARPS = 4096, BL_MAX_THREADS = 512 };
+enum { BL_MAX_RANKS = 16, BL_MAX_WARPS = 2560, BL_MAX_THREADS = 512 };
 
 enum bl_datatype {
-    BL_INT8, BL_UINT8, BL_INT32, BL_UINT32, BL_INT64, BL_UINT64,
-    BL_FLOAT16, BL_FLOAT32, BL_FLOAT64, BL_BFLOAT16, BL_FLOAT8E4M3, BL_FLOAT8E5M2, BL_DATATYPES
+    BL_INT8,
+    BL_UINT8,
+    BL_INT32,
+    BL_UINT32,
+    BL_INT64,
+    BL_UINT64,
+    BL_FLOAT16,
+    BL_FLOAT32,
+    BL_FLOAT64,
+    BL_BFLOAT16,
+    BL_FLOAT8E4M3,
+    BL_FLOAT8E5M2,
+    BL_DATATYPES
 };
 
 enum bl_redop { BL_SUM, BL_PROD, BL_MAX, BL_MIN, BL_AVG, BL_REDOPS };
@@ -30,8 +41,8 @@ enum bl_kernel {
     BL_KERNELS
 };
 
-/* Words in host memory that kernel and host share, one set per rank of a communicator.  The host writes `abort`; a kernel
- * whose wait ran out writes `error` and what it waited for, once. */
+/* Words in host memory that kernel and host share, one set per rank of a communicator.  The host writes `abort`; a
+ * kernel whose wait ran out writes `error` and what it waited for, once. */
 struct bl_control {
     uint32_t abort;      /* host -> kernels: leave every wait */
     uint32_t error;      /* kernels -> host: enum bl_kernel_error */
@@ -59,8 +70,8 @@ struct bl_kernel_args {
     uint32_t rank, nranks;
     uint32_t pad;
     uint64_t timeout_ns; /* of one wait; 0: none */
-    uint64_t *epochs;    /* BL_MAX_WARPS words in this device's memory, equal between launches */
-    struct bl_control *control;           /* device address of the host words */
+    uint64_t *epochs;    /* BL_MAX_WARPS words in this device's memory, all equal between launches, zero at first */
+    struct bl_control *control; /* device address of the host words */
     struct bl_staging_layout layout;
     unsigned char *staging[BL_MAX_RANKS]; /* each rank's staging as mapped here; [rank] is our own */
 };
@@ -82,8 +93,8 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
 unsigned bl_kernel_blocks(int kernel, int nranks, const struct bl_staging_layout *layout, uint64_t bytes,
                           unsigned threads, unsigned max_blocks);
 
-/* Lays out staging of at most `bytes` for nranks ranks and grids of at most max_threads threads in all; returns 0, or -1
- * if `bytes` is too small to serve (bl_staging_minimum tells how many are needed). */
+/* Lays out staging of at most `bytes` for nranks ranks and grids of at most max_threads threads in all; returns 0, or
+ * -1 if `bytes` is too small to serve (bl_staging_minimum tells how many are needed). */
 int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, uint64_t max_threads);
 uint64_t bl_staging_minimum(int nranks);
 

@@ -1,12 +1,12 @@
 /* primitives.cuh - every PTX instruction and every memory access of Beeline's kernels, one function each, named for its
- * order and scope.  The emulated box replaces this header with test/emu/seam/primitives.cuh: the two offer the same names,
- * and kernels use nothing else to reach memory, time, or other threads.
+ * order and scope.  The emulated box replaces this header with test/emu/seam/primitives.cuh: the two offer the same
+ * names, and kernels use nothing else to reach memory, time, or other threads.
  *
- * Words: a *packet* is 16 bytes, 8 of data and 8 of flag, moved by one thread in one access (single-copy atomic: .b128 and
- * 16-byte vector accesses are performed whole on sm_70 and later over NVLink, as NCCL's LL relies on).  A *line* is 128
- * bytes, 120 of data and 8 of flag, moved by 8 adjacent lanes of one warp in one access of 16 bytes each; lane 7 holds
- * the flag in its upper word.  That a line written by one warp instruction arrives whole is what NCCL's LL128 relies on.
- * So a flag that is seen vouches for the data beside it, and neither needs a fence.
+ * Words: a *packet* is 16 bytes, 8 of data and 8 of flag, moved by one thread in one access (single-copy atomic: .b128
+ * and 16-byte vector accesses are performed whole on sm_70 and later over NVLink, as NCCL's LL relies on).  A *line* is
+ * 128 bytes, 120 of data and 8 of flag, moved by 8 adjacent lanes of one warp in one access of 16 bytes each; lane 7
+ * holds the flag in its upper word.  That a line written by one warp instruction arrives whole is what NCCL's LL128
+ * relies on. So a flag that is seen vouches for the data beside it, and neither needs a fence.
  */
 #ifndef BEELINE_PRIMITIVES_CUH
 #define BEELINE_PRIMITIVES_CUH
@@ -14,95 +14,117 @@
 #include <stdint.h>
 #include "kernels.h"
 
-#define BL_DEVICE static __device__ __forceinline__
+#define BL_DEVICE        static __device__ __forceinline__
+#define BL_DEVICE_MEMBER __device__ __forceinline__
 
 /* Defines kernel `name`, which calls function(args).  Every kernel takes one struct bl_kernel_args by value. */
 #define BL_KERNEL(name, ...)                                                                                           \
     extern "C" __global__ void __launch_bounds__(BL_MAX_THREADS, 1)                                                    \
-        name(const __grid_constant__ struct bl_kernel_args args)                                                       \
-    {                                                                                                                  \
+        name(const __grid_constant__ struct bl_kernel_args args) {                                                     \
         __VA_ARGS__(args);                                                                                             \
     }
 
-struct Pair { uint64_t x, y; };
+struct Pair {
+    uint64_t x, y;
+};
 
 /* --- where am I --- */
-BL_DEVICE unsigned thread_in_grid() { return blockIdx.x * blockDim.x + threadIdx.x; }
-BL_DEVICE unsigned threads_in_grid() { return gridDim.x * blockDim.x; }
-BL_DEVICE unsigned lane_in_warp() { return threadIdx.x & 31; }
+BL_DEVICE unsigned thread_in_grid() {
+    return blockIdx.x * blockDim.x + threadIdx.x;
+}
+BL_DEVICE unsigned threads_in_grid() {
+    return gridDim.x * blockDim.x;
+}
+BL_DEVICE unsigned lane_in_warp() {
+    return threadIdx.x & 31;
+}
 
 /* --- warp --- */
-/* True on hardware when `mine` is true on all lanes of the warp, which must be converged.  The emulated box returns `mine`:
- * a loop that ends on warp_all must be right when each lane ends on its own. */
-BL_DEVICE bool warp_all(bool mine) { return __all_sync(0xffffffffu, mine); }
-BL_DEVICE void warp_sync() { __syncwarp(); }
+/* True on hardware when `mine` is true on all lanes of the warp, which must be converged.  The emulated box returns
+ * `mine`: a loop that ends on warp_all must be right when each lane ends on its own. */
+BL_DEVICE bool warp_all(bool mine) {
+    return __all_sync(0xffffffffu, mine);
+}
+BL_DEVICE void warp_sync() {
+    __syncwarp();
+}
 
 /* --- user buffers and this device's own words: plain accesses, ordered by the stream alone --- */
-template <class T> BL_DEVICE T load_own(const T *p) { return *p; }
-template <class T> BL_DEVICE void store_own(T *p, T v) { *p = v; }
+template <class T> BL_DEVICE T load_own(const T *p) {
+    return *p;
+}
+template <class T> BL_DEVICE void store_own(T *p, T v) {
+    *p = v;
+}
 
 /* --- packets, sys scope, relaxed --- */
-struct PacketView { uint64_t data, flag; };
-BL_DEVICE void store_packet_relaxed_sys(void *packet, uint64_t data, uint64_t flag)
-{
+struct PacketView {
+    uint64_t data, flag;
+};
+BL_DEVICE void store_packet_relaxed_sys(void *packet, uint64_t data, uint64_t flag) {
     asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(packet), "l"(data), "l"(flag) : "memory");
 }
-BL_DEVICE PacketView load_packet_relaxed_sys(const void *packet)
-{
+BL_DEVICE PacketView load_packet_relaxed_sys(const void *packet) {
     PacketView v;
     asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.data), "=l"(v.flag) : "l"(packet) : "memory");
     return v;
 }
-BL_DEVICE bool packet_arrived(const PacketView &v, uint64_t flag) { return v.flag == flag; }
-BL_DEVICE uint64_t packet_data(const PacketView &v) { return v.data; }
+BL_DEVICE bool packet_arrived(const PacketView &v, uint64_t flag) {
+    return v.flag == flag;
+}
+BL_DEVICE uint64_t packet_data(const PacketView &v) {
+    return v.data;
+}
 
 /* --- lines, sys scope, relaxed; `part` (0..7) is the lane within the line --- */
-struct LineView { Pair v; };
+struct LineView {
+    Pair v;
+};
 /* All 8 lanes of the line call it together.  Lane 7's data.y is replaced by the flag. */
-BL_DEVICE void store_line_relaxed_sys(void *line, unsigned part, Pair data, uint64_t flag)
-{
+BL_DEVICE void store_line_relaxed_sys(void *line, unsigned part, Pair data, uint64_t flag) {
     char *p = (char *)line + part * 16;
     uint64_t y = part == 7 ? flag : data.y;
     asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(data.x), "l"(y) : "memory");
 }
 /* All 8 lanes of the line call it together; one access for the whole line. */
-BL_DEVICE LineView load_line_relaxed_sys(const void *line, unsigned part)
-{
+BL_DEVICE LineView load_line_relaxed_sys(const void *line, unsigned part) {
     LineView l;
     const char *p = (const char *)line + part * 16;
     asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(l.v.x), "=l"(l.v.y) : "l"(p) : "memory");
     return l;
 }
 /* On hardware only lane 7 sees the flag and the other lanes say true: ask warp_all. */
-BL_DEVICE bool line_arrived(const LineView &l, unsigned part, uint64_t flag) { return part != 7 || l.v.y == flag; }
-BL_DEVICE Pair line_data(const LineView &l) { return l.v; }
+BL_DEVICE bool line_arrived(const LineView &l, unsigned part, uint64_t flag) {
+    return part != 7 || l.v.y == flag;
+}
+BL_DEVICE Pair line_data(const LineView &l) {
+    return l.v;
+}
 
 /* --- waiting --- */
 /* Called once per failed poll. */
 BL_DEVICE void spin_pause() {}
-BL_DEVICE uint64_t clock_ns()
-{
+BL_DEVICE uint64_t clock_ns() {
     uint64_t t;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
     return t;
 }
 
 /* --- words in host memory, sys scope, relaxed --- */
-BL_DEVICE uint32_t load_host_relaxed_sys(const uint32_t *p)
-{
+BL_DEVICE uint32_t load_host_relaxed_sys(const uint32_t *p) {
     uint32_t v;
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
-BL_DEVICE void store_host_relaxed_sys(uint32_t *p, uint32_t v)
-{
+BL_DEVICE void store_host_relaxed_sys(uint32_t *p, uint32_t v) {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
-BL_DEVICE void store_host64_relaxed_sys(uint64_t *p, uint64_t v)
-{
+BL_DEVICE void store_host64_relaxed_sys(uint64_t *p, uint64_t v) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 /* Orders this thread's earlier stores before its later ones, for every thread of the system. */
-BL_DEVICE void fence_acq_rel_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+BL_DEVICE void fence_acq_rel_sys() {
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
 
 #endif

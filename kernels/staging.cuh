@@ -1,0 +1,96 @@
+/* staging.cuh - who writes where in a rank's staging, and why nobody overwrites what is still to be read.
+ *
+ * Every launch takes the epoch e that the last one left behind and leaves e + (passes | 1), so e's lowest bit
+ * alternates from launch to launch: it names the *half* of the staging that the launch writes.  Pass p of a launch
+ * marks what it sends with the flag e + 1 + p, which never came before and is never zero (64 bits do not wrap in the
+ * life of a machine).
+ *
+ * Rule 1, between launches.  In every launch each rank sends at least once to each peer, and ends only when something
+ * came from each peer.  So a rank in launch k+1 has ended launch k, hence heard from each peer in launch k, hence each
+ * peer has ended launch k-1: nobody reads the half of launch k-1 any more, and launch k+1 may write it. Rule 2, between
+ * the passes of a launch (two-shot).  Passes alternate between the two *quarters* of the half, and a slot of a quarter
+ * is written and read by the same 8-lane group on every rank (equal grids).  A group in pass p+1 has heard from that
+ * same group of each peer in pass p, which it sent after it was done with pass p-1: so the quarter of p-1 is free. The
+ * shape of a launch (grid, algorithm, datatype) may change from launch to launch: rule 1 does not depend on it. Packets
+ * and lines have regions of their own: a line holds user data where a packet has its flag.
+ */
+#ifndef BEELINE_STAGING_CUH
+#define BEELINE_STAGING_CUH
+
+#include <primitives.cuh>
+
+enum { PACKET_BYTES = 16, LINE_BYTES = 128, LINE_WORDS = 15, LINE_LANES = 8 };
+
+BL_DEVICE uint64_t packet_stride(const struct bl_kernel_args &a) {
+    return a.layout.packets * PACKET_BYTES;
+}
+BL_DEVICE uint64_t line_stride(const struct bl_kernel_args &a) {
+    return a.layout.lines * LINE_BYTES;
+}
+
+/* Where the packets of rank 0 lie in our own staging in the launch of epoch e; the next rank's are packet_stride on. */
+BL_DEVICE unsigned char *packets_begin(const struct bl_kernel_args &a, uint64_t e) {
+    return a.staging[a.rank] + a.layout.packet_offset + (e & 1) * a.nranks * packet_stride(a);
+}
+
+/* One-shot: the whole half belongs to the sources, 4 * layout.lines lines each. */
+BL_DEVICE unsigned char *lines_begin(const struct bl_kernel_args &a, uint64_t e) {
+    return a.staging[a.rank] + a.layout.line_offset + (e & 1) * a.nranks * 4 * line_stride(a);
+}
+
+/* Two-shot: a quarter for each parity of the pass, in it a part for each phase (0: inputs, 1: results). */
+BL_DEVICE unsigned char *lines_begin_phase(const struct bl_kernel_args &a, uint64_t e, unsigned pass, unsigned phase) {
+    return lines_begin(a, e) + ((pass & 1) * 2 + phase) * a.nranks * line_stride(a);
+}
+
+/* The address in `owner`'s staging, as mapped here, of what `own` is in ours. */
+BL_DEVICE unsigned char *staging_of(const struct bl_kernel_args &a, const unsigned char *own, unsigned owner) {
+    return a.staging[owner] + (own - a.staging[a.rank]);
+}
+
+/* The i-th peer to write to, i = 1..nranks-1: each rank begins with another, so that no rank's links fill up first. */
+BL_DEVICE unsigned peer_at(unsigned rank, unsigned i, unsigned nranks) {
+    return rank + i < nranks ? rank + i : rank + i - nranks;
+}
+
+/* The epoch is kept once a warp, so that a launch starts with one load and ends with stores that nobody waits for,
+ * without a barrier or an atomic: each warp of this launch updates its own word and those of the warps that the grid
+ * lacks. */
+BL_DEVICE uint64_t epoch_begin(const struct bl_kernel_args &a) {
+    return load_own(&a.epochs[thread_in_grid() / 32]);
+}
+
+BL_DEVICE void epoch_end(const struct bl_kernel_args &a, uint64_t e, uint64_t passes) {
+    warp_sync(); /* every lane has read the word of this warp */
+    const unsigned warps = threads_in_grid() / 32;
+    for (unsigned w = thread_in_grid() / 32 + lane_in_warp() * warps; w < BL_MAX_WARPS; w += 32 * warps)
+        store_own(&a.epochs[w], e + (passes | 1));
+}
+
+/* Waiting for peers: poll, and every so often look whether to give up.  Uniform over the warp. */
+struct Wait {
+    uint32_t polls;
+    uint64_t since;
+};
+
+enum { POLLS_PER_LOOK = 512 };
+
+/* After a failed poll: true to poll again, false to leave the kernel.  `missing` is a rank that has not been heard. */
+BL_DEVICE bool wait_again(const struct bl_kernel_args &a, Wait &wait, unsigned missing, uint64_t flag) {
+    spin_pause();
+    if (++wait.polls % POLLS_PER_LOOK) return true;
+    bool stay = load_host_relaxed_sys(&a.control->abort) == 0;
+    const uint64_t now = clock_ns();
+    if (wait.since == 0) wait.since = now;
+    if (stay && a.timeout_ns && now - wait.since > a.timeout_ns) {
+        store_host_relaxed_sys(&a.control->error_peer, missing);
+        store_host64_relaxed_sys(&a.control->error_epoch, flag);
+        fence_acq_rel_sys(); /* whoever reads the error reads what goes with it */
+        store_host_relaxed_sys(&a.control->error, BL_KERNEL_TIMEOUT);
+        store_host_relaxed_sys(&a.control->abort, 1); /* the other warps and later launches leave too */
+        stay = false;
+    }
+    return warp_all(stay);
+}
+
+#endif
