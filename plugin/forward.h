@@ -1,0 +1,16 @@
+/* forward.h - what goes around a call that the real NCCL serves and that puts work on a stream.
+ *
+ * Threads: any, one at a time per communicator.  Unknown communicators are fine: nothing is done for them.
+ */
+#ifndef BEELINE_FORWARD_H
+#define BEELINE_FORWARD_H
+
+#include "nccl.h"
+
+/* Before the real call: an error is the caller's result, and the real call is not made. */
+ncclResult_t bl_forward_before(ncclComm_t comm, cudaStream_t stream);
+
+/* After the real call, whatever it returned. */
+void bl_forward_after(ncclComm_t comm, cudaStream_t stream);
+
+#endif
