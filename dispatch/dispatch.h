@@ -20,42 +20,52 @@ enum { BL_CAP_P2P = 1, BL_CAP_NVLINK = 2, BL_CAP_MULTICAST = 4 };
 /* The facts that a table is built from; equal on all ranks (agreed at set-up). */
 struct bl_facts {
     int nranks;
-    int arch;           /* 90 for sm_90; the lowest of the ranks */
+    int arch; /* 90 for sm_90; the lowest of the ranks */
     unsigned caps;
-    unsigned sms;       /* multiprocessors; the fewest of the ranks */
+    unsigned sms;         /* multiprocessors; the fewest of the ranks */
     unsigned max_threads; /* per block; the fewest of the ranks, at most BL_MAX_THREADS */
-    char gpu[64];       /* "NVIDIA H200"; rank 0's */
+    char gpu[64];         /* "NVIDIA H200"; rank 0's */
     struct bl_staging_layout layout;
 };
 
 /* What the user set (from the environment of rank 0); zero or "" is unset. */
 struct bl_settings {
-    char force[BL_COLLECTIVES][32];      /* algorithm name, or "nccl" */
-    uint64_t max_bytes[BL_KERNELS];      /* per algorithm; UINT64_MAX is unset */
-    const char *tuning_text;             /* content of the user's tuning file, or NULL */
-    const char *tuning_name;             /* its path, for messages */
+    char force[BL_COLLECTIVES][32]; /* algorithm name, or "nccl" */
+    uint64_t max_bytes[BL_KERNELS]; /* per algorithm; UINT64_MAX is unset */
+    const char *tuning_text;        /* content of the user's tuning file, or NULL */
+    const char *tuning_name;        /* its path, for messages */
 };
 
 /* One algorithm: what it covers and what it needs.  The rows are algorithms.c's table, in order of preference. */
 struct bl_algorithm {
-    const char *name;          /* "oneshot_packet"; what BEELINE_*_ALGO and tuning files say */
+    const char *name; /* "oneshot_packet"; what BEELINE_*_ALGO and tuning files say */
     enum bl_collective collective;
     enum bl_kernel kernel;
-    uint32_t datatypes;        /* mask, 1u << enum bl_datatype */
-    uint32_t redops;           /* mask, 1u << enum bl_redop */
+    uint32_t datatypes; /* mask, 1u << enum bl_datatype */
+    uint32_t redops;    /* mask, 1u << enum bl_redop */
     int min_ranks, max_ranks;
-    unsigned needs;            /* BL_CAP_* */
+    unsigned needs;  /* BL_CAP_* */
+    bool all_to_all; /* every rank sends the whole message to every peer: with more ranks it pays up to less */
+};
+
+/* Why a route was picked; the texts are in reason.def. */
+enum bl_reason {
+#define BL_REASON(name, text) BL_REASON_##name,
+#include "reason.def"
+#undef BL_REASON
+    BL_REASONS
 };
 
 enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 32 };
 
-/* Up to and including max_bytes, `algorithm` (an index of bl_algorithms, or BL_ROUTE_NCCL). */
+/* Up to and including max_bytes, `algorithm` (an index of bl_algorithms, or BL_ROUTE_NCCL).  What the algorithm cannot
+ * do at all on this communicator (ranks, capabilities, staging, the user's limit) is already cut off from max_bytes. */
 struct bl_range {
     uint64_t max_bytes;
     int32_t algorithm;
     uint32_t max_blocks;
     uint32_t threads;
-    uint32_t reason;           /* index into the reasons, for bl_reason_text */
+    uint32_t reason; /* enum bl_reason */
 };
 
 struct bl_table {
@@ -63,11 +73,13 @@ struct bl_table {
     uint32_t pad;
     struct bl_staging_layout layout;
     uint32_t ranges[BL_COLLECTIVES];
-    struct bl_range range[BL_COLLECTIVES][BL_MAX_RANGES]; /* ascending max_bytes, the last UINT64_MAX */
-    char source[128];          /* where the thresholds come from: "built-in: NVIDIA H200, 4 ranks", "file PATH", ... */
+    /* The first that holds the bytes and covers datatype and operation serves; the last is NCCL up to UINT64_MAX. */
+    struct bl_range range[BL_COLLECTIVES][BL_MAX_RANGES];
+    char source[192]; /* where the thresholds come from: "built-in: NVIDIA H200, 4 ranks", "file PATH", ... */
 };
 
-/* A call, in facts that are equal on all ranks.  count is as in the NCCL call. */
+/* A call, in facts that are equal on all ranks.  count is as in the NCCL call: of all-reduce, the elements of a buffer;
+ * of all-gather and reduce-scatter, the elements per rank.  Ranges are in bytes of count elements. */
 struct bl_request {
     enum bl_collective collective;
     uint64_t count;
@@ -76,7 +88,7 @@ struct bl_request {
 };
 
 struct bl_route {
-    int algorithm;      /* index of bl_algorithms, or BL_ROUTE_NCCL */
+    int algorithm; /* index of bl_algorithms, or BL_ROUTE_NCCL */
     enum bl_kernel kernel;
     unsigned blocks, threads;
     const char *reason; /* static text, never NULL */
@@ -84,18 +96,24 @@ struct bl_route {
 
 extern const struct bl_algorithm bl_algorithms[];
 extern const int bl_algorithm_count;
-int bl_algorithm_find(enum bl_collective collective, const char *name); /* index, BL_ROUTE_NCCL for "nccl", -2 unknown */
-const char *bl_collective_name(enum bl_collective collective);          /* "all_reduce" */
+int bl_algorithm_find(enum bl_collective collective,
+                      const char *name);                       /* index, BL_ROUTE_NCCL for "nccl", -2 unknown */
+const char *bl_collective_name(enum bl_collective collective); /* "all_reduce" */
 
-/* Builds the table.  Settings or files that do not make sense are skipped with a message each, handed to `warn` (which may
- * be NULL), and the table is still valid. */
+/* Builds the table.  Settings or files that do not make sense are skipped with a message each, handed to `warn` (which
+ * may be NULL), and the table is still valid. */
 void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings,
                     void (*warn)(void *arg, const char *message), void *arg);
 
+/* True for every table that bl_table_build makes: to be asked of one that came over a wire, before it is used. */
+bool bl_table_valid(const struct bl_table *table);
+
 /* Picks.  Pure; a few dozen nanoseconds. */
 void bl_table_select(const struct bl_table *table, const struct bl_request *request, struct bl_route *route);
+const char *bl_reason_text(enum bl_reason reason); /* static text, never NULL */
 
-/* Human-readable listing of one collective's ranges: "0..16K oneshot_packet | ..256K oneshot_line | .. nccl".  Truncates. */
+/* Human-readable listing of one collective's ranges: "0..16K oneshot_packet | ..256K oneshot_line | .. nccl".
+ * Truncates. */
 void bl_table_describe(const struct bl_table *table, enum bl_collective collective, char *text, size_t size);
 
 #endif

@@ -1,0 +1,37 @@
+/* algorithms.c - the table of algorithms, in order of preference, and look-ups by name. */
+#include <string.h>
+
+#include "dispatch.h"
+
+#define ALL_DATATYPES ((1u << BL_DATATYPES) - 1)
+#define ALL_REDOPS    ((1u << BL_REDOPS) - 1)
+
+/* Packets and lines rely on a store of 16 bytes, or of a warp's line, arriving whole: NVLink keeps that, PCIe need not.
+ */
+#define PUSH (BL_CAP_P2P | BL_CAP_NVLINK)
+
+const struct bl_algorithm bl_algorithms[] = {
+    {"oneshot_packet", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true},
+    {"oneshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true},
+    {"twoshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false},
+};
+const int bl_algorithm_count = sizeof bl_algorithms / sizeof *bl_algorithms;
+
+static const char *const collective_names[BL_COLLECTIVES] = {
+    [BL_ALLREDUCE] = "all_reduce",
+    [BL_ALLGATHER] = "all_gather",
+    [BL_REDUCESCATTER] = "reduce_scatter",
+};
+
+const char *bl_collective_name(enum bl_collective collective)
+{
+    return (unsigned)collective < BL_COLLECTIVES ? collective_names[collective] : "?";
+}
+
+int bl_algorithm_find(enum bl_collective collective, const char *name)
+{
+    if (!strcmp(name, "nccl")) return BL_ROUTE_NCCL;
+    for (int i = 0; i < bl_algorithm_count; i++)
+        if (bl_algorithms[i].collective == collective && !strcmp(bl_algorithms[i].name, name)) return i;
+    return -2;
+}

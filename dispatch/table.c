@@ -1,0 +1,318 @@
+/* table.c - builds a communicator's table: of all tuning rows those that fit it best, cut to what each algorithm can
+ * do. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tuning.h"
+#include "thresholds.h" /* generated: bl_builtin_tunings */
+
+/* How well a section's GPU fits. */
+enum gpu_match { GPU_OTHER, GPU_ANY, GPU_ARCH, GPU_NAME, GPU_MATCHES };
+
+/* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
+ * of ranks come before rows for another; of those, the user's before built-in ones; `gpu any` of the built-in ones is
+ * last. */
+static const int preference[2][2][GPU_MATCHES] = {
+    /* built-in */ {/* other ranks */ {0, 1, 2, 2}, /* these ranks */ {0, 1, 4, 5}},
+    /* user's   */ {/* other ranks */ {0, 3, 3, 3}, /* these ranks */ {0, 6, 7, 8}},
+};
+
+struct fit {
+    int preference, distance, ranks, gpu, serial;
+};
+
+/* The rows that fit best so far, of one collective. */
+struct pick {
+    struct fit fit;
+    int rows;
+    struct bl_tuning_row row[BL_TUNING_ROWS];
+    const char *file;
+    bool user;
+};
+
+struct build {
+    const struct bl_facts *facts;
+    const char *file;
+    bool user;
+    int serial; /* of the file's first section: sections count on from file to file */
+    struct pick pick[BL_COLLECTIVES];
+};
+
+/* Negative, 0 or positive as a is worse than, like or better than b.  Between 4 and 8 ranks for 6, the 8: its
+ * thresholds are the more careful.  Of equals the later wins. */
+static int compare(const struct fit *a, const struct fit *b)
+{
+    if (a->preference != b->preference) return a->preference - b->preference;
+    if (a->distance != b->distance) return b->distance - a->distance;
+    if (a->ranks != b->ranks) return a->ranks - b->ranks;
+    if (a->gpu != b->gpu) return a->gpu - b->gpu;
+    return a->serial - b->serial;
+}
+
+static void visit(void *arg, const struct bl_tuning_row *row)
+{
+    struct build *build = arg;
+    const struct bl_facts *facts = build->facts;
+    struct pick *pick = &build->pick[row->collective];
+    int gpu = !row->gpu[0]                    ? GPU_ANY
+              : !strcmp(row->gpu, facts->gpu) ? GPU_NAME
+              : row->arch == facts->arch      ? GPU_ARCH
+                                              : GPU_OTHER;
+    struct fit fit = {
+        .preference = preference[build->user][row->ranks == facts->nranks][gpu],
+        .distance = abs(row->ranks - facts->nranks),
+        .ranks = row->ranks,
+        .gpu = gpu,
+        .serial = build->serial + row->section,
+    };
+
+    int better = pick->rows ? compare(&fit, &pick->fit) : 1;
+    if (!fit.preference || better < 0) return;
+    if (better > 0) {
+        pick->fit = fit;
+        pick->rows = 0;
+        pick->file = build->file;
+        pick->user = build->user;
+    }
+    pick->row[pick->rows++] = *row;
+}
+
+/* Most bytes that the algorithm can carry on this communicator, and what keeps it from more. */
+static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const struct bl_facts *facts,
+                                const struct bl_settings *settings, enum bl_reason *reason)
+{
+    *reason = BL_REASON_CAPS;
+    if ((facts->caps & algorithm->needs) != algorithm->needs) return 0;
+    *reason = BL_REASON_RANKS;
+    if (facts->nranks < algorithm->min_ranks || facts->nranks > algorithm->max_ranks) return 0;
+    uint64_t capacity = bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
+    uint64_t user = settings ? settings->max_bytes[algorithm->kernel] : UINT64_MAX;
+    *reason = user < capacity ? BL_REASON_LIMIT : BL_REASON_STAGING;
+    return user < capacity ? user : capacity;
+}
+
+/* A threshold measured with `from` ranks, for `to` ranks: what all-to-all algorithms send grows with the peers. */
+static uint64_t scale(uint64_t max_bytes, int algorithm, int from, int to)
+{
+    if (max_bytes == UINT64_MAX || algorithm == BL_ROUTE_NCCL || !bl_algorithms[algorithm].all_to_all) return max_bytes;
+    uint64_t peers = to - 1, whole = max_bytes / peers, rest = max_bytes % peers, scaled;
+    if (__builtin_mul_overflow(whole, (uint64_t)(from - 1), &scaled)) return max_bytes;
+    return scaled + rest * (uint64_t)(from - 1) / peers;
+}
+
+struct ranges {
+    struct bl_table *table;
+    enum bl_collective collective;
+    uint64_t reached;         /* every size up to this one is served */
+    bool closed;              /* NCCL serves what is left: nothing follows */
+    uint64_t wanted;          /* a row wished an algorithm up to here, which it cannot */
+    enum bl_reason hindrance; /* why */
+};
+
+static void add_range(struct ranges *r, uint64_t max_bytes, int algorithm, unsigned blocks, unsigned threads,
+                      enum bl_reason reason)
+{
+    struct bl_table *table = r->table;
+    if (r->closed || table->ranges[r->collective] >= BL_MAX_RANGES) return;
+    table->range[r->collective][table->ranges[r->collective]++] = (struct bl_range){
+        .max_bytes = max_bytes, .algorithm = algorithm, .max_blocks = blocks, .threads = threads, .reason = reason};
+    if (max_bytes > r->reached) r->reached = max_bytes;
+}
+
+static void add_nccl(struct ranges *r, uint64_t max_bytes, enum bl_reason reason)
+{
+    /* Sizes that come here only because an algorithm could not have them are told so. */
+    uint64_t hindered = r->wanted < max_bytes ? r->wanted : max_bytes;
+    if (hindered > r->reached) add_range(r, hindered, BL_ROUTE_NCCL, 0, 0, r->hindrance);
+    if (max_bytes > r->reached || max_bytes == UINT64_MAX) add_range(r, max_bytes, BL_ROUTE_NCCL, 0, 0, reason);
+    r->closed = max_bytes == UINT64_MAX;
+}
+
+static unsigned at_least_one(unsigned n)
+{
+    return n ? n : 1;
+}
+static unsigned lesser(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+/* Adds the algorithm up to max_bytes or its own limit, if there is anything that it can carry. */
+static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
+                          const struct bl_tuning_row *row, uint64_t max_bytes, enum bl_reason reason)
+{
+    enum bl_reason hindrance;
+    uint64_t limit = algorithm_limit(&bl_algorithms[row->algorithm], facts, settings, &hindrance);
+    unsigned most = lesser(facts->max_threads, BL_MAX_THREADS) / 32 * 32;
+    unsigned threads = lesser(row->threads ? row->threads : BL_MAX_THREADS, most < 32 ? 32 : most);
+    /* Every block must be resident at once, and every warp needs its epoch word. */
+    unsigned blocks = lesser(row->blocks ? row->blocks : facts->sms, at_least_one(facts->sms));
+    blocks = lesser(at_least_one(blocks), BL_MAX_WARPS / (threads / 32));
+
+    if (limit < max_bytes && max_bytes > r->wanted) {
+        r->wanted = max_bytes;
+        r->hindrance = hindrance;
+    }
+    if (limit) add_range(r, limit < max_bytes ? limit : max_bytes, row->algorithm, blocks, threads, reason);
+}
+
+static void warn_forced(const char *name, enum bl_collective collective, const char *text,
+                        void (*warn)(void *arg, const char *message), void *arg)
+{
+    char message[320], accepted[160] = "nccl";
+    size_t used = strlen(accepted);
+
+    if (!warn) return;
+    for (int i = 0; i < bl_algorithm_count && used < sizeof accepted; i++)
+        if (bl_algorithms[i].collective == collective)
+            used += snprintf(accepted + used, sizeof accepted - used, ", %s", bl_algorithms[i].name);
+    snprintf(message, sizeof message, "%s: forced algorithm '%.31s' %s; accepted: %s", bl_collective_name(collective),
+             name, text, accepted);
+    warn(arg, message);
+}
+
+/* Returns true if the forced algorithm now stands first. */
+static bool add_forced(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
+                       void (*warn)(void *arg, const char *message), void *arg)
+{
+    const char *name = settings ? settings->force[r->collective] : "";
+    enum bl_reason why;
+
+    if (!name[0]) return false;
+    int algorithm = bl_algorithm_find(r->collective, name);
+    if (algorithm == BL_ROUTE_NCCL) {
+        add_nccl(r, UINT64_MAX, BL_REASON_NCCL_FORCED);
+        return true;
+    }
+    if (algorithm < 0) {
+        warn_forced(name, r->collective, "is unknown", warn, arg);
+        return false;
+    }
+    if (!algorithm_limit(&bl_algorithms[algorithm], facts, settings, &why)) {
+        char text[128];
+        snprintf(text, sizeof text, "cannot serve this communicator (%s)", bl_reason_text(why));
+        warn_forced(name, r->collective, text, warn, arg);
+        return false;
+    }
+    struct bl_tuning_row row = {.algorithm = algorithm};
+    add_algorithm(r, facts, settings, &row, UINT64_MAX, BL_REASON_FORCED);
+    return true;
+}
+
+static bool has_algorithm(enum bl_collective collective)
+{
+    for (int i = 0; i < bl_algorithm_count; i++)
+        if (bl_algorithms[i].collective == collective) return true;
+    return false;
+}
+
+static void build_collective(struct bl_table *table, enum bl_collective collective, const struct pick *pick,
+                             const struct bl_facts *facts, const struct bl_settings *settings,
+                             void (*warn)(void *arg, const char *message), void *arg)
+{
+    struct ranges r = {.table = table, .collective = collective};
+
+    bool forced = add_forced(&r, facts, settings, warn, arg);
+    for (int i = 0; i < pick->rows; i++) {
+        const struct bl_tuning_row *row = &pick->row[i];
+        uint64_t max_bytes = scale(row->max_bytes, row->algorithm, row->ranks, facts->nranks);
+        if (row->algorithm == BL_ROUTE_NCCL)
+            add_nccl(&r, max_bytes, BL_REASON_NCCL_TUNED);
+        else
+            add_algorithm(&r, facts, settings, row, max_bytes, BL_REASON_TUNED);
+    }
+    add_nccl(&r, UINT64_MAX,
+             !has_algorithm(collective) ? BL_REASON_NO_ALLREDUCE + collective
+             : pick->rows               ? BL_REASON_NCCL_TUNED
+                                        : BL_REASON_UNTUNED);
+    if (collective == BL_ALLREDUCE && forced)
+        snprintf(table->source, sizeof table->source, "forced %s", settings->force[collective]);
+}
+
+static void describe_source(struct bl_table *table, const struct pick *pick, const struct bl_facts *facts)
+{
+    static const char *const gpu_note[GPU_MATCHES] = {[GPU_ARCH] = " (same architecture)", [GPU_NAME] = ""};
+    char before[48], after[48] = "";
+
+    if (!pick->rows || table->source[0]) return;
+    const struct bl_tuning_row *row = &pick->row[0];
+    snprintf(before, sizeof before, pick->user ? "file %.40s" : "built-in", pick->file);
+    if (row->ranks != facts->nranks) snprintf(after, sizeof after, ", extrapolated to %d", facts->nranks);
+    snprintf(table->source, sizeof table->source, "%s: %.40s%s, %d ranks%s", before, row->gpu[0] ? row->gpu : "any GPU",
+             row->gpu[0] ? gpu_note[pick->fit.gpu] : "", row->ranks, after);
+}
+
+void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings,
+                    void (*warn)(void *arg, const char *message), void *arg)
+{
+    struct build build = {.facts = facts};
+
+    memset(table, 0, sizeof *table); /* padding too: the table travels as bytes */
+    table->nranks = facts->nranks;
+    table->layout = facts->layout;
+    for (size_t i = 0; i < sizeof bl_builtin_tunings / sizeof *bl_builtin_tunings; i++) {
+        build.file = bl_builtin_tunings[i].name;
+        bl_tuning_parse(build.file, bl_builtin_tunings[i].text, visit, &build, warn, arg);
+        build.serial += 1 << 16;
+    }
+    if (settings && settings->tuning_text) {
+        build.file = settings->tuning_name ? settings->tuning_name : "tuning file";
+        build.user = true;
+        bl_tuning_parse(build.file, settings->tuning_text, visit, &build, warn, arg);
+    }
+    for (int c = 0; c < BL_COLLECTIVES; c++) build_collective(table, c, &build.pick[c], facts, settings, warn, arg);
+    describe_source(table, &build.pick[BL_ALLREDUCE], facts);
+}
+
+bool bl_table_valid(const struct bl_table *table)
+{
+    if (table->nranks < 2 || table->nranks > BL_MAX_RANKS) return false;
+    if (!memchr(table->source, 0, sizeof table->source)) return false;
+    for (int c = 0; c < BL_COLLECTIVES; c++) {
+        unsigned n = table->ranges[c];
+        if (!n || n > BL_MAX_RANGES) return false;
+        for (unsigned i = 0; i < n; i++) {
+            const struct bl_range *range = &table->range[c][i];
+            if (range->reason >= BL_REASONS) return false;
+            if (range->algorithm == BL_ROUTE_NCCL) continue;
+            if (range->algorithm < 0 || range->algorithm >= bl_algorithm_count) return false;
+            if (bl_algorithms[range->algorithm].collective != (enum bl_collective)c) return false;
+            if (range->threads < 32 || range->threads > BL_MAX_THREADS || range->threads % 32) return false;
+            if (!range->max_blocks || range->max_blocks > BL_MAX_WARPS / (range->threads / 32)) return false;
+        }
+        const struct bl_range *last = &table->range[c][n - 1];
+        if (last->algorithm != BL_ROUTE_NCCL || last->max_bytes != UINT64_MAX) return false;
+    }
+    return true;
+}
+
+static void format_bytes(char *text, size_t size, uint64_t bytes)
+{
+    static const char units[] = "\0KMG";
+    int unit = 0;
+
+    while (unit < 3 && bytes && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, size, "%llu%.1s", (unsigned long long)bytes, &units[unit]);
+}
+
+void bl_table_describe(const struct bl_table *table, enum bl_collective collective, char *text, size_t size)
+{
+    uint64_t reached = 0;
+    size_t used = 0;
+
+    if (!size) return;
+    text[0] = 0;
+    for (unsigned i = 0; i < table->ranges[collective] && used < size; i++) {
+        const struct bl_range *range = &table->range[collective][i];
+        char bytes[32] = "";
+        if (range->max_bytes <= reached) continue; /* serves only what the rows before it do not cover */
+        if (range->max_bytes != UINT64_MAX) format_bytes(bytes, sizeof bytes, range->max_bytes);
+        used += snprintf(text + used, size - used, "%s..%s %s", used ? " | " : "0", bytes,
+                         range->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[range->algorithm].name);
+        reached = range->max_bytes;
+    }
+}

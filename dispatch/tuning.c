@@ -1,0 +1,271 @@
+/* tuning.c - a strict reader of tuning files: line by line, words by blanks, no allocation. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tuning.h"
+
+enum { MAX_WORDS = 8, MAX_MESSAGES = 16, MAX_BLOCKS = 1024 };
+
+struct word {
+    const char *start;
+    size_t length;
+    bool quoted;
+};
+
+struct parser {
+    const char *name;
+    int line;
+    int messages;
+    void (*warn)(void *arg, const char *message);
+    void *warn_arg;
+    void (*visit)(void *arg, const struct bl_tuning_row *row);
+    void *visit_arg;
+    enum { OUTSIDE, INSIDE, SKIPPING } section; /* SKIPPING: the section's own line was bad, and that has been said */
+    struct bl_tuning_row row;                   /* carries the section's fields from row to row */
+    uint64_t last[BL_COLLECTIVES][BL_MAX_RANKS + 1];
+    int rows[BL_COLLECTIVES][BL_MAX_RANKS + 1];
+};
+
+static void say(struct parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct parser *p, const char *format, ...)
+{
+    char message[512];
+    va_list args;
+
+    if (p->messages++ >= MAX_MESSAGES || !p->warn) return;
+    int n = snprintf(message, sizeof message, "%.200s:%d: ", p->name, p->line);
+    va_start(args, format);
+    vsnprintf(message + n, sizeof message - n, format, args);
+    va_end(args);
+    p->warn(p->warn_arg, message);
+}
+
+/* What was found in place of what is accepted; `word` is NULL where the line ended. */
+static bool refuse(struct parser *p, const struct word *word, const char *accepted)
+{
+    char shown[48];
+    size_t n = 0;
+
+    if (!word) {
+        say(p, "the line ends where %s should stand", accepted);
+        return false;
+    }
+    for (; n < word->length && n < sizeof shown - 1; n++) {
+        unsigned char c = word->start[n];
+        shown[n] = c >= 0x20 && c < 0x7f ? c : '?';
+    }
+    shown[n] = 0;
+    say(p, "'%s%s' is not accepted here: %s", shown, n < word->length ? "..." : "", accepted);
+    return false;
+}
+
+static bool is(const struct word *word, const char *text)
+{
+    return !word->quoted && strlen(text) == word->length && !memcmp(word->start, text, word->length);
+}
+
+/* Digits only; false if there is another character or the value is outside low..high. */
+static bool number(const char *start, size_t length, uint64_t low, uint64_t high, uint64_t *value)
+{
+    uint64_t v = 0;
+
+    if (!length) return false;
+    for (size_t i = 0; i < length; i++) {
+        unsigned digit = (unsigned char)start[i] - '0';
+        if (digit > 9 || v > (UINT64_MAX - digit) / 10) return false;
+        v = v * 10 + digit;
+    }
+    if (v < low || v > high) return false;
+    *value = v;
+    return true;
+}
+
+static bool bytes(const struct word *word, uint64_t *value)
+{
+    static const char units[] = "KMG";
+    uint64_t v;
+    size_t digits = word->length;
+    int shift = 0;
+
+    if (is(word, "max")) {
+        *value = UINT64_MAX;
+        return true;
+    }
+    const char *unit = digits ? memchr(units, word->start[digits - 1], sizeof units - 1) : NULL;
+    if (unit) {
+        shift = 10 * (int)(unit - units + 1);
+        digits--;
+    }
+    if (word->quoted || !number(word->start, digits, 1, (UINT64_MAX - 1) >> shift, &v)) return false;
+    *value = v << shift;
+    return true;
+}
+
+/* Splits [line, end) at blanks; a word in quotes may hold blanks; # starts a comment.  Returns the number of words, or
+ * -1 if the line was refused. */
+static int split(struct parser *p, const char *line, const char *end, struct word *words)
+{
+    int n = 0;
+
+    for (const char *s = line; s < end;) {
+        if (*s == ' ' || *s == '\t' || *s == '\r') {
+            s++;
+            continue;
+        }
+        if (*s == '#') break;
+        struct word word = {s, 0, *s == '"'};
+        if (word.quoted) {
+            const char *close = memchr(s + 1, '"', end - s - 1);
+            if (!close) {
+                word.length = end - s;
+                refuse(p, &word, "a name in quotes ends with a quote on the same line");
+                return -1;
+            }
+            word.start = s + 1;
+            word.length = close - word.start;
+            s = close + 1;
+        } else {
+            while (s < end && !memchr(" \t\r#\"", *s, 5)) s++;
+            word.length = s - word.start;
+        }
+        if (n == MAX_WORDS) {
+            refuse(p, &word, "the line has too many words");
+            return -1;
+        }
+        words[n++] = word;
+    }
+    return n;
+}
+
+/* gpu any | gpu "NAME" arch N */
+static bool section_line(struct parser *p, const struct word *words, int n)
+{
+    struct bl_tuning_row *row = &p->row;
+    uint64_t arch = 0;
+
+    row->section++;
+    row->gpu[0] = 0;
+    row->arch = 0;
+    memset(p->last, 0, sizeof p->last);
+    memset(p->rows, 0, sizeof p->rows);
+    if (n < 2) return refuse(p, NULL, "any, or the GPU's name in quotes,");
+    if (is(&words[1], "any")) return n == 2 || refuse(p, &words[2], "nothing follows gpu any");
+    if (!words[1].quoted || !words[1].length || words[1].length >= sizeof row->gpu)
+        return refuse(p, &words[1], "any, or the GPU's name in quotes, 1 to 63 characters");
+    if (n < 3 || !is(&words[2], "arch")) return refuse(p, n < 3 ? NULL : &words[2], "arch");
+    if (n < 4 || words[3].quoted || !number(words[3].start, words[3].length, 10, 999, &arch))
+        return refuse(p, n < 4 ? NULL : &words[3], "the architecture as a number, 90 for sm_90,");
+    if (n > 4) return refuse(p, &words[4], "nothing follows the architecture");
+    memcpy(row->gpu, words[1].start, words[1].length);
+    row->gpu[words[1].length] = 0;
+    row->arch = arch;
+    return true;
+}
+
+/* blocks=N, threads=N */
+static bool option(struct parser *p, const struct word *word)
+{
+    const char *equals = memchr(word->start, '=', word->length);
+    uint64_t value;
+
+    if (equals && !word->quoted) {
+        struct word key = {word->start, equals - word->start, false};
+        size_t left = word->length - key.length - 1;
+        if (is(&key, "blocks")) {
+            if (!number(equals + 1, left, 1, MAX_BLOCKS, &value)) return refuse(p, word, "blocks is 1 to 1024");
+            p->row.blocks = value;
+            return true;
+        }
+        if (is(&key, "threads")) {
+            if (!number(equals + 1, left, 32, BL_MAX_THREADS, &value) || value % 32)
+                return refuse(p, word, "threads is 32 to 512 and a multiple of 32");
+            p->row.threads = value;
+            return true;
+        }
+    }
+    return refuse(p, word, "blocks=N or threads=N");
+}
+
+static bool algorithm(struct parser *p, const struct word *word)
+{
+    char name[32], accepted[256] = "nccl";
+    size_t used = strlen(accepted);
+
+    if (!word->quoted && word->length < sizeof name) {
+        memcpy(name, word->start, word->length);
+        name[word->length] = 0;
+        p->row.algorithm = bl_algorithm_find(p->row.collective, name);
+        if (p->row.algorithm >= BL_ROUTE_NCCL) return true;
+    }
+    for (int i = 0; i < bl_algorithm_count && used < sizeof accepted; i++)
+        if (bl_algorithms[i].collective == p->row.collective)
+            used += snprintf(accepted + used, sizeof accepted - used, ", %s", bl_algorithms[i].name);
+    return refuse(p, word, accepted);
+}
+
+/* COLLECTIVE RANKS MAX_BYTES ALGORITHM [OPTION...] */
+static bool row_line(struct parser *p, const struct word *words, int n)
+{
+    static const char *const fields[] = {"the number of ranks", "the most bytes", "the algorithm"};
+    struct bl_tuning_row *row = &p->row;
+    uint64_t ranks;
+
+    if (n < 4) return refuse(p, NULL, fields[n - 1]);
+    if (words[1].quoted || !number(words[1].start, words[1].length, 2, BL_MAX_RANKS, &ranks))
+        return refuse(p, &words[1], "the number of ranks is 2 to 16");
+    row->ranks = ranks;
+    if (!bytes(&words[2], &row->max_bytes))
+        return refuse(p, &words[2], "the most bytes is a number above 0, K, M or G may follow, or max");
+    if (!algorithm(p, &words[3])) return false;
+    row->blocks = row->threads = 0;
+    for (int i = 4; i < n; i++)
+        if (!option(p, &words[i])) return false;
+
+    uint64_t *last = &p->last[row->collective][row->ranks];
+    int *rows = &p->rows[row->collective][row->ranks];
+    if (row->max_bytes <= *last)
+        return refuse(p, &words[2], "the most bytes must rise from row to row of a collective and number of ranks");
+    if (*rows == BL_TUNING_ROWS) return refuse(p, &words[0], "at most 12 rows for a collective and number of ranks");
+    *last = row->max_bytes;
+    ++*rows;
+    return true;
+}
+
+static void line(struct parser *p, const struct word *words, int n)
+{
+    if (is(&words[0], "gpu")) {
+        p->section = section_line(p, words, n) ? INSIDE : SKIPPING;
+        return;
+    }
+    for (int c = 0; c < BL_COLLECTIVES; c++) {
+        if (!is(&words[0], bl_collective_name(c))) continue;
+        p->row.collective = c;
+        if (p->section == OUTSIDE) refuse(p, &words[0], "a gpu line must come first");
+        if (p->section == INSIDE && row_line(p, words, n)) p->visit(p->visit_arg, &p->row);
+        return;
+    }
+    refuse(p, &words[0], "a line starts with gpu, all_reduce, all_gather, reduce_scatter or #");
+}
+
+void bl_tuning_parse(const char *name, const char *text, void (*visit)(void *arg, const struct bl_tuning_row *row),
+                     void *visit_arg, void (*warn)(void *arg, const char *message), void *warn_arg)
+{
+    struct parser p = {.name = name, .warn = warn, .warn_arg = warn_arg, .visit = visit, .visit_arg = visit_arg};
+    struct word words[MAX_WORDS];
+
+    p.row.section = -1;
+    while (*text) {
+        const char *end = text + strcspn(text, "\n");
+        p.line++;
+        int n = split(&p, text, end, words);
+        if (n > 0) line(&p, words, n);
+        text = *end ? end + 1 : end;
+    }
+    if (p.messages > MAX_MESSAGES && warn) {
+        char message[300];
+        snprintf(message, sizeof message, "%.200s: and %d lines more that are not accepted", name,
+                 p.messages - MAX_MESSAGES);
+        warn(warn_arg, message);
+    }
+}

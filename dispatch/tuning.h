@@ -1,0 +1,28 @@
+/* tuning.h - reads tuning files; the format is described in docs/tuning.md.  Private to dispatch/. */
+#ifndef BEELINE_TUNING_H
+#define BEELINE_TUNING_H
+
+#include "dispatch.h"
+
+/* Rows of one section for one collective and number of ranks.  A table needs up to two ranges for each, one for a
+ * forced algorithm and two at the end. */
+enum { BL_TUNING_ROWS = 12 };
+_Static_assert(2 * BL_TUNING_ROWS + 3 <= BL_MAX_RANGES, "a tuning file's rows fit a table");
+
+struct bl_tuning_row {
+    int section;  /* 0, 1, ... within the file */
+    char gpu[64]; /* "" for `gpu any` */
+    int arch;     /* 0 for `gpu any` */
+    enum bl_collective collective;
+    int ranks;
+    uint64_t max_bytes;       /* UINT64_MAX for `max`; above that of the row before */
+    int algorithm;            /* index of bl_algorithms, or BL_ROUTE_NCCL */
+    unsigned blocks, threads; /* 0: not given */
+};
+
+/* Hands every good row of `text`, in order, to `visit`.  Every bad one is skipped, with one message to `warn` (which
+ * may be NULL) that names file, line, the offending word and what is accepted; after some messages only a count. */
+void bl_tuning_parse(const char *name, const char *text, void (*visit)(void *arg, const struct bl_tuning_row *row),
+                     void *visit_arg, void (*warn)(void *arg, const char *message), void *warn_arg);
+
+#endif
