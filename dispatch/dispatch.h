@@ -96,8 +96,9 @@ struct bl_route {
 
 extern const struct bl_algorithm bl_algorithms[];
 extern const int bl_algorithm_count;
-int bl_algorithm_find(enum bl_collective collective,
-                      const char *name);                       /* index, BL_ROUTE_NCCL for "nccl", -2 unknown */
+
+/* The index, BL_ROUTE_NCCL for "nccl", -2 if there is no such algorithm. */
+int bl_algorithm_find(enum bl_collective collective, const char *name);
 const char *bl_collective_name(enum bl_collective collective); /* "all_reduce" */
 
 /* Builds the table.  Settings or files that do not make sense are skipped with a message each, handed to `warn` (which

@@ -1,0 +1,385 @@
+/* dispatch_test.c - the dispatcher: selection at every boundary, its reasons, its purity, and whose rows it uses. */
+#include <time.h>
+
+#include "dispatch_test.h"
+
+static const char *name_of(const struct bl_route *route)
+{
+    return route->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[route->algorithm].name;
+}
+
+static void expect(const struct bl_table *table, uint64_t bytes, const char *name, enum bl_reason reason, int line)
+{
+    struct bl_route route = select_bytes(table, bytes);
+    CHECK(!strcmp(name_of(&route), name), "line %d: %llu bytes: got %s, want %s (%s)", line, (unsigned long long)bytes,
+          name_of(&route), name, route.reason);
+    CHECK(!strcmp(route.reason, bl_reason_text(reason)), "line %d: %llu bytes: reason '%s', want '%s'", line,
+          (unsigned long long)bytes, route.reason, bl_reason_text(reason));
+    if (route.algorithm == BL_ROUTE_NCCL) return;
+    CHECK(route.kernel == bl_algorithms[route.algorithm].kernel, "line %d", line);
+    CHECK(route.blocks >= 1 && route.blocks <= 132 && route.threads >= 32 && route.threads <= 512,
+          "line %d: grid %ux%u", line, route.blocks, route.threads);
+}
+#define EXPECT(table, bytes, name, reason) expect(table, bytes, name, BL_REASON_##reason, __LINE__)
+
+static void test_algorithms(void)
+{
+    for (int i = 0; i < bl_algorithm_count; i++) {
+        const struct bl_algorithm *a = &bl_algorithms[i];
+        CHECK(bl_algorithm_find(a->collective, a->name) == i, "%s", a->name);
+        CHECK(!strcmp(a->name, bl_kernel_name(a->kernel)), "%s and %s", a->name, bl_kernel_name(a->kernel));
+        for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
+            for (int n = a->min_ranks; n <= a->max_ranks; n++) {
+                char symbol[128];
+                CHECK(!(a->datatypes >> datatype & 1) ||
+                          !bl_kernel_symbol(a->kernel, datatype, n, symbol, sizeof symbol),
+                      "%s: datatype %d, %d ranks: no kernel", a->name, datatype, n);
+            }
+    }
+    for (int c = 0; c < BL_COLLECTIVES; c++) {
+        CHECK(bl_algorithm_find(c, "nccl") == BL_ROUTE_NCCL, "nccl");
+        CHECK(bl_algorithm_find(c, "nonsense") == -2, "nonsense");
+        CHECK(bl_algorithm_find(c, "") == -2, "empty");
+    }
+    CHECK(bl_algorithm_find(BL_ALLGATHER, "twoshot_line") == -2, "an algorithm of another collective");
+}
+
+static void test_builtin(void)
+{
+    static const int measured[] = {2, 4, 8};
+    struct bl_table table;
+
+    for (unsigned i = 0; i < sizeof measured / sizeof *measured; i++) {
+        struct bl_facts facts = facts_of("NVIDIA H200", 90, measured[i]);
+        build(&table, &facts, NULL);
+        CHECK(strstr(table.source, "NVIDIA H200") && !strstr(table.source, "extrapolated"), "%s", table.source);
+        /* Boundaries come from the table: thresholds are measured anew now and then. */
+        for (unsigned r = 0; r + 1 < table.ranges[BL_ALLREDUCE]; r++) {
+            const struct bl_range *range = &table.range[BL_ALLREDUCE][r];
+            EXPECT(&table, range->max_bytes, bl_algorithms[range->algorithm].name, TUNED);
+            struct bl_route above = select_bytes(&table, range->max_bytes + 1);
+            CHECK(above.algorithm == range[1].algorithm, "just above %llu", (unsigned long long)range->max_bytes);
+        }
+        EXPECT(&table, 1, "oneshot_packet", TUNED);
+        EXPECT(&table, 1ull << 40, "nccl", NCCL_TUNED);
+    }
+    for (int n = 2; n <= 16; n++) {
+        static const char *const gpus[] = {"NVIDIA H200", "Some GPU"};
+        static const int archs[] = {90, 90, 100};
+        for (int g = 0; g < 3; g++) {
+            struct bl_facts facts = facts_of(gpus[g > 0], archs[g], n);
+            build(&table, &facts, NULL);
+            EXPECT(&table, 8, "oneshot_packet", TUNED);
+            EXPECT(&table, 512 * K, n == 2 && g < 2 ? "oneshot_line" : "twoshot_line", TUNED);
+            EXPECT(&table, UINT64_MAX, "nccl", NCCL_TUNED);
+            bool far = n != 2 && n != 4 && n != 8;
+            CHECK(!!strstr(table.source, "extrapolated") == far, "%d ranks: %s", n, table.source);
+            CHECK(!!strstr(table.source, "same architecture") == (g == 1), "%s", table.source);
+            CHECK(!!strstr(table.source, "any GPU") == (g == 2), "%s", table.source);
+        }
+    }
+}
+
+static const char file4[] = "# provenance\n"
+                            "gpu \"NVIDIA H200\" arch 90 # comment\n"
+                            "all_reduce 4 1K oneshot_packet blocks=2 threads=64\r\n"
+                            "\tall_reduce 4 2000 oneshot_line\n"
+                            "all_reduce 4 4K nccl\n"
+                            "all_reduce 4 1M twoshot_line blocks=9999\n" /* bad: too many blocks */
+                            "all_reduce 4 3M twoshot_line blocks=1024";  /* no newline at the end */
+
+static void test_overrides(void)
+{
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
+    struct bl_settings settings = settings_of(file4);
+    struct bl_table table;
+    struct messages m = {0};
+    char text[256];
+
+    bl_table_build(&table, &facts, &settings, keep, &m);
+    CHECK(m.count == 1 && strstr(m.text[0], "my.tune:6: 'blocks=9999'"), "%d: %s", m.count, m.text[0]);
+    EXPECT(&table, 1024, "oneshot_packet", TUNED);
+    struct bl_route route = select_bytes(&table, 1024);
+    CHECK(route.threads == 64 && route.blocks == 2, "grid %ux%u", route.blocks, route.threads);
+    EXPECT(&table, 1025, "oneshot_line", TUNED);
+    EXPECT(&table, 2000, "oneshot_line", TUNED);
+    EXPECT(&table, 2001, "nccl", NCCL_TUNED);
+    EXPECT(&table, 4 * K, "nccl", NCCL_TUNED);
+    EXPECT(&table, 4 * K + 1, "twoshot_line", TUNED);
+    EXPECT(&table, 3 * M, "twoshot_line", TUNED);
+    EXPECT(&table, 3 * M + 1, "nccl", NCCL_TUNED);
+    CHECK(strstr(table.source, "my.tune") && strstr(table.source, "4 ranks"), "%s", table.source);
+    bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
+    CHECK(!strcmp(text, "0..1K oneshot_packet | ..2000 oneshot_line | ..4K nccl | ..3M twoshot_line | .. nccl"), "%s",
+          text);
+
+    /* Built-in rows for these ranks come before the user's for others. */
+    facts = facts_of("NVIDIA H200", 90, 8);
+    bl_table_build(&table, &facts, &settings, NULL, NULL);
+    CHECK(strstr(table.source, "built-in"), "%s", table.source);
+    /* The user's rows for other ranks come before built-in ones for other ranks, scaled. */
+    facts = facts_of("NVIDIA H200", 90, 7);
+    bl_table_build(&table, &facts, &settings, NULL, NULL);
+    CHECK(strstr(table.source, "my.tune") && strstr(table.source, "extrapolated to 7"), "%s", table.source);
+    EXPECT(&table, 512, "oneshot_packet", TUNED);
+    EXPECT(&table, 513, "oneshot_line", TUNED);
+    EXPECT(&table, 1000, "oneshot_line", TUNED);
+    EXPECT(&table, 1001, "nccl", NCCL_TUNED);
+    EXPECT(&table, 3 * M, "twoshot_line", TUNED);
+
+    /* Later sections override earlier ones alike; gpu any of the user's comes before every built-in row. */
+    facts = facts_of("NVIDIA H200", 90, 4);
+    settings = settings_of("gpu any\nall_reduce 4 1K oneshot_line\ngpu any\nall_reduce 4 2K oneshot_line\n"
+                           "gpu \"Other\" arch 80\nall_reduce 4 9K oneshot_line\n");
+    build(&table, &facts, &settings);
+    EXPECT(&table, 2 * K, "oneshot_line", TUNED);
+    EXPECT(&table, 2 * K + 1, "nccl", NCCL_TUNED);
+    CHECK(strstr(table.source, "any GPU"), "%s", table.source);
+
+    /* An exact name comes before the architecture, wherever it stands. */
+    settings = settings_of("gpu \"NVIDIA H200\" arch 90\nall_reduce 4 1K oneshot_line\n"
+                           "gpu \"NVIDIA H100\" arch 90\nall_reduce 4 2K oneshot_line\n");
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1 * K + 1, "nccl", NCCL_TUNED);
+}
+
+static void test_forced(void)
+{
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
+    struct bl_settings settings = settings_of(NULL);
+    uint64_t packets = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, 4, &facts.layout);
+    struct bl_table table;
+    char text[256];
+
+    snprintf(settings.force[BL_ALLREDUCE], 32, "oneshot_packet");
+    build(&table, &facts, &settings);
+    EXPECT(&table, packets, "oneshot_packet", FORCED);
+    EXPECT(&table, packets + 1, "oneshot_line", TUNED);
+    EXPECT(&table, 1ull << 50, "nccl", STAGING);
+    CHECK(strstr(table.source, "forced oneshot_packet"), "%s", table.source);
+    bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
+    CHECK(strstr(text, "0..64K oneshot_packet | ..") == text, "%s", text);
+
+    snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot_line");
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1, "twoshot_line", FORCED);
+    EXPECT(&table, 1ull << 40, "twoshot_line", FORCED);
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = 1 * M;
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1 * M, "twoshot_line", FORCED);
+    EXPECT(&table, 1 * M + 1, "nccl", LIMIT);
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = UINT64_MAX;
+
+    snprintf(settings.force[BL_ALLREDUCE], 32, "nccl");
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1, "nccl", NCCL_FORCED);
+    EXPECT(&table, UINT64_MAX, "nccl", NCCL_FORCED);
+    bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
+    CHECK(!strcmp(text, "0.. nccl"), "%s", text);
+
+    struct messages m = {0};
+    snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot");
+    bl_table_build(&table, &facts, &settings, keep, &m);
+    CHECK(m.count == 1 && strstr(m.text[0], "'twoshot' is unknown") && strstr(m.text[0], "twoshot_line"), "%s",
+          m.text[0]);
+    EXPECT(&table, 1, "oneshot_packet", TUNED);
+
+    m.count = 0;
+    snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot_line");
+    facts.caps = BL_CAP_P2P;
+    bl_table_build(&table, &facts, &settings, keep, &m);
+    CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "NVLink"), "%s", m.text[0]);
+    EXPECT(&table, 1, "nccl", CAPS);
+}
+
+static void test_limits(void)
+{
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
+    struct bl_settings settings = settings_of(
+        "gpu any\nall_reduce 4 16K oneshot_packet\nall_reduce 4 192K oneshot_line\nall_reduce 4 16M twoshot_line");
+    struct bl_table table;
+
+    /* Without NVLink, nothing but NCCL, at every size, with the reason. */
+    facts.caps = BL_CAP_P2P;
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1, "nccl", CAPS);
+    EXPECT(&table, 16 * M, "nccl", CAPS);
+    EXPECT(&table, 16 * M + 1, "nccl", NCCL_TUNED);
+    facts.caps = BL_CAP_P2P | BL_CAP_NVLINK;
+
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = 0; /* off: the next row serves */
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = 1 * M;
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1, "oneshot_line", TUNED);
+    EXPECT(&table, 1 * M, "twoshot_line", TUNED);
+    EXPECT(&table, 1 * M + 1, "nccl", LIMIT);
+    EXPECT(&table, 16 * M, "nccl", LIMIT);
+    EXPECT(&table, 16 * M + 1, "nccl", NCCL_TUNED);
+
+    settings = settings_of("gpu any\nall_reduce 4 max oneshot_line");
+    uint64_t lines = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 4, &facts.layout);
+    build(&table, &facts, &settings);
+    EXPECT(&table, lines, "oneshot_line", TUNED);
+    EXPECT(&table, lines + 1, "nccl", STAGING);
+
+    /* Few multiprocessors, small blocks, or facts that make no sense: still a grid that can be resident. */
+    static const unsigned odd[][2] = {{1, 512}, {0, 0}, {7, 100}, {100000, 512}, {1000, 32}, {2, 4096}};
+    for (unsigned i = 0; i < sizeof odd / sizeof *odd; i++) {
+        facts.sms = odd[i][0];
+        facts.max_threads = odd[i][1];
+        build(&table, &facts, NULL);
+        struct bl_route route = select_bytes(&table, 128 * K);
+        CHECK(route.blocks >= 1 && (route.blocks <= facts.sms || !facts.sms) && route.threads % 32 == 0 &&
+                  route.blocks * (route.threads / 32) <= BL_MAX_WARPS,
+              "sms %u: grid %ux%u", facts.sms, route.blocks, route.threads);
+    }
+}
+
+static void test_requests(void)
+{
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
+    struct bl_table table;
+    build(&table, &facts, NULL);
+    static const struct {
+        struct bl_request request;
+        enum bl_reason reason;
+    } nccl[] = {
+        {{BL_ALLREDUCE, 0, BL_FLOAT32, BL_SUM}, BL_REASON_EMPTY},
+        {{BL_ALLREDUCE, 1, BL_DATATYPES, BL_SUM}, BL_REASON_DATATYPE},
+        {{BL_ALLREDUCE, 1, -1, BL_SUM}, BL_REASON_DATATYPE},
+        {{BL_ALLREDUCE, 1, 1 << 30, BL_SUM}, BL_REASON_DATATYPE},
+        {{BL_ALLREDUCE, 1, BL_FLOAT32, BL_REDOPS}, BL_REASON_CUSTOM_OP},
+        {{BL_ALLREDUCE, 1, BL_FLOAT32, 0x7fffffff}, BL_REASON_CUSTOM_OP},
+        {{BL_ALLREDUCE, 1, BL_FLOAT32, -1}, BL_REASON_CUSTOM_OP},
+        {{BL_ALLREDUCE, UINT64_MAX / 4 + 1, BL_FLOAT32, BL_SUM}, BL_REASON_TOO_LARGE},
+        {{BL_ALLREDUCE, UINT64_MAX / 4, BL_FLOAT32, BL_SUM}, BL_REASON_NCCL_TUNED},
+        {{BL_ALLGATHER, 1, BL_FLOAT32, BL_SUM}, BL_REASON_NO_ALLGATHER},
+        {{BL_REDUCESCATTER, 1, BL_FLOAT32, BL_SUM}, BL_REASON_NO_REDUCESCATTER},
+    };
+    for (unsigned i = 0; i < sizeof nccl / sizeof *nccl; i++) {
+        struct bl_route route;
+        bl_table_select(&table, &nccl[i].request, &route);
+        CHECK(route.algorithm == BL_ROUTE_NCCL && !strcmp(route.reason, bl_reason_text(nccl[i].reason)),
+              "case %u: %s: %s", i, name_of(&route), route.reason);
+    }
+    for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
+        for (int redop = 0; redop < BL_REDOPS; redop++)
+            for (int r = 0; r + 1 < (int)table.ranges[BL_ALLREDUCE]; r++) {
+                const struct bl_range *range = &table.range[BL_ALLREDUCE][r];
+                struct bl_request request = {BL_ALLREDUCE, range->max_bytes / bl_datatype_size(datatype), datatype,
+                                             redop};
+                struct bl_route route;
+                bl_table_select(&table, &request, &route);
+                CHECK(route.algorithm == range->algorithm, "%s %s at a boundary", bl_datatype_name(datatype),
+                      bl_redop_name(redop));
+                request.count++;
+                bl_table_select(&table, &request, &route);
+                CHECK(route.algorithm == range[1].algorithm, "%s %s above a boundary", bl_datatype_name(datatype),
+                      bl_redop_name(redop));
+            }
+    CHECK(!strcmp(bl_reason_text(BL_REASONS), "?"), "a reason out of range");
+    for (int i = 0; i < BL_REASONS; i++) CHECK(bl_reason_text(i) && bl_reason_text(i)[0], "reason %d", i);
+}
+
+/* Equal facts make equal bytes, an equal copy picks alike wherever it lies, and selection changes nothing. */
+static void test_purity(void)
+{
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 8);
+    struct bl_table a, before;
+    struct bl_table *b = malloc(sizeof *b);
+
+    memset(&a, 0x11, sizeof a);
+    memset(b, 0xee, sizeof *b);
+    build(&a, &facts, NULL);
+    build(b, &facts, NULL);
+    CHECK(!memcmp(&a, b, sizeof a), "tables from equal facts differ");
+    before = a;
+    srand(1);
+    for (int i = 0; i < 20000; i++) {
+        struct bl_request request = {rand() % BL_COLLECTIVES, (uint64_t)rand() << rand() % 33 >> rand() % 31,
+                                     rand() % (BL_DATATYPES + 1), rand() % (BL_REDOPS + 1)};
+        struct bl_route one, two;
+        memset(&one, 0x11, sizeof one);
+        memset(&two, 0xee, sizeof two);
+        bl_table_select(&a, &request, &one);
+        bl_table_select(b, &request, &two);
+        CHECK(one.algorithm == two.algorithm && one.kernel == two.kernel && one.blocks == two.blocks &&
+                  one.threads == two.threads && one.reason == two.reason,
+              "selection is not pure");
+    }
+    CHECK(!memcmp(&a, &before, sizeof a), "selection changed the table");
+    free(b);
+}
+
+static void test_validity(void)
+{
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
+    struct bl_table table, broken;
+    build(&table, &facts, NULL);
+#define BROKEN(change)                                                                                                 \
+    do {                                                                                                               \
+        broken = table;                                                                                                \
+        broken.change;                                                                                                 \
+        CHECK(!bl_table_valid(&broken), "accepted with " #change);                                                     \
+    } while (0)
+    BROKEN(nranks = 1);
+    BROKEN(nranks = 17);
+    BROKEN(ranges[0] = 0);
+    BROKEN(ranges[1] = BL_MAX_RANGES + 1);
+    BROKEN(range[0][0].algorithm = bl_algorithm_count);
+    BROKEN(range[0][0].algorithm = -2);
+    BROKEN(range[1][0].algorithm = 0); /* an all-reduce algorithm for all-gather */
+    BROKEN(range[0][0].threads = 0);
+    BROKEN(range[0][0].threads = 1024);
+    BROKEN(range[0][0].max_blocks = 0);
+    BROKEN(range[0][0].max_blocks = BL_MAX_WARPS);
+    BROKEN(range[0][0].reason = BL_REASONS);
+    BROKEN(range[0][table.ranges[0] - 1].max_bytes = 5);
+    for (unsigned i = 0; i < sizeof table.source; i++) broken.source[i] = 'x';
+    CHECK(!bl_table_valid(&broken), "accepted an endless source");
+#undef BROKEN
+    /* Truncation of the description is at every size in bounds and a prefix of the whole. */
+    char whole[256], part[256];
+    bl_table_describe(&table, BL_ALLREDUCE, whole, sizeof whole);
+    for (size_t size = 1; size < sizeof part; size++) {
+        memset(part, '#', sizeof part);
+        bl_table_describe(&table, BL_ALLREDUCE, part, size);
+        CHECK(strlen(part) < size && !strncmp(part, whole, strlen(part)), "described in %zu bytes: %s", size, part);
+    }
+}
+
+static void show_speed(void)
+{
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 8);
+    struct bl_table table;
+    struct timespec t0, t1;
+    enum { CALLS = 1000000 };
+    unsigned sum = 0;
+
+    build(&table, &facts, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    for (int i = 0; i < CALLS; i++) {
+        struct bl_request request = {BL_ALLREDUCE, 1 + (uint64_t)i * 64 % (32 << 20), BL_BFLOAT16, BL_SUM};
+        struct bl_route route;
+        bl_table_select(&table, &request, &route);
+        sum += route.algorithm + route.reason[0];
+    }
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    printf("selection: %.1f ns a call (%u)\n", ((t1.tv_sec - t0.tv_sec) * 1e9 + (t1.tv_nsec - t0.tv_nsec)) / CALLS,
+           sum & 1);
+}
+
+int main(void)
+{
+    test_algorithms();
+    test_builtin();
+    test_overrides();
+    test_forced();
+    test_limits();
+    test_requests();
+    test_purity();
+    test_validity();
+    show_speed();
+    printf("%d checks, %d failures\n", checks, failures);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,71 @@
+/* dispatch_test.h - what the dispatcher's tests share: checks, made-up facts, kept messages. */
+#ifndef BEELINE_DISPATCH_TEST_H
+#define BEELINE_DISPATCH_TEST_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dispatch.h"
+
+static int failures, checks;
+
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        checks++;                                                                                                      \
+        if (!(condition)) {                                                                                            \
+            failures++;                                                                                                \
+            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                                     \
+            printf(__VA_ARGS__);                                                                                       \
+            printf("\n");                                                                                              \
+        }                                                                                                              \
+    } while (0)
+
+enum { K = 1 << 10, M = 1 << 20 };
+
+struct messages {
+    int count;
+    char text[64][512];
+};
+
+static inline void keep(void *arg, const char *message)
+{
+    struct messages *m = arg;
+    if (m->count < 64) snprintf(m->text[m->count], sizeof m->text[0], "%s", message);
+    m->count++;
+}
+
+static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks)
+{
+    struct bl_facts facts = {
+        .nranks = nranks, .arch = arch, .caps = BL_CAP_P2P | BL_CAP_NVLINK, .sms = 132, .max_threads = 512};
+    snprintf(facts.gpu, sizeof facts.gpu, "%s", gpu);
+    if (bl_staging_plan(&facts.layout, nranks, 64ull << 20, 132 * 512)) abort();
+    return facts;
+}
+
+static inline struct bl_settings settings_of(const char *tuning)
+{
+    struct bl_settings settings = {.tuning_text = tuning, .tuning_name = "my.tune"};
+    for (int i = 0; i < BL_KERNELS; i++) settings.max_bytes[i] = UINT64_MAX;
+    return settings;
+}
+
+static inline void build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings)
+{
+    struct messages m = {0};
+    bl_table_build(table, facts, settings, keep, &m);
+    for (int i = 0; i < m.count && i < 64; i++) CHECK(0, "unexpected message: %s", m.text[i]);
+    CHECK(bl_table_valid(table), "a built table is valid");
+}
+
+static inline struct bl_route select_bytes(const struct bl_table *table, uint64_t bytes)
+{
+    struct bl_request request = {BL_ALLREDUCE, bytes, BL_UINT8, BL_SUM};
+    struct bl_route route;
+    memset(&route, 0xa5, sizeof route);
+    bl_table_select(table, &request, &route);
+    return route;
+}
+
+#endif
