@@ -3,6 +3,7 @@
  * Steps, each of which may fail alone and is voted on by setup.c: create (allocate, map here, zero), export a file
  * descriptor, import each peer's, release.  Release undoes whatever was done, in reverse, and is safe at any point.
  * User memory is never exported or mapped.
+ * Threads: one at a time for one struct bl_memory.
  */
 #ifndef BEELINE_MEMORY_H
 #define BEELINE_MEMORY_H
@@ -21,15 +22,22 @@ struct bl_memory {
     CUmemGenericAllocationHandle handle[BL_MAX_RANKS];
     CUdeviceptr address[BL_MAX_RANKS];
     bool have_handle[BL_MAX_RANKS], mapped[BL_MAX_RANKS], reserved[BL_MAX_RANKS];
-    void *control;             /* host address of struct bl_control, page-locked */
+    void *control; /* host address of struct bl_control, page-locked */
     CUdeviceptr control_device;
-    CUdeviceptr epochs;        /* BL_MAX_WARPS words of this device alone */
+    CUdeviceptr epochs; /* BL_MAX_WARPS words of this device alone */
 };
 
-/* Each returns 0, or -1 with what failed and why in `why`. The context must be current. */
-int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, char *why, size_t size);
+/* Each returns 0, or -1 with what failed and why in `why`.  The context of the device must be current. */
+
+/* Allocates and maps `bytes` of staging, the epochs and the control words, and zeroes them all through `stream`, which has
+ * done so when this returns. */
+int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream,
+                     char *why, size_t size);
+/* The caller closes *fd. */
 int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t size);
-int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size_t size); /* does not close fd */
+/* Maps what `peer` exported.  The caller closes fd, then or at once. */
+int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size_t size);
+/* No kernel that uses the memory may be running. */
 void bl_memory_release(struct bl_memory *memory);
 
 #endif
