@@ -91,7 +91,8 @@ struct bl_route {
     int algorithm; /* index of bl_algorithms, or BL_ROUTE_NCCL */
     enum bl_kernel kernel;
     unsigned blocks, threads;
-    const char *reason; /* static text, never NULL */
+    enum bl_reason why;
+    const char *reason; /* its text: static, never NULL */
 };
 
 extern const struct bl_algorithm bl_algorithms[];

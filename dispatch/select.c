@@ -16,7 +16,7 @@ const char *bl_reason_text(enum bl_reason reason)
 
 static void to_nccl(struct bl_route *route, enum bl_reason reason)
 {
-    *route = (struct bl_route){.algorithm = BL_ROUTE_NCCL, .reason = reasons[reason]};
+    *route = (struct bl_route){.algorithm = BL_ROUTE_NCCL, .why = reason, .reason = reasons[reason]};
 }
 
 void bl_table_select(const struct bl_table *table, const struct bl_request *request, struct bl_route *route)
@@ -44,6 +44,7 @@ void bl_table_select(const struct bl_table *table, const struct bl_request *requ
         route->threads = range->threads;
         route->blocks = bl_kernel_blocks(algorithm->kernel, table->nranks, &table->layout, bytes, range->threads,
                                          range->max_blocks);
+        route->why = (enum bl_reason)range->reason;
         route->reason = reasons[range->reason];
         return;
     }

@@ -17,17 +17,21 @@
 #include "kernels.h"
 #include "nccl.h"
 
-/* Keeps the calls on one communicator in issue order; see order.h. */
+/* Keeps the calls on one communicator in issue order; see order.h.  Zero is a good start. */
 struct bl_order {
     CUstream last_stream;
-    CUevent event;              /* recorded behind the last launch where a later call may come from another stream */
-    unsigned long long capture; /* capture id of the last call, 0 if it was eager */
-    bool used, many_streams, captured_ever;
+    const void *last_thread;    /* whose CU_STREAM_PER_THREAD last_stream is, else NULL */
+    CUevent event;              /* recorded behind the last call, once the communicator is used from several streams */
+    CUevent fork;               /* joins the streams of one capture */
+    unsigned long long capture; /* id of the capture that the last captured call belongs to */
+    CUgraphNode last_node, record_node; /* of that capture: the last call, and the record of `event` behind it */
+    bool served;                        /* Beeline launched something: before that NCCL's own order is enough */
+    bool used, last_captured, many_streams, captured_ever;
 };
 
 struct bl_comm {
     ncclComm_t handle;
-    uint64_t id;                /* equal on all ranks, for the log */
+    uint64_t id; /* equal on all ranks, for the log */
     int rank, nranks;
     CUdevice device;
     CUcontext context;          /* current where the communicator was made; launches need it current */
@@ -37,14 +41,18 @@ struct bl_comm {
     CUfunction function[BL_KERNELS][BL_DATATYPES];
     struct bl_control *control; /* host address of args.control */
     struct bl_order order;
-    struct bl_memory *memory;   /* staging and mappings; memory.h */
+    struct bl_memory *memory;                              /* staging and mappings; memory.h */
     uint64_t calls[BL_KERNELS + 1], bytes[BL_KERNELS + 1]; /* per route, the last is NCCL */
-    uint32_t told[BL_COLLECTIVES]; /* routes already told of at INFO, a bit each */
-    _Atomic int async_error;    /* ncclResult_t that GetAsyncError reports; ncclSuccess while well */
-    char error_text[256];       /* what ncclGetLastError says of async_error */
+    uint64_t told[BL_COLLECTIVES];                         /* routes already told of at INFO, a bit each */
+    _Atomic int async_error; /* ncclResult_t that GetAsyncError reports; ncclSuccess while well */
+    char error_text[256];    /* what ncclGetLastError says of async_error */
 };
 
 /* NULL if Beeline does not know the handle. */
 struct bl_comm *bl_comm_find(ncclComm_t handle);
+
+/* ncclSuccess, or the asynchronous error that a kernel of Beeline met on this communicator; one WARN when it is first
+ * seen. Cheap: one read of host memory. */
+ncclResult_t bl_comm_check(struct bl_comm *comm);
 
 #endif

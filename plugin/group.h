@@ -1,16 +1,33 @@
-/* group.h - ncclGroupStart/End of this thread: calls and new communicators are collected, and run at the outermost end. */
+/* group.h - ncclGroupStart/End of this thread: calls and new communicators are collected, and run at the outermost end.
+ *
+ * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end the real group ends first;
+ * only if that succeeded are Beeline's calls launched, in call order: an error anywhere in the group launches nothing.
+ * The order between NCCL's part and Beeline's is the same on every rank, because the routes are.
+ *
+ * All of it is the calling thread's own.
+ */
 #ifndef BEELINE_GROUP_H
 #define BEELINE_GROUP_H
 
 #include <stdbool.h>
 
-#include "comm.h"
+#include "launch.h"
 #include "setup.h"
 
 /* True between the outermost ncclGroupStart and its end on this thread. */
 bool bl_group_open(void);
 
-/* A communicator whose real init was called on this thread: sets Beeline's side up now, or at the outermost group end. */
+/* Collects a call; ncclSystemError if there is no memory for it. */
+ncclResult_t bl_group_add_call(const struct bl_call *call);
+
+/* Collects the second half of a call that went to the real NCCL: bl_forward_end at the group's end. */
+ncclResult_t bl_group_add_forwarded(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
+
+/* A communicator whose real init was called on this thread: sets Beeline's side up now, or at the outermost group end.
+ */
 void bl_group_add_init(const struct bl_setup_request *request);
+
+/* The communicator goes away: drops what this thread has collected for it. */
+void bl_group_drop(const struct bl_comm *comm);
 
 #endif

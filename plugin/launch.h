@@ -1,8 +1,9 @@
-/* launch.h - one collective call on Beeline's route: select, order, launch. */
+/* launch.h - one collective call, on Beeline's route or on to the real NCCL, in order with the others. */
 #ifndef BEELINE_LAUNCH_H
 #define BEELINE_LAUNCH_H
 
 #include "comm.h"
+#include "order.h"
 
 struct bl_call {
     struct bl_comm *comm;
@@ -13,8 +14,14 @@ struct bl_call {
     CUstream stream;
 };
 
-/* Launches call->route on call->stream: the caller has selected it.  The only path of a call that makes a driver call; it
- * allocates nothing and takes no lock. */
+/* Launches call->route, which the caller has selected, on call->stream, behind the communicator's earlier calls.  It
+ * allocates nothing (but two events, once), takes no lock and, on one stream, makes one driver call besides asking the
+ * stream whether it is captured. */
 ncclResult_t bl_launch(const struct bl_call *call);
+
+/* Around a call that goes to the real NCCL, so that it takes its turn among Beeline's.  Free while Beeline has launched
+ * nothing on the communicator. */
+ncclResult_t bl_forward_begin(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn);
+ncclResult_t bl_forward_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 
 #endif

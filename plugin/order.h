@@ -1,16 +1,38 @@
 /* order.h - calls on one communicator take effect in issue order, whatever streams they use.
  *
- * Work on one stream is in order by itself.  bl_order_before() makes `stream` wait for the communicator's last call where
- * that ran on another stream; bl_order_after() notes that a call, Beeline's or the real NCCL's, was issued on `stream`.
- * Both are called with the communicator's context current.  Outside the one-stream case they cost an event each.
+ * Work on one stream is in order by itself, and NCCL keeps its own calls in order; this is about the rest: Beeline's
+ * calls on several streams, Beeline's beside NCCL's, eager calls beside replays of graphs that hold captured ones.
+ *
+ *   eager, one stream             nothing to do, and nothing is done
+ *   eager, another stream         an event behind the last call; from then on each call is followed by one
+ *   captured, in one graph        the streams of the capture are joined, so that the calls become a chain of nodes
+ *   captured beside anything else the graph begins by waiting for the communicator's event and ends by recording it (as
+ *                                 NCCL's own does), and so does each eager call from then on: replays and eager calls
+ * take turns in the order in which they are issued.  BEELINE_GRAPH_MIXING=0, or NCCL's own NCCL_GRAPH_MIXING_SUPPORT=0,
+ * leaves that out for those who never overlap the two.
+ *
+ * Not covered: eager calls that were issued before the communicator's first capture on the very stream that is
+ * captured, and that still run when the graph is replayed on another stream.
+ *
+ * Called with the communicator's context current, by the thread that uses the communicator.
  */
 #ifndef BEELINE_ORDER_H
 #define BEELINE_ORDER_H
 
 #include "comm.h"
 
-ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream);
-ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream);
+/* What bl_order_before learnt of the stream, for bl_order_after. */
+struct bl_order_turn {
+    bool capturing;
+    unsigned long long capture;
+};
+
+/* Makes `stream` wait for the communicator's last call. */
+ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn);
+
+/* Notes that a call, Beeline's or the real NCCL's, was issued on `stream`. */
+ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
+
 void bl_order_release(struct bl_comm *comm);
 
 #endif

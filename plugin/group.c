@@ -1,0 +1,111 @@
+#include "group.h"
+
+#include <stdlib.h>
+
+#include "export.h"
+#include "log.h"
+#include "real.h"
+
+/* One collected entry: a call to launch, or a forwarded call whose turn is to be ended. */
+struct entry {
+    bool forwarded;
+    struct bl_call call; /* of a forwarded one: comm and stream */
+    struct bl_order_turn turn;
+};
+
+static _Thread_local struct {
+    int depth;
+    struct entry *entries;
+    int count, capacity;
+    struct bl_setup_request *inits;
+    int init_count, init_capacity;
+} group;
+
+bool bl_group_open(void) {
+    return group.depth > 0;
+}
+
+/* Room for one more; kept for the next group, so a steady job allocates once. */
+static bool grow(void **array, int count, int *capacity, size_t size) {
+    if (count < *capacity) return true;
+    int larger = *capacity ? 2 * *capacity : 64;
+    void *moved = realloc(*array, (size_t)larger * size);
+    if (!moved) return false;
+    *array = moved;
+    *capacity = larger;
+    return true;
+}
+
+static ncclResult_t add_entry(const struct entry *entry) {
+    if (!grow((void **)&group.entries, group.count, &group.capacity, sizeof *entry)) {
+        bl_warn("out of memory for call %d of a group", group.count + 1);
+        return ncclSystemError;
+    }
+    group.entries[group.count++] = *entry;
+    return ncclSuccess;
+}
+
+ncclResult_t bl_group_add_call(const struct bl_call *call) {
+    return add_entry(&(struct entry){.call = *call});
+}
+
+ncclResult_t bl_group_add_forwarded(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+    return add_entry(&(struct entry){.forwarded = true, .call = {.comm = comm, .stream = stream}, .turn = *turn});
+}
+
+void bl_group_add_init(const struct bl_setup_request *request) {
+    if (!bl_group_open()) {
+        bl_setup_run(request, 1);
+    } else if (grow((void **)&group.inits, group.init_count, &group.init_capacity, sizeof *request)) {
+        group.inits[group.init_count++] = *request;
+    } else {
+        bl_warn("out of memory for communicator %d of a group: it is left to NCCL here, and its peers will time out",
+                group.init_count + 1);
+    }
+}
+
+void bl_group_drop(const struct bl_comm *comm) {
+    int kept = 0;
+    for (int i = 0; i < group.count; i++)
+        if (group.entries[i].call.comm != comm) group.entries[kept++] = group.entries[i];
+    group.count = kept;
+}
+
+static ncclResult_t run_entries(void) {
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < group.count && result == ncclSuccess; i++) {
+        const struct entry *entry = &group.entries[i];
+        if (entry->forwarded) result = bl_forward_end(entry->call.comm, entry->call.stream, &entry->turn);
+    }
+    for (int i = 0; i < group.count && result == ncclSuccess; i++)
+        if (!group.entries[i].forwarded) result = bl_launch(&group.entries[i].call);
+    return result;
+}
+
+BL_EXPORT ncclResult_t ncclGroupStart(void) {
+    ncclResult_t result = BL_REAL(ncclGroupStart);
+    if (bl_real_depth == 0 && result == ncclSuccess) group.depth++;
+    return result;
+}
+
+BL_EXPORT ncclResult_t ncclGroupEnd(void) {
+    if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupEnd);
+    ncclResult_t result = BL_REAL(ncclGroupEnd);
+    if (--group.depth > 0) return result;
+    if (result == ncclSuccess || result == ncclInProgress) {
+        ncclResult_t ours = run_entries();
+        if (ours != ncclSuccess) result = ours;
+        if (group.init_count) bl_setup_run(group.inits, group.init_count);
+    }
+    group.count = group.init_count = 0;
+    return result;
+}
+
+#ifdef BL_HAVE_ncclGroupSimulateEnd
+BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
+    if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
+    ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
+    if (--group.depth == 0) group.count = group.init_count = 0; /* a simulation launches and makes nothing */
+    return result;
+}
+#endif

@@ -1,0 +1,134 @@
+#include "order.h"
+
+#include "log.h"
+#include "params.h"
+
+static _Thread_local char this_thread; /* its address tells one thread's CU_STREAM_PER_THREAD from another's */
+
+#define CHECK_RETURN(expression)                                                                                       \
+    do {                                                                                                               \
+        CUresult status_ = (expression);                                                                               \
+        if (status_ != CUDA_SUCCESS) {                                                                                 \
+            bl_warn("ordering calls over streams: %s: %s", #expression, bl_driver_strerror(status_));                  \
+            return ncclUnhandledCudaError;                                                                             \
+        }                                                                                                              \
+    } while (0)
+
+static const void *thread_of(CUstream stream) {
+    return stream == CU_STREAM_PER_THREAD ? &this_thread : NULL;
+}
+
+static bool is_last_stream(const struct bl_order *order, CUstream stream) {
+    return stream == order->last_stream && thread_of(stream) == order->last_thread;
+}
+
+static CUresult event_create(CUevent *event) {
+    return *event ? CUDA_SUCCESS : bl_driver()->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+}
+
+/* The nodes that the next captured call on `stream` will depend on. */
+static CUresult capture_frontier(CUstream stream, CUgraph *graph, const CUgraphNode **nodes, size_t *count) {
+    CUstreamCaptureStatus status;
+    cuuint64_t id;
+    const CUgraphEdgeData *edges; /* asked for because edges with data may not be left out */
+    return bl_driver()->cuStreamGetCaptureInfo(stream, &status, &id, graph, nodes, &edges, count);
+}
+
+/* Records the event behind the last call, on the stream that it used.  The one place where a stream is named that the
+ * caller may have destroyed, or begun to capture, since: then there is nothing to wait for that the caller has not
+ * waited for. */
+static bool record_behind_last(struct bl_order *order) {
+    CUstreamCaptureStatus status;
+    if (bl_driver()->cuStreamIsCapturing(order->last_stream, &status) != CUDA_SUCCESS) return false;
+    return status == CU_STREAM_CAPTURE_STATUS_NONE &&
+           bl_driver()->cuEventRecord(order->event, order->last_stream) == CUDA_SUCCESS;
+}
+
+static ncclResult_t before_captured(struct bl_order *order, CUstream stream, unsigned long long capture) {
+    const struct bl_driver *cu = bl_driver();
+    if (order->last_captured && order->capture == capture) {
+        if (is_last_stream(order, stream)) return ncclSuccess;
+        CHECK_RETURN(event_create(&order->fork));
+        CHECK_RETURN(cu->cuEventRecord(order->fork, order->last_stream));
+        CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->fork, CU_EVENT_WAIT_DEFAULT));
+        return ncclSuccess;
+    }
+    if (!bl_params()->graph_mixing) return ncclSuccess;
+    CHECK_RETURN(event_create(&order->event));
+    if (!order->captured_ever && !order->many_streams && order->used) record_behind_last(order);
+    CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->event, CU_EVENT_WAIT_EXTERNAL));
+    return ncclSuccess;
+}
+
+static ncclResult_t before_eager(struct bl_order *order, CUstream stream) {
+    const struct bl_driver *cu = bl_driver();
+    if (order->captured_ever && bl_params()->graph_mixing) {
+        CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->event, CU_EVENT_WAIT_DEFAULT));
+    } else if (order->used && !order->last_captured && !is_last_stream(order, stream)) {
+        if (!order->many_streams) {
+            order->many_streams = true;
+            CHECK_RETURN(event_create(&order->event));
+            if (!record_behind_last(order)) return ncclSuccess;
+        }
+        CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->event, CU_EVENT_WAIT_DEFAULT));
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t capture = 0;
+    /* The legacy stream cannot be asked while others capture, nor captured: an error means that it does not capture. */
+    if (bl_driver()->cuStreamGetCaptureInfo(stream, &status, &capture, NULL, NULL, NULL, NULL) != CUDA_SUCCESS)
+        status = CU_STREAM_CAPTURE_STATUS_NONE;
+    turn->capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    turn->capture = capture;
+    return turn->capturing ? before_captured(&comm->order, stream, capture) : before_eager(&comm->order, stream);
+}
+
+/* One record of the event hangs behind the last call of each capture, and moves on with it: removing nodes from a graph
+ * under capture is not allowed, moving edges is. */
+static ncclResult_t record_at_end(struct bl_order *order, CUstream stream, const struct bl_order_turn *turn) {
+    const struct bl_driver *cu = bl_driver();
+    CUgraph graph;
+    const CUgraphNode *nodes;
+    size_t count;
+    CHECK_RETURN(capture_frontier(stream, &graph, &nodes, &count));
+    if (count != 1) return ncclSuccess; /* not reached: a call was just captured, so it is the frontier */
+    CUgraphNode call = nodes[0];
+    if (order->last_captured && order->capture == turn->capture && order->record_node) {
+        CHECK_RETURN(cu->cuGraphRemoveDependencies(graph, &order->last_node, &order->record_node, NULL, 1));
+        CHECK_RETURN(cu->cuGraphAddDependencies(graph, &call, &order->record_node, NULL, 1));
+    } else {
+        CHECK_RETURN(cu->cuGraphAddEventRecordNode(&order->record_node, graph, &call, 1, order->event));
+    }
+    order->last_node = call;
+    return ncclSuccess;
+}
+
+ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+    struct bl_order *order = &comm->order;
+    ncclResult_t result = ncclSuccess;
+    if (turn->capturing) {
+        if (bl_params()->graph_mixing) result = record_at_end(order, stream, turn);
+        order->capture = turn->capture;
+        order->captured_ever = true;
+    } else {
+        if (stream == CU_STREAM_PER_THREAD) order->many_streams = true; /* cannot be named from another thread */
+        if (order->many_streams || (order->captured_ever && bl_params()->graph_mixing)) {
+            CHECK_RETURN(event_create(&order->event));
+            CHECK_RETURN(bl_driver()->cuEventRecord(order->event, stream));
+        }
+    }
+    order->used = true;
+    order->last_captured = turn->capturing;
+    order->last_stream = stream;
+    order->last_thread = thread_of(stream);
+    return result;
+}
+
+void bl_order_release(struct bl_comm *comm) {
+    if (comm->order.event) bl_driver()->cuEventDestroy(comm->order.event);
+    if (comm->order.fork) bl_driver()->cuEventDestroy(comm->order.fork);
+    comm->order = (struct bl_order){0};
+}
