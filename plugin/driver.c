@@ -14,7 +14,7 @@ static const struct {
     int optional;
     size_t offset;
 } rows[] = {
-#define BL_DRIVER(function, since) {#function, since, 0, offsetof(struct bl_driver, function)},
+#define BL_DRIVER(function, since)          {#function, since, 0, offsetof(struct bl_driver, function)},
 #define BL_DRIVER_OPTIONAL(function, since) {#function, since, 1, offsetof(struct bl_driver, function)},
 #include "driver.def"
 #undef BL_DRIVER
@@ -28,8 +28,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* The type of cuGetProcAddress_v2, which cuda.h gives the plain name. */
 typedef __typeof__(cuGetProcAddress) *get_proc_address;
 
-static void load(void)
-{
+static void load(void) {
     /* The copy that the process already uses, where there is one: a second copy has no context of ours. */
     void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     if (!handle) handle = dlopen(library, RTLD_LAZY);
@@ -58,20 +57,17 @@ static void load(void)
     found = &driver;
 }
 
-const struct bl_driver *bl_driver(void)
-{
+const struct bl_driver *bl_driver(void) {
     pthread_once(&once, load);
     return found;
 }
 
-const char *bl_driver_error(void)
-{
+const char *bl_driver_error(void) {
     pthread_once(&once, load);
     return error;
 }
 
-const char *bl_driver_strerror(CUresult result)
-{
+const char *bl_driver_strerror(CUresult result) {
     static _Thread_local char text[96];
     const char *name = NULL;
     if (bl_driver()) bl_driver()->cuGetErrorName(result, &name);

@@ -20,8 +20,7 @@
 
 enum { MIB = 1 << 20 };
 
-static CUmemAllocationProp allocation_of(CUdevice device)
-{
+static CUmemAllocationProp allocation_of(CUdevice device) {
     return (CUmemAllocationProp){
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -30,8 +29,7 @@ static CUmemAllocationProp allocation_of(CUdevice device)
 }
 
 /* Reserves addresses for handle[rank], maps it there and opens it to this device. */
-static int map(struct bl_memory *memory, int rank, char *why, size_t size)
-{
+static int map(struct bl_memory *memory, int rank, char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
     CHECK_RETURN(cu->cuMemAddressReserve(&memory->address[rank], memory->bytes, 0, 0, 0),
                  "reserving addresses for %llu MiB of staging of rank %d (cuMemAddressReserve)",
@@ -50,8 +48,7 @@ static int map(struct bl_memory *memory, int rank, char *why, size_t size)
 }
 
 int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream,
-                     char *why, size_t size)
-{
+                     char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
     *memory = (struct bl_memory){.device = device, .rank = rank, .nranks = nranks};
 
@@ -84,8 +81,7 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
     return 0;
 }
 
-int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t size)
-{
+int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t size) {
     int exported = -1;
     CHECK_RETURN(bl_driver()->cuMemExportToShareableHandle(&exported, memory->handle[memory->rank],
                                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
@@ -94,8 +90,7 @@ int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t 
     return 0;
 }
 
-int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size_t size)
-{
+int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size_t size) {
     CHECK_RETURN(bl_driver()->cuMemImportFromShareableHandle(&memory->handle[peer], (void *)(uintptr_t)fd,
                                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                  "importing the staging of rank %d (cuMemImportFromShareableHandle)", peer);
@@ -104,22 +99,19 @@ int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size
 }
 
 /* A driver that is already gone at the process's end has released everything itself. */
-static void undo(CUresult status, const char *what)
-{
+static void undo(CUresult status, const char *what) {
     if (status != CUDA_SUCCESS && status != CUDA_ERROR_DEINITIALIZED && status != CUDA_ERROR_CONTEXT_IS_DESTROYED)
         bl_info("releasing staging: %s failed: %s", what, bl_driver_strerror(status));
 }
 
-static void release_mapping(struct bl_memory *memory, int rank)
-{
+static void release_mapping(struct bl_memory *memory, int rank) {
     const struct bl_driver *cu = bl_driver();
     if (memory->mapped[rank]) undo(cu->cuMemUnmap(memory->address[rank], memory->bytes), "cuMemUnmap");
     if (memory->reserved[rank]) undo(cu->cuMemAddressFree(memory->address[rank], memory->bytes), "cuMemAddressFree");
     if (memory->have_handle[rank]) undo(cu->cuMemRelease(memory->handle[rank]), "cuMemRelease");
 }
 
-void bl_memory_release(struct bl_memory *memory)
-{
+void bl_memory_release(struct bl_memory *memory) {
     const struct bl_driver *cu = bl_driver();
     for (int peer = memory->nranks - 1; peer >= 0; peer--)
         if (peer != memory->rank) release_mapping(memory, peer);

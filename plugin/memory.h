@@ -29,8 +29,8 @@ struct bl_memory {
 
 /* Each returns 0, or -1 with what failed and why in `why`.  The context of the device must be current. */
 
-/* Allocates and maps `bytes` of staging, the epochs and the control words, and zeroes them all through `stream`, which has
- * done so when this returns. */
+/* Allocates and maps `bytes` of staging, the epochs and the control words, and zeroes them all through `stream`, which
+ * has done so when this returns. */
 int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream,
                      char *why, size_t size);
 /* The caller closes *fd. */
