@@ -59,6 +59,7 @@ $(BUILD)/gen/fatbin.o: $(BUILD)/gen/fatbin.S
 	$(Q)$(CC) -c -o $@ $<
 
 # --- the library ---
+# -Bsymbolic-functions: the rows of abi.h are to hold Beeline's own entry points, whatever else exports those names.
 $(BUILD)/%.o: %.c $(GEN)
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -c -o $@ $<
@@ -70,7 +71,7 @@ $(BUILD)/gen/abi_stubs.o: $(BUILD)/gen/abi_stubs.c
 $(LIB): $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) plugin/export.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/export.map -Wl,--no-undefined -Wl,-z,relro \
-	    -Wl,--as-needed -o $@ $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) -pthread
+	    -Wl,-Bsymbolic-functions -Wl,--as-needed -o $@ $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) -pthread
 
 $(BUILD)/perf/%.o: scripts/perf/%.c $(GEN)
 	$(call say,CC,$<)

@@ -25,8 +25,8 @@ extern const int bl_abi_count;
 /* NULL if Beeline has no entry point of that name. */
 const struct bl_abi_row *bl_abi_find(const char *name);
 
-/* What the stand-ins return: ncclInvalidUsage if the real NCCL lacks `function`, ncclSystemError if there is no real NCCL.
- * Logs what is wrong, once a function (`told` is that function's own) or once for all. */
+/* What the stand-ins return: ncclInvalidUsage if the real NCCL lacks `function`, ncclSystemError if there is no real
+ * NCCL. Logs what is wrong, once a function (`told` is that function's own) or once for all. */
 ncclResult_t bl_real_lacks(const char *function, atomic_bool *told);
 
 /* The real dlsym of libc, for Beeline's own look-ups: RTLD_NEXT is counted from Beeline. */

@@ -105,15 +105,15 @@ def signature(function, name):
 def emit_table(functions):
     out = ["/* Generated from nccl.h by plugin/abi.py: see real.h. */",
            "#ifndef BEELINE_ABI_TABLE_H", "#define BEELINE_ABI_TABLE_H", "", '#include "nccl.h"', "",
-           "#pragma GCC diagnostic push", '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"',
-           '#pragma GCC diagnostic ignored "-Wstrict-prototypes"', ""]
-    out += ["#define BL_HAVE_%s 1" % function.name for function in functions]
+           "#pragma GCC diagnostic push", '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"', "",
+           "/* Declared anew: nccl.h has old-style `()` and, on some systems, macros in place of functions; and whoever defines",
+           " * one of these exports it, though the library is built with hidden visibility. */"]
+    for function in functions:
+        out += ["#undef %s" % function.name, "#define BL_HAVE_%s 1" % function.name,
+                '%s __attribute__((visibility("default")));' % signature(function, function.name)]
     out += ["", "struct bl_real {"]
     out += ["    __typeof__(%s) *%s;" % (function.name, function.name) for function in functions]
-    out += ["};", "", "/* Whoever defines one exports it, though the library is built with hidden visibility. */"]
-    out += ['__typeof__(%s) %s __attribute__((visibility("default")));' % (function.name, function.name)
-            for function in functions]
-    out += ["", "#pragma GCC diagnostic pop", "", "#endif", ""]
+    out += ["};", "", "#pragma GCC diagnostic pop", "", "#endif", ""]
     return "\n".join(out)
 
 
@@ -159,8 +159,7 @@ def emit_stubs(functions, kinds):
     out = ["/* Generated from nccl.h by plugin/abi.py: the entry points that only forward, and what stands in for those",
            " * that the real NCCL lacks. */",
            "#include <stdatomic.h>", "#include <stddef.h>", "", '#include "abi.h"', '#include "forward.h"',
-           '#include "real.h"', "", '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"',
-           '#pragma GCC diagnostic ignored "-Wstrict-prototypes"']
+           '#include "real.h"', "", '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"']
     for function in functions:
         own = kinds.get(function.name, set())
         if standin_for(function.name, names) == function.name:

@@ -1,7 +1,8 @@
-/* params.h - Beeline's parameters: one row of params.def makes the member, the parser, the dump and docs/environment.md.
+/* params.h - Beeline's parameters: one row of params.def makes the member, the parser, the dump and
+ * docs/environment.md.
  *
- * Read once, at first use, from the environment; the only file that calls getenv is params.c.  A value that does not parse
- * is reported by name with what is accepted, and the default is used.  Threads: any.
+ * Read once, at first use, from the environment; the only file that calls getenv is params.c.  A value that does not
+ * parse is reported by name with what is accepted, and the default is used.  Threads: any.
  */
 #ifndef BEELINE_PARAMS_H
 #define BEELINE_PARAMS_H
@@ -10,19 +11,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Kinds of a row: FLAG (0/1/on/off/true/false/yes/no), BYTES (with K/M/G), COUNT, CHOICE (of names), TEXT (a path, a name). */
+/* Kinds of a row: FLAG (0/1/on/off/true/false/yes/no), BYTES (with K/M/G), COUNT, CHOICE (of names), TEXT (a path, a
+ * name). */
 struct bl_params {
-#define BL_PARAM_FLAG(member, variable, value, category, help) bool member;
+#define BL_PARAM_FLAG(member, variable, value, category, help)             bool member;
 #define BL_PARAM_BYTES(member, variable, value, low, high, category, help) uint64_t member;
 #define BL_PARAM_COUNT(member, variable, value, low, high, category, help) uint64_t member;
-#define BL_PARAM_CHOICE(member, variable, value, names, category, help) int member;
-#define BL_PARAM_TEXT(member, variable, category, help) const char *member;
+#define BL_PARAM_CHOICE(member, variable, value, names, category, help)    int member;
+#define BL_PARAM_TEXT(member, variable, category, help)                    const char *member;
 #include "params.def"
 };
 
 const struct bl_params *bl_params(void);
 
-/* The settings that ranks must share, as text "name=value ..." for the comparison with rank 0's (truncates). */
+/* The settings that ranks must share (categories routes and memory), as text "VARIABLE=value ..." for the comparison
+ * with rank 0's (truncates). */
 void bl_params_shared(char *text, size_t size);
 
 /* One INFO line per parameter that is not at its default, with its source. */

@@ -1,14 +1,18 @@
 /* real.h - the real NCCL, found once and called through one table.
  *
- * Threads: any.  Errors: a function that the real NCCL lacks, or every function if no real NCCL was found, is a stand-in
- * that returns ncclInvalidUsage (ncclSystemError if none was found) and logs once what was searched.  Nothing aborts.
+ * Threads: any.  Errors: a function that the real NCCL lacks, or every function if no real NCCL was found, is a
+ * stand-in that returns ncclInvalidUsage (ncclSystemError if none was found) and logs once what was searched.  Nothing
+ * aborts.
  */
 #ifndef BEELINE_REAL_H
 #define BEELINE_REAL_H
 
+#include <stdbool.h>
+
 #include "nccl.h"
 
-/* Generated from nccl.h by plugin/abi.py: one member a function, named as it is: __typeof__(ncclAllReduce) *ncclAllReduce; */
+/* Generated from nccl.h by plugin/abi.py: one member a function, named as it is: __typeof__(ncclAllReduce)
+ * *ncclAllReduce; */
 #include "abi_table.h"
 
 /* The table; never NULL, loads on first use. */
@@ -18,8 +22,11 @@ const struct bl_real *bl_real(void);
 int bl_real_version(void);
 const char *bl_real_path(void);
 
-/* Told by the dlsym interposer of a handle through which the caller reached a real NCCL, so that calls go to that very one. */
-void bl_real_adopt(void *symbol_address);
+/* Told by the dlsym interposer: the caller's handle leads to `address` for the function of `row`.  Makes the NCCL that
+ * `address` lies in the real one if there is none yet.  True if calls through Beeline's entry point reach that very
+ * function; false for a second NCCL in the process, whose callers are left alone. */
+struct bl_abi_row;
+bool bl_real_adopt(const struct bl_abi_row *row, void *address);
 
 /* Depth of calls into the real NCCL on this thread.  The real NCCL calls some of its own exports through the PLT and so
  * comes back to ours: an entry point with bl_real_depth > 0 only forwards. */
