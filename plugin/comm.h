@@ -17,6 +17,9 @@
 #include "kernels.h"
 #include "nccl.h"
 
+struct bl_memory;
+struct bl_upkeep;
+
 /* Keeps the calls on one communicator in issue order; see order.h.  Zero is a good start. */
 struct bl_order {
     CUstream last_stream;
@@ -42,6 +45,8 @@ struct bl_comm {
     struct bl_control *control; /* host address of args.control */
     struct bl_order order;
     struct bl_memory *memory;                              /* staging and mappings; memory.h */
+    struct bl_upkeep *upkeep;                              /* what set-up and teardown keep; upkeep.h */
+    _Atomic int readers;                                   /* in bl_comm_check; teardown waits for them */
     uint64_t calls[BL_KERNELS + 1], bytes[BL_KERNELS + 1]; /* per route, the last is NCCL */
     uint64_t told[BL_COLLECTIVES];                         /* routes already told of at INFO, a bit each */
     _Atomic int async_error; /* ncclResult_t that GetAsyncError reports; ncclSuccess while well */
@@ -52,7 +57,24 @@ struct bl_comm {
 struct bl_comm *bl_comm_find(ncclComm_t handle);
 
 /* ncclSuccess, or the asynchronous error that a kernel of Beeline met on this communicator; one WARN when it is first
- * seen. Cheap: one read of host memory. */
+ * seen.  Cheap: one read of host memory. */
 ncclResult_t bl_comm_check(struct bl_comm *comm);
+
+/* The rest is for set-up and teardown. */
+
+/* A zeroed one that is in no table, NULL if there is no memory.  bl_comm_retire gives it back: its memory is kept for a
+ * while yet, for a thread that found it just before it left the table. */
+struct bl_comm *bl_comm_new(void);
+void bl_comm_retire(struct bl_comm *comm);
+
+/* Puts it in the table under comm->handle.  False if the table is full.  *stale is what was there under that handle:
+ * its owner destroyed it behind our back, and the real NCCL used the handle again. */
+bool bl_comm_insert(struct bl_comm *comm, struct bl_comm **stale);
+
+/* Takes it out of the table; NULL if it is not there. */
+struct bl_comm *bl_comm_remove(ncclComm_t handle);
+
+/* Calls `visit` for each in the table. */
+void bl_comm_each(void (*visit)(struct bl_comm *comm));
 
 #endif
