@@ -27,7 +27,7 @@ static const char *const marks[] = {"ncclGetVersion", "ncclCommInitRank"};
 
 struct loaded {
     struct bl_real functions;
-    bool found, by_path;
+    bool found, by_path, met_beeline;
     char path[PATH_MAX];
     char searched[1024]; /* why each place was left, for the message if none is found */
 };
@@ -78,12 +78,14 @@ static bool is_beeline(struct link_map *map) {
     return mark && object_of(mark) == map;
 }
 
+static const char not_nccl[] = "not an NCCL", beeline_itself[] = "Beeline itself";
+
 /* NULL if `handle` (of dlopen, a link_map, or RTLD_NEXT) leads to a real NCCL, else why it does not. */
 static const char *refusal(void *handle) {
     for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
         void *address = bl_dlsym(handle, marks[i]);
-        if (!address) return "not an NCCL";
-        if (is_beeline(object_of(address))) return "Beeline itself";
+        if (!address) return not_nccl;
+        if (is_beeline(object_of(address))) return beeline_itself;
     }
     return NULL;
 }
@@ -113,6 +115,7 @@ static bool try_open(struct loaded *loaded, const char *path, int flags) {
         return true;
     }
     note(loaded, "%s%s (%s)", loaded->searched[0] ? "; " : "", path, handle ? reason : dlerror());
+    if (reason == beeline_itself) loaded->met_beeline = true;
     if (handle) dlclose(handle);
     return false;
 }
@@ -176,7 +179,10 @@ static bool find_along_path(struct loaded *loaded, void *handle) {
 }
 
 static bool find_by_name(struct loaded *loaded) {
-    return try_open(loaded, "libnccl.so.2", 0) || find_along_path(loaded, dlopen(NULL, RTLD_LAZY)) ||
+    loaded->met_beeline = false;
+    if (try_open(loaded, "libnccl.so.2", 0)) return true;
+    if (!loaded->met_beeline) return false;
+    return find_along_path(loaded, dlopen(NULL, RTLD_LAZY)) ||
            find_along_path(loaded, object_of((void *)beeline_identity));
 }
 
