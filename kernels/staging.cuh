@@ -75,22 +75,25 @@ struct Wait {
 
 enum { POLLS_PER_LOOK = 512 };
 
-/* After a failed poll: true to poll again, false to leave the kernel.  `missing` is a rank that has not been heard. */
+/* After a failed poll: true to poll again, false to leave the kernel.  `missing` is a rank that this lane waits for, or its
+ * own if there is none. */
 BL_DEVICE bool wait_again(const struct bl_kernel_args &a, Wait &wait, unsigned missing, uint64_t flag) {
     spin_pause();
     if (++wait.polls % POLLS_PER_LOOK) return true;
-    bool stay = load_host_relaxed_sys(&a.control->abort) == 0;
     const uint64_t now = clock_ns();
     if (wait.since == 0) wait.since = now;
-    if (stay && a.timeout_ns && now - wait.since > a.timeout_ns) {
-        store_host_relaxed_sys(&a.control->error_peer, missing);
-        store_host64_relaxed_sys(&a.control->error_epoch, flag);
-        fence_acq_rel_sys(); /* whoever reads the error reads what goes with it */
-        store_host_relaxed_sys(&a.control->error, BL_KERNEL_TIMEOUT);
-        store_host_relaxed_sys(&a.control->abort, 1); /* the other warps and later launches leave too */
-        stay = false;
+    const bool in_time = a.timeout_ns == 0 || now - wait.since <= a.timeout_ns;
+    if (!warp_all(in_time)) {
+        if (missing != a.rank) { /* this lane is one of those that wait */
+            store_host_relaxed_sys(&a.control->error_peer, missing);
+            store_host64_relaxed_sys(&a.control->error_epoch, flag);
+            fence_acq_rel_sys(); /* whoever reads the error reads what goes with it */
+            store_host_relaxed_sys(&a.control->error, BL_KERNEL_TIMEOUT);
+            store_host_relaxed_sys(&a.control->abort, 1); /* the other warps and later launches leave too */
+        }
+        return false;
     }
-    return warp_all(stay);
+    return warp_all(load_host_relaxed_sys(&a.control->abort) == 0);
 }
 
 #endif
