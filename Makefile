@@ -21,7 +21,8 @@ NCCL_H  := $(firstword $(wildcard $(NCCL_HOME)/include/nccl.h $(CUDA_HOME)/inclu
 
 LIB     := $(BUILD)/libbeeline.so
 PERF    := $(BUILD)/beeline-perf
-EMU     := $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnccl.so.2 $(BUILD)/emu/libbeeline-kernels.so
+EMU     := $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnccl.so.2 $(BUILD)/emu/libbeeline-kernels.so \
+           $(BUILD)/emu/old/libnccl.so.2 $(BUILD)/emu/new/libnccl.so.2
 
 KERNEL_CU  := $(wildcard kernels/*.cu)
 KERNEL_OBJ := $(patsubst kernels/%.c,$(BUILD)/kernels/%.o,$(wildcard kernels/*.c))
@@ -97,6 +98,14 @@ $(BUILD)/emu/libcuda.so.1: $(EMU_CUDA_OBJ)
 $(BUILD)/emu/libnccl.so.2: $(EMU_NCCL_OBJ) $(BUILD)/emu/libcuda.so.1
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libnccl.so.2 -Wl,-rpath,'$$ORIGIN' -Wl,--no-undefined -o $@ $^ -lm -lrt -pthread
+
+# The same, passing for an older NCCL that lacks functions and a newer one that has one more.
+$(BUILD)/emu/old/libnccl.so.2: EMU_NCCL_HIDE = -Wl,--version-script,test/emu/nccl/variants/old.map
+$(BUILD)/emu/old/libnccl.so.2 $(BUILD)/emu/new/libnccl.so.2: $(BUILD)/emu/%/libnccl.so.2: \
+    $(EMU_NCCL_OBJ) $(BUILD)/emu/nccl/variants/%.o $(BUILD)/emu/libcuda.so.1 test/emu/nccl/variants/old.map
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -shared -Wl,-soname,libnccl.so.2 -Wl,-rpath,'$$ORIGIN/..' -Wl,--no-undefined $(EMU_NCCL_HIDE) \
+	    -o $@ $(filter-out %.map,$^) -lm -lrt -pthread
 
 # The very kernel sources, with test/emu/seam/primitives.cuh in place of kernels/primitives.cuh.
 $(BUILD)/emu/kernels/%.o: kernels/%.cu

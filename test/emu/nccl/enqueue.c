@@ -1,0 +1,145 @@
+/* enqueue.c - from tasks to a host function on a stream. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "area.h"
+
+/* What one launch runs; captured plans run at every replay and live as long as the process. */
+struct plan {
+    ncclComm_t comm;
+    uint64_t generation;
+    bool captured;
+    struct plan *next_captured;
+    int ncollectives, nops; /* collectives first, then sends and receives */
+    struct emu_op ops[];
+};
+
+static _Atomic(struct plan *) captured_plans; /* so that they stay reachable */
+
+static ncclResult_t run_ops(const struct plan *plan) {
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < plan->ncollectives && result == ncclSuccess; i++)
+        result = emu_run_collective(plan->comm, &plan->ops[i]);
+    if (result == ncclSuccess && plan->nops > plan->ncollectives)
+        result = emu_run_p2p(plan->comm, plan->ops + plan->ncollectives, plan->nops - plan->ncollectives);
+    return result;
+}
+
+static void CUDA_CB run_plan(void *argument) {
+    struct plan *plan = argument;
+    ncclComm_t comm = plan->comm;
+    comm->running++; /* before the look at the generation: emu_comm_release changes that first and then waits */
+    if (comm->generation == plan->generation) {
+        pthread_mutex_lock(&comm->executing);
+        ncclResult_t result = (ncclResult_t)comm->async;
+        if (result == ncclSuccess || result == ncclInProgress)
+            result = emu_area_stopped(comm); /* in progress: finalize */
+        if (result == ncclSuccess) result = run_ops(plan);
+        if (result == ncclInternalError && !comm->aborted && !comm->revoked) emu_area_stop(comm, true);
+        if (result != ncclSuccess && !comm->revoked) emu_comm_set_async(comm, result);
+        pthread_mutex_unlock(&comm->executing);
+        if (!plan->captured && --comm->pending == 0) emu_futex_wake(&comm->pending);
+    }
+    if (--comm->running == 0) emu_futex_wake(&comm->running);
+    if (!plan->captured) free(plan);
+}
+
+ncclResult_t emu_capture_id(CUstream stream, unsigned long long *id) {
+    CUstreamCaptureStatus status;
+    cuuint64_t capture = 0;
+    *id = 0;
+    EMU_CUDA(cuStreamIsCapturing(stream, &status));
+    if (status == CU_STREAM_CAPTURE_STATUS_NONE) return ncclSuccess;
+    EMU_CUDA(cuStreamGetCaptureInfo(stream, &status, &capture, NULL, NULL, NULL, NULL));
+    *id = capture;
+    return ncclSuccess;
+}
+
+static struct plan *make_plan(ncclComm_t comm, struct emu_task *const *tasks, int ntasks, bool captured) {
+    struct plan *plan = calloc(1, sizeof *plan + (size_t)ntasks * sizeof plan->ops[0]);
+    if (!plan) return NULL;
+    *plan = (struct plan){.comm = comm, .generation = comm->generation, .captured = captured};
+    for (int p2p = 0; p2p < 2; p2p++) {
+        for (int i = 0; i < ntasks; i++) {
+            bool is_p2p = tasks[i]->op.collective == EMU_SEND || tasks[i]->op.collective == EMU_RECV;
+            if (is_p2p == p2p) plan->ops[plan->nops++] = tasks[i]->op;
+        }
+        if (!p2p) plan->ncollectives = plan->nops;
+    }
+    return plan;
+}
+
+/* Puts `first` behind the communicator's last call and behind the other streams of this launch. */
+static ncclResult_t join_streams(ncclComm_t comm, const CUstream *streams, int nstreams, unsigned long long capture) {
+    if (capture && comm->capture == capture && comm->capture_stream != streams[0])
+        EMU_CUDA(cuStreamWaitEvent(streams[0], comm->capture_event, 0));
+    if (!capture && comm->eager_used && comm->eager_stream != streams[0])
+        EMU_CUDA(cuStreamWaitEvent(streams[0], comm->eager_event, 0));
+    CUevent event = capture ? comm->capture_event : comm->eager_event;
+    for (int i = 1; i < nstreams; i++) {
+        EMU_CUDA(cuEventRecord(event, streams[i]));
+        EMU_CUDA(cuStreamWaitEvent(streams[0], event, 0));
+    }
+    return ncclSuccess;
+}
+
+/* The next call on another stream waits for this event, and so do the other streams of this launch. */
+static ncclResult_t fork_streams(ncclComm_t comm, const CUstream *streams, int nstreams, unsigned long long capture) {
+    CUevent event = capture ? comm->capture_event : comm->eager_event;
+    EMU_CUDA(cuEventRecord(event, streams[0]));
+    for (int i = 1; i < nstreams; i++) EMU_CUDA(cuStreamWaitEvent(streams[i], event, 0));
+    if (capture) {
+        comm->capture = capture;
+        comm->capture_stream = streams[0];
+    } else {
+        comm->eager_used = true;
+        comm->eager_stream = streams[0];
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t launch(ncclComm_t comm, struct emu_task *const *tasks, int ntasks, CUstream *streams) {
+    unsigned long long capture = 0, other;
+    int nstreams = 0;
+    for (int i = 0; i < ntasks; i++) {
+        int known = 0;
+        while (known < nstreams && streams[known] != tasks[i]->stream) known++;
+        if (known == nstreams) streams[nstreams++] = tasks[i]->stream;
+    }
+    for (int i = 0; i < nstreams; i++) {
+        ncclResult_t result = emu_capture_id(streams[i], &other);
+        if (result != ncclSuccess) return result;
+        if (i && other != capture)
+            return emu_fail(ncclInvalidUsage, "streams of one group are not all captured by the same graph");
+        capture = other;
+    }
+    ncclResult_t result = join_streams(comm, streams, nstreams, capture);
+    if (result != ncclSuccess) return result;
+    struct plan *plan = make_plan(comm, tasks, ntasks, capture != 0);
+    if (!plan) return emu_fail(ncclSystemError, "out of memory");
+    if (!capture) comm->pending++;
+    result = emu_cuda(cuLaunchHostFunc(streams[0], run_plan, plan), "cuLaunchHostFunc");
+    if (result != ncclSuccess) {
+        if (!capture) comm->pending--;
+        free(plan);
+        return result;
+    }
+    if (capture) {
+        plan->next_captured = captured_plans;
+        while (!atomic_compare_exchange_weak(&captured_plans, &plan->next_captured, plan)) {
+        }
+    }
+    return fork_streams(comm, streams, nstreams, capture);
+}
+
+ncclResult_t emu_launch(ncclComm_t comm, struct emu_task *const *tasks, int ntasks) {
+    CUstream *streams = calloc((size_t)ntasks, sizeof *streams);
+    if (!streams) return emu_fail(ncclSystemError, "out of memory");
+    ncclResult_t result = emu_cuda(cuCtxPushCurrent(comm->context), "cuCtxPushCurrent");
+    if (result == ncclSuccess) {
+        result = launch(comm, tasks, ntasks, streams);
+        cuCtxPopCurrent(NULL);
+    }
+    free(streams);
+    return result;
+}

@@ -1,0 +1,158 @@
+/* group.c - ncclGroupStart and ncclGroupEnd: all that a thread calls in between happens at the outermost end. */
+#include <stdlib.h>
+
+#include "emu_nccl.h"
+
+static _Thread_local struct {
+    int depth;
+    ncclResult_t error; /* the first; nothing is launched then */
+    struct emu_task *tasks, **last_task;
+    struct emu_job *jobs, **last_job;
+    size_t ntasks;
+} group;
+
+void emu_group_start(void) {
+    group.depth++;
+}
+
+void emu_group_error(ncclResult_t result) {
+    if (group.depth && group.error == ncclSuccess) group.error = result;
+}
+
+ncclResult_t emu_group_add_task(const struct emu_op *op, ncclComm_t comm, CUstream stream) {
+    struct emu_task *task = malloc(sizeof *task);
+    if (!task) return emu_fail(ncclSystemError, "out of memory");
+    *task = (struct emu_task){*op, comm, stream, NULL};
+    if (!group.tasks) group.last_task = &group.tasks;
+    *group.last_task = task;
+    group.last_task = &task->next;
+    group.ntasks++;
+    return ncclSuccess;
+}
+
+ncclResult_t emu_group_add_job(struct emu_job *job) {
+    if (group.depth) {
+        if (!group.jobs) group.last_job = &group.jobs;
+        *group.last_job = job;
+        group.last_job = &job->next;
+        /* As the real one: the handle of a nonblocking communicator is there at once. */
+        if (!job->blocking) job->owner->async = ncclInProgress;
+        if (!job->blocking && job->kind == EMU_JOB_INIT) *job->newcomm = job->comm;
+        return job->blocking ? ncclSuccess : ncclInProgress;
+    }
+    if (!job->blocking) return emu_job_start(job);
+    ncclResult_t result = emu_job_run(job);
+    emu_job_finish(job);
+    return result;
+}
+
+/* One thread each: they wait for one another. */
+static ncclResult_t run_jobs(struct emu_job *jobs) {
+    ncclResult_t result = ncclSuccess;
+    struct emu_job *blocking = NULL, *next;
+    for (struct emu_job *job = jobs; job; job = next) {
+        next = job->next;
+        if (!job->blocking) {
+            ncclResult_t started = emu_job_start(job);
+            if (result == ncclSuccess) result = started;
+            continue;
+        }
+        job->next = blocking;
+        blocking = job;
+        if (pthread_create(&job->thread, NULL, emu_job_thread, job)) {
+            job->thread = 0;
+            job->result = emu_fail(ncclSystemError, "no thread");
+        }
+    }
+    for (struct emu_job *job = blocking; job; job = next) {
+        next = job->next;
+        if (job->thread) pthread_join(job->thread, NULL);
+        if (job->result != ncclSuccess && (result == ncclSuccess || result == ncclInProgress)) result = job->result;
+        emu_job_finish(job);
+    }
+    return result;
+}
+
+/* One plan a communicator, in the order in which they were first used. */
+static ncclResult_t launch_tasks(struct emu_task *tasks, size_t ntasks) {
+    ncclResult_t result = ncclSuccess;
+    struct emu_task **mine = calloc(ntasks ? ntasks : 1, sizeof *mine);
+    if (!mine) return emu_fail(ncclSystemError, "out of memory");
+    for (struct emu_task *first = tasks; first && result == ncclSuccess; first = first->next) {
+        int n = 0;
+        bool launched = false;
+        for (struct emu_task *before = tasks; before != first; before = before->next)
+            launched = launched || before->comm == first->comm;
+        if (launched) continue;
+        for (struct emu_task *task = first; task; task = task->next)
+            if (task->comm == first->comm) mine[n++] = task;
+        result = emu_launch(first->comm, mine, n);
+    }
+    free(mine);
+    return result;
+}
+
+static void drop_jobs(struct emu_job *jobs, ncclResult_t result) {
+    for (struct emu_job *job = jobs, *next; job; job = next) {
+        next = job->next;
+        job->result = result;
+        emu_job_finish(job);
+    }
+}
+
+/* Ends the group on this thread; *simulate, if given, gets an estimate and nothing runs. */
+ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
+    if (group.depth == 0) return emu_fail(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
+    if (--group.depth) return ncclSuccess;
+    struct emu_task *tasks = group.tasks, *next;
+    struct emu_job *jobs = group.jobs;
+    ncclResult_t result = group.error;
+    size_t ntasks = group.ntasks, bytes = 0;
+    group.tasks = NULL;
+    group.jobs = NULL;
+    group.ntasks = 0;
+    group.error = ncclSuccess;
+    for (struct emu_task *task = tasks; task; task = task->next)
+        bytes += task->op.count * emu_datatype_size(task->op.datatype);
+    if (result != ncclSuccess || simulate) {
+        drop_jobs(jobs, result != ncclSuccess ? result : ncclInvalidUsage);
+    } else {
+        result = run_jobs(jobs);
+        if (result == ncclSuccess || result == ncclInProgress) {
+            ncclResult_t launched = launch_tasks(tasks, ntasks);
+            if (launched != ncclSuccess) result = launched;
+        }
+    }
+    if (simulate) simulate->estimatedTime = (float)ntasks * 5.0f + (float)bytes * 1e-5f; /* microseconds, some */
+    for (; tasks; tasks = next) {
+        next = tasks->next;
+        free(tasks);
+    }
+    return result;
+}
+
+EMU_API(ncclResult_t, ncclGroupStart, void) {
+    struct emu_call call = EMU_CALL(-1);
+    ncclResult_t result = emu_call_enter(&call, NULL);
+    if (result == ncclSuccess) emu_group_start();
+    return emu_call_leave(&call, result);
+}
+
+EMU_API(ncclResult_t, ncclGroupEnd, void) {
+    struct emu_call call = EMU_CALL(-1);
+    ncclResult_t result = emu_call_enter(&call, NULL);
+    if (result != ncclSuccess) emu_group_error(result);
+    result = emu_group_end(NULL);
+    return emu_call_leave(&call, result);
+}
+
+EMU_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *info) {
+    struct emu_call call = EMU_CALL(-1);
+    ncclSimInfo_t none = NCCL_SIM_INFO_INITIALIZER;
+    ncclResult_t result = emu_call_enter(&call, NULL);
+    if (result == ncclSuccess && info && info->magic != 0x74685283)
+        result = emu_fail(ncclInvalidArgument, "ncclSimInfo_t argument not initialized via NCCL_SIM_INFO_INITIALIZER");
+    if (result != ncclSuccess) emu_group_error(result);
+    result = emu_group_end(info ? info : &none);
+    return emu_call_leave(&call, result);
+}

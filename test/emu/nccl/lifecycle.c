@@ -1,0 +1,83 @@
+/* lifecycle.c - how communicators end. */
+#include <stdlib.h>
+
+#include "area.h"
+
+static void drain(ncclComm_t comm) {
+    emu_comm_wait_zero(&comm->pending);
+    emu_comm_wait_zero(&comm->running);
+}
+
+static void *finalize_thread(void *argument) {
+    ncclComm_t comm = argument;
+    int expected = ncclInProgress;
+    drain(comm);
+    atomic_compare_exchange_strong(&comm->async, &expected, ncclSuccess);
+    return NULL;
+}
+
+static ncclResult_t finalize(ncclComm_t comm) {
+    ncclResult_t result = emu_comm_ready(comm);
+    if (result != ncclSuccess) return result;
+    comm->finalized = true;
+    if (comm->blocking) {
+        drain(comm);
+        return ncclSuccess;
+    }
+    comm->async = ncclInProgress;
+    comm->worker_started = pthread_create(&comm->worker, NULL, finalize_thread, comm) == 0;
+    if (!comm->worker_started) finalize_thread(comm);
+    return ncclInProgress;
+}
+
+EMU_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
+    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
+    ncclResult_t result = emu_call_enter(&call, comm);
+    if (result == ncclSuccess && comm) result = finalize(comm);
+    return emu_call_leave(&call, result);
+}
+
+/* With `abort` whatever is at work leaves; without, it is waited for. */
+static void destroy(ncclComm_t comm, bool abort) {
+    if (abort) {
+        comm->aborted = true;
+        emu_area_stop(comm, true);
+    }
+    emu_comm_join(comm);
+    if (!abort && !comm->revoked) drain(comm);
+    emu_comm_release(comm);
+}
+
+EMU_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
+    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
+    ncclResult_t result = emu_call_enter(&call, comm);
+    if (result == ncclSuccess && comm && (result = emu_comm_check(comm)) == ncclSuccess) destroy(comm, false);
+    return emu_call_leave(&call, result);
+}
+
+EMU_API(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
+    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
+    ncclResult_t result = emu_call_enter(&call, comm);
+    if (result == ncclSuccess && comm && (result = emu_comm_check(comm)) == ncclSuccess) destroy(comm, true);
+    return emu_call_leave(&call, result);
+}
+
+static ncclResult_t revoke(ncclComm_t comm, int flags) {
+    ncclResult_t result = emu_comm_check(comm);
+    if (result != ncclSuccess) return result;
+    if (flags != NCCL_REVOKE_DEFAULT) return emu_fail(ncclInvalidArgument, "ncclCommRevoke: flags %d", flags);
+    if (comm->finalized || comm->aborted)
+        return emu_fail(ncclInvalidUsage, "ncclCommRevoke: the communicator has already ended");
+    comm->revoked = true;
+    emu_area_stop(comm, false);
+    emu_comm_wait_zero(&comm->running);
+    comm->async = ncclSuccess; /* quiescent: an error of an operation that the revocation stopped is settled */
+    return ncclSuccess;
+}
+
+EMU_API(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int flags) {
+    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
+    ncclResult_t result = emu_call_enter(&call, comm);
+    if (result == ncclSuccess) result = revoke(comm, flags);
+    return emu_call_leave(&call, result);
+}
