@@ -75,8 +75,8 @@ struct Wait {
 
 enum { POLLS_PER_LOOK = 512 };
 
-/* After a failed poll: true to poll again, false to leave the kernel.  `missing` is a rank that this lane waits for, or its
- * own if there is none. */
+/* After a failed poll: true to poll again, false to leave the kernel.  `missing` is a rank that this lane waits for, or
+ * its own if there is none. */
 BL_DEVICE bool wait_again(const struct bl_kernel_args &a, Wait &wait, unsigned missing, uint64_t flag) {
     spin_pause();
     if (++wait.polls % POLLS_PER_LOOK) return true;
