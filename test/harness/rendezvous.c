@@ -24,7 +24,6 @@ static struct {
     struct meeting *meeting;
 } run;
 
-/* The environment can come to name another run only in a program that sets it itself. */
 static const char *base_path(void) {
     const char *path = getenv("BEELINE_ID_FILE");
     if (path && *path && strlen(path) < PATH_SIZE - 64) return path;
@@ -45,7 +44,7 @@ static int wait_more(int *waited_us, const char *what) {
 }
 
 static int tell(const char *path, const void *data, size_t size) {
-    char temporary[PATH_SIZE];
+    char temporary[PATH_SIZE + 8];
     snprintf(temporary, sizeof temporary, "%s.new", path);
     FILE *file = fopen(temporary, "wb");
     int written = file && fwrite(data, 1, size, file) == size;
