@@ -1,0 +1,162 @@
+/* identity.c - the facts of one rank, and the verdict on all. */
+#define _GNU_SOURCE /* gethostname */
+#include "identity.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "params.h"
+
+enum { LOWEST_ARCH = 80 };
+
+void bl_identity_refuse(struct bl_identity *identity, bool alarming, const char *format, ...) {
+    if (!identity->capable) return;
+    identity->capable = 0;
+    identity->alarming = alarming;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(identity->reason, sizeof(identity->reason), format, arguments);
+    va_end(arguments);
+}
+
+/* The boot id tells kernels apart, the host name tells apart virtual machines that were resumed from one image. */
+static void fill_host(struct bl_identity *identity) {
+    char boot[40] = "", name[65] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, boot, sizeof(boot) - 1) : -1;
+    if (fd >= 0) close(fd);
+    if (got <= 0)
+        bl_identity_refuse(identity, true, "/proc/sys/kernel/random/boot_id, which tells hosts apart, cannot be read");
+    boot[strcspn(boot, "\n")] = 0;
+    gethostname(name, sizeof(name) - 1);
+    snprintf(identity->host, sizeof(identity->host), "%s %s", boot, name);
+    struct stat network;
+    if (stat("/proc/self/ns/net", &network) == 0) identity->network = network.st_ino;
+}
+
+static const struct {
+    CUdevice_attribute attribute;
+    const char *reason;
+} needed[] = {
+    {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, "the GPU has no unified addresses"},
+    {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, "the GPU cannot map host memory"},
+    {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "the GPU has no virtual memory management"},
+    {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+     "the GPU's memory cannot be exported as a file descriptor"},
+};
+
+static int attribute_of(CUdevice device, CUdevice_attribute attribute) {
+    int value = 0;
+    return bl_driver()->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
+}
+
+static void fill_gpu(struct bl_identity *identity, CUdevice device) {
+    const struct bl_driver *cu = bl_driver();
+    CUuuid uuid;
+    if (cu->cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS)
+        memcpy(identity->uuid, uuid.bytes, sizeof(identity->uuid));
+    else
+        bl_identity_refuse(identity, true, "the GPU does not tell its UUID");
+    cu->cuDeviceGetPCIBusId(identity->pci, sizeof(identity->pci), device);
+    cu->cuDeviceGetName(identity->gpu, sizeof(identity->gpu), device);
+    identity->arch = attribute_of(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
+                     attribute_of(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    identity->sms = (uint32_t)attribute_of(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    int threads = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    identity->max_threads = threads < BL_MAX_THREADS ? (uint32_t)threads : BL_MAX_THREADS;
+    for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
+        if (!attribute_of(device, needed[i].attribute)) bl_identity_refuse(identity, false, "%s", needed[i].reason);
+    if (identity->arch < LOWEST_ARCH)
+        bl_identity_refuse(identity, false, "the GPU is sm_%d, Beeline needs sm_%d", identity->arch, LOWEST_ARCH);
+    if (strstr(identity->gpu, "MIG "))
+        bl_identity_refuse(identity, false, "the GPU is a MIG instance, which has no P2P");
+}
+
+void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevice device) {
+    const struct bl_params *params = bl_params();
+    *identity = (struct bl_identity){
+        .magic = BL_IDENTITY_MAGIC,
+        .bytes = sizeof(*identity),
+        .version = BL_VERSION,
+        .rank = rank,
+        .nranks = nranks,
+        .pid = (int32_t)getpid(),
+        .enabled = params->enable,
+        .capable = 1,
+        .staging = params->staging,
+        .timeout_s = params->timeout,
+    };
+    bl_params_shared(identity->settings, sizeof(identity->settings));
+    fill_host(identity);
+    fill_gpu(identity, device);
+    const struct bl_driver *cu = bl_driver();
+    if (!cu->cuStreamGetCaptureInfo || !cu->cuGraphAddEventRecordNode || !cu->cuGraphAddDependencies ||
+        !cu->cuGraphRemoveDependencies)
+        bl_identity_refuse(identity, true, "the driver is older than CUDA 12.3");
+}
+
+static const char *compare(const struct bl_identity *a, const struct bl_identity *b) {
+    if (strcmp(a->host, b->host)) return "are on different hosts";
+    if (a->network != b->network) return "are in different network namespaces";
+    if (!memcmp(a->uuid, b->uuid, sizeof(a->uuid))) return "share a GPU";
+    return NULL;
+}
+
+enum bl_verdict bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size) {
+    int disabled = -1, count = 0;
+    for (int rank = 0; rank < nranks; rank++) {
+        const struct bl_identity *one = &all[rank];
+        if (one->magic != BL_IDENTITY_MAGIC || one->bytes != sizeof(*one) || one->rank != rank ||
+            strcmp(one->version, all[0].version)) {
+            snprintf(why, size, "rank %d runs another Beeline than rank 0", rank);
+            return BL_VERDICT_ALARM;
+        }
+        if (!one->enabled && count++ == 0) disabled = rank;
+    }
+    if (count) {
+        snprintf(why, size, "rank %d has BEELINE_ENABLE=0%s", disabled, count < nranks ? ", others have not" : "");
+        return count < nranks ? BL_VERDICT_ALARM : BL_VERDICT_DECLINE;
+    }
+    /* Hosts first: what else is wrong on a rank of another host does not matter. */
+    for (int b = 1; b < nranks; b++) {
+        for (int a = 0; a < b; a++) {
+            const char *difference = compare(&all[a], &all[b]);
+            if (!difference) continue;
+            snprintf(why, size, "ranks %d and %d %s", a, b, difference);
+            return BL_VERDICT_DECLINE;
+        }
+    }
+    for (int rank = 0; rank < nranks; rank++) {
+        if (all[rank].capable) continue;
+        snprintf(why, size, "rank %d: %s", rank, all[rank].reason);
+        return all[rank].alarming ? BL_VERDICT_ALARM : BL_VERDICT_DECLINE;
+    }
+    struct bl_staging_layout layout;
+    if (bl_identity_layout(all, nranks, &layout)) {
+        snprintf(why, size, "BEELINE_STAGING=%llu of rank 0 is too small: %d ranks need %llu bytes or more",
+                 (unsigned long long)all[0].staging, nranks, (unsigned long long)bl_staging_minimum(nranks));
+        return BL_VERDICT_ALARM;
+    }
+    return BL_VERDICT_SERVE;
+}
+
+struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nranks) {
+    struct bl_identity_least least = {all[0].sms, all[0].max_threads, all[0].arch};
+    for (int rank = 1; rank < nranks; rank++) {
+        if (all[rank].sms < least.sms) least.sms = all[rank].sms;
+        if (all[rank].max_threads < least.max_threads) least.max_threads = all[rank].max_threads;
+        if (all[rank].arch < least.arch) least.arch = all[rank].arch;
+    }
+    return least;
+}
+
+int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout) {
+    struct bl_identity_least least = bl_identity_least(all, nranks);
+    uint64_t threads = (uint64_t)least.sms * least.max_threads;
+    if (threads > BL_MAX_WARPS * 32) threads = BL_MAX_WARPS * 32;
+    return bl_staging_plan(layout, nranks, all[0].staging, threads);
+}

@@ -1,0 +1,64 @@
+/* identity.h - what each rank tells the others of itself before anything else, and what follows from it.
+ *
+ * The all-gather of these makes the facts equal on all ranks: bl_identity_judge and bl_identity_layout are pure
+ * functions of the array, so every rank comes to the same answer.
+ */
+#ifndef BEELINE_IDENTITY_H
+#define BEELINE_IDENTITY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bootstrap.h"
+#include "driver.h"
+#include "kernels.h"
+
+#define BL_VERSION "0.1"
+
+enum { BL_IDENTITY_MAGIC = 0x0bee11e1 };
+
+/* Plain bytes: goes from process to process.  Texts are zero-terminated. */
+struct bl_identity {
+    uint32_t magic, bytes; /* of this struct: another Beeline may differ in it */
+    char version[24];
+    int32_t rank, nranks, pid;
+    int32_t enabled, capable, alarming; /* not capable: `reason` says why; alarming: worth a warning */
+    int32_t arch;                       /* 90 for sm_90 */
+    uint32_t sms, max_threads;
+    uint32_t pad;
+    uint64_t staging, timeout_s; /* BEELINE_STAGING, BEELINE_TIMEOUT */
+    uint64_t network;            /* the network namespace, in which abstract sockets live */
+    char host[112];              /* boot id and host name */
+    unsigned char cookie[BL_MESH_COOKIE];
+    char socket[BL_MESH_NAME];
+    unsigned char uuid[16]; /* of the GPU */
+    char pci[16], gpu[64];
+    char reason[160];
+    char settings[512];
+};
+
+/* Fills in all but socket and cookie.  Never fails: what cannot be learnt makes the rank not capable. */
+void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevice device);
+
+/* Makes the rank not capable, for the first reason given. */
+void bl_identity_refuse(struct bl_identity *identity, bool alarming, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+enum bl_verdict { BL_VERDICT_SERVE, BL_VERDICT_DECLINE, BL_VERDICT_ALARM };
+
+/* Whether Beeline can serve these ranks.  If not: why, and whether it is an ordinary reason (several hosts) or one that
+ * somebody should know of. */
+enum bl_verdict bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size);
+
+/* Lays the staging out from what all ranks can do; 0, or -1 if BEELINE_STAGING of rank 0 is too small. */
+int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout);
+
+/* The same for every rank: the fewest multiprocessors, threads and the lowest architecture. */
+struct bl_identity_least {
+    unsigned sms, max_threads;
+    int arch;
+};
+struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nranks);
+
+#endif

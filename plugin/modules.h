@@ -1,0 +1,25 @@
+/* modules.h - the embedded kernels, loaded once a context and looked up by name.
+ *
+ * Threads: any; one lock.  bl_modules_open loads at the first use of a context, and bl_modules_close unloads behind the
+ * last.  The context must be current.
+ */
+#ifndef BEELINE_MODULES_H
+#define BEELINE_MODULES_H
+
+#include <stddef.h>
+
+#include "driver.h"
+#include "kernels.h"
+
+struct bl_modules;
+
+/* 0, or -1 with what failed and why in `why`. */
+int bl_modules_open(struct bl_modules **modules, CUcontext context, char *why, size_t size);
+
+/* Every kernel for that many ranks, loaded to the device already: a load while a peer's kernel waits would deadlock. */
+int bl_modules_find(struct bl_modules *modules, int nranks, CUfunction function[BL_KERNELS][BL_DATATYPES], char *why,
+                    size_t size);
+
+void bl_modules_close(struct bl_modules *modules);
+
+#endif
