@@ -22,7 +22,13 @@ static void pause_us(long us) {
 }
 
 static size_t total(const struct bl_gather *gather) {
-    return gather->piece * (size_t)(gather->nranks + 1);
+    return gather->piece * (size_t)(gather->nranks + BL_GATHERS);
+}
+
+/* What is sent lies behind the pieces that come, in a place of its own each time: an earlier one may still be under
+ * way. */
+static size_t send_offset(const struct bl_gather *gather) {
+    return gather->piece * (size_t)(gather->nranks + gather->turn);
 }
 
 /* A rank that cannot take part would leave its peers waiting, so there is a second way to each thing that is needed. */
@@ -44,7 +50,7 @@ int bl_gather_open(struct bl_gather *gather, int rank, int nranks, size_t piece,
 }
 
 int bl_gather_post_copy(struct bl_gather *gather, const void *mine, size_t bytes, char *why, size_t size) {
-    size_t at = gather->piece * (size_t)gather->nranks;
+    size_t at = send_offset(gather);
     memcpy((char *)gather->host + at, mine, bytes);
     if (gather->device)
         CHECK_RETURN(
@@ -54,7 +60,7 @@ int bl_gather_post_copy(struct bl_gather *gather, const void *mine, size_t bytes
 }
 
 int bl_gather_post_call(struct bl_gather *gather, ncclComm_t handle, size_t bytes, char *why, size_t size) {
-    size_t at = gather->piece * (size_t)gather->nranks;
+    size_t at = send_offset(gather);
     ncclResult_t result = BL_REAL(ncclAllGather, (const void *)(uintptr_t)(gather->buffer + at),
                                   (void *)(uintptr_t)gather->buffer, bytes, ncclInt8, handle, gather->stream);
     if (result == ncclSuccess || result == ncclInProgress) {
@@ -66,6 +72,7 @@ int bl_gather_post_call(struct bl_gather *gather, ncclComm_t handle, size_t byte
 }
 
 int bl_gather_post_result(struct bl_gather *gather, size_t bytes, char *why, size_t size) {
+    gather->turn++;
     if (gather->device)
         CHECK_RETURN(bl_driver()->cuMemcpyDtoHAsync(gather->host, gather->device, bytes * (size_t)gather->nranks,
                                                     gather->stream),

@@ -1,0 +1,147 @@
+/* selftest.c - sums of 64-bit words that depend on rank and place, so that what comes from the wrong place, from the
+ * wrong rank, twice or not at all shows. */
+#include "selftest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "bootstrap.h"
+
+#define CHECK_RETURN(expression, what)                                                                                 \
+    do {                                                                                                               \
+        CUresult status_ = (expression);                                                                               \
+        if (status_ != CUDA_SUCCESS) {                                                                                 \
+            snprintf(why, size, "self-test: %s failed: %s", what, bl_driver_strerror(status_));                        \
+            return -1;                                                                                                 \
+        }                                                                                                              \
+    } while (0)
+
+enum { WORD = sizeof(uint64_t) };
+
+/* Each launch uses the other half of the staging than the one before, so each row runs twice.  The packets are all
+ * written; of the lines enough to meet every peer and every multiprocessor, not the last megabyte. */
+static const struct {
+    enum bl_kernel kernel;
+    uint64_t most_words;
+} runs[] = {
+    {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, UINT64_MAX},  {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, UINT64_MAX},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 32 * 1024 - 7}, {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 32 * 1024 - 7},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, 64 * 1024 - 7}, {BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, 64 * 1024 - 7},
+};
+enum { RUNS = sizeof(runs) / sizeof(*runs) };
+
+static uint64_t words_of(const struct bl_comm *comm, int run) {
+    uint64_t room = bl_kernel_capacity(runs[run].kernel, comm->nranks, &comm->args.layout) / WORD;
+    return room < runs[run].most_words ? room : runs[run].most_words;
+}
+
+/* splitmix64 of rank and place. */
+static uint64_t word_of(int rank, uint64_t i) {
+    uint64_t z = ((uint64_t)(rank + 1) << 40) + (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+int bl_selftest_prepare(struct bl_selftest *test, const struct bl_comm *comm, CUstream stream, char *why, size_t size) {
+    const struct bl_driver *cu = bl_driver();
+    *test = (struct bl_selftest){0};
+    for (int run = 0; run < RUNS; run++) {
+        uint64_t words = words_of(comm, run);
+        if (words > test->input) test->input = words;
+        test->results += words;
+    }
+    test->host = malloc(test->results * WORD);
+    if (!test->host) {
+        snprintf(why, size, "self-test: out of host memory for %llu bytes", (unsigned long long)test->results * WORD);
+        return -1;
+    }
+    CHECK_RETURN(cu->cuMemAlloc(&test->buffer, (test->input + test->results) * WORD), "allocating memory (cuMemAlloc)");
+    for (uint64_t i = 0; i < test->input; i++) test->host[i] = word_of(comm->rank, i);
+    CHECK_RETURN(cu->cuMemcpyHtoDAsync(test->buffer, test->host, test->input * WORD, stream),
+                 "copying to the device (cuMemcpyHtoDAsync)");
+    CHECK_RETURN(cu->cuMemsetD8Async(test->buffer + test->input * WORD, 0xff, test->results * WORD, stream),
+                 "writing to the device (cuMemsetD8Async)");
+    CHECK_RETURN(cu->cuStreamSynchronize(stream), "waiting for the device (cuStreamSynchronize)");
+    return 0;
+}
+
+int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *comm, CUstream stream, unsigned max_blocks,
+                       unsigned max_threads, uint64_t timeout_ns, char *why, size_t size) {
+    struct bl_kernel_args args = comm->args;
+    uint64_t result = test->input;
+    args.sendbuff = (const void *)(uintptr_t)test->buffer;
+    args.redop = BL_SUM;
+    args.timeout_ns = timeout_ns;
+    for (int run = 0; run < RUNS; run++) {
+        args.count = words_of(comm, run);
+        args.recvbuff = (void *)(uintptr_t)(test->buffer + result * WORD);
+        result += args.count;
+        unsigned blocks =
+            bl_kernel_blocks(runs[run].kernel, comm->nranks, &args.layout, args.count * WORD, max_threads, max_blocks);
+        void *parameters[] = {&args};
+        CHECK_RETURN(bl_driver()->cuLaunchKernel(comm->function[runs[run].kernel][BL_UINT64], blocks, 1, 1, max_threads,
+                                                 1, 1, 0, stream, parameters, NULL),
+                     "launching a kernel (cuLaunchKernel)");
+    }
+    return 0;
+}
+
+/* CUDA_ERROR_NOT_READY: too late. */
+static CUresult wait_until(CUstream stream, uint64_t deadline) {
+    for (;;) {
+        CUresult status = bl_driver()->cuStreamQuery(stream);
+        if (status != CUDA_ERROR_NOT_READY || bl_clock_ns() > deadline) return status;
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+}
+
+static int wait_for_kernels(const struct bl_comm *comm, CUstream stream, uint64_t timeout_ns, bool *stuck, char *why,
+                            size_t size) {
+    /* The kernels have their own time limit; this one is for a device that does not even run them. */
+    CUresult status = wait_until(stream, bl_clock_ns() + 2 * timeout_ns);
+    if (status == CUDA_ERROR_NOT_READY) {
+        __atomic_store_n(&comm->control->abort, 1, __ATOMIC_RELEASE);
+        status = wait_until(stream, bl_clock_ns() + timeout_ns);
+        *stuck = status == CUDA_ERROR_NOT_READY;
+        snprintf(why, size, "self-test: the kernels did not end in %.3g s", 2 * (double)timeout_ns / 1e9);
+        return -1;
+    }
+    CHECK_RETURN(status, "running the kernels");
+    if (__atomic_load_n(&comm->control->error, __ATOMIC_ACQUIRE) == BL_KERNEL_TIMEOUT) {
+        snprintf(why, size, "self-test: the data of rank %u did not come in %.3g s", comm->control->error_peer,
+                 (double)timeout_ns / 1e9);
+        return -1;
+    }
+    return 0;
+}
+
+int bl_selftest_check(const struct bl_selftest *test, const struct bl_comm *comm, CUstream stream, uint64_t timeout_ns,
+                      bool *stuck, char *why, size_t size) {
+    const struct bl_driver *cu = bl_driver();
+    if (wait_for_kernels(comm, stream, timeout_ns, stuck, why, size)) return -1;
+    CHECK_RETURN(cu->cuMemcpyDtoHAsync(test->host, test->buffer + test->input * WORD, test->results * WORD, stream),
+                 "copying from the device (cuMemcpyDtoHAsync)");
+    CHECK_RETURN(cu->cuStreamSynchronize(stream), "waiting for the device (cuStreamSynchronize)");
+    const uint64_t *result = test->host;
+    for (int run = 0; run < RUNS; run++) {
+        uint64_t words = words_of(comm, run);
+        for (uint64_t i = 0; i < words; i++) {
+            uint64_t sum = 0;
+            for (int rank = 0; rank < comm->nranks; rank++) sum += word_of(rank, i);
+            if (result[i] == sum) continue;
+            snprintf(why, size, "self-test: %s delivered wrong data (word %llu of %llu)",
+                     bl_kernel_name(runs[run].kernel), (unsigned long long)i, (unsigned long long)words);
+            return -1;
+        }
+        result += words;
+    }
+    return 0;
+}
+
+void bl_selftest_release(struct bl_selftest *test) {
+    if (test->buffer) bl_driver()->cuMemFree(test->buffer);
+    free(test->host);
+    *test = (struct bl_selftest){0};
+}

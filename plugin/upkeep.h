@@ -1,0 +1,41 @@
+/* upkeep.h - what set-up leaves behind for teardown: the part of a communicator that calls do not look at. */
+#ifndef BEELINE_UPKEEP_H
+#define BEELINE_UPKEEP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "comm.h"
+#include "gather.h"
+#include "memory.h"
+#include "modules.h"
+
+/* Where set-up is.  A nonblocking communicator WAITS until the real NCCL has made it, then RUNS on a thread of its own.
+ */
+enum bl_stage { BL_STAGE_WAITING, BL_STAGE_RUNNING, BL_STAGE_DONE };
+
+struct bl_upkeep {
+    pid_t pid; /* who made it: a forked child must not touch it */
+    bool nonblocking;
+    bool context_retained;
+    struct bl_gather gather; /* all zero, or one that was still pending when set-up gave up */
+    struct bl_modules *modules;
+    struct bl_memory memory;
+    bool stuck; /* a kernel did not leave: what it uses cannot be freed */
+    _Atomic int stage;
+    atomic_bool cancel;
+    bool threaded;
+    pthread_t thread;
+};
+
+/* Frees what set-up took for serving (memory, modules), in reverse.  No kernel may be running; if `stuck`, leaks
+ * instead. The context is made current for it. */
+void bl_upkeep_release(struct bl_comm *comm);
+
+/* Pushes the communicator's context; false if that failed.  Pops it. */
+bool bl_context_push(const struct bl_comm *comm);
+void bl_context_pop(void);
+
+#endif
