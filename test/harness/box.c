@@ -1,0 +1,266 @@
+/* box.c - ranks and communicators for the tests; see box.h.  Buffers are call.c's. */
+#include "box.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous.h"
+
+struct cu cu;
+
+/* --- failing --- */
+
+/* Without exit handlers: other threads may be deep in the driver. */
+static void leave(const char *before, const char *format, va_list list, int status) __attribute__((noreturn));
+static void leave(const char *before, const char *format, va_list list, int status) {
+    char text[2048];
+    int n = snprintf(text, sizeof text, "%s", before);
+    n += vsnprintf(text + n, sizeof text - (size_t)n - 1, format, list);
+    if (n > (int)sizeof text - 2) n = sizeof text - 2;
+    text[n++] = '\n';
+    fflush(NULL);
+    if (write(2, text, (size_t)n) < 0) _exit(status);
+    _exit(status);
+}
+
+void box_fail(const char *file, int line, const char *format, ...) {
+    char before[512];
+    const char *rank = getenv("RANK");
+    snprintf(before, sizeof before, "FAIL %s:%d%s%s: ", file, line, rank ? " rank " : "", rank ? rank : "");
+    va_list list;
+    va_start(list, format);
+    leave(before, format, list, 1);
+}
+
+void box_fail_check(const char *file, int line, const char *condition, const char *format, ...) {
+    char before[512];
+    const char *rank = getenv("RANK");
+    snprintf(before, sizeof before, "FAIL %s:%d%s%s: %s:", file, line, rank ? " rank " : "", rank ? rank : "",
+             condition);
+    va_list list;
+    va_start(list, format);
+    leave(before, format, list, 1);
+}
+
+void box_skip(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    leave("skip: ", format, list, 77);
+}
+
+const char *box_cu_error(CUresult result) {
+    static _Thread_local char text[32];
+    snprintf(text, sizeof text, "CUDA error %d", (int)result);
+    return text;
+}
+
+/* --- the driver --- */
+
+static void open_driver(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    if (!library) FAIL("%s", dlerror());
+    CUresult (*lookup)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
+        (__typeof__(lookup))dlsym(library, "cuGetProcAddress_v2");
+    CHECK(lookup, "the driver has no cuGetProcAddress_v2");
+#define CU(function, version)                                                                                          \
+    {                                                                                                                  \
+        void *address = NULL;                                                                                          \
+        lookup(#function, &address, version, 0, NULL);                                                                 \
+        if (!address) FAIL("the driver has no %s", #function);                                                         \
+        memcpy(&cu.function, &address, sizeof address);                                                                \
+    }
+#include "cu.def"
+#undef CU
+    CU_OK(cuInit(0));
+}
+
+/* --- communicators --- */
+
+enum { MOST_COMMUNICATORS = 256 };
+
+static int wanted_ranks;
+static pthread_barrier_t thread_barrier;
+
+/* One number, one communicator: the first thread or rank 0 makes its id, the others get it. */
+void box_unique_id(struct part *part, int which, ncclUniqueId *id) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static bool made[MOST_COMMUNICATORS];
+    static ncclUniqueId ids[MOST_COMMUNICATORS];
+    CHECK(which >= 0 && which < MOST_COMMUNICATORS, "communicator %d", which);
+    if (part->box->mode == MODE_PROCESSES) {
+        if (part->rank[0].rank == 0) NCCL_OK(ncclGetUniqueId(id));
+        CHECK(rendezvous_broadcast(id, sizeof *id) == 0);
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    if (!made[which]) NCCL_OK(ncclGetUniqueId(&ids[which]));
+    made[which] = true;
+    *id = ids[which];
+    pthread_mutex_unlock(&lock);
+}
+
+void part_make_communicators(struct part *part, int which, ncclComm_t comms[BOX_RANKS]) {
+    if (part->count == part->box->nranks && which % 2 == 0) {
+        int devices[BOX_RANKS];
+        for (int i = 0; i < part->count; i++) devices[i] = part->rank[i].device;
+        NCCL_OK(ncclCommInitAll(comms, part->count, devices));
+        return;
+    }
+    ncclUniqueId id;
+    box_unique_id(part, which, &id);
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
+    }
+    part_group_end(part);
+}
+
+void part_destroy_communicators(struct part *part, ncclComm_t comms[BOX_RANKS]) {
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        NCCL_OK(ncclCommDestroy(comms[i]));
+    }
+    part_group_end(part);
+}
+
+/* --- parts --- */
+
+int box_mode(const char *name) {
+    static const char *const names[] = {"groups", "threads", "processes"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(names[i], name) == 0) return i;
+    return -1;
+}
+
+struct rank *part_enter(struct part *part, int i) {
+    CU_OK(cuCtxSetCurrent(part->rank[i].context));
+    return &part->rank[i];
+}
+
+void part_group_start(struct part *part) {
+    if (part->count > 1) NCCL_OK(ncclGroupStart());
+}
+
+void part_group_end(struct part *part) {
+    if (part->count > 1) NCCL_OK(ncclGroupEnd());
+}
+
+void part_synchronize(struct part *part) {
+    for (int i = 0; i < part->count; i++) {
+        struct rank *rank = part_enter(part, i);
+        for (int s = 0; s < BOX_STREAMS; s++) CU_OK(cuStreamSynchronize(rank->stream[s]));
+        if (!rank->comm) continue;
+        ncclResult_t error;
+        NCCL_OK(ncclCommGetAsyncError(rank->comm, &error));
+        CHECK(error == ncclSuccess, "rank %d: %s: %s", rank->rank, ncclGetErrorString(error),
+              ncclGetLastError(rank->comm));
+    }
+}
+
+void part_barrier(struct part *part) {
+    if (part->box->mode == MODE_THREADS) pthread_barrier_wait(&thread_barrier);
+    if (part->box->mode == MODE_PROCESSES) CHECK(rendezvous_barrier() == 0);
+}
+
+static void part_open(struct part *part) {
+    for (int i = 0; i < part->count; i++) {
+        struct rank *rank = &part->rank[i];
+        CU_OK(cuDeviceGet(&rank->device, rank->rank));
+        CU_OK(cuDevicePrimaryCtxRetain(&rank->context, rank->device));
+        part_enter(part, i);
+        for (int s = 0; s < BOX_STREAMS; s++) CU_OK(cuStreamCreate(&rank->stream[s], CU_STREAM_NON_BLOCKING));
+    }
+    if (part->box->no_communicators) return;
+    ncclComm_t comms[BOX_RANKS];
+    part_make_communicators(part, 0, comms);
+    for (int i = 0; i < part->count; i++) part->rank[i].comm = comms[i];
+}
+
+static void part_close(struct part *part) {
+    part_synchronize(part);
+    ncclComm_t comms[BOX_RANKS];
+    for (int i = 0; i < part->count; i++) comms[i] = part->rank[i].comm;
+    if (!part->box->no_communicators) part_destroy_communicators(part, comms);
+    for (int i = 0; i < part->count; i++) {
+        struct rank *rank = part_enter(part, i);
+        for (int s = 0; s < BOX_STREAMS; s++) CU_OK(cuStreamDestroy(rank->stream[s]));
+        CU_OK(cuCtxSetCurrent(NULL));
+        CU_OK(cuDevicePrimaryCtxRelease(rank->device));
+    }
+}
+
+struct thread {
+    struct box *box;
+    void (*body)(struct part *);
+    int first, count;
+};
+
+static void *run_part(void *argument) {
+    const struct thread *thread = argument;
+    struct part *part = calloc(1, sizeof *part);
+    CHECK(part);
+    part->box = thread->box;
+    part->count = thread->count;
+    for (int i = 0; i < part->count; i++) part->rank[i].rank = thread->first + i;
+    part_open(part);
+    thread->body(part);
+    part_close(part);
+    free(part);
+    return NULL;
+}
+
+static int environment_number(const char *name) {
+    const char *value = getenv(name);
+    if (!value || !*value) FAIL("%s is not set: start one process a rank, as scripts/emu-box -n does", name);
+    return atoi(value);
+}
+
+void box_run(struct box *box, void (*body)(struct part *part)) {
+    open_driver();
+    int devices;
+    CU_OK(cuDeviceGetCount(&devices));
+    if (box->mode == MODE_PROCESSES) {
+        box->nranks = environment_number("WORLD_SIZE");
+        CHECK(rendezvous_open() == 0);
+    }
+    wanted_ranks = box->nranks;
+    if (wanted_ranks < 1 || wanted_ranks > BOX_RANKS) FAIL("%d ranks; accepted: 1 to %d", wanted_ranks, BOX_RANKS);
+    if (devices < wanted_ranks) box_skip("%d devices here, %d wanted", devices, wanted_ranks);
+
+    struct thread threads[BOX_RANKS];
+    pthread_t id[BOX_RANKS];
+    switch (box->mode) {
+    case MODE_GROUPS:
+        threads[0] = (struct thread){box, body, 0, box->nranks};
+        run_part(&threads[0]);
+        break;
+    case MODE_PROCESSES:
+        threads[0] = (struct thread){box, body, environment_number("RANK"), 1};
+        run_part(&threads[0]);
+        rendezvous_close();
+        break;
+    case MODE_THREADS:
+        pthread_barrier_init(&thread_barrier, NULL, (unsigned)box->nranks);
+        for (int r = 0; r < box->nranks; r++) {
+            threads[r] = (struct thread){box, body, r, 1};
+            CHECK(pthread_create(&id[r], NULL, run_part, &threads[r]) == 0);
+        }
+        for (int r = 0; r < box->nranks; r++) pthread_join(id[r], NULL);
+        pthread_barrier_destroy(&thread_barrier);
+        break;
+    }
+}
+
+/* --- routes --- */
+
+const char *box_route(ncclComm_t comm, size_t count, int datatype, int redop) {
+    const char *(*route)(ncclComm_t, int, size_t, int, int) = (__typeof__(route))dlsym(RTLD_DEFAULT, "beelineRouteOf");
+    return route ? route(comm, 0, count, datatype, redop) : NULL;
+}

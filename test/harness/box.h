@@ -1,0 +1,138 @@
+/* box.h - what the programs of test/ranks share: the driver, the ranks of a run, and buffers that are checked to the
+ * byte.
+ *
+ * A program describes its run (struct box) and hands box_run a body.  The body is called once for each *part*: the
+ * ranks that one thread drives.  MODE_GROUPS: one part with all ranks; MODE_THREADS: a thread and a part for each rank;
+ * MODE_PROCESSES: this process is one rank (RANK, WORLD_SIZE and LOCAL_RANK say which), one part.
+ * Errors: whatever fails says where and ends the program with status 1; box_skip ends it with 77.
+ * Threads: a part and all that hangs on it belong to its thread.
+ */
+#ifndef BEELINE_TEST_BOX_H
+#define BEELINE_TEST_BOX_H
+
+#include <cuda.h>
+#include <nccl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* --- the driver, looked up as the plugin does; one member a function --- */
+struct cu {
+#define CU(function, version) __typeof__(function) *function;
+#include "cu.def"
+#undef CU
+};
+extern struct cu cu;
+
+/* --- failing --- */
+void box_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4), noreturn));
+void box_fail_check(const char *file, int line, const char *condition, const char *format, ...)
+    __attribute__((format(printf, 4, 5), noreturn));
+void box_skip(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+const char *box_cu_error(CUresult result);
+
+#define FAIL(...) box_fail(__FILE__, __LINE__, __VA_ARGS__)
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        if (!(condition)) box_fail_check(__FILE__, __LINE__, #condition, " " __VA_ARGS__);                             \
+    } while (0)
+#define CU_OK(call)                                                                                                    \
+    do {                                                                                                               \
+        CUresult cu_result_ = cu.call;                                                                                 \
+        if (cu_result_ != CUDA_SUCCESS) box_fail(__FILE__, __LINE__, "%s: %s", #call, box_cu_error(cu_result_));       \
+    } while (0)
+#define NCCL_OK(call)                                                                                                  \
+    do {                                                                                                               \
+        ncclResult_t nccl_result_ = call;                                                                              \
+        if (nccl_result_ != ncclSuccess)                                                                               \
+            box_fail(__FILE__, __LINE__, "%s: %s (%s)", #call, ncclGetErrorString(nccl_result_),                       \
+                     ncclGetLastError(NULL));                                                                          \
+    } while (0)
+
+/* --- ranks --- */
+enum mode { MODE_GROUPS, MODE_THREADS, MODE_PROCESSES };
+enum { BOX_RANKS = 16, BOX_STREAMS = 3 };
+
+struct rank {
+    int rank;
+    CUdevice device;
+    CUcontext context;
+    ncclComm_t comm;
+    CUstream stream[BOX_STREAMS];
+};
+
+struct part {
+    struct box *box;
+    int count; /* ranks here */
+    struct rank rank[BOX_RANKS];
+};
+
+struct box {
+    enum mode mode;
+    int nranks;
+    uint64_t seed;
+    bool no_communicators; /* the body makes its own */
+    void *argument;        /* for the body */
+};
+
+int box_mode(const char *name); /* "groups", "threads", "processes"; -1 if unknown */
+
+/* Runs body on every part, after making communicators and streams and before destroying them.  Returns when all are
+ * done. */
+void box_run(struct box *box, void (*body)(struct part *part));
+
+/* What box_run does for box->nranks ranks, for bodies that need more communicators.  Collective; `which` is equal on
+ * all ranks, and one number makes one communicator. */
+void box_unique_id(struct part *part, int which, ncclUniqueId *id); /* collective; one number, one id */
+void part_make_communicators(struct part *part, int which, ncclComm_t comms[BOX_RANKS]);
+void part_destroy_communicators(struct part *part, ncclComm_t comms[BOX_RANKS]);
+
+/* Makes rank i of the part the current context of this thread. */
+struct rank *part_enter(struct part *part, int i);
+/* ncclGroupStart and End where one thread drives several ranks; else nothing. */
+void part_group_start(struct part *part);
+void part_group_end(struct part *part);
+/* Waits for all streams of all ranks of the part, and for NCCL to report that they are well. */
+void part_synchronize(struct part *part);
+/* Waits until every rank of the box has come here. */
+void part_barrier(struct part *part);
+
+/* --- calls --- */
+/* One all-reduce with its buffers, on every rank of a part: prepared, issued any number of times, then checked. */
+struct call {
+    int datatype, redop;
+    size_t count;
+    bool in_place;
+    unsigned send_offset, recv_offset; /* bytes past a 256-byte boundary; in place send_offset counts */
+    int stream;
+    uint64_t seed;
+    /* held by call_prepare: */
+    size_t room; /* bytes of each buffer */
+    CUdeviceptr send[BOX_RANKS], recv[BOX_RANKS];
+    void *expected;
+    uint64_t hash; /* of the first result seen, 0 before */
+};
+
+/* Allocates what the call lacks.  room: for the largest call that this structure will hold. */
+void call_allocate(struct part *part, struct call *call, size_t room);
+void call_free(struct part *part, struct call *call);
+/* Fills the inputs, poisons outputs and the guards round both. */
+void call_prepare(struct part *part, struct call *call);
+/* The same once more for a call that was checked: same inputs, outputs poisoned again. */
+void call_refill(struct part *part, struct call *call);
+/* Issues it on each rank, in a group if the part has several ranks. */
+void call_issue(struct part *part, struct call *call);
+/* Issues it on rank i alone, on `comm`. */
+ncclResult_t call_issue_rank(struct part *part, struct call *call, int i, ncclComm_t comm, CUstream stream);
+/* After synchronizing: every byte of every buffer, and the same bits on all ranks and as at the last check. */
+void call_check(struct part *part, struct call *call);
+/* After synchronizing: every buffer is as call_prepare left it. */
+void call_check_untouched(struct part *part, struct call *call);
+
+/* --- routes --- */
+/* The route of an all-reduce as Beeline tells it: "oneshot_packet", ..., "nccl".  NULL without Beeline. */
+const char *box_route(ncclComm_t comm, size_t count, int datatype, int redop);
+/* Times that `function` of the real NCCL was called in this process so far; -1 if the NCCL here does not tell. */
+long box_nccl_calls(const char *function);
+
+#endif

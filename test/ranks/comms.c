@@ -1,0 +1,278 @@
+/* comms.c - communicators come and go, in all of NCCL's ways. */
+#include "scenarios.h"
+
+#include <time.h>
+
+/* Sums int32 on a communicator of any ranks: rank r of n gives r + 1. */
+static void sums_on(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffer) {
+    int n, r;
+    NCCL_OK(ncclCommCount(comm, &n));
+    NCCL_OK(ncclCommUserRank(comm, &r));
+    uint32_t image[100];
+    for (int k = 0; k < 100; k++) image[k] = (uint32_t)(r + 1 + k);
+    struct rank *rank = part_enter(part, i);
+    CU_OK(cuMemcpyHtoD(buffer, image, sizeof image));
+    NCCL_OK(ncclAllReduce((void *)buffer, (void *)buffer, 100, ncclUint32, ncclSum, comm, rank->stream[0]));
+}
+
+static void sums_check(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffer) {
+    int n;
+    NCCL_OK(ncclCommCount(comm, &n));
+    uint32_t image[100];
+    struct rank *rank = part_enter(part, i);
+    CU_OK(cuStreamSynchronize(rank->stream[0]));
+    CU_OK(cuMemcpyDtoH(image, buffer, sizeof image));
+    for (int k = 0; k < 100; k++) {
+        uint32_t want = (uint32_t)(n * (n + 1) / 2 + n * k);
+        CHECK(image[k] == want, "rank %d: element %d is %u, expected %u", rank->rank, k, image[k], want);
+    }
+}
+
+/* On every communicator of the part that is not NULL, three times. */
+static void sums(struct part *part, ncclComm_t *comms) {
+    CUdeviceptr buffer[BOX_RANKS];
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        CU_OK(cuMemAlloc(&buffer[i], 400));
+    }
+    for (int round = 0; round < 3; round++) {
+        part_group_start(part);
+        for (int i = 0; i < part->count; i++)
+            if (comms[i]) sums_on(part, i, comms[i], buffer[i]);
+        part_group_end(part);
+        for (int i = 0; i < part->count; i++)
+            if (comms[i]) sums_check(part, i, comms[i], buffer[i]);
+    }
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        CU_OK(cuMemFree(buffer[i]));
+    }
+}
+
+static void destroy(struct part *part, ncclComm_t *comms) {
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        if (comms[i]) NCCL_OK(ncclCommDestroy(comms[i]));
+    }
+    part_group_end(part);
+}
+
+static void recreate(struct part *part, const struct options *o) {
+    for (int round = 0; round < 6; round++) {
+        ncclComm_t comms[BOX_RANKS];
+        part_make_communicators(part, round, comms);
+        sums(part, comms);
+        part_destroy_communicators(part, comms);
+    }
+}
+
+static void many(struct part *part, const struct options *o) {
+    enum { COMMUNICATORS = 6 };
+    ncclComm_t comms[COMMUNICATORS][BOX_RANKS];
+    for (int c = 0; c < COMMUNICATORS; c++) part_make_communicators(part, c, comms[c]);
+    for (int k = 0; k < 2 * COMMUNICATORS; k++) sums(part, comms[k * 5 % COMMUNICATORS]);
+    for (int c = 0; c < COMMUNICATORS; c += 2) part_destroy_communicators(part, comms[c]);
+    for (int c = 1; c < COMMUNICATORS; c += 2) sums(part, comms[c]);
+    for (int c = COMMUNICATORS - 1; c > 0; c -= 2) part_destroy_communicators(part, comms[c]);
+}
+
+/* Halves, then one rank alone and the rest, then reversed order of ranks; the parent works on. */
+static void split(struct part *part, const struct options *o) {
+    int n = part->box->nranks;
+    for (int kind = 0; kind < 3; kind++) {
+        ncclComm_t parent[BOX_RANKS], comms[BOX_RANKS];
+        part_comms(part, parent);
+        part_group_start(part);
+        for (int i = 0; i < part->count; i++) {
+            int r = part->rank[i].rank;
+            int color = kind == 0 ? r < n / 2 : kind == 1 ? (r == 0 ? NCCL_SPLIT_NOCOLOR : 1) : 0;
+            part_enter(part, i);
+            NCCL_OK(ncclCommSplit(parent[i], color, kind == 2 ? n - r : r, &comms[i], NULL));
+        }
+        part_group_end(part);
+        for (int i = 0; i < part->count; i++) CHECK((comms[i] == NULL) == (kind == 1 && part->rank[i].rank == 0));
+        sums(part, comms);
+        sums(part, parent);
+        destroy(part, comms);
+        sums(part, parent);
+    }
+}
+
+static void shrink(struct part *part, const struct options *o) {
+    if (part->box->nranks < 3) return;
+    int gone = part->box->nranks - 1;
+    ncclComm_t comms[BOX_RANKS] = {0};
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        if (part->rank[i].rank == gone) continue;
+        part_enter(part, i);
+        NCCL_OK(ncclCommShrink(part->rank[i].comm, &gone, 1, &comms[i], NULL, NCCL_SHRINK_DEFAULT));
+    }
+    part_group_end(part);
+    sums(part, comms);
+    destroy(part, comms);
+}
+
+static void config(struct part *part, const struct options *o) {
+    ncclUniqueId id;
+    box_unique_id(part, 1, &id);
+    ncclComm_t comms[BOX_RANKS];
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
+        part_enter(part, i);
+        NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &settings));
+    }
+    part_group_end(part);
+    sums(part, comms);
+    destroy(part, comms);
+}
+
+static void scalable(struct part *part, const struct options *o) {
+    ncclUniqueId id[2];
+    box_unique_id(part, 1, &id[0]);
+    box_unique_id(part, 2, &id[1]);
+    ncclComm_t comms[BOX_RANKS];
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
+        part_enter(part, i);
+        NCCL_OK(ncclCommInitRankScalable(&comms[i], part->box->nranks, part->rank[i].rank, 2, id, &settings));
+    }
+    part_group_end(part);
+    sums(part, comms);
+    destroy(part, comms);
+}
+
+/* Waits for what a nonblocking call left in progress. */
+static void settle(ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    for (int tries = 0; tries < 20000; tries++) {
+        NCCL_OK(ncclCommGetAsyncError(comm, &state));
+        if (state != ncclInProgress) break;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    CHECK(state == ncclSuccess, "a nonblocking call ended with %s", ncclGetErrorString(state));
+}
+
+static void nonblocking(struct part *part, const struct options *o) {
+    ncclUniqueId id;
+    box_unique_id(part, 1, &id);
+    ncclComm_t comms[BOX_RANKS];
+    ncclResult_t result;
+    if (part->count > 1) NCCL_OK(ncclGroupStart());
+    for (int i = 0; i < part->count; i++) {
+        ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
+        settings.blocking = 0;
+        part_enter(part, i);
+        result = ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &settings);
+        CHECK(result == ncclSuccess || result == ncclInProgress);
+    }
+    if (part->count > 1) {
+        result = ncclGroupEnd();
+        CHECK(result == ncclSuccess || result == ncclInProgress);
+    }
+    for (int i = 0; i < part->count; i++) settle(comms[i]);
+    CUdeviceptr buffer[BOX_RANKS];
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        CU_OK(cuMemAlloc(&buffer[i], 400));
+    }
+    for (int round = 0; round < 4; round++) {
+        if (part->count > 1) NCCL_OK(ncclGroupStart());
+        for (int i = 0; i < part->count; i++) {
+            struct rank *rank = part_enter(part, i);
+            uint32_t image[100];
+            for (int k = 0; k < 100; k++) image[k] = (uint32_t)(rank->rank + 1 + k);
+            CU_OK(cuMemcpyHtoD(buffer[i], image, sizeof image));
+            result = ncclAllReduce((void *)buffer[i], (void *)buffer[i], 100, ncclUint32, ncclSum, comms[i],
+                                   rank->stream[0]);
+            CHECK(result == ncclSuccess || result == ncclInProgress);
+        }
+        if (part->count > 1) {
+            result = ncclGroupEnd();
+            CHECK(result == ncclSuccess || result == ncclInProgress);
+        }
+        for (int i = 0; i < part->count; i++) settle(comms[i]);
+        for (int i = 0; i < part->count; i++) sums_check(part, i, comms[i], buffer[i]);
+    }
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        CU_OK(cuMemFree(buffer[i]));
+        result = ncclCommFinalize(comms[i]);
+        CHECK(result == ncclSuccess || result == ncclInProgress);
+    }
+    for (int i = 0; i < part->count; i++) {
+        settle(comms[i]);
+        NCCL_OK(ncclCommDestroy(comms[i]));
+    }
+}
+
+static void finalized(struct part *part, const struct options *o) {
+    ncclComm_t comms[BOX_RANKS];
+    part_make_communicators(part, 1, comms);
+    sums(part, comms);
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        NCCL_OK(ncclCommFinalize(comms[i]));
+    }
+    part_group_end(part);
+    destroy(part, comms);
+}
+
+/* Aborted after use, with calls just issued; the next communicator works. */
+static void aborted(struct part *part, const struct options *o) {
+    ncclComm_t comms[BOX_RANKS];
+    part_make_communicators(part, 1, comms);
+    sums(part, comms);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        NCCL_OK(ncclCommAbort(comms[i]));
+    }
+    part_barrier(part);
+    part_make_communicators(part, 3, comms);
+    sums(part, comms);
+    destroy(part, comms);
+}
+
+/* A rank that calls alone waits for its peers; abort gets it out, soon. */
+static void aborted_while_waiting(struct part *part, const struct options *o) {
+    ncclComm_t comms[BOX_RANKS];
+    CUdeviceptr buffer = 0;
+    part_make_communicators(part, 1, comms);
+    struct rank *rank = part_enter(part, 0);
+    if (rank->rank == 0) {
+        CU_OK(cuMemAlloc(&buffer, 4096));
+        NCCL_OK(ncclAllReduce((void *)buffer, (void *)buffer, 1024, ncclFloat, ncclSum, comms[0], rank->stream[0]));
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    }
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        NCCL_OK(ncclCommAbort(comms[i]));
+    }
+    if (buffer) {
+        part_enter(part, 0);
+        CU_OK(cuStreamSynchronize(rank->stream[0]));
+        CU_OK(cuMemFree(buffer));
+    }
+    part_barrier(part);
+    part_make_communicators(part, 3, comms);
+    sums(part, comms);
+    destroy(part, comms);
+}
+
+const struct scenario comm_scenarios[] = {
+    {.name = "comm_recreate", .run = recreate, .no_communicators = true},
+    {.name = "comm_many", .run = many, .no_communicators = true},
+    {.name = "comm_split", .run = split},
+    {.name = "comm_shrink", .run = shrink},
+    {.name = "comm_config", .run = config, .no_communicators = true},
+    {.name = "comm_scalable", .run = scalable, .no_communicators = true},
+    {.name = "comm_nonblocking", .run = nonblocking, .no_communicators = true},
+    {.name = "comm_finalized", .run = finalized, .no_communicators = true},
+    {.name = "comm_aborted", .run = aborted, .no_communicators = true},
+    {.name = "comm_aborted_while_waiting", .run = aborted_while_waiting, .no_communicators = true},
+    {0},
+};

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Prints the cases of test/ranks: who drives the ranks, how many, which algorithm, which datatypes, which counts.
+
+Every algorithm meets every datatype at every number of ranks; modes, odd alignments, capture, small staging and schedules
+are varied on top, not multiplied out.
+"""
+RANKS = (2, 3, 4, 7, 8, 16)
+MODES = ("groups", "threads", "processes")
+DATATYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2")
+ALGORITHMS = ("oneshot_packet", "oneshot_line", "twoshot_line")
+SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4,
+        "int64": 8, "uint64": 8, "double": 8}
+
+
+def box(mode, nranks, seed="$SEED", environment="", options="", program="allreduce", arguments=""):
+    """A command line on an emulated box."""
+    start = f"-n {nranks} " if mode == "processes" else ""
+    env = f"env {environment} " if environment else ""
+    return (f"{env}scripts/emu-box -g {nranks} {start}--seed {seed} --beeline {options}-- "
+            f"$BUILD/test/ranks/{program} -m {mode} -n {nranks} -s {seed} {arguments}").rstrip()
+
+
+def case(name, command, attributes=""):
+    print(f"{name} {attributes}| {command}" if attributes else f"{name} | {command}")
+
+
+def around(elements, reach=1):
+    """The counts next to `elements`, as a set."""
+    return {max(0, elements + d) for d in range(-reach, reach + 1)}
+
+
+def edge_counts(datatype, nranks, most_bytes):
+    """Counts at the edges of words, lines, ranks' shares, for messages of at most most_bytes."""
+    size = SIZE[datatype]
+    counts = set(range(0, 9)) | {15, 16, 17, 31, 33, 59, 60, 61, 119, 120, 121, 127, 255, 1023}
+    for words in (8, 16, 120, 240, 120 * nranks, 120 * nranks * 2):
+        counts |= around(words // size)
+    counts |= around(nranks) | around(3 * nranks)
+    counts |= around(most_bytes // size) | {most_bytes // size // 2 + 1}
+    return sorted(c for c in counts if c * size <= most_bytes)
+
+
+def listed(counts):
+    return ",".join(str(c) for c in counts)
+
+
+def algorithms_by_datatypes():
+    most = {"oneshot_packet": 4096, "oneshot_line": 6000, "twoshot_line": 20000}
+    for a, algorithm in enumerate(ALGORITHMS):
+        for n, nranks in enumerate(RANKS):
+            for d, datatype in enumerate(DATATYPES):
+                mode = MODES[(a + n + d) % 2]
+                counts = edge_counts(datatype, nranks, most[algorithm] if nranks < 16 else most[algorithm] // 4)
+                case(f"{algorithm}/{nranks}/{datatype}",
+                     box(mode, nranks, environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}",
+                         arguments=f"-t {datatype} -o all -c {listed(counts)} -x elements -a {algorithm} "
+                                   f"-b 8 -k {120 if nranks < 16 else 50}"))
+
+
+def by_table():
+    """No algorithm forced: the routes and their boundaries as shipped."""
+    for nranks in RANKS:
+        for mode in MODES:
+            counts = "0-40,59-61,119-121,511-513,1000,4095-4097,10000,16383-16385"
+            case(f"table/{nranks}/{mode}", box(mode, nranks, arguments=f"-t all -o all -c {counts} -x elements -k {40 if nranks < 8 else 20}"))
+
+
+def odd_alignment():
+    for algorithm in ALGORITHMS:
+        for nranks in (2, 4, 7):
+            counts = listed(edge_counts("float", nranks, 2500))
+            case(f"odd_alignment/{algorithm}/{nranks}",
+                 box("groups", nranks, environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}",
+                     arguments=f"-t all -o sum,avg -c {counts} -x odd -a {algorithm} -k 150"))
+
+
+def captured():
+    for algorithm in ALGORITHMS:
+        for nranks in RANKS:
+            mode = MODES[nranks % 3]
+            case(f"captured/{algorithm}/{nranks}",
+                 box(mode, nranks, environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}",
+                     arguments=f"-t half,bfloat16,int32,f8e4m3 -o sum,max -c 1,7,60,61,500,1000 -x elements -a {algorithm} "
+                               f"-g 4 -b 6 -k {24 if nranks < 8 else 12}"))
+
+
+def capacity():
+    """Messages round the capacity of one launch and far beyond it, with the least staging and with the default."""
+    for nranks in (2, 3, 4, 8):
+        case(f"capacity/oneshot_packet/{nranks}",
+             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=oneshot_packet",
+                 arguments="-t int8,bfloat16 -o sum -c 16383,16384,16385,32760,32767,32768 -b 2"))
+        case(f"capacity/small_staging/{nranks}",
+             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line BEELINE_STAGING=1M",
+                 arguments="-t uint8,bfloat16 -o sum -c 30719-30721,61440,200000,262147 -a twoshot_line -b 2"))
+    for nranks in (2, 4):
+        case(f"capacity/large/{nranks}",
+             box("threads", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line",
+                 arguments="-t bfloat16,float -o sum -c 1000003 -x elements -a twoshot_line -b 1"))
+        case(f"capacity/large_small_staging/{nranks}",
+             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line BEELINE_STAGING=1M",
+                 arguments="-t bfloat16 -o avg -c 500009 -x elements -a twoshot_line -b 1 -g 1"), "timeout=120")
+
+
+def schedules():
+    """The same calls under other interleavings."""
+    for algorithm in ALGORITHMS:
+        for seed in range(1, 7):
+            nranks = (2, 3, 4)[seed % 3]
+            case(f"schedule/{algorithm}/{seed}",
+                 box("groups" if seed % 2 else "processes", nranks, seed=f"$((SEED * 100 + {seed}))",
+                     environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}",
+                     arguments=f"-t int32,bfloat16 -o sum -c 1,15,16,60,121,900 -a {algorithm} -g 3 -b 6"))
+
+
+SCENARIOS = ("group_many group_two_communicators group_nested group_mixed_routes group_several_streams group_bad_call "
+             "group_simulate group_empty stream_alternate stream_alternate_routes stream_destroyed stream_null "
+             "stream_two_communicators stream_between_copies graph_replay_many graph_two graph_chain graph_forked "
+             "graph_other_stream graph_beside_eager graph_replays_beside graph_grouped graph_captured_apart comm_recreate "
+             "comm_many comm_split comm_shrink comm_config comm_scalable comm_nonblocking comm_finalized comm_aborted "
+             "comm_aborted_while_waiting argument_errors argument_zero_count argument_huge_count argument_not_covered "
+             "argument_unequal_ranks other_collectives other_send_receive other_premulsum other_one_rank").split()
+
+
+def scenarios():
+    for s, scenario in enumerate(SCENARIOS):
+        for m, mode in enumerate(MODES):
+            nranks = (2, 4, 3)[(s + m) % 3]
+            case(f"{scenario}/{mode}", box(mode, nranks, program="scenarios", arguments=scenario))
+
+
+def torture():
+    for nranks in RANKS:
+        for m, mode in enumerate(MODES):
+            for algorithm in ("", *ALGORITHMS) if nranks == 4 else ("",):
+                environment = f"BEELINE_ALLREDUCE_ALGO={algorithm}" if algorithm else ""
+                case(f"torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
+                     box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios",
+                         arguments=f"-k {20 if nranks < 7 else 6} torture"))
+                case(f"soak/torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
+                     box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios",
+                         arguments="-k 1500 torture"), "soak timeout=1800 ")
+
+
+def without_beeline():
+    """The tests themselves, on the reference NCCL alone: what they ask for is what NCCL does."""
+    for mode in MODES:
+        command = box(mode, 3, arguments="-t all -o all -c 0-17,60,1000 -x elements -g 2 -k 40")
+        case(f"reference/{mode}", command.replace("--beeline ", ""))
+
+
+for generate in (algorithms_by_datatypes, by_table, odd_alignment, captured, capacity, schedules, scenarios, torture,
+                 without_beeline):
+    generate()

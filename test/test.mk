@@ -1,0 +1,79 @@
+# test.mk - the tests: check, soak, lint, format; included by the Makefile.
+#   make check [ONLY=substring] [SEED=n] [JOBS=2]   builds what the cases need and runs them
+#   make soak                                       also the long ones
+#   make lint                                       format-check, analyse, layout
+#   make format                                     rewrites the sources in the project's style
+SEED  ?= 1
+JOBS  ?= 2
+CLANG_FORMAT ?= clang-format
+CPPCHECK     ?= cppcheck
+
+TEST := $(BUILD)/test
+
+# Each .c of test/ranks but these two is a part of `scenarios`.
+TEST_HARNESS_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(wildcard test/harness/*.c))
+TEST_SCENARIO_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(filter-out test/ranks/allreduce.c,$(wildcard test/ranks/*.c)))
+TEST_RANKS := $(TEST)/ranks/allreduce $(TEST)/ranks/scenarios
+
+# A unit test is one file: test/unit/NAME.c, or NAME.cc for what must see CUDA C; what it links to is said here.
+TEST_UNITS := $(patsubst test/%.c,$(TEST)/%,$(wildcard test/unit/*.c)) $(patsubst test/%.cc,$(TEST)/%,$(wildcard test/unit/*.cc))
+# Clients and fault tests may bring their own rules, in test/*/rules.mk; they add to TEST_PROGRAMS.
+TEST_PROGRAMS := $(TEST_RANKS) $(TEST_UNITS)
+-include $(wildcard test/*/rules.mk)
+
+$(TEST)/%.o: test/%.c $(GEN)
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -ffp-contract=off -Itest/harness -c -o $@ $<
+
+$(TEST)/%.o: test/%.cc
+	$(call say,CXX,$<)
+	$(Q)mkdir -p $(@D) && $(CXX) -std=c++17 -O1 -g $(CXXWARN) -ffp-contract=off -Itest/emu/seam -Ikernels -Itest/harness \
+	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+
+# Linked as a user's program is: NCCL by name, no run path of its own.
+$(TEST)/ranks/allreduce: $(TEST)/ranks/allreduce.o $(TEST_HARNESS_OBJ) | $(BUILD)/emu/libnccl.so.2
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
+
+$(TEST)/ranks/scenarios: $(TEST_SCENARIO_OBJ) $(TEST_HARNESS_OBJ) | $(BUILD)/emu/libnccl.so.2
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
+
+TEST_UNIT_LIBS := $(TEST)/harness/reference.o $(KERNEL_OBJ) $(DISPATCH_OBJ)
+
+$(TEST)/unit/%: $(TEST)/unit/%.o $(TEST_UNIT_LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -o $@ $^ -ldl -lm -pthread
+
+test-programs: $(TEST_PROGRAMS)
+
+# With CI=true, lint is part of the check.
+check: setup-deps $(if $(CI),lint) all emu test-programs
+	@BUILD=$(BUILD) test/run $(if $(V),,-q) -j $(JOBS) --seed $(SEED) $(if $(CI),--slowest 10) $(ONLY)
+
+soak: setup-deps all emu test-programs
+	@BUILD=$(BUILD) test/run --soak --timeout 600 -j $(JOBS) --seed $(SEED) $(ONLY)
+
+# What the build and the tests need of Debian: installed where that is allowed, else named.
+setup-deps:
+	@scripts/setup-deps
+
+FORMATTED = $(shell git ls-files -- '*.c' '*.h' '*.cu' '*.cuh' '*.cc' '*.def' | grep -v '\.def$$')
+format:
+	$(CLANG_FORMAT) -i $(FORMATTED)
+format-check:
+	$(call say,LINT,format)
+	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(FORMATTED)
+
+# test/lint/cppcheck.txt holds what is switched off, each with its reason.
+analyse: $(GEN)
+	$(call say,LINT,cppcheck)
+	$(Q)$(CPPCHECK) --quiet --std=c11 --language=c --enable=warning,portability,performance --inline-suppr -j 2 \
+	    --suppressions-list=test/lint/cppcheck.txt --error-exitcode=1 --template='{file}:{line}: {severity}: {message} [{id}]' \
+	    -I$(BUILD)/gen -Ikernels -Idispatch -Iplugin -Itest/harness $(wildcard kernels/*.c dispatch/*.c plugin/*.c scripts/perf/*.c test/*/*.c test/emu/*/*.c)
+
+lint: format-check analyse
+	$(call say,LINT,layout)
+	$(Q)scripts/check-layout
+
+.PHONY: check soak setup-deps test-programs format format-check analyse lint

@@ -1,0 +1,130 @@
+/* staging_test.c - the layout of the staging and the numbers of the launch interface, for every rank count and many
+ * sizes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+
+static int failures;
+static long checks;
+
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        checks++;                                                                                                      \
+        if (!(condition)) {                                                                                            \
+            failures++;                                                                                                \
+            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                                     \
+            printf(" " __VA_ARGS__);                                                                                   \
+            putchar('\n');                                                                                             \
+        }                                                                                                              \
+    } while (0)
+
+enum { PACKET = 16, LINE = 128 };
+
+/* Regions lie in the staging, apart from each other, aligned for their accesses, and hold what kernels.h says they do.
+ */
+static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t given) {
+    uint64_t packet_bytes = 2ull * (uint64_t)nranks * l->packets * PACKET,
+             line_bytes = 8ull * (uint64_t)nranks * l->lines * LINE;
+    CHECK(l->bytes <= given, "%d ranks, %llu bytes given: %llu taken", nranks, (unsigned long long)given,
+          (unsigned long long)l->bytes);
+    CHECK(l->packets > 0 && l->lines > 0, "%d ranks, %llu bytes", nranks, (unsigned long long)given);
+    CHECK(l->packet_offset % LINE == 0 && l->line_offset % LINE == 0);
+    CHECK(l->packet_offset + packet_bytes <= l->bytes && l->line_offset + line_bytes <= l->bytes);
+    CHECK(l->packet_offset + packet_bytes <= l->line_offset || l->line_offset + line_bytes <= l->packet_offset);
+}
+
+/* Every block has work or is the only one; a one-shot launch of full capacity fits. */
+static void check_launches(const struct bl_staging_layout *l, int nranks) {
+    static const unsigned threads[] = {32, 64, 96, 128, 256, 512};
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
+        uint64_t capacity = bl_kernel_capacity(kernel, nranks, l);
+        CHECK(capacity > 0, "%s", bl_kernel_name(kernel));
+        for (unsigned t = 0; t < sizeof threads / sizeof *threads; t++)
+            for (unsigned most = 1; most <= 160; most = most * 3 + 1) {
+                unsigned last = 0;
+                for (uint64_t bytes = 0; bytes <= capacity && bytes < (uint64_t)1 << 34; bytes = bytes * 3 + 1) {
+                    unsigned blocks = bl_kernel_blocks(kernel, nranks, l, bytes, threads[t], most);
+                    CHECK(blocks >= 1 && blocks <= most, "%s: %u blocks of at most %u", bl_kernel_name(kernel), blocks,
+                          most);
+                    CHECK((uint64_t)blocks * threads[t] <= BL_MAX_WARPS * 32, "%u blocks of %u threads", blocks,
+                          threads[t]);
+                    CHECK(blocks >= last, "%s: fewer blocks for more bytes", bl_kernel_name(kernel));
+                    if (kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_LINE)
+                        CHECK((uint64_t)blocks * threads[t] / 8 <= l->lines, "%u blocks of %u threads, %llu lines",
+                              blocks, threads[t], (unsigned long long)l->lines);
+                    last = blocks;
+                }
+            }
+    }
+}
+
+static void plans(void) {
+    for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
+        uint64_t least = bl_staging_minimum(nranks);
+        CHECK(least > 0 && least <= 2 << 20, "%d ranks need %llu bytes: more than a small setting", nranks,
+              (unsigned long long)least);
+        struct bl_staging_layout l, untouched;
+        memset(&l, 0x5a, sizeof l);
+        untouched = l;
+        CHECK(bl_staging_plan(&l, nranks, least - 1, 132 * 512) == -1);
+        CHECK(bl_staging_plan(&l, nranks, 0, 132 * 512) == -1);
+        CHECK(memcmp(&l, &untouched, sizeof l) == 0, "a plan that failed wrote its result");
+        for (uint64_t bytes = least; bytes <= (uint64_t)1 << 30; bytes = bytes * 5 / 4 + 4097)
+            for (uint64_t threads = 512; threads <= 160 * 512; threads *= 4) {
+                CHECK(bl_staging_plan(&l, nranks, bytes, threads) == 0, "%d ranks, %llu bytes", nranks,
+                      (unsigned long long)bytes);
+                check_layout(&l, nranks, bytes);
+            }
+        static const uint64_t sizes[] = {1 << 20, 3 << 20, 64 << 20};
+        for (int s = 0; s < 3; s++) {
+            if (sizes[s] < least) continue;
+            CHECK(bl_staging_plan(&l, nranks, sizes[s], 132 * 512) == 0);
+            check_launches(&l, nranks);
+        }
+    }
+    struct bl_staging_layout l;
+    CHECK(bl_staging_plan(&l, 1, 1 << 26, 512) == -1);
+    CHECK(bl_staging_plan(&l, BL_MAX_RANKS + 1, 1 << 30, 512) == -1);
+    CHECK(bl_staging_plan(&l, -1, 1 << 30, 512) == -1);
+}
+
+static void names(void) {
+    static const size_t sizes[BL_DATATYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    static const int unknown[] = {-1, BL_DATATYPES, 1000};
+    char symbol[128], seen[BL_KERNELS * BL_DATATYPES * 4][128];
+    int symbols = 0;
+    for (int d = 0; d < BL_DATATYPES; d++) {
+        CHECK(bl_datatype_size(d) == sizes[d], "%s", bl_datatype_name(d));
+        CHECK(strcmp(bl_datatype_name(d), "?") != 0);
+        for (int k = 0; k < BL_KERNELS; k++)
+            for (int n = 2; n <= BL_MAX_RANKS; n++) {
+                CHECK(bl_kernel_symbol(k, d, n, symbol, sizeof symbol) == 0, "%s %s %d", bl_kernel_name(k),
+                      bl_datatype_name(d), n);
+                int s = 0;
+                while (s < symbols && strcmp(seen[s], symbol) != 0) s++;
+                if (s == symbols) strcpy(seen[symbols++], symbol);
+            }
+    }
+    CHECK(symbols >= BL_KERNELS * BL_DATATYPES, "%d symbols: two kernels share one", symbols);
+    for (int i = 0; i < 3; i++) {
+        CHECK(bl_datatype_size(unknown[i]) == 0);
+        CHECK(strcmp(bl_datatype_name(unknown[i]), "?") == 0);
+        CHECK(strcmp(bl_redop_name(unknown[i]), "?") == 0);
+        CHECK(strcmp(bl_kernel_name(unknown[i]), "?") == 0);
+        CHECK(bl_kernel_symbol(0, unknown[i], 4, symbol, sizeof symbol) == -1);
+        CHECK(bl_kernel_symbol(unknown[i], 0, 4, symbol, sizeof symbol) == -1);
+        CHECK(bl_kernel_capacity(unknown[i], 4, &(struct bl_staging_layout){0}) == 0);
+    }
+    CHECK(bl_kernel_symbol(0, 0, 1, symbol, sizeof symbol) == -1 &&
+          bl_kernel_symbol(0, 0, 17, symbol, sizeof symbol) == -1);
+    CHECK(bl_kernel_symbol(0, 0, 4, symbol, 4) == -1, "a symbol that does not fit");
+}
+
+int main(void) {
+    plans();
+    names();
+    printf("%ld checks, %d failures\n", checks, failures);
+    return failures != 0;
+}

@@ -1,0 +1,148 @@
+/* types_test.cc - kernels/types.cuh, compiled for the host, against the independent reference.
+ *
+ * Conversions: every pattern of the 8- and 16-bit formats, and on the way back every midpoint between neighbours with
+ * the floats next to it.  Reductions: all pairs of fp8, seeded inputs of every kind for the others, 2 to 16 ranks.
+ */
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include <types.cuh>
+
+extern "C" {
+#include "reference.h"
+}
+
+static long checks, failures;
+
+static void expect(bool condition, const char *what, int datatype, uint64_t input, uint64_t got, uint64_t want) {
+    checks++;
+    if (condition) return;
+    if (failures++ < 20)
+        printf("%s %s: input 0x%llx gives 0x%llx, expected 0x%llx\n", ref_datatype_name(datatype), what,
+               (unsigned long long)input, (unsigned long long)got, (unsigned long long)want);
+}
+
+static bool same(int datatype, uint64_t a, uint64_t b) {
+    return a == b || (ref_is_nan(datatype, a) && ref_is_nan(datatype, b));
+}
+
+/* --- conversions of the narrow floats --- */
+
+static void narrow_one(int datatype, uint64_t (*narrow)(float), float value) {
+    uint64_t got = narrow(value), want = ref_narrow(datatype, value);
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    expect(same(datatype, got, want), "rounding", datatype, bits, got, want);
+}
+
+template <class T> static uint64_t narrow(float value) {
+    return T::pack(value, 0);
+}
+
+template <class T> static void conversions(int datatype) {
+    const int bits = (int)T::SIZE * 8;
+    for (uint64_t pattern = 0; pattern < (uint64_t)1 << bits; pattern++) {
+        const float want = (float)ref_widen(datatype, pattern);
+        for (int i = 0; i < T::PER_WORD; i++) {
+            /* the neighbours in the word must not matter, and must stay zero on the way back */
+            const uint64_t mask = (((uint64_t)1 << bits) - 1) << (i * bits), word = ~mask | pattern << (i * bits);
+            const float got = T::unpack(word, i);
+            expect(memcmp(&got, &want, 4) == 0 || (got != got && want != want), "widening", datatype, pattern,
+                   (uint64_t)got, (uint64_t)want);
+            const uint64_t back = T::pack(got, i), expected = ref_narrow(datatype, want);
+            expect((back & ~mask) == 0 && same(datatype, back >> (i * bits), expected), "there and back", datatype,
+                   pattern, back >> (i * bits), expected);
+        }
+        if (want != want || std::isinf(want)) continue;
+        const float next = (float)ref_widen(datatype, (pattern + 1) & (((uint64_t)1 << bits) - 1));
+        const float middle = want + (next - want) / 2;
+        const float near[] = {middle, nextafterf(middle, INFINITY), nextafterf(middle, -INFINITY),
+                              nextafterf(want, INFINITY), nextafterf(want, -INFINITY)};
+        for (float value : near) narrow_one(datatype, narrow<T>, value);
+    }
+    uint64_t state = 1;
+    for (int i = 0; i < 300000; i++) { /* any float at all */
+        const uint32_t pattern = (uint32_t)ref_next(&state);
+        float value;
+        memcpy(&value, &pattern, 4);
+        narrow_one(datatype, narrow<T>, value);
+    }
+    const float edges[] = {0.0f,     -0.0f,    INFINITY,   -INFINITY,     NAN,      447.9f,   448.0f,
+                           464.0f,   465.0f,   480.0f,     57344.0f,      61439.0f, 61440.0f, 65504.0f,
+                           65519.0f, 65520.0f, 3.3895e38f, 3.4028235e38f, 1e-45f,   -1e-45f};
+    for (float value : edges) narrow_one(datatype, narrow<T>, value);
+}
+
+/* --- reductions --- */
+
+/* One word of each rank, reduced in the order of ranks. */
+template <class T> static uint64_t reduce(const std::vector<uint64_t> &words, int redop) {
+    Sum<T, 1> sum, next;
+    uint64_t result;
+    sum.load(&words[0]);
+    for (size_t r = 1; r < words.size(); r++) {
+        next.load(&words[r]);
+        sum.combine(next, (unsigned)redop);
+    }
+    sum.store(&result, (unsigned)redop, (unsigned)words.size());
+    return result;
+}
+
+template <class T> static void reductions(int datatype) {
+    const size_t count = 3 * 5 * 7 * 8, words = count * T::SIZE / 8;
+    for (uint64_t seed = 0; seed < 12; seed++)
+        for (int nranks = 2; nranks <= 16; nranks++)
+            for (int redop = 0; redop < BL_REDOPS; redop++) {
+                std::vector<std::vector<uint64_t>> in(nranks, std::vector<uint64_t>(words));
+                std::vector<uint64_t> want(words), operands(nranks);
+                for (int r = 0; r < nranks; r++) ref_input(datatype, seed, r, count, in[r].data());
+                ref_allreduce(datatype, redop, seed, nranks, count, want.data());
+                for (size_t w = 0; w < words; w++) {
+                    for (int r = 0; r < nranks; r++) operands[r] = in[r][w];
+                    const uint64_t result = reduce<T>(operands, redop);
+                    const bool right = ref_differ(datatype, &result, &want[w], T::PER_WORD) == T::PER_WORD;
+                    expect(right, ref_redop_name(redop), datatype, w, result, want[w]);
+                }
+            }
+}
+
+template <class T> static void all_pairs(int datatype) {
+    for (uint64_t a = 0; a < 256; a++)
+        for (uint64_t b = 0; b < 256; b++) {
+            const float x = (float)ref_widen(datatype, a), y = (float)ref_widen(datatype, b);
+            const bool x_first = std::signbit(x) && !std::signbit(y);
+            const float least = x != x ? y : y != y ? x : x == y ? (x_first ? x : y) : x < y ? x : y;
+            const float most = x != x ? y : y != y ? x : x == y ? (x_first ? y : x) : x < y ? y : x;
+            const float want[BL_REDOPS] = {x + y, x * y, most, least, (x + y) / 2.0f};
+            for (int redop = 0; redop < BL_REDOPS; redop++) {
+                const uint64_t result = reduce<T>({a, b}, redop) & 0xff;
+                const uint64_t expected = ref_narrow(datatype, want[redop]);
+                expect(same(datatype, result, expected), ref_redop_name(redop), datatype, a << 8 | b, result, expected);
+            }
+        }
+}
+
+int main() {
+    conversions<TypeF16>(BL_FLOAT16);
+    conversions<TypeBf16>(BL_BFLOAT16);
+    conversions<TypeE4M3>(BL_FLOAT8E4M3);
+    conversions<TypeE5M2>(BL_FLOAT8E5M2);
+    all_pairs<TypeE4M3>(BL_FLOAT8E4M3);
+    all_pairs<TypeE5M2>(BL_FLOAT8E5M2);
+    reductions<TypeI8>(BL_INT8);
+    reductions<TypeU8>(BL_UINT8);
+    reductions<TypeI32>(BL_INT32);
+    reductions<TypeU32>(BL_UINT32);
+    reductions<TypeI64>(BL_INT64);
+    reductions<TypeU64>(BL_UINT64);
+    reductions<TypeF16>(BL_FLOAT16);
+    reductions<TypeF32>(BL_FLOAT32);
+    reductions<TypeF64>(BL_FLOAT64);
+    reductions<TypeBf16>(BL_BFLOAT16);
+    reductions<TypeE4M3>(BL_FLOAT8E4M3);
+    reductions<TypeE5M2>(BL_FLOAT8E5M2);
+    printf("%ld checks, %ld failures\n", checks, failures);
+    return failures != 0;
+}
