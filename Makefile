@@ -13,7 +13,8 @@ say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
 WARN    := -Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes -Wshadow -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
 CFLAGS  ?= -O2 -g
-INCLUDES := -I$(BUILD)/gen -Ikernels -Idispatch -Iplugin -isystem $(CUDA_HOME)/include
+# -iquote: no header of ours is to come before one of the system.
+INCLUDES := -I$(BUILD)/gen -Ikernels -iquote dispatch -iquote plugin -isystem $(CUDA_HOME)/include
 ALL_CFLAGS = -std=gnu11 -fPIC -fvisibility=hidden -pthread $(WARN) $(CFLAGS) $(INCLUDES) -MMD -MP
 CXXWARN := -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror)
 

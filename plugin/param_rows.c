@@ -1,0 +1,192 @@
+/* param_rows.c - the kinds of parameters, and the rows of params.def. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "dispatch.h"
+#include "param_rows.h"
+
+bool bl_param_parse_flag(const char *text, bool *value) {
+    static const char *const words[][2] = {{"0", "1"}, {"off", "on"}, {"false", "true"}, {"no", "yes"}};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        for (int truth = 0; truth < 2; truth++)
+            if (strcasecmp(text, words[i][truth]) == 0) {
+                *value = truth;
+                return true;
+            }
+    return false;
+}
+
+bool bl_param_parse_number(const char *text, bool suffixes, uint64_t *value) {
+    static const char letters[] = "KMG";
+    if (!isdigit((unsigned char)*text)) return false; /* strtoull takes signs and blanks */
+    char *end;
+    int shift = 0;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (errno == ERANGE) return false;
+    const char *letter = suffixes && *end ? strchr(letters, toupper((unsigned char)*end)) : NULL;
+    if (letter) shift = 10 * (int)(letter - letters + 1), end++;
+    if (*end || number > UINT64_MAX >> shift) return false;
+    *value = (uint64_t)number << shift;
+    return true;
+}
+
+/* "64M": in the largest unit that divides it. */
+static void format_number(uint64_t value, bool suffixes, char *text, size_t size) {
+    static const char *const units[] = {"", "K", "M", "G"};
+    int unit = 0;
+    for (; suffixes && value && unit < 3 && value % 1024 == 0; unit++) value /= 1024;
+    snprintf(text, size, "%llu%s", (unsigned long long)value, units[unit]);
+}
+
+static void format_bytes(uint64_t value, char *text, size_t size) {
+    if (value == UINT64_MAX)
+        snprintf(text, size, "unlimited");
+    else
+        format_number(value, true, text, size);
+}
+
+/* --- FLAG --- */
+static bool flag_parse(const struct bl_param_row *row, const char *text, void *member) {
+    return bl_param_parse_flag(text, member);
+}
+static void flag_default(const struct bl_param_row *row, void *member) {
+    *(bool *)member = row->value != 0;
+}
+static void flag_format(const struct bl_param_row *row, const void *member, char *text, size_t size) {
+    snprintf(text, size, "%d", *(const bool *)member);
+}
+static void flag_accepted(const struct bl_param_row *row, char *text, size_t size) {
+    snprintf(text, size, "0, off, false, no or 1, on, true, yes");
+}
+
+/* --- COUNT and BYTES --- */
+static bool count_parse(const struct bl_param_row *row, const char *text, void *member) {
+    uint64_t value;
+    if (!bl_param_parse_number(text, false, &value) || value < row->low || value > row->high) return false;
+    *(uint64_t *)member = value;
+    return true;
+}
+static bool bytes_parse(const struct bl_param_row *row, const char *text, void *member) {
+    uint64_t value = UINT64_MAX;
+    if (strcasecmp(text, "unlimited") != 0 && !bl_param_parse_number(text, true, &value)) return false;
+    if (value < row->low || value > row->high) return false;
+    *(uint64_t *)member = value;
+    return true;
+}
+static void number_default(const struct bl_param_row *row, void *member) {
+    *(uint64_t *)member = row->value;
+}
+static void count_format(const struct bl_param_row *row, const void *member, char *text, size_t size) {
+    format_number(*(const uint64_t *)member, false, text, size);
+}
+static void bytes_format(const struct bl_param_row *row, const void *member, char *text, size_t size) {
+    format_bytes(*(const uint64_t *)member, text, size);
+}
+static void count_accepted(const struct bl_param_row *row, char *text, size_t size) {
+    snprintf(text, size, "a whole number, %llu to %llu", (unsigned long long)row->low, (unsigned long long)row->high);
+}
+static void bytes_accepted(const struct bl_param_row *row, char *text, size_t size) {
+    char low[24], high[24];
+    format_bytes(row->low, low, sizeof(low));
+    format_bytes(row->high, high, sizeof(high));
+    snprintf(text, size, "bytes, %s to %s", low, high);
+}
+
+/* --- CHOICE --- */
+/* The names one after the other; false at the end. */
+static bool next_name(const char **at, const char **name, size_t *length) {
+    if (!**at) return false;
+    *name = *at;
+    *length = strcspn(*at, "|");
+    *at += *length + ((*at)[*length] == '|');
+    return true;
+}
+static bool choice_parse(const struct bl_param_row *row, const char *text, void *member) {
+    const char *names = row->names, *name;
+    size_t length;
+    for (int i = 0; next_name(&names, &name, &length); i++)
+        if (strlen(text) == length && strncasecmp(text, name, length) == 0) {
+            *(int *)member = i;
+            return true;
+        }
+    return false;
+}
+static void choice_default(const struct bl_param_row *row, void *member) {
+    *(int *)member = (int)row->value;
+}
+static void choice_format(const struct bl_param_row *row, const void *member, char *text, size_t size) {
+    const char *names = row->names, *name = "";
+    size_t length = 0;
+    for (int i = *(const int *)member; i >= 0 && next_name(&names, &name, &length); i--) continue;
+    snprintf(text, size, "%.*s", (int)length, name);
+}
+static void choice_accepted(const struct bl_param_row *row, char *text, size_t size) {
+    const char *names = row->names, *name;
+    size_t length, used = 0;
+    if (size) *text = 0;
+    while (used < size && next_name(&names, &name, &length))
+        used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? ", " : "", (int)length, name);
+}
+
+/* --- TEXT and ALGORITHM --- */
+static bool text_parse(const struct bl_param_row *row, const char *text, void *member) {
+    char *copy = strdup(text); /* the process may change its environment later */
+    if (copy) *(const char **)member = copy;
+    return copy != NULL;
+}
+static void text_default(const struct bl_param_row *row, void *member) {
+    *(const char **)member = NULL;
+}
+static void text_format(const struct bl_param_row *row, const void *member, char *text, size_t size) {
+    const char *value = *(const char *const *)member;
+    snprintf(text, size, "%s", value ? value : "");
+}
+static void text_accepted(const struct bl_param_row *row, char *text, size_t size) {
+    snprintf(text, size, "a path");
+}
+static bool algorithm_parse(const struct bl_param_row *row, const char *text, void *member) {
+    enum { UNKNOWN = -2 };
+    return bl_algorithm_find((enum bl_collective)row->low, text) != UNKNOWN && text_parse(row, text, member);
+}
+static void algorithm_accepted(const struct bl_param_row *row, char *text, size_t size) {
+    size_t used = (size_t)snprintf(text, size, "nccl");
+    for (int i = 0; i < bl_algorithm_count; i++)
+        if (bl_algorithms[i].collective == (enum bl_collective)row->low && used < size)
+            used += (size_t)snprintf(text + used, size - used, ", %s", bl_algorithms[i].name);
+}
+
+static const struct bl_param_kind flag = {flag_parse, flag_default, flag_format, flag_accepted};
+static const struct bl_param_kind count = {count_parse, number_default, count_format, count_accepted};
+static const struct bl_param_kind bytes = {bytes_parse, number_default, bytes_format, bytes_accepted};
+static const struct bl_param_kind choice = {choice_parse, choice_default, choice_format, choice_accepted};
+static const struct bl_param_kind text = {text_parse, text_default, text_format, text_accepted};
+static const struct bl_param_kind algorithm = {algorithm_parse, text_default, text_format, algorithm_accepted};
+
+#define OFFSET(member) offsetof(struct bl_params, member)
+const struct bl_param_row bl_param_rows[] = {
+#define BL_PARAM_FLAG(member, variable, value, category, help)                                                         \
+    {variable, &flag, OFFSET(member), value, 0, 1, NULL, category, help},
+#define BL_PARAM_BYTES(member, variable, value, low, high, category, help)                                             \
+    {variable, &bytes, OFFSET(member), value, low, high, NULL, category, help},
+#define BL_PARAM_COUNT(member, variable, value, low, high, category, help)                                             \
+    {variable, &count, OFFSET(member), value, low, high, NULL, category, help},
+#define BL_PARAM_CHOICE(member, variable, value, names, category, help)                                                \
+    {variable, &choice, OFFSET(member), value, 0, 0, names, category, help},
+#define BL_PARAM_ALGORITHM(member, variable, collective, category, help)                                               \
+    {variable, &algorithm, OFFSET(member), 0, collective, 0, NULL, category, help},
+#define BL_PARAM_TEXT(member, variable, category, help)                                                                \
+    {variable, &text, OFFSET(member), 0, 0, 0, NULL, category, help},
+#include "params.def"
+};
+const int bl_param_row_count = sizeof(bl_param_rows) / sizeof(bl_param_rows[0]);
+
+const struct bl_param_also bl_param_alsos[] = {
+#define BL_PARAM_ALSO(variable, other) {variable, other},
+#include "params.def"
+};
+const int bl_param_also_count = sizeof(bl_param_alsos) / sizeof(bl_param_alsos[0]);
