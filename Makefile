@@ -79,9 +79,9 @@ $(BUILD)/perf/%.o: scripts/perf/%.c $(GEN)
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -Iscripts/perf -c -o $@ $<
 
-$(PERF): $(PERF_OBJ) $(KERNEL_OBJ)
+$(PERF): $(PERF_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -o $@ $(PERF_OBJ) $(KERNEL_OBJ) -ldl -lm -pthread
+	$(Q)$(CC) -o $@ $(PERF_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) -ldl -lm -pthread
 
 # --- the emulated box ---
 EMU_CUDA_OBJ := $(patsubst test/emu/cuda/%.c,$(BUILD)/emu/cuda/%.o,$(wildcard test/emu/cuda/*.c))

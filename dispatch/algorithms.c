@@ -23,13 +23,11 @@ static const char *const collective_names[BL_COLLECTIVES] = {
     [BL_REDUCESCATTER] = "reduce_scatter",
 };
 
-const char *bl_collective_name(enum bl_collective collective)
-{
+const char *bl_collective_name(enum bl_collective collective) {
     return (unsigned)collective < BL_COLLECTIVES ? collective_names[collective] : "?";
 }
 
-int bl_algorithm_find(enum bl_collective collective, const char *name)
-{
+int bl_algorithm_find(enum bl_collective collective, const char *name) {
     if (!strcmp(name, "nccl")) return BL_ROUTE_NCCL;
     for (int i = 0; i < bl_algorithm_count; i++)
         if (bl_algorithms[i].collective == collective && !strcmp(bl_algorithms[i].name, name)) return i;

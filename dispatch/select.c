@@ -9,18 +9,15 @@ static const char *const reasons[BL_REASONS] = {
 #undef BL_REASON
 };
 
-const char *bl_reason_text(enum bl_reason reason)
-{
+const char *bl_reason_text(enum bl_reason reason) {
     return (unsigned)reason < BL_REASONS ? reasons[reason] : "?";
 }
 
-static void to_nccl(struct bl_route *route, enum bl_reason reason)
-{
+static void to_nccl(struct bl_route *route, enum bl_reason reason) {
     *route = (struct bl_route){.algorithm = BL_ROUTE_NCCL, .why = reason, .reason = reasons[reason]};
 }
 
-void bl_table_select(const struct bl_table *table, const struct bl_request *request, struct bl_route *route)
-{
+void bl_table_select(const struct bl_table *table, const struct bl_request *request, struct bl_route *route) {
     uint64_t size = bl_datatype_size(request->datatype), bytes;
     bool uncovered = false;
 

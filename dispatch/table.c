@@ -41,8 +41,7 @@ struct build {
 
 /* Negative, 0 or positive as a is worse than, like or better than b.  Between 4 and 8 ranks for 6, the 8: its
  * thresholds are the more careful.  Of equals the later wins. */
-static int compare(const struct fit *a, const struct fit *b)
-{
+static int compare(const struct fit *a, const struct fit *b) {
     if (a->preference != b->preference) return a->preference - b->preference;
     if (a->distance != b->distance) return b->distance - a->distance;
     if (a->ranks != b->ranks) return a->ranks - b->ranks;
@@ -50,8 +49,7 @@ static int compare(const struct fit *a, const struct fit *b)
     return a->serial - b->serial;
 }
 
-static void visit(void *arg, const struct bl_tuning_row *row)
-{
+static void visit(void *arg, const struct bl_tuning_row *row) {
     struct build *build = arg;
     const struct bl_facts *facts = build->facts;
     struct pick *pick = &build->pick[row->collective];
@@ -80,8 +78,7 @@ static void visit(void *arg, const struct bl_tuning_row *row)
 
 /* Most bytes that the algorithm can carry on this communicator, and what keeps it from more. */
 static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const struct bl_facts *facts,
-                                const struct bl_settings *settings, enum bl_reason *reason)
-{
+                                const struct bl_settings *settings, enum bl_reason *reason) {
     *reason = BL_REASON_CAPS;
     if ((facts->caps & algorithm->needs) != algorithm->needs) return 0;
     *reason = BL_REASON_RANKS;
@@ -93,8 +90,7 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
 }
 
 /* A threshold measured with `from` ranks, for `to` ranks: what all-to-all algorithms send grows with the peers. */
-static uint64_t scale(uint64_t max_bytes, int algorithm, int from, int to)
-{
+static uint64_t scale(uint64_t max_bytes, int algorithm, int from, int to) {
     if (max_bytes == UINT64_MAX || algorithm == BL_ROUTE_NCCL || !bl_algorithms[algorithm].all_to_all) return max_bytes;
     uint64_t peers = to - 1, whole = max_bytes / peers, rest = max_bytes % peers, scaled;
     if (__builtin_mul_overflow(whole, (uint64_t)(from - 1), &scaled)) return max_bytes;
@@ -111,8 +107,7 @@ struct ranges {
 };
 
 static void add_range(struct ranges *r, uint64_t max_bytes, int algorithm, unsigned blocks, unsigned threads,
-                      enum bl_reason reason)
-{
+                      enum bl_reason reason) {
     struct bl_table *table = r->table;
     if (r->closed || table->ranges[r->collective] >= BL_MAX_RANGES) return;
     table->range[r->collective][table->ranges[r->collective]++] = (struct bl_range){
@@ -120,8 +115,7 @@ static void add_range(struct ranges *r, uint64_t max_bytes, int algorithm, unsig
     if (max_bytes > r->reached) r->reached = max_bytes;
 }
 
-static void add_nccl(struct ranges *r, uint64_t max_bytes, enum bl_reason reason)
-{
+static void add_nccl(struct ranges *r, uint64_t max_bytes, enum bl_reason reason) {
     /* Sizes that come here only because an algorithm could not have them are told so. */
     uint64_t hindered = r->wanted < max_bytes ? r->wanted : max_bytes;
     if (hindered > r->reached) add_range(r, hindered, BL_ROUTE_NCCL, 0, 0, r->hindrance);
@@ -129,19 +123,16 @@ static void add_nccl(struct ranges *r, uint64_t max_bytes, enum bl_reason reason
     r->closed = max_bytes == UINT64_MAX;
 }
 
-static unsigned at_least_one(unsigned n)
-{
+static unsigned at_least_one(unsigned n) {
     return n ? n : 1;
 }
-static unsigned lesser(unsigned a, unsigned b)
-{
+static unsigned lesser(unsigned a, unsigned b) {
     return a < b ? a : b;
 }
 
 /* Adds the algorithm up to max_bytes or its own limit, if there is anything that it can carry. */
 static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
-                          const struct bl_tuning_row *row, uint64_t max_bytes, enum bl_reason reason)
-{
+                          const struct bl_tuning_row *row, uint64_t max_bytes, enum bl_reason reason) {
     enum bl_reason hindrance;
     uint64_t limit = algorithm_limit(&bl_algorithms[row->algorithm], facts, settings, &hindrance);
     unsigned most = lesser(facts->max_threads, BL_MAX_THREADS) / 32 * 32;
@@ -158,8 +149,7 @@ static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const 
 }
 
 static void warn_forced(const char *name, enum bl_collective collective, const char *text,
-                        void (*warn)(void *arg, const char *message), void *arg)
-{
+                        void (*warn)(void *arg, const char *message), void *arg) {
     char message[320], accepted[160] = "nccl";
     size_t used = strlen(accepted);
 
@@ -174,8 +164,7 @@ static void warn_forced(const char *name, enum bl_collective collective, const c
 
 /* Returns true if the forced algorithm now stands first. */
 static bool add_forced(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
-                       void (*warn)(void *arg, const char *message), void *arg)
-{
+                       void (*warn)(void *arg, const char *message), void *arg) {
     const char *name = settings ? settings->force[r->collective] : "";
     enum bl_reason why;
 
@@ -200,8 +189,7 @@ static bool add_forced(struct ranges *r, const struct bl_facts *facts, const str
     return true;
 }
 
-static bool has_algorithm(enum bl_collective collective)
-{
+static bool has_algorithm(enum bl_collective collective) {
     for (int i = 0; i < bl_algorithm_count; i++)
         if (bl_algorithms[i].collective == collective) return true;
     return false;
@@ -209,8 +197,7 @@ static bool has_algorithm(enum bl_collective collective)
 
 static void build_collective(struct bl_table *table, enum bl_collective collective, const struct pick *pick,
                              const struct bl_facts *facts, const struct bl_settings *settings,
-                             void (*warn)(void *arg, const char *message), void *arg)
-{
+                             void (*warn)(void *arg, const char *message), void *arg) {
     struct ranges r = {.table = table, .collective = collective};
 
     bool forced = add_forced(&r, facts, settings, warn, arg);
@@ -230,8 +217,7 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
         snprintf(table->source, sizeof table->source, "forced %s", settings->force[collective]);
 }
 
-static void describe_source(struct bl_table *table, const struct pick *pick, const struct bl_facts *facts)
-{
+static void describe_source(struct bl_table *table, const struct pick *pick, const struct bl_facts *facts) {
     static const char *const gpu_note[GPU_MATCHES] = {[GPU_ARCH] = " (same architecture)", [GPU_NAME] = ""};
     char before[48], after[48] = "";
 
@@ -244,8 +230,7 @@ static void describe_source(struct bl_table *table, const struct pick *pick, con
 }
 
 void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings,
-                    void (*warn)(void *arg, const char *message), void *arg)
-{
+                    void (*warn)(void *arg, const char *message), void *arg) {
     struct build build = {.facts = facts};
 
     memset(table, 0, sizeof *table); /* padding too: the table travels as bytes */
@@ -265,8 +250,7 @@ void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const 
     describe_source(table, &build.pick[BL_ALLREDUCE], facts);
 }
 
-bool bl_table_valid(const struct bl_table *table)
-{
+bool bl_table_valid(const struct bl_table *table) {
     if (table->nranks < 2 || table->nranks > BL_MAX_RANKS) return false;
     if (!memchr(table->source, 0, sizeof table->source)) return false;
     for (int c = 0; c < BL_COLLECTIVES; c++) {
@@ -287,8 +271,7 @@ bool bl_table_valid(const struct bl_table *table)
     return true;
 }
 
-static void format_bytes(char *text, size_t size, uint64_t bytes)
-{
+static void format_bytes(char *text, size_t size, uint64_t bytes) {
     static const char units[] = "\0KMG";
     int unit = 0;
 
@@ -299,8 +282,7 @@ static void format_bytes(char *text, size_t size, uint64_t bytes)
     snprintf(text, size, "%llu%.1s", (unsigned long long)bytes, &units[unit]);
 }
 
-void bl_table_describe(const struct bl_table *table, enum bl_collective collective, char *text, size_t size)
-{
+void bl_table_describe(const struct bl_table *table, enum bl_collective collective, char *text, size_t size) {
     uint64_t reached = 0;
     size_t used = 0;
 

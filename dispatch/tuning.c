@@ -28,8 +28,7 @@ struct parser {
 };
 
 static void say(struct parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct parser *p, const char *format, ...)
-{
+static void say(struct parser *p, const char *format, ...) {
     char message[512];
     va_list args;
 
@@ -42,8 +41,7 @@ static void say(struct parser *p, const char *format, ...)
 }
 
 /* What was found in place of what is accepted; `word` is NULL where the line ended. */
-static bool refuse(struct parser *p, const struct word *word, const char *accepted)
-{
+static bool refuse(struct parser *p, const struct word *word, const char *accepted) {
     char shown[48];
     size_t n = 0;
 
@@ -60,14 +58,12 @@ static bool refuse(struct parser *p, const struct word *word, const char *accept
     return false;
 }
 
-static bool is(const struct word *word, const char *text)
-{
+static bool is(const struct word *word, const char *text) {
     return !word->quoted && strlen(text) == word->length && !memcmp(word->start, text, word->length);
 }
 
 /* Digits only; false if there is another character or the value is outside low..high. */
-static bool number(const char *start, size_t length, uint64_t low, uint64_t high, uint64_t *value)
-{
+static bool number(const char *start, size_t length, uint64_t low, uint64_t high, uint64_t *value) {
     uint64_t v = 0;
 
     if (!length) return false;
@@ -81,8 +77,7 @@ static bool number(const char *start, size_t length, uint64_t low, uint64_t high
     return true;
 }
 
-static bool bytes(const struct word *word, uint64_t *value)
-{
+static bool bytes(const struct word *word, uint64_t *value) {
     static const char units[] = "KMG";
     uint64_t v;
     size_t digits = word->length;
@@ -104,8 +99,7 @@ static bool bytes(const struct word *word, uint64_t *value)
 
 /* Splits [line, end) at blanks; a word in quotes may hold blanks; # starts a comment.  Returns the number of words, or
  * -1 if the line was refused. */
-static int split(struct parser *p, const char *line, const char *end, struct word *words)
-{
+static int split(struct parser *p, const char *line, const char *end, struct word *words) {
     int n = 0;
 
     for (const char *s = line; s < end;) {
@@ -139,8 +133,7 @@ static int split(struct parser *p, const char *line, const char *end, struct wor
 }
 
 /* gpu any | gpu "NAME" arch N */
-static bool section_line(struct parser *p, const struct word *words, int n)
-{
+static bool section_line(struct parser *p, const struct word *words, int n) {
     struct bl_tuning_row *row = &p->row;
     uint64_t arch = 0;
 
@@ -164,8 +157,7 @@ static bool section_line(struct parser *p, const struct word *words, int n)
 }
 
 /* blocks=N, threads=N */
-static bool option(struct parser *p, const struct word *word)
-{
+static bool option(struct parser *p, const struct word *word) {
     const char *equals = memchr(word->start, '=', word->length);
     uint64_t value;
 
@@ -187,8 +179,7 @@ static bool option(struct parser *p, const struct word *word)
     return refuse(p, word, "blocks=N or threads=N");
 }
 
-static bool algorithm(struct parser *p, const struct word *word)
-{
+static bool algorithm(struct parser *p, const struct word *word) {
     char name[32], accepted[256] = "nccl";
     size_t used = strlen(accepted);
 
@@ -205,8 +196,7 @@ static bool algorithm(struct parser *p, const struct word *word)
 }
 
 /* COLLECTIVE RANKS MAX_BYTES ALGORITHM [OPTION...] */
-static bool row_line(struct parser *p, const struct word *words, int n)
-{
+static bool row_line(struct parser *p, const struct word *words, int n) {
     static const char *const fields[] = {"the number of ranks", "the most bytes", "the algorithm"};
     struct bl_tuning_row *row = &p->row;
     uint64_t ranks;
@@ -232,8 +222,7 @@ static bool row_line(struct parser *p, const struct word *words, int n)
     return true;
 }
 
-static void line(struct parser *p, const struct word *words, int n)
-{
+static void line(struct parser *p, const struct word *words, int n) {
     if (is(&words[0], "gpu")) {
         p->section = section_line(p, words, n) ? INSIDE : SKIPPING;
         return;
@@ -249,8 +238,7 @@ static void line(struct parser *p, const struct word *words, int n)
 }
 
 void bl_tuning_parse(const char *name, const char *text, void (*visit)(void *arg, const struct bl_tuning_row *row),
-                     void *visit_arg, void (*warn)(void *arg, const char *message), void *warn_arg)
-{
+                     void *visit_arg, void (*warn)(void *arg, const char *message), void *warn_arg) {
     struct parser p = {.name = name, .warn = warn, .warn_arg = warn_arg, .visit = visit, .visit_arg = visit_arg};
     struct word words[MAX_WORDS];
 

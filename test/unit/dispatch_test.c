@@ -3,13 +3,11 @@
 
 #include "dispatch_test.h"
 
-static const char *name_of(const struct bl_route *route)
-{
+static const char *name_of(const struct bl_route *route) {
     return route->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[route->algorithm].name;
 }
 
-static void expect(const struct bl_table *table, uint64_t bytes, const char *name, enum bl_reason reason, int line)
-{
+static void expect(const struct bl_table *table, uint64_t bytes, const char *name, enum bl_reason reason, int line) {
     struct bl_route route = select_bytes(table, bytes);
     CHECK(!strcmp(name_of(&route), name), "line %d: %llu bytes: got %s, want %s (%s)", line, (unsigned long long)bytes,
           name_of(&route), name, route.reason);
@@ -22,8 +20,7 @@ static void expect(const struct bl_table *table, uint64_t bytes, const char *nam
 }
 #define EXPECT(table, bytes, name, reason) expect(table, bytes, name, BL_REASON_##reason, __LINE__)
 
-static void test_algorithms(void)
-{
+static void test_algorithms(void) {
     for (int i = 0; i < bl_algorithm_count; i++) {
         const struct bl_algorithm *a = &bl_algorithms[i];
         CHECK(bl_algorithm_find(a->collective, a->name) == i, "%s", a->name);
@@ -44,8 +41,7 @@ static void test_algorithms(void)
     CHECK(bl_algorithm_find(BL_ALLGATHER, "twoshot_line") == -2, "an algorithm of another collective");
 }
 
-static void test_builtin(void)
-{
+static void test_builtin(void) {
     static const int measured[] = {2, 4, 8};
     struct bl_table table;
 
@@ -88,8 +84,7 @@ static const char file4[] = "# provenance\n"
                             "all_reduce 4 1M twoshot_line blocks=9999\n" /* bad: too many blocks */
                             "all_reduce 4 3M twoshot_line blocks=1024";  /* no newline at the end */
 
-static void test_overrides(void)
-{
+static void test_overrides(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_settings settings = settings_of(file4);
     struct bl_table table;
@@ -143,8 +138,7 @@ static void test_overrides(void)
     EXPECT(&table, 1 * K + 1, "nccl", NCCL_TUNED);
 }
 
-static void test_forced(void)
-{
+static void test_forced(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_settings settings = settings_of(NULL);
     uint64_t packets = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, 4, &facts.layout);
@@ -192,8 +186,7 @@ static void test_forced(void)
     EXPECT(&table, 1, "nccl", CAPS);
 }
 
-static void test_limits(void)
-{
+static void test_limits(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_settings settings = settings_of(
         "gpu any\nall_reduce 4 16K oneshot_packet\nall_reduce 4 192K oneshot_line\nall_reduce 4 16M twoshot_line");
@@ -235,8 +228,7 @@ static void test_limits(void)
     }
 }
 
-static void test_requests(void)
-{
+static void test_requests(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_table table;
     build(&table, &facts, NULL);
@@ -282,8 +274,7 @@ static void test_requests(void)
 }
 
 /* Equal facts make equal bytes, an equal copy picks alike wherever it lies, and selection changes nothing. */
-static void test_purity(void)
-{
+static void test_purity(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 8);
     struct bl_table a, before;
     struct bl_table *b = malloc(sizeof *b);
@@ -311,8 +302,7 @@ static void test_purity(void)
     free(b);
 }
 
-static void test_validity(void)
-{
+static void test_validity(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_table table, broken;
     build(&table, &facts, NULL);
@@ -348,8 +338,7 @@ static void test_validity(void)
     }
 }
 
-static void show_speed(void)
-{
+static void show_speed(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 8);
     struct bl_table table;
     struct timespec t0, t1;
@@ -369,8 +358,7 @@ static void show_speed(void)
            sum & 1);
 }
 
-int main(void)
-{
+int main(void) {
     test_algorithms();
     test_builtin();
     test_overrides();

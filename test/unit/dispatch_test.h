@@ -28,15 +28,13 @@ struct messages {
     char text[64][512];
 };
 
-static inline void keep(void *arg, const char *message)
-{
+static inline void keep(void *arg, const char *message) {
     struct messages *m = arg;
     if (m->count < 64) snprintf(m->text[m->count], sizeof m->text[0], "%s", message);
     m->count++;
 }
 
-static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks)
-{
+static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks) {
     struct bl_facts facts = {
         .nranks = nranks, .arch = arch, .caps = BL_CAP_P2P | BL_CAP_NVLINK, .sms = 132, .max_threads = 512};
     snprintf(facts.gpu, sizeof facts.gpu, "%s", gpu);
@@ -44,23 +42,20 @@ static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks)
     return facts;
 }
 
-static inline struct bl_settings settings_of(const char *tuning)
-{
+static inline struct bl_settings settings_of(const char *tuning) {
     struct bl_settings settings = {.tuning_text = tuning, .tuning_name = "my.tune"};
     for (int i = 0; i < BL_KERNELS; i++) settings.max_bytes[i] = UINT64_MAX;
     return settings;
 }
 
-static inline void build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings)
-{
+static inline void build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings) {
     struct messages m = {0};
     bl_table_build(table, facts, settings, keep, &m);
     for (int i = 0; i < m.count && i < 64; i++) CHECK(0, "unexpected message: %s", m.text[i]);
     CHECK(bl_table_valid(table), "a built table is valid");
 }
 
-static inline struct bl_route select_bytes(const struct bl_table *table, uint64_t bytes)
-{
+static inline struct bl_route select_bytes(const struct bl_table *table, uint64_t bytes) {
     struct bl_request request = {BL_ALLREDUCE, bytes, BL_UINT8, BL_SUM};
     struct bl_route route;
     memset(&route, 0xa5, sizeof route);

@@ -1,8 +1,7 @@
 /* dispatch_tuning_test.c - tuning files with every kind of error, and random ones. */
 #include "dispatch_test.h"
 
-static void test_bad_files(void)
-{
+static void test_bad_files(void) {
     static const struct {
         const char *text, *word, *accepted;
     } bad[] = {
@@ -85,8 +84,7 @@ static void test_bad_files(void)
 }
 
 /* Random files, of words that nearly make sense or of any bytes at all: the table is always valid. */
-static void test_fuzz(void)
-{
+static void test_fuzz(void) {
     static const char *const words[] = {"gpu",
                                         "any",
                                         "\"NVIDIA H200\"",
@@ -147,8 +145,7 @@ static void test_fuzz(void)
     }
 }
 
-int main(void)
-{
+int main(void) {
     test_bad_files();
     test_fuzz();
     printf("%d checks, %d failures\n", checks, failures);

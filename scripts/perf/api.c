@@ -1,0 +1,97 @@
+/* api.c - finds the driver and NCCL at run time, in the way in which ctypes clients do: dlopen and dlsym.  So a
+ * preloaded Beeline takes the ncclX that this program sees, and pncclX stays the real NCCL. */
+#define _GNU_SOURCE /* dladdr */
+#include <dlfcn.h>
+#include <string.h>
+
+#include "perf.h"
+
+struct cuda cuda;
+struct nccl nccl[SIDES];
+
+static void *library;
+static const char *(*route_of)(ncclComm_t comm, int collective, size_t count, int datatype, int redop);
+
+static int load_cuda(void) {
+    static const struct {
+        const char *name;
+        void **pointer;
+        int version;
+    } functions[] = {
+#define CUDA(function, version) {#function, (void **)&cuda.function, version},
+#include "cuda.def"
+#undef CUDA
+    };
+    CUresult (*get)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
+
+    void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        fprintf(stderr, "beeline-perf: no CUDA driver: %s\n", dlerror());
+        return -1;
+    }
+    *(void **)&get = dlsym(handle, "cuGetProcAddress_v2");
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        CUdriverProcAddressQueryResult found;
+        if (!get || get(functions[i].name, functions[i].pointer, functions[i].version, 0, &found) != CUDA_SUCCESS ||
+            !*functions[i].pointer) {
+            fprintf(stderr, "beeline-perf: the CUDA driver lacks %s; CUDA 12 or later is needed\n", functions[i].name);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int load_nccl(struct nccl *table, void *handle, const char *prefix) {
+    static const char *const names[] = {
+#define NCCL(name) #name,
+#include "nccl.def"
+#undef NCCL
+    };
+    void **pointer = (void **)table;
+    char symbol[64];
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(symbol, sizeof symbol, "%s%s", prefix, names[i]);
+        pointer[i] = dlsym(handle, symbol);
+        if (!pointer[i]) {
+            fprintf(stderr, "beeline-perf: %s\n", dlerror());
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static void *open_nccl(const char *path) {
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) fprintf(stderr, "beeline-perf: %s; --library PATH names another\n", dlerror());
+    return handle;
+}
+
+int api_load(const struct options *options) {
+    if (load_cuda()) return -1;
+    library = open_nccl(options->library);
+    if (!library || load_nccl(&nccl[MEASURED], library, "nccl")) return -1;
+    void *baseline = options->baseline ? open_nccl(options->baseline) : library;
+    if (!baseline || load_nccl(&nccl[BASELINE], baseline, "pnccl")) return -1;
+    *(void **)&route_of = dlsym(RTLD_DEFAULT, "beelineRouteOf");
+    if (!route_of) *(void **)&route_of = dlsym(library, "beelineRouteOf");
+    return 0;
+}
+
+bool api_have_beeline(void) {
+    return route_of;
+}
+
+const char *api_route(ncclComm_t comm, int collective, size_t count, int datatype, int redop) {
+    return route_of ? route_of(comm, collective, count, datatype, redop) : "-";
+}
+
+const char *api_origin(enum side side) {
+    Dl_info info;
+    return dladdr((void *)nccl[side].AllReduce, &info) && info.dli_fname ? info.dli_fname : "?";
+}
+
+const char *api_cuda_error(CUresult result) {
+    const char *name = NULL;
+    return cuda.cuGetErrorName(result, &name) == CUDA_SUCCESS && name ? name : "unknown error";
+}

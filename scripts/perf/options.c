@@ -1,0 +1,226 @@
+/* options.c - the command line, and the rank of this process where a launcher gave one. */
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perf.h"
+
+static const char usage[] =
+    "usage: beeline-perf [options]\n"
+    "Times collectives through Beeline (ncclX) and through the real NCCL (pncclX) alternately, and checks every "
+    "element.\n"
+    "Run it with LD_PRELOAD=libbeeline.so; without Beeline both sides are NCCL.\n"
+    "\n"
+    "what\n"
+    "  -c, --collectives LIST  all_reduce, all_gather, reduce_scatter, or all            [all_reduce]\n"
+    "  -d, --datatypes LIST    names as in nccl-tests (half, float, bfloat16, ...), or all  [bfloat16]\n"
+    "  -o, --ops LIST          sum, prod, max, min, avg, or all                           [sum]\n"
+    "  -b, --minbytes SIZE     -e, --maxbytes SIZE                                        [256, 64M]\n"
+    "  -f, --factor N          from size to size; or -i, --step SIZE                      [4]\n"
+    "      --odd               each size once more with an odd count\n"
+    "      --offset BYTES      buffers this far past a 256-byte boundary                  [0]\n"
+    "      --place LIST        out, in, or both                                           [both]\n"
+    "      --mode LIST         eager, graph, or both                                      [both]\n"
+    "how\n"
+    "  -n, --iters N           samples a row, 1 to 1000; a sample is one batch of calls   [20]\n"
+    "  -G, --calls N           calls a batch: captured in one graph, or back to back      [20]\n"
+    "  -w, --warmup N          calls before the first sample                              [5]\n"
+    "      --seconds S         about the most time for one row: fewer samples, then calls; a size of which one\n"
+    "                          call takes longer ends its series                          [4]\n"
+    "ranks\n"
+    "  -g, --gpus N            GPUs a thread, their calls in a group                      [1]\n"
+    "  -t, --threads N         threads a process                                          [all GPUs]\n"
+    "      --spawn N           N processes; a launcher (torchrun, mpirun, srun) is another way: its variables are "
+    "read\n"
+    "      --id-file PATH      where launched processes meet, in a file system they share [BEELINE_ID_FILE, or in "
+    "/tmp]\n"
+    "      --timeout S         seconds without progress after which the run fails         [300]\n"
+    "libraries\n"
+    "      --library PATH      NCCL, or Beeline named as the library                      [libnccl.so.2]\n"
+    "      --baseline PATH     another NCCL for the baseline: its pncclX                  [the same]\n"
+    "output\n"
+    "      --json FILE         the same as JSON lines\n"
+    "      --tune FILE         times every algorithm of all-reduce and writes a tuning file (see docs/tuning.md)\n"
+    "Exit status: 0, or 1 if a value was wrong or something failed.\n";
+
+static int bad(const char *option, const char *value, const char *accepted) {
+    fprintf(stderr, "beeline-perf: %s '%s' is not accepted: %s\n", option, value, accepted);
+    return -1;
+}
+
+static int parse_bytes(const char *option, const char *text, uint64_t *value) {
+    static const char units[] = "KMG";
+    char *end;
+    unsigned long long v = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+
+    if (end == text || *text == '-' || (*end && (!unit || end[1])))
+        return bad(option, text, "a size, K, M or G may follow");
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (v > (1ull << 40) >> shift) return bad(option, text, "a size up to 1024G");
+    *value = v << shift;
+    return 0;
+}
+
+static int parse_int(const char *option, const char *text, int low, int high, int *value) {
+    char *end, accepted[64];
+    long v = strtol(text, &end, 10);
+
+    snprintf(accepted, sizeof accepted, "a number from %d to %d", low, high);
+    if (end == text || *end || v < low || v > high) return bad(option, text, accepted);
+    *value = v;
+    return 0;
+}
+
+static int parse_seconds(const char *option, const char *text, double *value) {
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end || !(v > 0 && v <= 1e6)) return bad(option, text, "seconds above 0");
+    *value = v;
+    return 0;
+}
+
+static const char *collective_name(int i) {
+    return bl_collective_name(i);
+}
+static const char *mode_name(int i) {
+    return i == EAGER ? "eager" : "graph";
+}
+static const char *place_name(int i) {
+    return i == OUT_OF_PLACE ? "out" : "in";
+}
+
+/* A list of names, separated by commas, or `everything`. */
+static int parse_list(const char *option, const char *text, const char *(*name)(int), int names, const char *everything,
+                      unsigned *mask) {
+    char accepted[256];
+    int used = snprintf(accepted, sizeof accepted, "%s, or a list of", everything);
+
+    for (int i = 0; i < names; i++) used += snprintf(accepted + used, sizeof accepted - used, " %s", name(i));
+    *mask = 0;
+    if (!strcmp(text, everything)) {
+        *mask = (1u << names) - 1;
+        return 0;
+    }
+    for (const char *word = text;; word++) {
+        size_t length = strcspn(word, ",");
+        int i = 0;
+        while (i < names && (strlen(name(i)) != length || strncmp(name(i), word, length))) i++;
+        if (i == names) return bad(option, text, accepted);
+        *mask |= 1u << i;
+        word += length;
+        if (!*word) return 0;
+    }
+}
+
+/* How launchers tell a process its rank. */
+static const struct {
+    const char *rank, *size, *local;
+} launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+};
+
+static int find_launcher(struct options *options) {
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *rank = getenv(launchers[i].rank), *size = getenv(launchers[i].size);
+        const char *local = getenv(launchers[i].local);
+        if (!rank || !size || !strcmp(size, "1")) continue;
+        if (parse_int(launchers[i].size, size, 1, BL_MAX_RANKS, &options->processes)) return -1;
+        if (parse_int(launchers[i].rank, rank, 0, options->processes - 1, &options->rank)) return -1;
+        return parse_int(launchers[i].local, local ? local : rank, 0, BL_MAX_RANKS - 1, &options->local_rank);
+    }
+    return 0;
+}
+
+int options_parse(struct options *o, int argc, char **argv) {
+    enum { ODD = 256, OFFSET, PLACE, MODE, SECONDS, SPAWN, ID_FILE, TIMEOUT, LIBRARY, BASELINE_PATH, JSON, TUNE };
+    static const struct option names[] = {
+        {"collectives", 1, NULL, 'c'}, {"datatypes", 1, NULL, 'd'},
+        {"ops", 1, NULL, 'o'},         {"minbytes", 1, NULL, 'b'},
+        {"maxbytes", 1, NULL, 'e'},    {"factor", 1, NULL, 'f'},
+        {"step", 1, NULL, 'i'},        {"iters", 1, NULL, 'n'},
+        {"calls", 1, NULL, 'G'},       {"warmup", 1, NULL, 'w'},
+        {"gpus", 1, NULL, 'g'},        {"threads", 1, NULL, 't'},
+        {"odd", 0, NULL, ODD},         {"offset", 1, NULL, OFFSET},
+        {"place", 1, NULL, PLACE},     {"mode", 1, NULL, MODE},
+        {"seconds", 1, NULL, SECONDS}, {"spawn", 1, NULL, SPAWN},
+        {"id-file", 1, NULL, ID_FILE}, {"timeout", 1, NULL, TIMEOUT},
+        {"library", 1, NULL, LIBRARY}, {"baseline", 1, NULL, BASELINE_PATH},
+        {"json", 1, NULL, JSON},       {"tune", 1, NULL, TUNE},
+        {"help", 0, NULL, 'h'},        {0},
+    };
+    int c, error = 0;
+    uint64_t factor = 0;
+
+    *o = (struct options){
+        .collectives = 1u << BL_ALLREDUCE,
+        .datatypes = 1u << BL_BFLOAT16,
+        .redops = 1u << BL_SUM,
+        .modes = 3,
+        .places = 3,
+        .min_bytes = 256,
+        .max_bytes = 64 << 20,
+        .factor = 4,
+        .samples = 20,
+        .calls = 20,
+        .warmup = 5,
+        .seconds = 4,
+        .processes = 1,
+        .timeout = 300,
+        .library = "libnccl.so.2",
+        .id_file = getenv("BEELINE_ID_FILE"),
+        .argc = argc,
+        .argv = argv,
+    };
+    while (!error && (c = getopt_long(argc, argv, "c:d:o:b:e:f:i:n:G:w:g:t:h", names, NULL)) != -1) {
+        switch (c) {
+        case 'c': error = parse_list("-c", optarg, collective_name, BL_COLLECTIVES, "all", &o->collectives); break;
+        case 'd': error = parse_list("-d", optarg, bl_datatype_name, BL_DATATYPES, "all", &o->datatypes); break;
+        case 'o': error = parse_list("-o", optarg, bl_redop_name, BL_REDOPS, "all", &o->redops); break;
+        case 'b': error = parse_bytes("-b", optarg, &o->min_bytes); break;
+        case 'e': error = parse_bytes("-e", optarg, &o->max_bytes); break;
+        case 'f':
+            error = parse_bytes("-f", optarg, &factor);
+            if (!error && factor < 2) error = bad("-f", optarg, "a factor from 2");
+            o->factor = factor;
+            break;
+        case 'i':
+            error = parse_bytes("-i", optarg, &o->step);
+            if (!error && !o->step) error = bad("-i", optarg, "a step above 0");
+            break;
+        case 'n': error = parse_int("-n", optarg, 1, MAX_SAMPLES, &o->samples); break;
+        case 'G': error = parse_int("-G", optarg, 1, MAX_CALLS, &o->calls); break;
+        case 'w': error = parse_int("-w", optarg, 0, 1000, &o->warmup); break;
+        case 'g': error = parse_int("-g", optarg, 1, BL_MAX_RANKS, &o->gpus); break;
+        case 't': error = parse_int("-t", optarg, 1, BL_MAX_RANKS, &o->threads); break;
+        case ODD: o->odd = true; break;
+        case OFFSET:
+            error = parse_bytes("--offset", optarg, &o->offset);
+            if (!error && o->offset > 255) error = bad("--offset", optarg, "0 to 255");
+            break;
+        case PLACE: error = parse_list("--place", optarg, place_name, PLACES, "both", &o->places); break;
+        case MODE: error = parse_list("--mode", optarg, mode_name, MODES, "both", &o->modes); break;
+        case SECONDS: error = parse_seconds("--seconds", optarg, &o->seconds); break;
+        case SPAWN:
+            error = parse_int("--spawn", optarg, 1, BL_MAX_RANKS, &o->processes);
+            o->spawn = true;
+            break;
+        case ID_FILE: o->id_file = optarg; break;
+        case TIMEOUT: error = parse_seconds("--timeout", optarg, &o->timeout); break;
+        case LIBRARY: o->library = optarg; break;
+        case BASELINE_PATH: o->baseline = optarg; break;
+        case JSON: o->json = optarg; break;
+        case TUNE: o->tune = optarg; break;
+        case 'h': fputs(usage, stdout); return 1;
+        default: error = -1; break;
+        }
+    }
+    if (!error && optind < argc) error = bad("argument", argv[optind], "options only; beeline-perf --help lists them");
+    if (!error && !o->min_bytes && !o->step) error = bad("-b", "0", "above 0 with a factor; 0 with a step");
+    if (!error && o->min_bytes > o->max_bytes) error = bad("-b", "above -e", "at most the largest size");
+    if (!error && !o->spawn) error = find_launcher(o);
+    return error;
+}

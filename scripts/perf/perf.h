@@ -1,0 +1,180 @@
+/* perf.h - what the files of beeline-perf share.
+ *
+ * A run has nranks ranks.  A *part* is the ranks that one thread drives: `gpus` of them; a process has `threads` parts,
+ * and there are `processes` processes.  Every part runs the same sequence of rows with the same decisions; where a
+ * decision comes from a measurement, part 0 makes it and the others read it after a barrier. A *side* is what serves a
+ * call: ncclX, which Beeline takes where it is loaded, or pncclX, the real NCCL. Errors: a function that returns int
+ * gives 0, or -1 after it said what failed on stderr and marked the run as failed, so that every other part leaves its
+ * next wait.
+ */
+#ifndef BEELINE_PERF_H
+#define BEELINE_PERF_H
+
+#include <cuda.h>
+#include <nccl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "dispatch.h"
+#include "kernels.h"
+
+enum { MAX_SAMPLES = 1000, MAX_CALLS = 1000, GUARD = 4096 };
+enum side { MEASURED, BASELINE, SIDES };
+enum mode { EAGER, GRAPH, MODES };
+enum place { OUT_OF_PLACE, IN_PLACE, PLACES };
+enum { POISON = 0xa5 };
+
+struct options {
+    unsigned collectives, datatypes, redops, modes, places; /* masks */
+    uint64_t min_bytes, max_bytes, factor, step;            /* step 0: factor */
+    bool odd;                                               /* each size once more with an odd count */
+    uint64_t offset;                                        /* bytes past a 256-byte boundary */
+    int samples, calls, warmup;
+    double seconds; /* about the most for the timing of one row */
+    int gpus, threads, processes;
+    bool spawn;
+    int rank, local_rank; /* of this process, among processes */
+    double timeout;       /* seconds at a barrier or for a result before the run fails */
+    const char *library, *baseline, *json, *id_file, *tune;
+    int argc;
+    char **argv;
+};
+
+/* --- options.c --- */
+int options_parse(struct options *options, int argc, char **argv); /* 1: help was asked for and printed */
+
+/* --- api.c: the driver and NCCL, found at run time --- */
+struct cuda {
+#define CUDA(function, version) __typeof__(function) *function;
+#include "cuda.def"
+#undef CUDA
+};
+struct nccl {
+#define NCCL(name) __typeof__(nccl##name) *name;
+#include "nccl.def"
+#undef NCCL
+};
+extern struct cuda cuda;
+extern struct nccl nccl[SIDES];
+int api_load(const struct options *options);
+const char *api_cuda_error(CUresult result);
+const char *api_origin(enum side side); /* path of the library that serves this side */
+/* The algorithm that would serve the call; "nccl"; or "-" if there is no Beeline. */
+const char *api_route(ncclComm_t comm, int collective, size_t count, int datatype, int redop);
+bool api_have_beeline(void);
+
+/* --- shared.c: what all parts of all processes see --- */
+struct shared {
+    _Atomic uint32_t ready; /* a magic number, once the rest is valid */
+    _Atomic uint32_t failed, arrived, generation, attached;
+    pid_t owner;
+    ncclUniqueId id[SIDES];
+    _Atomic uint64_t free_bytes;                     /* the least of all devices */
+    double call_seconds;                             /* part 0's estimate for the row */
+    double sample[SIDES][BL_MAX_RANKS][MAX_SAMPLES]; /* seconds per call */
+    double event[SIDES][BL_MAX_RANKS];               /* seconds per call by the device's clock, eager */
+    double host_min[SIDES][BL_MAX_RANKS], host_median[SIDES][BL_MAX_RANKS];
+    uint64_t wrong[SIDES][BL_MAX_RANKS];
+};
+struct shared *shared_make(void);                            /* for this process and those it forks; NULL on failure */
+struct shared *shared_attach(const struct options *options); /* one for all launched processes */
+int shared_barrier(struct shared *shared, int parts, double timeout);
+void shared_fail(struct shared *shared, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* --- pattern.c: inputs for which the result is known exactly --- */
+struct pattern {
+    int datatype, redop, nranks;
+    size_t size, chunk;                 /* bytes of an element; elements of a chunk, whole periods */
+    unsigned char *input[BL_MAX_RANKS]; /* chunk and a period more: element i lies at i % chunk */
+    unsigned char *result;              /* the reduction */
+};
+enum { PATTERN_PERIOD = 16381 }; /* a prime: data that went to a wrong place shows */
+int pattern_make(struct pattern *pattern, int datatype, int redop, int nranks);
+void pattern_free(struct pattern *pattern);
+/* Elements that differ from `want`, which starts at element `phase` of a table.  tolerance: how far, as a fraction. */
+uint64_t pattern_count_wrong(const struct pattern *pattern, const void *got, const unsigned char *want, size_t count,
+                             double tolerance, size_t *first);
+/* How far NCCL's answer may be from the exact one: 0 but for averages that it cannot do exactly. */
+double pattern_nccl_tolerance(const struct pattern *pattern);
+
+/* --- rank.c --- */
+struct rank {
+    int rank, nranks;
+    CUdevice device;
+    CUcontext context;
+    CUstream stream;
+    ncclComm_t comm[SIDES];
+    CUdeviceptr send, recv; /* allocations: GUARD bytes before and after the data */
+    uint64_t room;          /* bytes of data each may hold */
+    CUevent *event;         /* MAX_SAMPLES + 1 */
+};
+struct part {
+    struct bench *bench;
+    int index, count; /* among all parts; ranks here */
+    struct rank rank[BL_MAX_RANKS];
+    unsigned char *scratch; /* for copies to the host */
+};
+struct bench {
+    struct options *options;
+    struct shared *shared;
+    int nranks, parts;
+    struct pattern pattern; /* of the current datatype and operation; the process's first part makes it */
+};
+int part_open(struct part *part);
+void part_close(struct part *part);
+int part_barrier(struct part *part);
+int part_wait(struct part *part); /* until every stream of the part is idle and no communicator has an error */
+int part_fail(struct part *part, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define CUDA_TRY(part, call)                                                                                           \
+    do {                                                                                                               \
+        CUresult cuda_result_ = cuda.call;                                                                             \
+        if (cuda_result_ != CUDA_SUCCESS) return part_fail(part, "%s: %s", #call, api_cuda_error(cuda_result_));       \
+    } while (0)
+#define NCCL_TRY(part, side, call)                                                                                     \
+    do {                                                                                                               \
+        ncclResult_t nccl_result_ = nccl[side].call;                                                                   \
+        if (nccl_result_ != ncclSuccess)                                                                               \
+            return part_fail(part, "%s%s: %s", (side) == MEASURED ? "nccl" : "pnccl", #call,                           \
+                             nccl[side].GetErrorString(nccl_result_));                                                 \
+    } while (0)
+
+/* --- row.c: one configuration --- */
+struct row {
+    int collective, datatype, redop;
+    enum mode mode;
+    enum place place;
+    uint64_t bytes, count; /* of the whole message, as nccl-tests has them; elements of the call's count argument */
+    uint64_t offset;
+    int samples, calls; /* after the time limit has been applied */
+    const char *route;
+};
+int row_run(struct part *part, struct row *row); /* leaves its measurements in shared */
+
+/* --- buffers.c --- */
+CUdeviceptr buffer_send(const struct rank *rank, const struct row *row);
+CUdeviceptr buffer_recv(const struct rank *rank, const struct row *row);
+int buffers_fill(struct part *part, const struct row *row);                  /* inputs; outputs poisoned */
+int buffers_check(struct part *part, const struct row *row, enum side side); /* adds to shared->wrong */
+
+/* --- report.c --- */
+struct report {
+    const struct bench *bench;
+    FILE *json;
+    uint64_t wrong, rows;
+    double log_ratio; /* sum over rows, for the mean */
+};
+int report_open(struct report *report, const struct bench *bench);
+void report_row(struct report *report, const struct row *row);
+void report_note(struct report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int report_close(struct report *report, bool failed); /* the exit status */
+
+/* --- tune.c --- */
+int tune_run(const struct options *options); /* the exit status */
+
+double now(void); /* seconds */
+
+#endif
