@@ -45,7 +45,19 @@ $(TEST)/unit/%: $(TEST)/unit/%.o $(TEST_UNIT_LIBS)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -o $@ $^ -ldl -lm -pthread
 
-test-programs: $(TEST_PROGRAMS)
+# The kernels with every planted fault; test/ranks/mutations runs them.
+TEST_MUTATIONS := $(TEST)/mutations/libbeeline-kernels.so
+
+$(TEST)/mutations/%.o: kernels/%.cu
+	$(call say,MUTATE,$<)
+	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC -O1 $(CXXWARN) -DBL_MUTATE='bl_mutation_chosen()' \
+	    -include test/ranks/mutation_choice.h -Itest/emu/seam -Ikernels -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+
+$(TEST_MUTATIONS): $(patsubst kernels/%.cu,$(TEST)/mutations/%.o,$(KERNEL_CU))
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -shared -o $@ $^
+
+test-programs: $(TEST_PROGRAMS) $(TEST_MUTATIONS)
 
 # With CI=true, lint is part of the check.
 check: setup-deps $(if $(CI),lint) all emu test-programs

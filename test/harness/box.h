@@ -132,7 +132,7 @@ void call_check_untouched(struct part *part, struct call *call);
 /* --- routes --- */
 /* The route of an all-reduce as Beeline tells it: "oneshot_packet", ..., "nccl".  NULL without Beeline. */
 const char *box_route(ncclComm_t comm, size_t count, int datatype, int redop);
-/* Times that `function` of the real NCCL was called in this process so far; -1 if the NCCL here does not tell. */
+/* Times that `function` of the emulated box's NCCL was called in this process so far; -1 without its trace. */
 long box_nccl_calls(const char *function);
 
 #endif
