@@ -1,0 +1,73 @@
+/* config.c - the emulated box as its environment describes it. */
+#include "emu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct emu_config emu_config;
+
+static long long number(const char *name, long long value, long long low, long long high)
+{
+    const char *text = getenv(name);
+    if (!text || !*text) return value;
+    char *end;
+    long long parsed = strtoll(text, &end, 0);
+    if (*end || parsed < low || parsed > high) {
+        emu_say("%s='%s' is not a number from %lld to %lld; %lld is used", name, text, low, high, value);
+        return value;
+    }
+    return parsed;
+}
+
+static const char *text_or_null(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+static enum emu_topology read_topology(void)
+{
+    static const char *const names[] = {
+        [EMU_NVLINK] = "nvlink", [EMU_PCIE] = "pcie", [EMU_NONE] = "none", [EMU_BROKEN] = "broken", [EMU_NVLS] = "nvls"};
+    const char *text = text_or_null("BEELINE_EMU_TOPOLOGY");
+    if (!text) return EMU_NVLINK;
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+        if (!strcmp(text, names[i])) return (enum emu_topology)i;
+    emu_say("BEELINE_EMU_TOPOLOGY='%s' is none of nvlink, pcie, none, broken, nvls; nvlink is used", text);
+    return EMU_NVLINK;
+}
+
+/* As the real driver: a comma-separated list of indices that ends at the first bad one. */
+static void read_visible(void)
+{
+    const char *text = getenv("CUDA_VISIBLE_DEVICES");
+    emu_config.devices = 0;
+    if (!text) {
+        for (int i = 0; i < emu_config.gpus; i++) emu_config.visible[emu_config.devices++] = i;
+        return;
+    }
+    while (*text && emu_config.devices < EMU_MAX_DEVICES) {
+        char *end;
+        long index = strtol(text, &end, 10);
+        if (end == text || index < 0 || index >= emu_config.gpus) return;
+        emu_config.visible[emu_config.devices++] = (int)index;
+        if (*end != ',') return;
+        text = end + 1;
+    }
+}
+
+void emu_config_read(void)
+{
+    emu_config.gpus = (int)number("BEELINE_EMU_GPUS", 2, 0, EMU_MAX_DEVICES);
+    emu_config.sms = (int)number("BEELINE_EMU_SMS", 4, 1, 1024);
+    emu_config.max_threads = (int)number("BEELINE_EMU_BLOCK", 64, 1, 1024);
+    emu_config.seed = (uint64_t)number("BEELINE_EMU_SEED", 1, 0, INT64_MAX);
+    emu_config.memory = (uint64_t)number("BEELINE_EMU_MEMORY", 8ll << 30, 1 << 20, 1ll << 40);
+    emu_config.local_rank = (int)number("LOCAL_RANK", -1, -1, 1 << 20);
+    emu_config.topology = read_topology();
+    emu_config.kernels = text_or_null("BEELINE_EMU_KERNELS");
+    emu_config.trace = text_or_null("BEELINE_EMU_TRACE");
+    emu_config.faults = text_or_null("BEELINE_EMU_FAULT");
+    emu_config.leaks = text_or_null("BEELINE_EMU_LEAKS");
+    read_visible();
+}

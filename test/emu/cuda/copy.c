@@ -1,0 +1,185 @@
+/* copy.c - copies, fills, stream memory operations and host functions: what goes into a stream besides kernels. */
+#include "emu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum side { ANY, HOST, DEVICE };
+
+/* Memory of the GPU must be known to it, in all its length; a host address may be anything. */
+static bool good(uintptr_t address, size_t bytes, enum side side)
+{
+    struct emu_range *range = emu_range_of(address);
+    if (!range) return side != DEVICE && address - emu_arena >= emu_arena_size;
+    if (range->kind == EMU_RESERVED || !range->readable || !emu_range_holds(range, address, 1)) return false;
+    if (emu_range_holds(range, address, bytes)) return true;
+    /* Several mappings side by side are one buffer. */
+    uintptr_t end = range->base + range->size;
+    return range->kind == EMU_MAPPED && good(end, bytes - (end - address), side);
+}
+
+static bool pageable(uintptr_t address) { return !emu_range_of(address); }
+
+static CUresult copy(uintptr_t dst, uintptr_t src, size_t bytes, enum side to, enum side from, CUstream stream, bool async)
+{
+    if (!bytes) return CUDA_SUCCESS;
+    if (!dst || !src || !good(dst, bytes, to) || !good(src, bytes, from)) return CUDA_ERROR_INVALID_VALUE;
+    struct emu_op op = {.kind = EMU_OP_COPY, .copy = {.dst = (void *)dst, .src = (void *)src, .bytes = bytes}};
+    if (!async) return emu_enqueue_and_wait(NULL, &op);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    struct emu_stream *s;
+    emu_lock();
+    if (emu_stream_of(stream, &s) == CUDA_SUCCESS && s->capture) status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    emu_unlock();
+    if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
+        /* As the real driver: pageable memory has been read, or written, when the call returns. */
+        if (pageable(dst)) return emu_enqueue_and_wait(stream, &op);
+        if (pageable(src)) {
+            op.copy.staged = malloc(bytes);
+            if (!op.copy.staged) return CUDA_ERROR_OUT_OF_MEMORY;
+            memcpy(op.copy.staged, (void *)src, bytes);
+        }
+    }
+    return emu_enqueue(stream, &op);
+}
+
+EMU_CALL(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes))
+{
+    return copy(dst, src, bytes, ANY, ANY, NULL, false);
+}
+EMU_CALL(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream))
+{
+    return copy(dst, src, bytes, ANY, ANY, stream, true);
+}
+EMU_CALL(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t bytes), (dst, src, bytes))
+{
+    return copy(dst, (uintptr_t)src, bytes, DEVICE, HOST, NULL, false);
+}
+EMU_CALL(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t bytes), (dst, src, bytes))
+{
+    return copy((uintptr_t)dst, src, bytes, HOST, DEVICE, NULL, false);
+}
+EMU_CALL(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes))
+{
+    return copy(dst, src, bytes, DEVICE, DEVICE, NULL, false);
+}
+EMU_CALL(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream),
+         (dst, src, bytes, stream))
+{
+    return copy(dst, (uintptr_t)src, bytes, DEVICE, HOST, stream, true);
+}
+EMU_CALL(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream))
+{
+    return copy((uintptr_t)dst, src, bytes, HOST, DEVICE, stream, true);
+}
+EMU_CALL(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
+         (dst, src, bytes, stream))
+{
+    return copy(dst, src, bytes, DEVICE, DEVICE, stream, true);
+}
+
+EMU_CALL(cuMemcpyPeerAsync,
+         (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t bytes, CUstream stream),
+         (dst, to, src, from, bytes, stream))
+{
+    return copy(dst, src, bytes, DEVICE, DEVICE, stream, true);
+}
+
+static CUresult set(uintptr_t dst, uint32_t value, unsigned width, size_t count, CUstream stream, bool async)
+{
+    if (!count) return CUDA_SUCCESS;
+    if (dst % width || !good(dst, count * width, ANY)) return CUDA_ERROR_INVALID_VALUE;
+    struct emu_op op = {.kind = EMU_OP_SET, .set = {.dst = (void *)dst, .count = count, .width = width, .value = value}};
+    return async ? emu_enqueue(stream, &op) : emu_enqueue_and_wait(NULL, &op);
+}
+
+EMU_CALL(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count))
+{
+    return set(dst, value, 1, count, NULL, false);
+}
+EMU_CALL(cuMemsetD16_v2, (CUdeviceptr dst, unsigned short value, size_t count), (dst, value, count))
+{
+    return set(dst, value, 2, count, NULL, false);
+}
+EMU_CALL(cuMemsetD32_v2, (CUdeviceptr dst, unsigned value, size_t count), (dst, value, count))
+{
+    return set(dst, value, 4, count, NULL, false);
+}
+EMU_CALL(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream),
+         (dst, value, count, stream))
+{
+    return set(dst, value, 1, count, stream, true);
+}
+EMU_CALL(cuMemsetD16Async, (CUdeviceptr dst, unsigned short value, size_t count, CUstream stream),
+         (dst, value, count, stream))
+{
+    return set(dst, value, 2, count, stream, true);
+}
+EMU_CALL(cuMemsetD32Async, (CUdeviceptr dst, unsigned value, size_t count, CUstream stream),
+         (dst, value, count, stream))
+{
+    return set(dst, value, 4, count, stream, true);
+}
+
+EMU_CALL(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *argument), (stream, function, argument))
+{
+    if (!function) return CUDA_ERROR_INVALID_VALUE;
+    struct emu_op op = {.kind = EMU_OP_HOST, .host = {.function = function, .argument = argument}};
+    return emu_enqueue(stream, &op);
+}
+
+static CUresult memop(CUstream stream, const CUstreamBatchMemOpParams *parameters)
+{
+    bool wide = parameters->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
+                parameters->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    size_t bytes = wide ? 8 : 4;
+    if (parameters->waitValue.address % bytes || !good((uintptr_t)parameters->waitValue.address, bytes, DEVICE))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct emu_op op = {.kind = EMU_OP_MEMOP, .memop = *parameters};
+    return emu_enqueue(stream, &op);
+}
+
+EMU_CALL(cuStreamBatchMemOp_v2,
+         (CUstream stream, unsigned count, CUstreamBatchMemOpParams *parameters, unsigned flags),
+         (stream, count, parameters, flags))
+{
+    if (!parameters || count > 256 || flags) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        if (parameters[i].operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES) continue;
+        result = memop(stream, &parameters[i]);
+    }
+    return result;
+}
+
+static CUresult value_op(CUstream stream, CUdeviceptr address, CUstreamBatchMemOpType type, uint64_t value, unsigned flags)
+{
+    CUstreamBatchMemOpParams parameters;
+    memset(&parameters, 0, sizeof parameters);
+    parameters.waitValue.operation = type;
+    parameters.waitValue.address = address;
+    parameters.waitValue.value64 = value;
+    parameters.waitValue.flags = flags;
+    return memop(stream, &parameters);
+}
+
+EMU_CALL(cuStreamWaitValue32_v2, (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags),
+         (stream, address, value, flags))
+{
+    return value_op(stream, address, CU_STREAM_MEM_OP_WAIT_VALUE_32, value, flags);
+}
+EMU_CALL(cuStreamWaitValue64_v2, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags),
+         (stream, address, value, flags))
+{
+    return value_op(stream, address, CU_STREAM_MEM_OP_WAIT_VALUE_64, value, flags);
+}
+EMU_CALL(cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags),
+         (stream, address, value, flags))
+{
+    return value_op(stream, address, CU_STREAM_MEM_OP_WRITE_VALUE_32, value, flags);
+}
+EMU_CALL(cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags),
+         (stream, address, value, flags))
+{
+    return value_op(stream, address, CU_STREAM_MEM_OP_WRITE_VALUE_64, value, flags);
+}

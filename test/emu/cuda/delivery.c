@@ -1,0 +1,416 @@
+/* delivery.c - memory as kernels see it: checks of every access, and stores that arrive late and out of order.
+ *
+ * A store to memory that other GPUs may see, and every packet and line, waits in its kernel's buffer.  It is delivered at
+ * a random later time, and at the latest when its kernel ends or has nothing left to do, except:
+ * - stores to one address are delivered in the order of issue;
+ * - a packet is delivered whole; so is a line, once its 8 lanes have stored their parts; the flag comes last;
+ * - a fence, release or atomic of a thread delivers all that the thread has stored, and all that its block had stored before
+ *   the block's last barrier (cumulativity);
+ * - a thread sees its own stores, and its block's from before the last barrier.
+ *
+ * On the reader's side, a plain or relaxed load of a word may for a while return what the word held before its newest
+ * delivery, unless the thread has acquired since.  Within one process only: who needs the order must test there.
+ */
+#include "simt.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static uint64_t clock_of_deliveries = 1;
+uint64_t delivery_time(void) { return clock_of_deliveries; }
+
+/* --- what was there before: a small table by place in memory, overwritten at will --- */
+struct former {
+    uint64_t identity; /* of the memfd */
+    size_t offset;     /* in it, of 16 bytes */
+    unsigned char bytes[16];
+    uint64_t time;
+    const struct kernel *writer;
+};
+enum { FORMERS = 4096, LONGEST = 1024 /* deliveries, for which an old value may be seen */ };
+static struct former formers[FORMERS];
+
+static struct former *former_of(const struct emu_range *range, uintptr_t address)
+{
+    size_t offset = (address - range->base + range->offset) & ~(size_t)15;
+    return &formers[(range->handle->identity * 31 + offset / 16) % FORMERS];
+}
+
+static bool former_is(const struct former *f, const struct emu_range *range, uintptr_t address)
+{
+    return f->time && f->identity == range->handle->identity &&
+           f->offset == ((address - range->base + range->offset) & ~(size_t)15);
+}
+
+static void remember(const struct emu_range *range, uintptr_t address, const struct kernel *writer)
+{
+    struct former *f = former_of(range, address);
+    f->identity = range->handle->identity;
+    f->offset = (address - range->base + range->offset) & ~(size_t)15;
+    memcpy(f->bytes, (void *)(address & ~(uintptr_t)15), 16);
+    f->time = clock_of_deliveries;
+    f->writer = writer;
+}
+
+/* Old for a while, then new for good: a thread never sees a word go back. */
+static bool stale(const struct former *f, const struct fiber *fiber)
+{
+    if (f->writer == fiber->block->kernel || f->time < fiber->horizon) return false;
+    uint64_t choice = f->time * 0x9e3779b97f4a7c15ull + fiber->thread * 0x85ebca6bull + f->offset;
+    return clock_of_deliveries - f->time < emu_random(&choice) % LONGEST;
+}
+
+/* --- access checks --- */
+static struct emu_range *range_for(uintptr_t address, unsigned size, bool write)
+{
+    struct emu_range *range = emu_range_of(address);
+    struct emu_context *context = fiber_now->block->kernel->launch.context;
+    uint32_t allowed = !range ? 0 : write ? range->writable : range->readable;
+    if (range && range->kind == EMU_PLAIN && context->peers >> range->context->device & 1) allowed = ~0u;
+    if (!range || !emu_range_holds(range, address, size) || !(allowed >> context->device & 1))
+        simt_fault(CUDA_ERROR_ILLEGAL_ADDRESS, write ? "store outside memory" : "load outside memory", address, size);
+    if (address & (size - 1)) simt_fault(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access", address, size);
+    return range;
+}
+
+/* --- the buffer --- */
+bool delivery_open(struct kernel *kernel)
+{
+    kernel->pending = malloc(MAX_PENDING * sizeof *kernel->pending);
+    for (int i = 0; i < MAX_PENDING; i++) kernel->order[i] = i;
+    for (int i = 0; i < BUCKETS; i++) kernel->head[i] = kernel->tail[i] = -1;
+    kernel->laziness = (unsigned)(emu_random(&simt_random) & 15);
+    return kernel->pending;
+}
+
+static unsigned bucket(uintptr_t address)
+{
+    uintptr_t line = address >> 7;
+    return (unsigned)(line ^ line >> 8 ^ line >> 16) % BUCKETS;
+}
+
+static unsigned thread_in_grid(void) { return fiber_now->block->index * fiber_now->block->kernel->threads + fiber_now->thread; }
+
+static bool whole(const struct pending *p) { return !p->line || p->parts == 0xff; }
+
+static bool overlap(const struct pending *p, uintptr_t address, unsigned size)
+{
+    unsigned length = p->line ? 128 : p->size;
+    return address < p->address + length && p->address < address + size;
+}
+
+static void unlink_pending(struct kernel *kernel, int index)
+{
+    struct pending *p = &kernel->pending[index];
+    unsigned b = bucket(p->address);
+    int *at = &kernel->head[b], before = -1;
+    while (*at != index) {
+        before = *at;
+        at = &kernel->pending[*at].next;
+    }
+    *at = p->next;
+    if (kernel->tail[b] == index) kernel->tail[b] = before;
+    int last = kernel->order[--kernel->npending];
+    kernel->order[kernel->npending] = index;
+    kernel->order[p->place] = last;
+    kernel->pending[last].place = p->place;
+}
+
+static void copy_words(uintptr_t to, const void *from, unsigned size, int memorder)
+{
+    switch (size) {
+    case 1: __atomic_store_n((uint8_t *)to, *(const uint8_t *)from, memorder); break;
+    case 2: __atomic_store_n((uint16_t *)to, *(const uint16_t *)from, memorder); break;
+    case 4: __atomic_store_n((uint32_t *)to, *(const uint32_t *)from, memorder); break;
+    case 8: __atomic_store_n((uint64_t *)to, *(const uint64_t *)from, memorder); break;
+    default: /* data first, flag last */
+        __atomic_store_n((uint64_t *)to, ((const uint64_t *)from)[0], memorder);
+        __atomic_store_n((uint64_t *)to + 1, ((const uint64_t *)from)[1], __ATOMIC_RELEASE);
+    }
+}
+
+/* Puts it into memory.  The places were checked when it was stored; memory unmapped since is gone. */
+static void write_out(struct kernel *kernel, struct pending *p)
+{
+    struct emu_range *range = emu_range_of(p->address);
+    if (!range || range->kind == EMU_RESERVED) {
+        emu_say("kernel %s: memory at %p was unmapped under a store", kernel->launch.function->name, (void *)p->address);
+        return;
+    }
+    bool broken = emu_config.topology == EMU_BROKEN && range->device >= 0 &&
+                  range->device != emu_config.visible[kernel->launch.context->device];
+    if (broken && (p->vouched || p->size > 8)) p->data[0] ^= 0x10;
+    clock_of_deliveries++;
+    simt_activity++;
+    if (!p->line) {
+        if (!p->vouched && range->kind == EMU_MAPPED) remember(range, p->address, kernel);
+        copy_words(p->address, p->data, p->size, __ATOMIC_RELEASE);
+        return;
+    }
+    for (unsigned part = 0; part < 8; part++)
+        if (p->parts >> part & 1) copy_words(p->address + part * 16, p->data + part * 16, 16, __ATOMIC_RELAXED);
+}
+
+/* Delivers one, and before it all that was stored to the same place earlier. */
+static void deliver(struct kernel *kernel, int index)
+{
+    struct pending *p = &kernel->pending[index];
+    unsigned length = p->line ? 128 : p->size;
+    for (int i = kernel->head[bucket(p->address)]; i != index;) {
+        int next = kernel->pending[i].next;
+        if (overlap(&kernel->pending[i], p->address, length)) {
+            write_out(kernel, &kernel->pending[i]);
+            unlink_pending(kernel, i);
+        }
+        i = next;
+    }
+    write_out(kernel, p);
+    unlink_pending(kernel, index);
+}
+
+void delivery_some(struct kernel *kernel, int count)
+{
+    for (int i = 0; i < count && kernel->npending; i++) {
+        int index = kernel->order[emu_random(&simt_random) % (uint64_t)kernel->npending];
+        if (whole(&kernel->pending[index])) deliver(kernel, index);
+    }
+}
+
+void delivery_close(struct kernel *kernel, bool drop)
+{
+    while (kernel->npending && !drop) {
+        int index = kernel->order[emu_random(&simt_random) % (uint64_t)kernel->npending];
+        if (!whole(&kernel->pending[index]))
+            emu_say("kernel %s: only parts 0x%x of the line at %p were stored", kernel->launch.function->name,
+                    kernel->pending[index].parts, (void *)kernel->pending[index].address);
+        deliver(kernel, index);
+    }
+    free(kernel->pending);
+}
+
+static struct pending *pending_new(struct kernel *kernel, uintptr_t address)
+{
+    while (kernel->npending == MAX_PENDING) {
+        int before = kernel->npending;
+        delivery_some(kernel, 64);
+        if (kernel->npending == before) deliver(kernel, kernel->order[0]); /* nothing but parts of lines */
+    }
+    int index = kernel->order[kernel->npending];
+    struct pending *p = &kernel->pending[index];
+    unsigned b = bucket(address);
+    p->place = kernel->npending++;
+    p->address = address;
+    p->next = -1;
+    p->parts = 0;
+    p->block = fiber_now->block;
+    p->generation = fiber_now->block->generation;
+    if (kernel->tail[b] >= 0) kernel->pending[kernel->tail[b]].next = index;
+    else kernel->head[b] = index;
+    kernel->tail[b] = index;
+    return p;
+}
+
+/* True if the running thread must see it, or has it before its fence. */
+static bool known_here(const struct pending *p)
+{
+    unsigned me = thread_in_grid();
+    if (p->block == fiber_now->block && p->generation < fiber_now->block->generation) return true;
+    if (!p->line) return p->thread[0] == me;
+    for (unsigned part = 0; part < 8; part++)
+        if (p->parts >> part & 1 && p->thread[part] == me) return true;
+    return false;
+}
+
+static void see_own(struct kernel *kernel, uintptr_t address, unsigned size)
+{
+    for (int i = kernel->head[bucket(address)]; i >= 0;) {
+        int next = kernel->pending[i].next;
+        if (overlap(&kernel->pending[i], address, size) && known_here(&kernel->pending[i])) {
+            deliver(kernel, i);
+            next = kernel->head[bucket(address)]; /* earlier ones went with it */
+        }
+        i = next;
+    }
+}
+
+/* --- the seam --- */
+static void seam_yield(void) { simt_switch(FIBER_YIELDS); }
+static void seam_pause(void) { simt_switch(FIBER_PAUSES); }
+
+static void drain(void)
+{
+    struct kernel *kernel = fiber_now->block->kernel;
+    for (int tries = 0;; tries++) {
+        int mine[MAX_PENDING], n = 0;
+        bool parts = false;
+        for (int i = 0; i < kernel->npending; i++) {
+            int index = kernel->order[i];
+            if (!known_here(&kernel->pending[index])) continue;
+            mine[n++] = index;
+            parts |= !whole(&kernel->pending[index]);
+        }
+        /* The other lanes of a line have yet to come to a store that, on hardware, they made with us. */
+        if (parts && tries < 10000) {
+            simt_switch(FIBER_PAUSES);
+            continue;
+        }
+        if (!n) return;
+        deliver(kernel, mine[emu_random(&simt_random) % (uint64_t)n]);
+    }
+}
+
+static void seam_fence(void)
+{
+    drain();
+    fiber_now->horizon = clock_of_deliveries;
+}
+
+static void read_words(void *value, uintptr_t address, unsigned size, int memorder)
+{
+    switch (size) {
+    case 1: *(uint8_t *)value = __atomic_load_n((uint8_t *)address, memorder); break;
+    case 2: *(uint16_t *)value = __atomic_load_n((uint16_t *)address, memorder); break;
+    case 4: *(uint32_t *)value = __atomic_load_n((uint32_t *)address, memorder); break;
+    case 8: *(uint64_t *)value = __atomic_load_n((uint64_t *)address, memorder); break;
+    default: memcpy(value, (void *)address, size);
+    }
+}
+
+static void seam_load(void *value, const void *pointer, unsigned size, enum bl_emu_order order)
+{
+    uintptr_t address = (uintptr_t)pointer;
+    struct emu_range *range = range_for(address, size, false);
+    struct kernel *kernel = fiber_now->block->kernel;
+    if (kernel->npending) see_own(kernel, address, size);
+    if (order == BL_EMU_ACQUIRE) {
+        read_words(value, address, size, __ATOMIC_ACQUIRE);
+        fiber_now->horizon = clock_of_deliveries;
+        return;
+    }
+    if (range->kind == EMU_MAPPED) {
+        const struct former *f = former_of(range, address);
+        if (former_is(f, range, address) && stale(f, fiber_now)) {
+            memcpy(value, f->bytes + (address & 15), size);
+            return;
+        }
+    }
+    read_words(value, address, size, __ATOMIC_RELAXED);
+}
+
+static void seam_store(void *pointer, const void *value, unsigned size, enum bl_emu_order order)
+{
+    uintptr_t address = (uintptr_t)pointer;
+    struct emu_range *range = range_for(address, size, true);
+    struct kernel *kernel = fiber_now->block->kernel;
+    if (order == BL_EMU_RELEASE) drain();
+    if (range->kind != EMU_MAPPED) {
+        if (kernel->npending) see_own(kernel, address, size);
+        copy_words(address, value, size, __ATOMIC_RELEASE);
+        simt_activity++;
+        return;
+    }
+    struct pending *p = pending_new(kernel, address);
+    p->line = p->vouched = false;
+    p->size = size;
+    p->thread[0] = thread_in_grid();
+    memcpy(p->data, value, size);
+}
+
+static void seam_load_packet(uint64_t value[2], const void *packet)
+{
+    uintptr_t address = (uintptr_t)packet;
+    range_for(address, 16, false);
+    struct kernel *kernel = fiber_now->block->kernel;
+    if (kernel->npending) see_own(kernel, address, 16);
+    value[1] = __atomic_load_n((uint64_t *)address + 1, __ATOMIC_ACQUIRE);
+    value[0] = __atomic_load_n((uint64_t *)address, __ATOMIC_RELAXED);
+}
+
+static void seam_store_packet(void *packet, uint64_t data, uint64_t flag)
+{
+    uint64_t words[2] = {data, flag};
+    range_for((uintptr_t)packet, 16, true);
+    struct pending *p = pending_new(fiber_now->block->kernel, (uintptr_t)packet);
+    p->line = false;
+    p->vouched = true;
+    p->size = 16;
+    p->thread[0] = thread_in_grid();
+    memcpy(p->data, words, sizeof words);
+}
+
+static void seam_load_line(uint64_t value[3], const void *line, unsigned part)
+{
+    uintptr_t address = (uintptr_t)line;
+    range_for(address, 128, false);
+    struct kernel *kernel = fiber_now->block->kernel;
+    if (kernel->npending) see_own(kernel, address + part * 16, 16);
+    value[2] = __atomic_load_n((uint64_t *)(address + 120), __ATOMIC_ACQUIRE);
+    value[0] = __atomic_load_n((uint64_t *)(address + part * 16), __ATOMIC_RELAXED);
+    value[1] = __atomic_load_n((uint64_t *)(address + part * 16) + 1, __ATOMIC_RELAXED);
+}
+
+static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y)
+{
+    uintptr_t address = (uintptr_t)line;
+    uint64_t words[2] = {x, y};
+    range_for(address, 128, true);
+    struct kernel *kernel = fiber_now->block->kernel;
+    unsigned me = thread_in_grid();
+    struct pending *p = NULL;
+    /* The line that this lane's neighbours have begun; lanes come in any order, each to its lines in turn. */
+    for (int i = kernel->head[bucket(address)]; i >= 0 && !p; i = kernel->pending[i].next) {
+        struct pending *q = &kernel->pending[i];
+        if (!q->line || q->address != address || q->parts >> part & 1 || q->parts == 0xff) continue;
+        unsigned other = (unsigned)__builtin_ctz(q->parts);
+        if (q->thread[other] - other == me - part) p = q;
+    }
+    if (!p) {
+        p = pending_new(kernel, address);
+        p->line = p->vouched = true;
+    }
+    p->parts |= 1u << part;
+    p->thread[part] = me;
+    memcpy(p->data + part * 16, words, sizeof words);
+    simt_activity++;
+}
+
+static uint64_t seam_atomic_add(void *pointer, uint64_t value, unsigned size)
+{
+    range_for((uintptr_t)pointer, size, true);
+    drain();
+    if (fiber_now->block->kernel->npending) see_own(fiber_now->block->kernel, (uintptr_t)pointer, size);
+    uint64_t old = size == 8 ? __atomic_fetch_add((uint64_t *)pointer, value, __ATOMIC_ACQ_REL)
+                             : __atomic_fetch_add((uint32_t *)pointer, (uint32_t)value, __ATOMIC_ACQ_REL);
+    fiber_now->horizon = clock_of_deliveries;
+    simt_activity++;
+    return old;
+}
+
+static void seam_block_sync(void) { simt_switch(FIBER_WAITS); }
+
+void delivery_barrier(struct block *block)
+{
+    uint64_t horizon = 0;
+    for (unsigned i = 0; i < block->kernel->threads; i++)
+        if (block->fibers[i].horizon > horizon) horizon = block->fibers[i].horizon;
+    for (unsigned i = 0; i < block->kernel->threads; i++) block->fibers[i].horizon = horizon;
+}
+
+static uint64_t seam_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+struct bl_emu_seam emu_seam;
+__attribute__((constructor)) static void fill_seam(void)
+{
+    emu_seam = (struct bl_emu_seam){
+        .yield = seam_yield, .pause = seam_pause, .load = seam_load, .store = seam_store,
+        .load_packet = seam_load_packet, .store_packet = seam_store_packet, .load_line = seam_load_line,
+        .store_line = seam_store_line, .atomic_add = seam_atomic_add, .fence = seam_fence,
+        .block_sync = seam_block_sync, .clock = seam_clock,
+    };
+}

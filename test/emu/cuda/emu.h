@@ -1,0 +1,306 @@
+/* emu.h - the emulated CUDA driver's own structures, shared by its files.
+ *
+ * Threads: every structure below is guarded by emu.lock unless its comment says otherwise.  Objects are never freed, only
+ * marked dead: a stale handle is found out rather than followed, and code that looked one up may keep the pointer.
+ * Errors: functions that make up a driver call return its CUresult.
+ */
+#ifndef BEELINE_EMU_H
+#define BEELINE_EMU_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Nothing but the driver calls is visible outside: the library lives beside others with such names. */
+#pragma GCC visibility push(hidden)
+
+enum { EMU_MAX_DEVICES = 16, EMU_GRANULE_SHIFT = 21 };
+#define EMU_GRANULE ((size_t)1 << EMU_GRANULE_SHIFT)
+
+/* --- config.c: the BEELINE_EMU_* variables, read once --- */
+enum emu_topology { EMU_NVLINK, EMU_PCIE, EMU_NONE, EMU_BROKEN, EMU_NVLS };
+
+struct emu_config {
+    int gpus;                     /* on the box */
+    int visible[EMU_MAX_DEVICES]; /* CUdevice -> index on the box */
+    int devices;                  /* visible ones */
+    enum emu_topology topology;
+    int sms, max_threads;         /* of one device */
+    uint64_t seed, memory;        /* memory: bytes of one device */
+    const char *kernels;          /* library, or NULL for the one beside us */
+    const char *trace, *faults, *leaks;
+    int local_rank;               /* -1 if there is none */
+};
+extern struct emu_config emu_config;
+void emu_config_read(void);
+
+/* --- entry.c: what every driver call passes first and last --- */
+struct emu_state {
+    pthread_mutex_t lock;
+    pthread_cond_t progress; /* some stream, event or context got further */
+    bool initialized, forked;
+    int captures; /* under way */
+};
+extern struct emu_state emu;
+CUresult emu_enter(const char *function);
+CUresult emu_leave(const char *function, CUresult result);
+static inline void emu_lock(void) { pthread_mutex_lock(&emu.lock); }
+static inline void emu_unlock(void) { pthread_mutex_unlock(&emu.lock); }
+
+/* Defines driver call `symbol`: fault injection, the check for cuInit and fork, and the trace are around the body. */
+#define EMU_CALL(symbol, parameters, arguments)                                                                        \
+    static CUresult symbol##_body parameters;                                                                          \
+    __attribute__((visibility("default"))) CUresult symbol parameters;                                                 \
+    CUresult symbol parameters                                                                                         \
+    {                                                                                                                  \
+        CUresult result = emu_enter(#symbol);                                                                          \
+        return emu_leave(#symbol, result == CUDA_SUCCESS ? symbol##_body arguments : result);                          \
+    }                                                                                                                  \
+    static CUresult symbol##_body parameters
+
+/* --- object.c --- */
+enum emu_kind { EMU_CONTEXT = 1, EMU_STREAM, EMU_EVENT, EMU_MODULE, EMU_FUNCTION, EMU_GRAPH, EMU_NODE, EMU_EXEC,
+                EMU_HANDLE, EMU_RANGE, EMU_CAPTURE, EMU_KINDS };
+
+struct emu_object {
+    uint64_t magic;
+    enum emu_kind kind;
+    uint32_t size;
+    bool alive;
+    bool orphan; /* not freed by its owner, but with its context */
+};
+void *emu_object_new(enum emu_kind kind, size_t size); /* zeroed, alive; NULL if out of memory */
+void *emu_object_get(const void *handle, enum emu_kind kind); /* NULL if it is no live object of that kind */
+bool emu_object_was(const void *handle, enum emu_kind kind);  /* it is one, alive or dead */
+void emu_object_end(void *object);
+void *emu_object_next(const void *object); /* walks all, from NULL */
+
+/* --- context.c --- */
+struct emu_stream;
+struct emu_context {
+    struct emu_object object;
+    CUdevice device;
+    bool primary;
+    int retained;
+    CUresult sticky;         /* an error that a kernel left; every later call returns it */
+    uint32_t peers;          /* devices whose plain memory it may reach */
+    struct emu_stream *legacy;
+};
+struct emu_context *emu_current(void);            /* NULL if none */
+CUresult emu_context_need(struct emu_context **); /* the current one, or why there is none */
+int emu_device_now(void);                         /* of the current context, -1 if none; takes no lock */
+
+/* --- address.c: one arena of addresses; a granule belongs to at most one range --- */
+enum emu_range_kind { EMU_PLAIN, EMU_HOST, EMU_RESERVED, EMU_MAPPED, EMU_REGISTERED };
+
+struct emu_handle;
+struct emu_range {
+    struct emu_object object;
+    enum emu_range_kind kind;
+    uintptr_t base;
+    size_t size;
+    uintptr_t outer;           /* with guards and padding */
+    size_t outer_size;
+    int device;                /* owner's index on the box; -1 for host memory */
+    uint32_t readable, writable; /* CUdevices that may */
+    struct emu_context *context;
+    struct emu_handle *handle; /* of a mapping */
+    size_t offset;             /* of a mapping, in the handle's memory */
+    uint64_t id;
+};
+extern _Atomic(struct emu_range *) *emu_granules;
+extern uintptr_t emu_arena;
+extern size_t emu_arena_size;
+CUresult emu_arena_open(void);
+uintptr_t emu_arena_take(size_t bytes, size_t alignment); /* reserved, inaccessible; 0 if full */
+void emu_arena_give(uintptr_t base, size_t bytes);
+void emu_arena_set(uintptr_t base, size_t bytes, struct emu_range *range);
+/* The range that holds the address, or NULL; takes no lock within the arena. */
+struct emu_range *emu_range_of(uintptr_t address);
+bool emu_range_holds(const struct emu_range *range, uintptr_t address, size_t bytes);
+CUresult emu_register(struct emu_range *range);
+void emu_unregister(struct emu_range *range);
+
+/* --- memory.c, vmm.c --- */
+struct emu_handle { /* cuMemCreate memory: a memfd named after its device */
+    struct emu_object object;
+    int fd;
+    uint64_t identity; /* of the memory, however many handles there are */
+    size_t size;
+    int device;     /* index on the box */
+    int references; /* handles given out */
+    int mappings;
+    bool imported, exportable;
+};
+extern uint64_t emu_used[EMU_MAX_DEVICES]; /* bytes, by CUdevice */
+void emu_poison(void *memory, size_t bytes);
+bool emu_poison_fd(int fd, size_t bytes);
+void emu_context_free_memory(struct emu_context *context);
+
+/* --- device.c --- */
+bool emu_peer_possible(int device, int peer); /* indices on the box */
+CUdevice emu_device_of_index(int index);      /* -1 if not visible */
+
+/* --- op.c: what streams and graphs execute --- */
+struct emu_event;
+struct emu_exec;
+struct emu_function;
+enum emu_op_kind { EMU_OP_EMPTY, EMU_OP_KERNEL, EMU_OP_COPY, EMU_OP_SET, EMU_OP_HOST, EMU_OP_RECORD, EMU_OP_WAIT,
+                   EMU_OP_MEMOP, EMU_OP_GRAPH };
+
+struct emu_op {
+    enum emu_op_kind kind;
+    struct emu_context *context;
+    union {
+        struct { struct emu_function *function; unsigned grid[3], block[3]; void *args; } kernel; /* owns args */
+        struct { void *dst; const void *src; size_t bytes; void *staged; } copy;                  /* owns staged */
+        struct { void *dst; size_t count; unsigned width; uint32_t value; } set;
+        struct { CUhostFn function; void *argument; } host;
+        struct { struct emu_event *event; uint64_t version; } event;
+        CUstreamBatchMemOpParams memop;
+        struct { struct emu_exec *exec; uint64_t *versions; } graph;                              /* owns versions */
+    };
+};
+CUresult emu_op_run(struct emu_op *op); /* without the lock; returns when it is done */
+struct emu_op emu_op_copy(const struct emu_op *op);
+void emu_op_free(struct emu_op *op);
+void emu_graph_run(struct emu_exec *exec, const uint64_t *versions); /* replay.c */
+
+/* --- stream.c --- */
+struct emu_node;
+struct emu_capture;
+struct emu_stream {
+    struct emu_object object;
+    struct emu_context *context;
+    unsigned flags;
+    int priority;
+    uint64_t id;
+    bool legacy, blocking;
+    struct emu_entry *head, **tail;
+    uint64_t submitted, completed;
+    pthread_cond_t work;
+    bool worker, ending;
+    struct emu_capture *capture; /* NULL while eager */
+    struct emu_node **deps;      /* where the next captured node hangs */
+    int ndeps;
+};
+/* The stream behind a handle, NULL and the special ones included.  With the lock held. */
+CUresult emu_stream_of(CUstream handle, struct emu_stream **stream);
+/* Puts op behind the stream's work, or into its capture; owns op's parts from here, also when it fails.  Takes the lock. */
+CUresult emu_enqueue(CUstream handle, struct emu_op *op);
+CUresult emu_enqueue_and_wait(CUstream handle, struct emu_op *op);
+void emu_push(struct emu_stream *stream, struct emu_op *op);       /* with the lock held */
+/* Makes later work of stream wait for another's, as far as submitted; with the lock held. */
+void emu_push_after(struct emu_stream *stream, struct emu_stream *other, uint64_t submitted);
+void emu_wait_until(struct emu_stream *stream, uint64_t submitted); /* with the lock held */
+struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, int priority);
+void emu_stream_end(struct emu_stream *stream);
+void emu_context_wait(struct emu_context *context); /* with the lock held */
+
+/* --- event.c --- */
+struct emu_event {
+    struct emu_object object;
+    struct emu_context *context;
+    unsigned flags;
+    uint64_t recorded, completed; /* versions: cuEventRecord calls made, and the last that happened */
+    uint64_t nanoseconds;
+    struct emu_capture *capture;  /* the last record was in this capture */
+    struct emu_node **deps;
+    int ndeps;
+};
+void emu_event_complete(struct emu_event *event, uint64_t version);
+void emu_event_wait(struct emu_event *event, uint64_t version);
+
+/* --- capture.c --- */
+struct emu_graph;
+struct emu_capture {
+    struct emu_object object; /* alive while capturing */
+    uint64_t id;
+    struct emu_graph *graph;
+    struct emu_stream *origin;
+    CUstreamCaptureMode mode;
+    pthread_t thread;
+    bool invalid;
+    bool into_existing; /* cuStreamBeginCaptureToGraph */
+};
+/* All with the lock held. */
+CUresult emu_capture_add(struct emu_stream *stream, struct emu_op *op); /* owns op */
+CUresult emu_capture_record(struct emu_stream *stream, struct emu_event *event);
+CUresult emu_capture_wait(struct emu_stream *stream, struct emu_event *event, bool *handled);
+CUresult emu_capture_unsafe(void);                           /* may this thread make a call that is unsafe in a capture? */
+CUresult emu_capture_legacy(struct emu_context *context);    /* may work go to the legacy stream? */
+bool emu_capture_any(const struct emu_context *context, bool invalidate);
+void emu_set_deps(struct emu_node ***deps, int *ndeps, struct emu_node *const *from, int count);
+
+/* --- graph.c --- */
+struct emu_node {
+    struct emu_object object;
+    struct emu_graph *graph;
+    int index;
+    struct emu_op op;
+    struct emu_node **deps;
+    int ndeps;
+};
+struct emu_graph {
+    struct emu_object object;
+    struct emu_node **nodes;
+    int count, space;
+};
+struct emu_exec {
+    struct emu_object object;
+    struct emu_context *context;
+    int count;
+    struct emu_op *ops;
+    int **next, *nnext, *indegree; /* edges by index */
+    struct emu_stream *last_stream; /* launches of one exec never overlap */
+    uint64_t last_submitted;
+};
+struct emu_graph *emu_graph_new(void);
+void emu_graph_end(struct emu_graph *graph);
+struct emu_node *emu_graph_add(struct emu_graph *graph, struct emu_op *op, struct emu_node *const *deps, int ndeps);
+
+/* --- module.c --- */
+struct emu_module {
+    struct emu_object object;
+    struct emu_context *context; /* NULL for a CUlibrary */
+    void *library;
+};
+struct emu_function {
+    struct emu_object object;
+    struct emu_module *module;
+    const char *name;
+    void (*entry)(const void *args);
+    unsigned argument_size;
+};
+
+/* --- simt.c: kernels --- */
+struct emu_launch {
+    struct emu_function *function;
+    struct emu_context *context;
+    unsigned grid[3], block[3];
+    const void *args;
+    void (*done)(void *argument, CUresult result); /* on the engine's thread */
+    void *argument;
+};
+void emu_simt_submit(const struct emu_launch *launch);
+
+/* --- leaks.c, error.c --- */
+void emu_leaks_report(void);
+const char *emu_error_name(CUresult result);
+CUresult emu_error_value(const char *name); /* CUDA_ERROR_UNKNOWN if there is none such */
+void emu_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Seeded numbers: splitmix64, good enough for schedules. */
+static inline uint64_t emu_random(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+#pragma GCC visibility pop
+
+#endif

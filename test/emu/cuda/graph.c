@@ -1,0 +1,271 @@
+/* graph.c - graphs: nodes and edges, and what instantiating makes of them. */
+#include "emu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct emu_graph *emu_graph_new(void) { return emu_object_new(EMU_GRAPH, sizeof(struct emu_graph)); }
+
+struct emu_node *emu_graph_add(struct emu_graph *graph, struct emu_op *op, struct emu_node *const *deps, int ndeps)
+{
+    struct emu_node *node = emu_object_new(EMU_NODE, sizeof *node);
+    if (graph->count == graph->space) {
+        int space = graph->space ? graph->space * 2 : 16;
+        struct emu_node **more = realloc(graph->nodes, (size_t)space * sizeof *more);
+        if (!more) return NULL;
+        graph->nodes = more;
+        graph->space = space;
+    }
+    if (!node) return NULL;
+    node->graph = graph;
+    node->op = *op;
+    node->index = graph->count;
+    graph->nodes[graph->count++] = node;
+    emu_set_deps(&node->deps, &node->ndeps, deps, ndeps);
+    return node;
+}
+
+void emu_graph_end(struct emu_graph *graph)
+{
+    for (int i = 0; i < graph->count; i++) {
+        emu_op_free(&graph->nodes[i]->op);
+        free(graph->nodes[i]->deps);
+        emu_object_end(graph->nodes[i]);
+    }
+    free(graph->nodes);
+    graph->nodes = NULL;
+    graph->count = graph->space = 0;
+    emu_object_end(graph);
+}
+
+EMU_CALL(cuGraphCreate, (CUgraph * out, unsigned flags), (out, flags))
+{
+    if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
+    *out = (CUgraph)emu_graph_new();
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+EMU_CALL(cuGraphDestroy, (CUgraph handle), (handle))
+{
+    emu_lock();
+    struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
+    if (graph) emu_graph_end(graph);
+    emu_unlock();
+    return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Fills an array of handles as the query functions do: *count is its room, then what there is. */
+static void fill(CUgraphNode *out, size_t *count, struct emu_node *const *nodes, int n)
+{
+    if (out) {
+        for (size_t i = 0; i < *count; i++) out[i] = i < (size_t)n ? (CUgraphNode)nodes[i] : NULL;
+        if (*count > (size_t)n) *count = (size_t)n;
+    } else {
+        *count = (size_t)n;
+    }
+}
+
+EMU_CALL(cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count), (handle, nodes, count))
+{
+    emu_lock();
+    struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
+    if (graph && count) fill(nodes, count, graph->nodes, graph->count);
+    emu_unlock();
+    return graph && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EMU_CALL(cuGraphNodeGetDependencies_v2,
+         (CUgraphNode handle, CUgraphNode *deps, CUgraphEdgeData *edges, size_t *count), (handle, deps, edges, count))
+{
+    emu_lock();
+    struct emu_node *node = emu_object_get(handle, EMU_NODE);
+    if (node && count) {
+        fill(deps, count, node->deps, node->ndeps);
+        if (edges) memset(edges, 0, *count * sizeof *edges);
+    }
+    emu_unlock();
+    return node && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+#undef cuGraphNodeGetDependencies
+EMU_CALL(cuGraphNodeGetDependencies, (CUgraphNode handle, CUgraphNode *deps, size_t *count), (handle, deps, count))
+{
+    return cuGraphNodeGetDependencies_v2_body(handle, deps, NULL, count);
+}
+
+EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handle, type))
+{
+    static const CUgraphNodeType types[] = {
+        [EMU_OP_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,         [EMU_OP_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
+        [EMU_OP_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,         [EMU_OP_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
+        [EMU_OP_HOST] = CU_GRAPH_NODE_TYPE_HOST,           [EMU_OP_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+        [EMU_OP_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT,     [EMU_OP_MEMOP] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+        [EMU_OP_GRAPH] = CU_GRAPH_NODE_TYPE_GRAPH,
+    };
+    struct emu_node *node = emu_object_get(handle, EMU_NODE);
+    if (!node || !type) return CUDA_ERROR_INVALID_VALUE;
+    *type = types[node->op.kind];
+    return CUDA_SUCCESS;
+}
+
+static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, size_t ndeps, struct emu_op *op)
+{
+    emu_lock();
+    struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
+    CUresult result = graph && out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < ndeps && result == CUDA_SUCCESS; i++) {
+        struct emu_node *node = emu_object_get(deps[i], EMU_NODE);
+        if (!node || node->graph != graph) result = CUDA_ERROR_INVALID_VALUE;
+    }
+    op->context = emu_current();
+    struct emu_node *node =
+        result == CUDA_SUCCESS ? emu_graph_add(graph, op, (struct emu_node *const *)deps, (int)ndeps) : NULL;
+    if (node) *out = (CUgraphNode)node;
+    else if (result == CUDA_SUCCESS) result = CUDA_ERROR_OUT_OF_MEMORY;
+    emu_unlock();
+    return result;
+}
+
+EMU_CALL(cuGraphAddEmptyNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps),
+         (out, graph, deps, ndeps))
+{
+    return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_EMPTY});
+}
+
+EMU_CALL(cuGraphAddEventRecordNode,
+         (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, CUevent event),
+         (out, graph, deps, ndeps, event))
+{
+    struct emu_event *e = emu_object_get(event, EMU_EVENT);
+    if (!e) return CUDA_ERROR_INVALID_VALUE;
+    return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_RECORD, .event = {.event = e}});
+}
+
+EMU_CALL(cuGraphAddEventWaitNode,
+         (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, CUevent event),
+         (out, graph, deps, ndeps, event))
+{
+    struct emu_event *e = emu_object_get(event, EMU_EVENT);
+    if (!e) return CUDA_ERROR_INVALID_VALUE;
+    return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_WAIT, .event = {.event = e}});
+}
+
+EMU_CALL(cuGraphAddHostNode,
+         (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, const CUDA_HOST_NODE_PARAMS *host),
+         (out, graph, deps, ndeps, host))
+{
+    if (!host || !host->fn) return CUDA_ERROR_INVALID_VALUE;
+    struct emu_op op = {.kind = EMU_OP_HOST, .host = {.function = host->fn, .argument = host->userData}};
+    return add(out, graph, deps, ndeps, &op);
+}
+
+static void exec_free(struct emu_exec *exec)
+{
+    for (int i = 0; exec->ops && i < exec->count; i++) emu_op_free(&exec->ops[i]);
+    for (int i = 0; exec->next && i < exec->count; i++) free(exec->next[i]);
+    free(exec->ops);
+    free(exec->next);
+    free(exec->nnext);
+    free(exec->indegree);
+    exec->ops = NULL;
+    exec->next = NULL;
+    emu_object_end(exec);
+}
+
+static struct emu_exec *instantiate(struct emu_graph *graph)
+{
+    struct emu_exec *exec = emu_object_new(EMU_EXEC, sizeof *exec);
+    if (!exec) return NULL;
+    size_t count = (size_t)graph->count;
+    exec->context = emu_current();
+    exec->ops = calloc(count + 1, sizeof *exec->ops);
+    exec->next = calloc(count + 1, sizeof *exec->next);
+    exec->nnext = calloc(count + 1, sizeof *exec->nnext);
+    exec->indegree = calloc(count + 1, sizeof *exec->indegree);
+    bool good = exec->ops && exec->next && exec->nnext && exec->indegree;
+    for (int i = 0; good && i < graph->count; i++) {
+        struct emu_node *node = graph->nodes[i];
+        exec->ops[i] = emu_op_copy(&node->op);
+        exec->count = i + 1;
+        exec->indegree[i] = node->ndeps;
+        for (int j = 0; good && j < node->ndeps; j++) {
+            int from = node->deps[j]->index;
+            int *more = realloc(exec->next[from], (size_t)(exec->nnext[from] + 1) * sizeof *more);
+            good = more;
+            if (!good) break;
+            exec->next[from] = more;
+            more[exec->nnext[from]++] = i;
+        }
+    }
+    if (good) return exec;
+    exec_free(exec);
+    return NULL;
+}
+
+EMU_CALL(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph handle, unsigned long long flags), (out, handle, flags))
+{
+    struct emu_context *context;
+    emu_lock();
+    struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
+    CUresult result = out && graph ? emu_context_need(&context) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        *out = (CUgraphExec)instantiate(graph);
+        if (!*out) result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    emu_unlock();
+    return result;
+}
+
+EMU_CALL(cuGraphExecDestroy, (CUgraphExec handle), (handle))
+{
+    emu_lock();
+    struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);
+    if (exec) {
+        emu_object_end(exec); /* no new launch; those under way finish first */
+        if (exec->last_stream) emu_wait_until(exec->last_stream, exec->last_submitted);
+        exec_free(exec);
+    }
+    emu_unlock();
+    return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EMU_CALL(cuGraphUpload, (CUgraphExec handle, CUstream stream), (handle, stream))
+{
+    return emu_object_get(handle, EMU_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Events that nodes record get their versions when the graph is launched, in stream order with other records. */
+EMU_CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle))
+{
+    struct emu_stream *stream;
+    emu_lock();
+    struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);
+    CUresult result = exec ? emu_stream_of(stream_handle, &stream) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && stream->capture) {
+        stream->capture->invalid = true;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* child graphs are not emulated */
+    }
+    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
+    uint64_t *versions = result == CUDA_SUCCESS ? calloc((size_t)exec->count + 1, sizeof *versions) : NULL;
+    if (versions) {
+        for (int i = 0; i < exec->count; i++) {
+            struct emu_op *op = &exec->ops[i];
+            if (op->kind == EMU_OP_RECORD) {
+                op->event.event->capture = NULL;
+                versions[i] = ++op->event.event->recorded;
+            } else if (op->kind == EMU_OP_WAIT) {
+                versions[i] = op->event.event->recorded;
+            }
+        }
+        if (exec->last_stream && exec->last_stream != stream && exec->last_stream->completed < exec->last_submitted)
+            emu_push_after(stream, exec->last_stream, exec->last_submitted);
+        struct emu_op op = {.kind = EMU_OP_GRAPH, .context = stream->context, .graph = {.exec = exec, .versions = versions}};
+        emu_push(stream, &op);
+        exec->last_stream = stream;
+        exec->last_submitted = stream->submitted;
+    } else if (result == CUDA_SUCCESS) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    emu_unlock();
+    return result;
+}

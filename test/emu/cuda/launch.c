@@ -1,0 +1,65 @@
+/* launch.c - kernel launches: the real driver's checks, and a copy of the argument. */
+#include "emu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool dimensions_good(const unsigned grid[3], const unsigned block[3])
+{
+    if (!grid[0] || !grid[1] || !grid[2] || !block[0] || !block[1] || !block[2]) return false;
+    if (grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535) return false;
+    uint64_t threads = (uint64_t)block[0] * block[1];
+    return threads <= 1024 && threads * block[2] <= (uint64_t)emu_config.max_threads;
+}
+
+static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned block[3], CUstream stream_handle,
+                       void **parameters, void **extra)
+{
+    struct emu_context *context;
+    struct emu_stream *stream;
+    if (!dimensions_good(grid, block)) return CUDA_ERROR_INVALID_VALUE;
+    emu_lock();
+    struct emu_function *function = emu_object_get(handle, EMU_FUNCTION);
+    CUresult result = emu_context_need(&context);
+    if (result == CUDA_SUCCESS && !function) result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS && (!parameters || !parameters[0] || extra)) result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) result = emu_stream_of(stream_handle, &stream);
+    /* A stream, and a module's function, belong to one context, and that must be current. */
+    if (result == CUDA_SUCCESS && stream->context != context) result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS && function->module->context && function->module->context != context)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    emu_unlock();
+    if (result != CUDA_SUCCESS) return result;
+    struct emu_op op = {.kind = EMU_OP_KERNEL, .kernel = {.function = function, .args = malloc(function->argument_size)}};
+    if (!op.kernel.args) return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(op.kernel.args, parameters[0], function->argument_size);
+    memcpy(op.kernel.grid, grid, sizeof op.kernel.grid);
+    memcpy(op.kernel.block, block, sizeof op.kernel.block);
+    return emu_enqueue(stream_handle, &op);
+}
+
+EMU_CALL(cuLaunchKernel,
+         (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+          unsigned shared, CUstream stream, void **parameters, void **extra),
+         (function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra))
+{
+    return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, stream, parameters, extra);
+}
+
+EMU_CALL(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra),
+         (config, function, parameters, extra))
+{
+    if (!config) return CUDA_ERROR_INVALID_VALUE;
+    return launch(function, (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
+                  (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->hStream, parameters,
+                  extra);
+}
+
+EMU_CALL(cuLaunchCooperativeKernel,
+         (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+          unsigned shared, CUstream stream, void **parameters),
+         (function, gx, gy, gz, bx, by, bz, shared, stream, parameters))
+{
+    if ((uint64_t)gx * gy * gz > (uint64_t)emu_config.sms) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, stream, parameters, NULL);
+}

@@ -1,0 +1,196 @@
+/* module.c - modules: whatever image is given, the kernels are those of the library compiled for the host. */
+#define _GNU_SOURCE
+#include "emu.h"
+#include "simt.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+static void *open_kernels(void)
+{
+    char path[PATH_MAX];
+    Dl_info self;
+    const char *name = emu_config.kernels;
+    if (!name) {
+        if (!dladdr((void *)open_kernels, &self)) return NULL;
+        const char *slash = strrchr(self.dli_fname, '/');
+        snprintf(path, sizeof path, "%.*s/libbeeline-kernels.so", slash ? (int)(slash - self.dli_fname) : 1,
+                 slash ? self.dli_fname : ".");
+        name = path;
+    }
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library) emu_say("no kernels: %s", dlerror());
+    struct bl_emu_seam **seam = library ? dlsym(library, "bl_emu_seam") : NULL;
+    if (library && !seam) emu_say("no kernels: %s was not compiled with the seam's primitives.cuh", name);
+    if (seam) *seam = &emu_seam;
+    return seam ? library : NULL;
+}
+
+static CUresult load(struct emu_module **out, const void *image, bool library)
+{
+    struct emu_context *context = NULL;
+    if (!out || !image) return CUDA_ERROR_INVALID_VALUE;
+    emu_lock();
+    CUresult result = library ? CUDA_SUCCESS : emu_context_need(&context);
+    if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
+    emu_unlock();
+    if (result != CUDA_SUCCESS) return result;
+    void *handle = open_kernels();
+    if (!handle) return CUDA_ERROR_INVALID_IMAGE;
+    struct emu_module *module = emu_object_new(EMU_MODULE, sizeof *module);
+    if (!module) return CUDA_ERROR_OUT_OF_MEMORY;
+    module->context = context;
+    module->library = handle;
+    *out = module;
+    return CUDA_SUCCESS;
+}
+
+/* The library stays open: a kernel of it may still be running. */
+static CUresult unload(const void *handle)
+{
+    emu_lock();
+    struct emu_module *module = emu_object_get(handle, EMU_MODULE);
+    CUresult result = module ? emu_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS) {
+        for (struct emu_object *o = NULL; (o = emu_object_next(o));)
+            if (o->kind == EMU_FUNCTION && ((struct emu_function *)o)->module == module) emu_object_end(o);
+        emu_object_end(module);
+    }
+    emu_unlock();
+    return result;
+}
+
+static struct emu_function *find(struct emu_module *module, const char *name)
+{
+    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+        struct emu_function *function = (struct emu_function *)o;
+        if (o->alive && o->kind == EMU_FUNCTION && function->module == module && !strcmp(function->name, name))
+            return function;
+    }
+    return NULL;
+}
+
+static CUresult get(struct emu_function **out, const void *handle, const char *name)
+{
+    char size_name[256];
+    if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
+    emu_lock();
+    CUresult result = CUDA_SUCCESS;
+    struct emu_module *module = emu_object_get(handle, EMU_MODULE);
+    struct emu_function *function = module ? find(module, name) : NULL;
+    if (!module) result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS && !function) {
+        snprintf(size_name, sizeof size_name, "%s_argument_size", name);
+        void *entry = dlsym(module->library, name);
+        unsigned *size = dlsym(module->library, size_name);
+        if (!entry || !size) result = CUDA_ERROR_NOT_FOUND;
+        else if (!(function = emu_object_new(EMU_FUNCTION, sizeof *function))) result = CUDA_ERROR_OUT_OF_MEMORY;
+        Dl_info info;
+        if (function) {
+            function->module = module;
+            function->name = dladdr(entry, &info) && info.dli_sname ? info.dli_sname : "kernel";
+            *(void **)&function->entry = entry;
+            function->argument_size = *size;
+        }
+    }
+    if (result == CUDA_SUCCESS) *out = function;
+    emu_unlock();
+    return result;
+}
+
+EMU_CALL(cuModuleLoadData, (CUmodule * out, const void *image), (out, image))
+{
+    return load((struct emu_module **)out, image, false);
+}
+
+EMU_CALL(cuModuleLoadDataEx,
+         (CUmodule * out, const void *image, unsigned count, CUjit_option *options, void **values),
+         (out, image, count, options, values))
+{
+    return load((struct emu_module **)out, image, false);
+}
+
+EMU_CALL(cuModuleLoadFatBinary, (CUmodule * out, const void *image), (out, image))
+{
+    return load((struct emu_module **)out, image, false);
+}
+
+EMU_CALL(cuModuleUnload, (CUmodule module), (module)) { return unload(module); }
+
+EMU_CALL(cuModuleGetFunction, (CUfunction * out, CUmodule module, const char *name), (out, module, name))
+{
+    return get((struct emu_function **)out, module, name);
+}
+
+EMU_CALL(cuLibraryLoadData,
+         (CUlibrary * out, const void *code, CUjit_option *jit, void **jit_values, unsigned jit_count,
+          CUlibraryOption *options, void **values, unsigned count),
+         (out, code, jit, jit_values, jit_count, options, values, count))
+{
+    return load((struct emu_module **)out, code, true);
+}
+
+EMU_CALL(cuLibraryUnload, (CUlibrary library), (library)) { return unload(library); }
+
+EMU_CALL(cuLibraryGetKernel, (CUkernel * out, CUlibrary library, const char *name), (out, library, name))
+{
+    return get((struct emu_function **)out, library, name);
+}
+
+EMU_CALL(cuLibraryGetModule, (CUmodule * out, CUlibrary library), (out, library))
+{
+    if (!out || !emu_object_get(library, EMU_MODULE)) return CUDA_ERROR_INVALID_HANDLE;
+    *out = (CUmodule)library;
+    return CUDA_SUCCESS;
+}
+
+EMU_CALL(cuKernelGetFunction, (CUfunction * out, CUkernel kernel), (out, kernel))
+{
+    if (!out || !emu_object_get(kernel, EMU_FUNCTION)) return CUDA_ERROR_INVALID_HANDLE;
+    *out = (CUfunction)kernel;
+    return CUDA_SUCCESS;
+}
+
+EMU_CALL(cuFuncGetModule, (CUmodule * out, CUfunction handle), (out, handle))
+{
+    struct emu_function *function = emu_object_get(handle, EMU_FUNCTION);
+    if (!out || !function) return CUDA_ERROR_INVALID_HANDLE;
+    *out = (CUmodule)function->module;
+    return CUDA_SUCCESS;
+}
+
+EMU_CALL(cuFuncLoad, (CUfunction function), (function))
+{
+    return emu_object_get(function, EMU_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+EMU_CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction function),
+         (value, attribute, function))
+{
+    static const int values[] = {
+        [CU_FUNC_ATTRIBUTE_NUM_REGS] = 64,
+        [CU_FUNC_ATTRIBUTE_PTX_VERSION] = 90,
+        [CU_FUNC_ATTRIBUTE_BINARY_VERSION] = 90,
+        [CU_FUNC_ATTRIBUTE_MAX] = 0,
+    };
+    if (!emu_object_get(function, EMU_FUNCTION)) return CUDA_ERROR_INVALID_HANDLE;
+    if (!value || attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+    *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? emu_config.max_threads : values[attribute];
+    return CUDA_SUCCESS;
+}
+
+EMU_CALL(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value),
+         (function, attribute, value))
+{
+    return emu_object_get(function, EMU_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+EMU_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, CUfunction function, int threads, size_t shared),
+         (blocks, function, threads, shared))
+{
+    if (!blocks || !emu_object_get(function, EMU_FUNCTION)) return CUDA_ERROR_INVALID_VALUE;
+    *blocks = threads <= emu_config.max_threads; /* a multiprocessor holds one */
+    return CUDA_SUCCESS;
+}

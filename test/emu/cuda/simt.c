@@ -1,0 +1,339 @@
+/* simt.c - the engine that runs kernels: which blocks are resident, and which thread runs next and for how long.
+ *
+ * Every CUDA thread is a fiber of the engine's thread.  A device holds as many blocks as it has multiprocessors, over all
+ * its kernels; others wait for one to end, so that a grid that counts on more deadlocks here as it would there.
+ */
+#include "simt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct fiber *fiber_now;
+uint64_t simt_random, simt_activity;
+static enum fiber_reason reason;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t submitted = PTHREAD_COND_INITIALIZER;
+static struct kernel *incoming, **incoming_tail = &incoming;
+static bool engine_runs;
+static _Atomic bool news;
+
+static struct kernel *waiting, **waiting_tail = &waiting; /* kernels with blocks that have not started */
+static int resident_of[EMU_MAX_DEVICES];
+static struct block **resident;
+static int nresident, resident_room;
+static uint64_t live; /* fibers of resident blocks that are not done */
+
+static uint64_t draw(uint64_t below) { return emu_random(&simt_random) % below; }
+
+void simt_switch(enum fiber_reason why)
+{
+    reason = why;
+    fiber_give_way(fiber_now);
+}
+
+/* --- what a kernel's thread calls --- */
+static void fiber_main(void)
+{
+    struct emu_launch *launch = &fiber_now->block->kernel->launch;
+    launch->function->entry(launch->args);
+    simt_switch(FIBER_ENDS);
+}
+
+void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned size)
+{
+    struct kernel *kernel = fiber_now->block->kernel;
+    emu_say("kernel %s, block %u, thread %u: %s, %u bytes at %p", kernel->launch.function->name, fiber_now->block->index,
+            fiber_now->thread, what, size, (void *)address);
+    kernel->result = result;
+    simt_switch(FIBER_FAULTS);
+}
+
+/* --- blocks --- */
+static struct block *block_new(struct kernel *kernel)
+{
+    unsigned threads = kernel->threads;
+    struct block *block = calloc(1, sizeof *block + threads * (sizeof(struct fiber) + sizeof(struct fiber *)));
+    if (!block) return NULL;
+    block->kernel = kernel;
+    block->index = (unsigned)kernel->started++;
+    block->fibers = (struct fiber *)(block + 1);
+    block->runnable = (struct fiber **)(block->fibers + threads);
+    block->nrunnable = block->alive = (int)threads;
+    for (unsigned i = 0; i < threads; i++) {
+        block->fibers[i].block = block;
+        block->fibers[i].thread = i;
+        block->fibers[i].horizon = delivery_time();
+        block->runnable[i] = &block->fibers[i];
+    }
+    /* Some blocks come late. */
+    if (draw(8) == 0) block->stalled = (unsigned)draw(256);
+    kernel->running++;
+    live += threads;
+    resident_of[kernel->launch.context->device]++;
+    return block;
+}
+
+static void kernel_finish(struct kernel *kernel)
+{
+    delivery_close(kernel, kernel->result != CUDA_SUCCESS);
+    struct emu_launch launch = kernel->launch;
+    CUresult result = kernel->result;
+    free(kernel);
+    launch.done(launch.argument, result);
+}
+
+static void drop_waiting(const struct kernel *kernel)
+{
+    for (struct kernel **p = &waiting; *p;) {
+        if (*p == kernel) *p = (*p)->next;
+        else p = &(*p)->next;
+    }
+    waiting_tail = &waiting;
+    while (*waiting_tail) waiting_tail = &(*waiting_tail)->next;
+}
+
+static void block_end(int place)
+{
+    struct block *block = resident[place];
+    struct kernel *kernel = block->kernel;
+    resident[place] = resident[--nresident];
+    for (unsigned i = 0; i < kernel->threads; i++) {
+        if (block->fibers[i].state != FIBER_DONE) live--;
+        fiber_stop(&block->fibers[i]);
+    }
+    resident_of[kernel->launch.context->device]--;
+    kernel->running--;
+    free(block);
+    news = true; /* a multiprocessor is free */
+    simt_activity++;
+}
+
+static void kernel_kill(struct kernel *kernel)
+{
+    drop_waiting(kernel);
+    for (int i = nresident - 1; i >= 0; i--)
+        if (resident[i]->kernel == kernel) block_end(i);
+    kernel_finish(kernel);
+}
+
+/* Takes new kernels in, and starts blocks as multiprocessors are free: in the order of submission, device by device. */
+static void start_blocks(void)
+{
+    news = false;
+    pthread_mutex_lock(&lock);
+    if (incoming) {
+        *waiting_tail = incoming;
+        waiting_tail = incoming_tail;
+        incoming = NULL;
+        incoming_tail = &incoming;
+    }
+    pthread_mutex_unlock(&lock);
+    for (struct kernel *k = waiting, *next; k; k = next) {
+        next = k->next;
+        while (k->started < k->blocks && resident_of[k->launch.context->device] < emu_config.sms) {
+            if (nresident == resident_room) {
+                int room = resident_room ? resident_room * 2 : 64;
+                struct block **more = realloc(resident, (size_t)room * sizeof(struct block *));
+                if (!more) return;
+                resident = more;
+                resident_room = room;
+            }
+            struct block *block = block_new(k);
+            if (!block) return;
+            resident[nresident++] = block;
+        }
+        if (k->started == k->blocks) drop_waiting(k);
+    }
+}
+
+/* --- the scheduler --- */
+static void release_barrier(struct block *block)
+{
+    delivery_barrier(block);
+    block->generation++;
+    block->at_barrier = 0;
+    for (unsigned i = 0; i < block->kernel->threads; i++) {
+        if (block->fibers[i].state != FIBER_AT_BARRIER) continue;
+        block->fibers[i].state = FIBER_READY;
+        block->runnable[block->nrunnable++] = &block->fibers[i];
+    }
+    simt_activity++;
+}
+
+/* How many switch points a fiber passes: mostly few, sometimes as many as it likes. */
+static int64_t quantum(void)
+{
+    uint64_t r = emu_random(&simt_random);
+    switch (r & 7) {
+    case 0: return (int64_t)(r >> 8 & 1);
+    case 1:
+    case 2:
+    case 3: return (int64_t)(r >> 8 & 15);
+    case 7: return 4096;
+    default: return (int64_t)(r >> 8 & 255);
+    }
+}
+
+static bool start_fiber(struct fiber *fiber)
+{
+    if (fiber->state != FIBER_NEW) return true;
+    fiber->state = FIBER_READY;
+    return fiber_start(fiber, fiber_main);
+}
+
+/* The z and y of a thread or block of a grid, from its number. */
+static struct bl_emu_dim place_of(unsigned index, const unsigned dim[3])
+{
+    return (struct bl_emu_dim){index % dim[0], index / dim[0] % dim[1], index / dim[0] / dim[1]};
+}
+
+/* Runs the fiber at `place` of the block for a while; false when the block is gone. */
+static bool run_fiber(int block_place, int place)
+{
+    struct block *block = resident[block_place];
+    struct kernel *kernel = block->kernel;
+    struct fiber *fiber = block->runnable[place];
+    const struct emu_launch *launch = &kernel->launch;
+    fiber_now = fiber;
+    emu_seam.budget = quantum();
+    emu_seam.thread = place_of(fiber->thread, launch->block);
+    emu_seam.block = place_of(block->index, launch->grid);
+    emu_seam.block_dim = (struct bl_emu_dim){launch->block[0], launch->block[1], launch->block[2]};
+    emu_seam.grid_dim = (struct bl_emu_dim){launch->grid[0], launch->grid[1], launch->grid[2]};
+    reason = FIBER_FAULTS;
+    if (start_fiber(fiber)) fiber_resume(fiber);
+    else kernel->result = CUDA_ERROR_OUT_OF_MEMORY;
+    switch (reason) {
+    case FIBER_PAUSES: return true;
+    case FIBER_YIELDS: simt_activity++; return true;
+    case FIBER_FAULTS: kernel_kill(kernel); return false;
+    case FIBER_WAITS:
+    case FIBER_ENDS: break;
+    }
+    simt_activity++;
+    block->runnable[place] = block->runnable[--block->nrunnable];
+    if (reason == FIBER_WAITS) {
+        fiber->state = FIBER_AT_BARRIER;
+        block->at_barrier++;
+    } else {
+        fiber->state = FIBER_DONE;
+        fiber_stop(fiber);
+        block->alive--;
+        live--;
+    }
+    if (block->alive && block->at_barrier == block->alive) release_barrier(block);
+    if (block->alive) return true;
+    block_end(block_place);
+    if (!kernel->running && kernel->started == kernel->blocks) kernel_finish(kernel);
+    return false;
+}
+
+/* Lets a few neighbouring threads of a random block run; returns how many of them only polled in vain. */
+static unsigned run_some(void)
+{
+    int place = (int)draw((uint64_t)nresident);
+    struct block *block = resident[place];
+    struct kernel *kernel = block->kernel;
+    if (block->stalled) {
+        block->stalled--;
+        return 0;
+    }
+    uint64_t r = emu_random(&simt_random);
+    if ((r & 0xfff) == 0) block->stalled = (unsigned)(r >> 12 & 1023);
+    static const int bursts[] = {1, 1, 4, 8, 8, 32, 32, 64};
+    int burst = bursts[r >> 24 & 7], first = (int)((r >> 32) % (uint64_t)block->nrunnable);
+    unsigned vain = 0;
+    for (int i = 0; i < burst && i < block->nrunnable; i++) {
+        uint64_t before = simt_activity;
+        if (!run_fiber(place, (first + i) % block->nrunnable)) return 0;
+        vain += reason == FIBER_PAUSES && simt_activity == before;
+        if (!block->nrunnable) return vain;
+    }
+    if (kernel->npending && (emu_random(&simt_random) & 15) >= kernel->laziness)
+        delivery_some(kernel, 1 + (int)draw(8));
+    return vain;
+}
+
+/* Nothing but polls for a while.  First the late stores arrive; then it is another process's turn. */
+static void idle(unsigned *naps)
+{
+    bool any = false;
+    for (int i = 0; i < nresident; i++) {
+        struct kernel *kernel = resident[i]->kernel;
+        if (!kernel->npending) continue;
+        delivery_some(kernel, 1 + kernel->npending / 2);
+        any = true;
+    }
+    if (any) return;
+    if (++*naps < 4) {
+        sched_yield();
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += *naps < 16 ? 20000 : 100000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_mutex_lock(&lock);
+    if (!incoming) pthread_cond_timedwait(&submitted, &lock, &until);
+    pthread_mutex_unlock(&lock);
+}
+
+static void *engine(void *argument)
+{
+    uint64_t vain = 0, before = 0;
+    unsigned naps = 0;
+    for (;;) {
+        if (news) start_blocks();
+        if (!nresident) {
+            pthread_mutex_lock(&lock);
+            while (!incoming) pthread_cond_wait(&submitted, &lock);
+            pthread_mutex_unlock(&lock);
+            news = true;
+            continue;
+        }
+        vain += run_some();
+        if (simt_activity != before) {
+            before = simt_activity;
+            vain = naps = 0;
+        } else if (vain > 2 * live + 8) {
+            idle(&naps);
+            vain = 0;
+        }
+    }
+    return argument;
+}
+
+void emu_simt_submit(const struct emu_launch *launch)
+{
+    struct kernel *kernel = calloc(1, sizeof *kernel);
+    if (!kernel || !delivery_open(kernel)) {
+        free(kernel);
+        launch->done(launch->argument, CUDA_ERROR_OUT_OF_MEMORY);
+        return;
+    }
+    kernel->launch = *launch;
+    kernel->blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+    kernel->threads = launch->block[0] * launch->block[1] * launch->block[2];
+    pthread_mutex_lock(&lock);
+    if (!engine_runs) {
+        pthread_attr_t attributes;
+        pthread_t thread;
+        /* Ranks of one job see the same environment: their schedules differ all the same. */
+        simt_random = emu_config.seed * 0x9e3779b9u + (uint64_t)(emu_config.local_rank + 1) * 0x85ebca6bu;
+        pthread_attr_init(&attributes);
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        engine_runs = !pthread_create(&thread, &attributes, engine, NULL);
+        pthread_attr_destroy(&attributes);
+    }
+    *incoming_tail = kernel;
+    incoming_tail = &kernel->next;
+    news = true;
+    pthread_cond_signal(&submitted);
+    pthread_mutex_unlock(&lock);
+}

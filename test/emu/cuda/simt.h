@@ -1,0 +1,90 @@
+/* simt.h - the kernel executor's own structures.
+ *
+ * Threads: all of this belongs to the engine's one thread; only the list of submitted kernels has a lock (simt.c).  One
+ * thread for all kernels of the process makes an interleaving a function of the seed and of the order of submission.
+ */
+#ifndef BEELINE_EMU_SIMT_H
+#define BEELINE_EMU_SIMT_H
+
+#include "emu.h"
+#include "seam/seam.h"
+
+#pragma GCC visibility push(hidden)
+
+enum fiber_state { FIBER_NEW, FIBER_READY, FIBER_AT_BARRIER, FIBER_DONE };
+
+/* Why a fiber gave way. */
+enum fiber_reason { FIBER_YIELDS, FIBER_PAUSES, FIBER_WAITS, FIBER_ENDS, FIBER_FAULTS };
+
+struct block;
+struct fiber {
+    void *context, *stack; /* fiber.c */
+    struct block *block;
+    enum fiber_state state;
+    unsigned thread;   /* in its block */
+    uint64_t horizon;  /* it has acquired all that was delivered before this time (delivery.c) */
+};
+
+struct block {
+    struct kernel *kernel;
+    unsigned index;          /* in its grid */
+    struct fiber *fibers;
+    struct fiber **runnable; /* neither done nor at the barrier */
+    int nrunnable, alive, at_barrier;
+    unsigned generation;     /* barriers passed */
+    unsigned stalled;        /* picks for which it is passed over */
+};
+
+/* A store that has not been delivered: up to 16 bytes, or a line that its 8 lanes put together. */
+struct pending {
+    uintptr_t address;
+    unsigned char data[128];
+    unsigned size;
+    bool line, vouched; /* vouched: a packet or line, which carries its own flag */
+    unsigned parts;     /* of a line: a bit each */
+    unsigned thread[8]; /* in the grid; of a line's parts, else [0] */
+    struct block *block;
+    unsigned generation;
+    int next;           /* in its bucket, in the order of issue; -1 is none */
+    int place;          /* in kernel.order */
+};
+
+enum { MAX_PENDING = 512, BUCKETS = 256 };
+
+struct kernel {
+    struct emu_launch launch;
+    struct kernel *next;
+    uint64_t blocks, started, running;
+    unsigned threads; /* of a block */
+    CUresult result;
+    unsigned laziness;      /* how long stores stay undelivered: drawn for each kernel */
+    struct pending *pending;
+    int order[MAX_PENDING]; /* indices of what is pending, then of what is free */
+    int npending;
+    int head[BUCKETS], tail[BUCKETS];
+};
+
+/* --- fiber.c --- */
+bool fiber_start(struct fiber *fiber, void (*entry)(void)); /* false if there is no memory for its stack */
+void fiber_resume(struct fiber *fiber);                     /* from the engine; returns when it gives way */
+void fiber_give_way(struct fiber *fiber);
+void fiber_stop(struct fiber *fiber);                       /* gives its stack back */
+
+/* --- simt.c --- */
+extern struct fiber *fiber_now;
+extern uint64_t simt_random, simt_activity;
+void simt_switch(enum fiber_reason reason);
+/* The running kernel did what hardware would not survive: ends it with `result`; does not return. */
+void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned size);
+
+/* --- delivery.c --- */
+bool delivery_open(struct kernel *kernel);
+void delivery_close(struct kernel *kernel, bool drop);
+void delivery_some(struct kernel *kernel, int count); /* that many, picked at random, if they are whole */
+void delivery_barrier(struct block *block);           /* all its threads have come: they see what each has acquired */
+uint64_t delivery_time(void);
+extern struct bl_emu_seam emu_seam; /* what kernel libraries are given */
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,332 @@
+/* stream.c - streams: a queue and, from its first work on, a thread each. */
+#include "emu.h"
+
+#include <stdlib.h>
+
+/* Work that must have been done on another stream of the context: the legacy stream's rule. */
+struct dependency {
+    struct emu_stream *stream;
+    uint64_t submitted;
+};
+
+struct emu_entry {
+    struct emu_entry *next;
+    struct emu_op op;
+    struct dependency *after;
+    int count;
+};
+
+static uint64_t next_id;
+static _Thread_local struct emu_stream *per_thread[EMU_MAX_DEVICES];
+
+struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, int priority)
+{
+    struct emu_stream *stream = emu_object_new(EMU_STREAM, sizeof *stream);
+    if (!stream) return NULL;
+    stream->context = context;
+    stream->flags = flags;
+    stream->blocking = !(flags & CU_STREAM_NON_BLOCKING);
+    stream->priority = priority;
+    stream->id = ++next_id;
+    stream->tail = &stream->head;
+    pthread_cond_init(&stream->work, NULL);
+    return stream;
+}
+
+/* What is queued still runs; then the thread goes. */
+void emu_stream_end(struct emu_stream *stream)
+{
+    emu_object_end(stream);
+    stream->ending = true;
+    pthread_cond_signal(&stream->work);
+}
+
+void emu_wait_until(struct emu_stream *stream, uint64_t submitted)
+{
+    while (stream->completed < submitted) pthread_cond_wait(&emu.progress, &emu.lock);
+}
+
+static void *worker(void *argument)
+{
+    struct emu_stream *stream = argument;
+    emu_lock();
+    for (;;) {
+        while (!stream->head && !stream->ending) pthread_cond_wait(&stream->work, &emu.lock);
+        struct emu_entry *entry = stream->head;
+        if (!entry) break;
+        for (int i = 0; i < entry->count; i++) emu_wait_until(entry->after[i].stream, entry->after[i].submitted);
+        emu_unlock();
+        emu_op_run(&entry->op);
+        emu_op_free(&entry->op);
+        emu_lock();
+        stream->head = entry->next;
+        if (!stream->head) stream->tail = &stream->head;
+        stream->completed++;
+        pthread_cond_broadcast(&emu.progress);
+        free(entry->after);
+        free(entry);
+    }
+    stream->worker = false;
+    emu_unlock();
+    return NULL;
+}
+
+static void start_worker(struct emu_stream *stream)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 1 << 20);
+    stream->worker = !pthread_create(&thread, &attributes, worker, stream);
+    if (!stream->worker) emu_say("no thread for a stream: its work will not run");
+    pthread_attr_destroy(&attributes);
+}
+
+/* The legacy stream waits for all blocking streams of its context, and they for it. */
+static void add_dependencies(struct emu_entry *entry, struct emu_stream *stream)
+{
+    struct emu_context *context = stream->context;
+    if (!stream->legacy) {
+        struct emu_stream *legacy = context->legacy;
+        if (!stream->blocking || legacy->completed == legacy->submitted) return;
+        entry->after = malloc(sizeof *entry->after);
+        if (entry->after) entry->after[entry->count++] = (struct dependency){legacy, legacy->submitted};
+        return;
+    }
+    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+        struct emu_stream *s = (struct emu_stream *)o;
+        if (o->kind != EMU_STREAM || s == stream || s->context != context || !s->blocking) continue;
+        if (s->completed == s->submitted) continue;
+        struct dependency *more = realloc(entry->after, (size_t)(entry->count + 1) * sizeof *more);
+        if (!more) return;
+        entry->after = more;
+        entry->after[entry->count++] = (struct dependency){s, s->submitted};
+    }
+}
+
+static void push(struct emu_stream *stream, struct emu_entry *entry)
+{
+    *stream->tail = entry;
+    stream->tail = &entry->next;
+    stream->submitted++;
+    if (!stream->worker) start_worker(stream);
+    pthread_cond_signal(&stream->work);
+}
+
+void emu_push(struct emu_stream *stream, struct emu_op *op)
+{
+    struct emu_entry *entry = calloc(1, sizeof *entry);
+    if (!entry) return;
+    entry->op = *op;
+    add_dependencies(entry, stream);
+    push(stream, entry);
+}
+
+void emu_push_after(struct emu_stream *stream, struct emu_stream *other, uint64_t submitted)
+{
+    struct emu_entry *entry = calloc(1, sizeof *entry);
+    struct dependency *after = malloc(sizeof *after);
+    if (!entry || !after) {
+        free(entry);
+        free(after);
+        return;
+    }
+    *after = (struct dependency){other, submitted};
+    entry->after = after;
+    entry->count = 1;
+    push(stream, entry);
+}
+
+CUresult emu_stream_of(CUstream handle, struct emu_stream **out)
+{
+    struct emu_context *context;
+    *out = NULL;
+    if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+        CUresult result = emu_context_need(&context);
+        if (result != CUDA_SUCCESS) return result;
+        if (handle != CU_STREAM_PER_THREAD) {
+            *out = context->legacy;
+            return CUDA_SUCCESS;
+        }
+        struct emu_stream **mine = &per_thread[context->device];
+        if (!*mine || !(*mine)->object.alive || (*mine)->context != context) {
+            *mine = emu_stream_new(context, 0, 0);
+            if (*mine) (*mine)->object.orphan = true; /* nobody can destroy it */
+        }
+        *out = *mine;
+        return *mine ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = emu_object_get(handle, EMU_STREAM);
+    if (!*out) return CUDA_ERROR_INVALID_HANDLE;
+    if (!(*out)->context->object.alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return (*out)->context->sticky;
+}
+
+static CUresult enqueue(CUstream handle, struct emu_op *op, bool wait)
+{
+    struct emu_stream *stream;
+    emu_lock();
+    CUresult result = emu_stream_of(handle, &stream);
+    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
+    if (result == CUDA_SUCCESS && wait && stream->capture) {
+        stream->capture->invalid = true;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (result == CUDA_SUCCESS) {
+        op->context = stream->context;
+        if (stream->capture) {
+            result = emu_capture_add(stream, op);
+        } else {
+            emu_push(stream, op);
+            if (wait) {
+                emu_wait_until(stream, stream->submitted);
+                result = stream->context->sticky;
+            }
+        }
+    } else {
+        emu_op_free(op);
+    }
+    emu_unlock();
+    return result;
+}
+
+CUresult emu_enqueue(CUstream handle, struct emu_op *op) { return enqueue(handle, op, false); }
+CUresult emu_enqueue_and_wait(CUstream handle, struct emu_op *op) { return enqueue(handle, op, true); }
+
+void emu_context_wait(struct emu_context *context)
+{
+    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+        struct emu_stream *stream = (struct emu_stream *)o;
+        if (o->kind == EMU_STREAM && stream->context == context) emu_wait_until(stream, stream->submitted);
+    }
+}
+
+static CUresult create(CUstream *out, unsigned flags, int priority)
+{
+    struct emu_context *context;
+    if (!out || flags & ~1u) return CUDA_ERROR_INVALID_VALUE;
+    emu_lock();
+    CUresult result = emu_context_need(&context);
+    if (result == CUDA_SUCCESS) {
+        struct emu_stream *stream = emu_stream_new(context, flags, priority);
+        *out = (CUstream)stream;
+        if (!stream) result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    emu_unlock();
+    return result;
+}
+
+EMU_CALL(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags)) { return create(stream, flags, 0); }
+
+EMU_CALL(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), (stream, flags, priority))
+{
+    return create(stream, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
+}
+
+EMU_CALL(cuStreamDestroy_v2, (CUstream handle), (handle))
+{
+    emu_lock();
+    struct emu_stream *stream = emu_object_get(handle, EMU_STREAM);
+    CUresult result = stream && !stream->legacy ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS) {
+        if (stream->capture) stream->capture->invalid = true;
+        emu_stream_end(stream);
+    }
+    emu_unlock();
+    return result;
+}
+
+EMU_CALL(cuStreamSynchronize, (CUstream handle), (handle))
+{
+    struct emu_stream *stream;
+    emu_lock();
+    CUresult result = emu_stream_of(handle, &stream);
+    if (result == CUDA_SUCCESS && stream->capture) {
+        stream->capture->invalid = true;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
+    if (result == CUDA_SUCCESS) {
+        if (stream->legacy) emu_push(stream, &(struct emu_op){.kind = EMU_OP_EMPTY, .context = stream->context});
+        emu_wait_until(stream, stream->submitted);
+        result = stream->context->sticky;
+    }
+    emu_unlock();
+    return result;
+}
+
+EMU_CALL(cuStreamQuery, (CUstream handle), (handle))
+{
+    struct emu_stream *stream;
+    emu_lock();
+    CUresult result = emu_stream_of(handle, &stream);
+    if (result == CUDA_SUCCESS && stream->capture) {
+        stream->capture->invalid = true;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
+    if (result == CUDA_SUCCESS && stream->completed < stream->submitted) result = CUDA_ERROR_NOT_READY;
+    emu_unlock();
+    return result;
+}
+
+/* Facts of a stream, for the getters: they work on a broken context too. */
+static CUresult look_up(CUstream handle, struct emu_stream **stream)
+{
+    emu_lock();
+    CUresult result = emu_stream_of(handle, stream);
+    emu_unlock();
+    return result;
+}
+
+EMU_CALL(cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context))
+{
+    struct emu_stream *stream;
+    if (!context) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = look_up(handle, &stream);
+    if (result == CUDA_SUCCESS) *context = (CUcontext)stream->context;
+    return result;
+}
+
+EMU_CALL(cuStreamGetCtx_v2, (CUstream handle, CUcontext *context, CUgreenCtx *green), (handle, context, green))
+{
+    if (green) *green = NULL;
+    return cuStreamGetCtx_body(handle, context);
+}
+
+EMU_CALL(cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device))
+{
+    struct emu_stream *stream;
+    if (!device) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = look_up(handle, &stream);
+    if (result == CUDA_SUCCESS) *device = stream->context->device;
+    return result;
+}
+
+EMU_CALL(cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id))
+{
+    struct emu_stream *stream;
+    if (!id) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = look_up(handle, &stream);
+    if (result == CUDA_SUCCESS) *id = stream->id;
+    return result;
+}
+
+EMU_CALL(cuStreamGetFlags, (CUstream handle, unsigned *flags), (handle, flags))
+{
+    struct emu_stream *stream;
+    if (!flags) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = look_up(handle, &stream);
+    if (result == CUDA_SUCCESS) *flags = stream->flags;
+    return result;
+}
+
+EMU_CALL(cuStreamGetPriority, (CUstream handle, int *priority), (handle, priority))
+{
+    struct emu_stream *stream;
+    if (!priority) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = look_up(handle, &stream);
+    if (result == CUDA_SUCCESS) *priority = stream->priority;
+    return result;
+}

@@ -1,0 +1,35 @@
+/* seam.h - what kernels compiled for the host call in the emulated driver, and the other way round.
+ *
+ * A kernel library defines `bl_emu_seam`, a pointer that the driver sets when it loads the library.  Every function is
+ * called on a CUDA thread's fiber, on the driver's one engine thread, while the engine runs that fiber; so none takes a
+ * lock, and a plain access to this struct is fine.  Any of them may switch to another fiber.
+ */
+#ifndef BEELINE_EMU_SEAM_H
+#define BEELINE_EMU_SEAM_H
+
+#include <stdint.h>
+
+struct bl_emu_dim {
+    unsigned x, y, z;
+};
+
+enum bl_emu_order { BL_EMU_OWN, BL_EMU_RELAXED, BL_EMU_ACQUIRE, BL_EMU_RELEASE };
+
+struct bl_emu_seam {
+    struct bl_emu_dim thread, block, block_dim, grid_dim; /* of the running fiber */
+    int64_t budget; /* switch points that the running fiber may still pass before it must yield */
+    void (*yield)(void);
+    void (*pause)(void); /* a failed poll */
+    void (*load)(void *value, const void *address, unsigned size, enum bl_emu_order order);
+    void (*store)(void *address, const void *value, unsigned size, enum bl_emu_order order);
+    void (*load_packet)(uint64_t value[2], const void *packet);
+    void (*store_packet)(void *packet, uint64_t data, uint64_t flag);
+    void (*load_line)(uint64_t value[3], const void *line, unsigned part); /* two words of the part, and the flag */
+    void (*store_line)(void *line, unsigned part, uint64_t x, uint64_t y);
+    uint64_t (*atomic_add)(void *address, uint64_t value, unsigned size); /* acquire and release; returns the old value */
+    void (*fence)(void);
+    void (*block_sync)(void);
+    uint64_t (*clock)(void);
+};
+
+#endif
