@@ -35,6 +35,12 @@ struct emu_key {
     int32_t collective, datatype, redop, root;
 };
 
+/* Said along with it: the rank's own factor, where the operation has one. */
+struct emu_call_note {
+    struct emu_key key;
+    unsigned char scalar[8];
+};
+
 struct emu_ring {
     _Atomic uint64_t written, read;
     unsigned char data[EMU_RING];
@@ -48,7 +54,7 @@ struct emu_area {
     _Atomic uint32_t doorbell; /* of the rings */
     struct emu_barrier control, data;
     struct emu_peer peers[EMU_MAX_RANKS];
-    struct emu_key keys[2][EMU_MAX_RANKS];
+    struct emu_call_note notes[2][EMU_MAX_RANKS];
     unsigned char said[2][EMU_MAX_RANKS][EMU_CONTROL];
 };
 

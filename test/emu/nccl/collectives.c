@@ -34,9 +34,9 @@ static void copy(void *to, const void *from, size_t bytes) {
 }
 
 static ncclResult_t check_keys(struct run *run) {
-    const struct emu_key *keys = run->comm->area->keys[run->half];
+    const struct emu_call_note *notes = run->comm->area->notes[run->half];
     for (int r = 1; r < run->comm->nranks; r++) {
-        const struct emu_key *a = &keys[0], *b = &keys[r];
+        const struct emu_key *a = &notes[0].key, *b = &notes[r].key;
         if (memcmp(a, b, sizeof *a) == 0) continue;
         return emu_fail(
             ncclInternalError,
@@ -54,10 +54,19 @@ static void next_half(struct run *run) {
     for (int r = 0; r < run->comm->nranks; r++) run->slots[r] = emu_area_slot(run->comm, run->half, r);
 }
 
-static void say_key(struct run *run) {
+static void say_note(struct run *run) {
     const struct emu_op *op = run->op;
-    struct emu_key *key = &run->comm->area->keys[run->half][run->comm->rank];
-    *key = (struct emu_key){op->count, op->collective, op->datatype, op->redop.kind, op->peer};
+    struct emu_call_note *note = &run->comm->area->notes[run->half][run->comm->rank];
+    note->key = (struct emu_key){op->count, op->collective, op->datatype, op->redop.kind, op->peer};
+    if (op->redop.kind == EMU_PREMULSUM)
+        memcpy(note->scalar, op->redop.device_scalar ? op->redop.device_scalar : op->redop.scalar, run->size);
+}
+
+static void reduce_to(struct run *run, void *dst, const void *const *sources, size_t n) {
+    const void *scalars[EMU_MAX_RANKS];
+    int nranks = run->comm->nranks;
+    for (int r = 0; r < nranks; r++) scalars[r] = run->comm->area->notes[run->half][r].scalar;
+    emu_reduce(dst, sources, nranks, n, run->op->datatype, run->op->redop.kind, scalars);
 }
 
 static ncclResult_t meet(struct run *run) {
@@ -78,7 +87,7 @@ static ncclResult_t allreduce(struct run *run) {
     ncclResult_t result = meet(run);
     if (result != ncclSuccess) return result;
     for (int r = 0; r < nranks; r++) sources[r] = slot_at(run, r, first);
-    emu_reduce(slot_at(run, rank, first), sources, nranks, n, run->op->datatype, &run->op->redop);
+    reduce_to(run, slot_at(run, rank, first), sources, n);
     if ((result = emu_area_barrier(run->comm)) != ncclSuccess) return result;
     for (int r = 0; r < nranks; r++) {
         size_t at = share(run, r);
@@ -91,7 +100,7 @@ static ncclResult_t reduce(struct run *run) {
     memcpy(slot_at(run, run->comm->rank, 0), send_at(run, run->begin), run->n * run->size);
     ncclResult_t result = meet(run);
     if (result == ncclSuccess && run->comm->rank == run->op->peer)
-        emu_reduce(recv_at(run, run->begin), run->slots, run->comm->nranks, run->n, run->op->datatype, &run->op->redop);
+        reduce_to(run, recv_at(run, run->begin), run->slots, run->n);
     return result;
 }
 
@@ -104,7 +113,7 @@ static ncclResult_t reduce_scatter(struct run *run) {
     ncclResult_t result = meet(run);
     if (result != ncclSuccess) return result;
     for (int r = 0; r < nranks; r++) sources[r] = slot_at(run, r, (size_t)rank * run->n);
-    emu_reduce(recv_at(run, run->begin), sources, nranks, run->n, run->op->datatype, &run->op->redop);
+    reduce_to(run, recv_at(run, run->begin), sources, run->n);
     return ncclSuccess;
 }
 
@@ -139,7 +148,7 @@ ncclResult_t emu_run_collective(ncclComm_t comm, const struct emu_op *op) {
     for (run.begin = 0; run.begin < op->count && result == ncclSuccess; run.begin += run.n) {
         run.n = op->count - run.begin < run.piece ? op->count - run.begin : run.piece;
         next_half(&run);
-        say_key(&run);
+        say_note(&run);
         result = pieces[op->collective](&run);
     }
     return result;

@@ -104,9 +104,9 @@ const char *emu_collective_name(enum emu_collective collective);
 int emu_redop_salt(ncclComm_t comm); /* part of the values of the operations that its caller made */
 
 /* dst[i] = src[0][i] op src[1][i] op ... in rank order, accumulated in fp32 for floats narrower than that, rounded
- * once. dst may be one of src. */
-void emu_reduce(void *dst, const void *const *src, int nranks, size_t count, ncclDataType_t datatype,
-                const struct emu_redop *redop);
+ * once. scalars: of EMU_PREMULSUM, each rank's factor for its own input.  dst may be one of src. */
+void emu_reduce(void *dst, const void *const *src, int nranks, size_t count, ncclDataType_t datatype, int redop,
+                const void *const *scalars);
 
 /* ---- communicators (comm.c, init.c, lifecycle.c) ---- */
 

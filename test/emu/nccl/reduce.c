@@ -10,31 +10,30 @@
 #define FLOAT_MIN(a, b) ((a) == (b) ? (__builtin_signbit(a) ? (a) : (b)) : ((b) < (a) || (a) != (a)) ? (b) : (a))
 #define FLOAT_MAX(a, b) ((a) == (b) ? (__builtin_signbit(a) ? (b) : (a)) : ((b) > (a) || (a) != (a)) ? (b) : (a))
 
-#define LOOP(ACC, WIDEN, NARROW, FIRST, COMBINE, LAST)                                                                 \
+#define LOOP(ACC, WIDEN, NARROW, INPUT, COMBINE, LAST)                                                                 \
     for (size_t i = 0; i < count; i++) {                                                                               \
-        ACC b = WIDEN(in[0][i]), a = FIRST;                                                                            \
-        for (int r = 1; r < nranks; r++) {                                                                             \
-            b = WIDEN(in[r][i]);                                                                                       \
-            a = COMBINE;                                                                                               \
+        ACC a = 0;                                                                                                     \
+        for (int r = 0; r < nranks; r++) {                                                                             \
+            ACC b = WIDEN(in[r][i]);                                                                                   \
+            b = INPUT;                                                                                                 \
+            a = r ? COMBINE : b;                                                                                       \
         }                                                                                                              \
         out[i] = NARROW(LAST);                                                                                         \
     }                                                                                                                  \
     break;
 
 #define REDUCTION(NAME, ELEMENT, ACC, WIDEN, NARROW, ADD, MUL, MIN, MAX, AVERAGE)                                      \
-    static void NAME(void *dst, const void *const *src, int nranks, size_t count, const struct emu_redop *redop) {     \
+    static void NAME(void *dst, const void *const *src, int nranks, size_t count, int redop,                           \
+                     const void *const *scalars) {                                                                     \
         ELEMENT *out = dst;                                                                                            \
-        const ELEMENT *const *in = (const ELEMENT *const *)src;                                                        \
-        ACC scalar = 0;                                                                                                \
-        if (redop->kind == EMU_PREMULSUM)                                                                              \
-            scalar = WIDEN(*(const ELEMENT *)(redop->device_scalar ? redop->device_scalar : redop->scalar));           \
-        switch (redop->kind) {                                                                                         \
+        const ELEMENT *const *in = (const ELEMENT *const *)src, *const *factor = (const ELEMENT *const *)scalars;      \
+        switch (redop) {                                                                                               \
         case ncclSum: LOOP(ACC, WIDEN, NARROW, b, ADD(a, b), a)                                                        \
         case ncclProd: LOOP(ACC, WIDEN, NARROW, b, MUL(a, b), a)                                                       \
         case ncclMin: LOOP(ACC, WIDEN, NARROW, b, MIN(a, b), a)                                                        \
         case ncclMax: LOOP(ACC, WIDEN, NARROW, b, MAX(a, b), a)                                                        \
         case ncclAvg: LOOP(ACC, WIDEN, NARROW, b, ADD(a, b), AVERAGE(a))                                               \
-        case EMU_PREMULSUM: LOOP(ACC, WIDEN, NARROW, MUL(b, scalar), ADD(a, MUL(b, scalar)), a)                        \
+        case EMU_PREMULSUM: LOOP(ACC, WIDEN, NARROW, MUL(b, WIDEN(*factor[r])), ADD(a, b), a)                          \
         }                                                                                                              \
     }
 
@@ -79,7 +78,7 @@ FLOATING(reduce_float8e5m2, uint8_t, float, WIDEN_E5M2, NARROW_E5M2)
 FLOATING(reduce_float32, float, float, SAME, SAME)
 FLOATING(reduce_float64, double, double, SAME, SAME)
 
-typedef void reduction(void *, const void *const *, int, size_t, const struct emu_redop *);
+typedef void reduction(void *, const void *const *, int, size_t, int, const void *const *);
 
 static reduction *const reductions[ncclNumTypes] = {
     [ncclInt8] = reduce_int8,         [ncclUint8] = reduce_uint8,           [ncclInt32] = reduce_int32,
@@ -88,12 +87,12 @@ static reduction *const reductions[ncclNumTypes] = {
     [ncclBfloat16] = reduce_bfloat16, [ncclFloat8e4m3] = reduce_float8e4m3, [ncclFloat8e5m2] = reduce_float8e5m2,
 };
 
-void emu_reduce(void *dst, const void *const *src, int nranks, size_t count, ncclDataType_t datatype,
-                const struct emu_redop *redop) {
+void emu_reduce(void *dst, const void *const *src, int nranks, size_t count, ncclDataType_t datatype, int redop,
+                const void *const *scalars) {
     size_t bytes = count * emu_datatype_size(datatype);
-    if (nranks == 1 && redop->kind != EMU_PREMULSUM) { /* a copy, of NaNs too */
+    if (nranks == 1 && redop != EMU_PREMULSUM) { /* a copy, of NaNs too */
         if (dst != src[0]) memmove(dst, src[0], bytes);
         return;
     }
-    reductions[datatype](dst, src, nranks, count, redop);
+    reductions[datatype](dst, src, nranks, count, redop, scalars);
 }
