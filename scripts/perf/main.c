@@ -52,7 +52,8 @@ static int run_series(struct part *part, int collective, int datatype, int redop
             break;
         }
         uint64_t counts[] = {bytes / size / blocks, bytes / size / blocks - 1};
-        for (int i = 0; i <= (o->odd && counts[0] % 2 == 0); i++) {
+        int variants = o->odd && counts[0] % 2 == 0 ? 2 : 1;
+        for (int i = 0; i < variants; i++) {
             row.count = counts[i];
             row.bytes = row.count * size * blocks;
             if (!counts[0] || (i && !row.count)) continue;
@@ -187,11 +188,13 @@ static int spawn(struct options *o, struct shared *shared) {
             pids[i] = 0;
             left--;
             if (WIFEXITED(status) && !WEXITSTATUS(status)) continue;
-            if (WIFSIGNALED(status) && !failed)
+            /* Rank 0 ends with 1 for wrong values; any other end leaves the rest waiting. */
+            if (WIFSIGNALED(status))
                 shared_fail(shared, "process %d ended by signal %d", i, WTERMSIG(status));
+            else if (i || WEXITSTATUS(status) != 1)
+                shared_fail(shared, "process %d ended with status %d", i, WEXITSTATUS(status));
             result = 1;
         }
-        /* Wrong values alone let every process finish; a failure does not. */
         if (atomic_load(&shared->failed) && !failed) failed = now();
         for (int i = 0; i < n && failed && now() - failed > 2 * GRACE; i++)
             if (pids[i] > 0) kill(pids[i], SIGKILL);

@@ -138,8 +138,8 @@ int part_fail(struct part *part, const char *format, ...) __attribute__((format(
     do {                                                                                                               \
         ncclResult_t nccl_result_ = nccl[side].call;                                                                   \
         if (nccl_result_ != ncclSuccess)                                                                               \
-            return part_fail(part, "%s%s: %s", (side) == MEASURED ? "nccl" : "pnccl", #call,                           \
-                             nccl[side].GetErrorString(nccl_result_));                                                 \
+            return part_fail(part, "%s%s: %s; %s", (side) == MEASURED ? "nccl" : "pnccl", #call,                       \
+                             nccl[side].GetErrorString(nccl_result_), nccl[side].GetLastError(NULL));                  \
     } while (0)
 
 /* --- row.c: one configuration --- */

@@ -158,6 +158,11 @@ static int warm_up(struct part *part, const struct row *row) {
     return part_wait(part);
 }
 
+/* Who goes first changes, so that neither side always finds what the other left: a warm or a busy machine. */
+static enum side first_side(int turn) {
+    return turn % 2 ? BASELINE : MEASURED;
+}
+
 /* host: seconds of each call on the host, event: of the batch's calls on each rank's device, on average. */
 static int sample_eager(struct part *part, const struct row *row, enum side side, int sample, double *host,
                         double (*event)[MAX_SAMPLES]) {
@@ -191,9 +196,12 @@ static int time_eager(struct part *part, const struct row *row) {
     double(*event)[BL_MAX_RANKS][MAX_SAMPLES] = malloc(SIDES * sizeof *event);
     int error = !host || !event ? part_fail(part, "out of memory") : 0;
 
-    for (int s = 0; s < row->samples && !error; s++)
-        for (int side = 0; side < SIDES && !error; side++)
+    for (int s = 0; s < row->samples && !error; s++) {
+        for (int turn = 0; turn < SIDES && !error; turn++) {
+            enum side side = first_side(s) ^ turn;
             error = sample_eager(part, row, side, s, host + side * calls + (size_t)s * row->calls, event[side]);
+        }
+    }
     for (int side = 0; side < SIDES && !error; side++) {
         qsort(host + side * calls, calls, sizeof *host, by_value);
         for (int i = 0; i < part->count; i++) {
@@ -230,8 +238,10 @@ static int turn_graph(struct part *part, const struct row *row, enum side side, 
 static int time_graph(struct part *part, const struct row *row, const struct graphs *graphs) {
     for (int first = 0; first < row->samples; first += TURN) {
         int replays = row->samples - first < TURN ? row->samples - first : TURN;
-        for (int side = 0; side < SIDES; side++)
+        for (int turn = 0; turn < SIDES; turn++) {
+            enum side side = first_side(first / TURN) ^ turn;
             if (turn_graph(part, row, side, &graphs[side], first, replays)) return -1;
+        }
     }
     return 0;
 }
