@@ -45,17 +45,15 @@ void make_comms(ncclComm_t *made, ncclConfig_t *config) {
     ncclUniqueId id;
     share_id(&id);
     OK(ncclGroupStart());
-    for
-        EACH(l) OK(ncclCommInitRankConfig(&made[l], nranks, id, first + l, config));
+    foreach (l) OK(ncclCommInitRankConfig(&made[l], nranks, id, first + l, config));
     OK(ncclGroupEnd());
 }
 
 void synchronize(void) {
-    for
-        EACH(l) {
-            CU(cuStreamSynchronize(streams[l]));
-            CU(cuStreamSynchronize(side_streams[l]));
-        }
+    foreach (l) {
+        CU(cuStreamSynchronize(streams[l]));
+        CU(cuStreamSynchronize(side_streams[l]));
+    }
 }
 
 void open_box(void) {

@@ -8,60 +8,54 @@ static void test_send_recv(void) {
     static const size_t counts[] = {40000, 3};
     struct buffer send[MAX], recv[MAX];
     size_t all = counts[0] + counts[1];
-    for
-        EACH(l) {
-            send[l] = make(ncclFloat, all);
-            fill(&send[l], first + l, ncclSum);
-            recv[l] = make(ncclFloat, all * (size_t)nranks);
-        }
+    foreach (l) {
+        send[l] = make(ncclFloat, all);
+        fill(&send[l], first + l, ncclSum);
+        recv[l] = make(ncclFloat, all * (size_t)nranks);
+    }
     ncclGroupStart();
-    for
-        EACH(l) {
-            for (int r = 0; r < nranks; r++) {
-                size_t offset = 0;
-                for (int part = 0; part < 2; offset += counts[part++]) {
-                    OK(ncclRecv(at(&recv[l], (size_t)r * all + offset), counts[part], ncclFloat, r, comms[l],
-                                streams[l]));
-                    OK(ncclSend(at(&send[l], offset), counts[part], ncclFloat, r, comms[l], streams[l]));
-                }
+    foreach (l) {
+        for (int r = 0; r < nranks; r++) {
+            size_t offset = 0;
+            for (int part = 0; part < 2; offset += counts[part++]) {
+                OK(ncclRecv(at(&recv[l], (size_t)r * all + offset), counts[part], ncclFloat, r, comms[l], streams[l]));
+                OK(ncclSend(at(&send[l], offset), counts[part], ncclFloat, r, comms[l], streams[l]));
             }
         }
+    }
     OK(ncclGroupEnd());
     synchronize();
-    for
-        EACH(l) {
-            for (size_t i = 0; i < recv[l].n; i++)
-                store(host(&recv[l]), ncclFloat, i, input((int)(i / all), i % all, ncclSum));
-            check(equal(&recv[l]), "sends and receives");
-            drop(&send[l]);
-            drop(&recv[l]);
-        }
+    foreach (l) {
+        for (size_t i = 0; i < recv[l].n; i++)
+            store(host(&recv[l]), ncclFloat, i, input((int)(i / all), i % all, ncclSum));
+        check(equal(&recv[l]), "sends and receives");
+        drop(&send[l]);
+        drop(&recv[l]);
+    }
 }
 
 /* Several collectives, sends and communicators' worth of streams in one group, nested. */
 static void test_groups(void) {
     struct buffer a[MAX], b[MAX], c[MAX];
     ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
-    for
-        EACH(l) {
-            a[l] = make(ncclInt32, 1000);
-            b[l] = make(ncclFloat16, 77);
-            c[l] = make(ncclInt32, 10);
-            fill(&a[l], first + l, ncclSum);
-            fill(&b[l], first + l, ncclSum);
-            fill(&c[l], first + l, ncclSum);
-        }
+    foreach (l) {
+        a[l] = make(ncclInt32, 1000);
+        b[l] = make(ncclFloat16, 77);
+        c[l] = make(ncclInt32, 10);
+        fill(&a[l], first + l, ncclSum);
+        fill(&b[l], first + l, ncclSum);
+        fill(&c[l], first + l, ncclSum);
+    }
     IS(ncclGroupEnd(), ncclInvalidUsage);
     for (int pass = 0; pass < 3; pass++) { /* simulated; spoiled; real */
         OK(ncclGroupStart());
-        for
-            EACH(l) {
-                OK(ncclGroupStart());
-                OK(ncclAllReduce(at(&a[l], 0), at(&a[l], 0), 1000, ncclInt32, ncclSum, comms[l], streams[l]));
-                OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 77, ncclFloat16, ncclSum, comms[l], side_streams[l]));
-                OK(ncclBroadcast(at(&c[l], 0), at(&c[l], 0), 10, ncclInt32, 1, comms[l], streams[l]));
-                OK(ncclGroupEnd());
-            }
+        foreach (l) {
+            OK(ncclGroupStart());
+            OK(ncclAllReduce(at(&a[l], 0), at(&a[l], 0), 1000, ncclInt32, ncclSum, comms[l], streams[l]));
+            OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 77, ncclFloat16, ncclSum, comms[l], side_streams[l]));
+            OK(ncclBroadcast(at(&c[l], 0), at(&c[l], 0), 10, ncclInt32, 1, comms[l], streams[l]));
+            OK(ncclGroupEnd());
+        }
         if (pass == 0) OK(ncclGroupSimulateEnd(&info));
         if (pass == 1) {
             IS(ncclBroadcast(at(&c[0], 0), at(&c[0], 0), 10, ncclInt32, nranks, comms[0], streams[0]),
@@ -70,88 +64,82 @@ static void test_groups(void) {
         }
         if (pass == 2) OK(ncclGroupEnd());
         synchronize();
-        for
-            EACH(l) {
-                if (pass == 2) {
-                    expect_sum(&a[l]);
-                    expect_sum(&b[l]);
-                    for (size_t i = 0; i < 10; i++) store(host(&c[l]), ncclInt32, i, input(1, i, ncclSum));
-                }
-                check(equal(&a[l]) && equal(&b[l]) && equal(&c[l]), "group, pass %d", pass);
+        foreach (l) {
+            if (pass == 2) {
+                expect_sum(&a[l]);
+                expect_sum(&b[l]);
+                for (size_t i = 0; i < 10; i++) store(host(&c[l]), ncclInt32, i, input(1, i, ncclSum));
             }
+            check(equal(&a[l]) && equal(&b[l]) && equal(&c[l]), "group, pass %d", pass);
+        }
     }
     check(info.estimatedTime > 0, "simulated time");
-    for
-        EACH(l) {
-            drop(&a[l]);
-            drop(&b[l]);
-            drop(&c[l]);
-        }
+    foreach (l) {
+        drop(&a[l]);
+        drop(&b[l]);
+        drop(&c[l]);
+    }
 }
 
 static void test_arguments(void) {
     struct buffer b;
-    for
-        EACH(l) {
-            if (l) break;
-            b = make(ncclFloat, 4);
-            void *p = at(&b, 0);
-            CUstream s = streams[0];
-            ncclComm_t comm = comms[0];
-            int value;
-            IS(ncclAllReduce(p, p, 4, ncclFloat, ncclSum, NULL, s), ncclInvalidArgument);
-            IS(ncclAllReduce(NULL, p, 4, ncclFloat, ncclSum, comm, s), ncclInvalidArgument);
-            IS(ncclAllReduce(p, NULL, 4, ncclFloat, ncclSum, comm, s), ncclInvalidArgument);
-            OK(ncclAllReduce(NULL, NULL, 0, ncclFloat, ncclSum, comm, s));
-            IS(ncclAllReduce(p, p, 4, ncclNumTypes, ncclSum, comm, s), ncclInvalidArgument);
-            IS(ncclAllReduce(p, p, 4, (ncclDataType_t)-1, ncclSum, comm, s), ncclInvalidArgument);
-            IS(ncclAllReduce(p, p, 4, ncclFloat, ncclNumOps, comm, s), ncclInvalidArgument);
-            IS(ncclAllReduce(p, p, 4, ncclFloat, (ncclRedOp_t)-1, comm, s), ncclInvalidArgument);
-            IS(ncclBroadcast(p, p, 4, ncclFloat, -1, comm, s), ncclInvalidArgument);
-            IS(ncclReduce(p, p, 4, ncclFloat, ncclSum, nranks, comm, s), ncclInvalidArgument);
-            IS(ncclSend(p, 4, ncclFloat, nranks, comm, s), ncclInvalidArgument);
-            IS(ncclCommCount(comm, NULL), ncclInvalidArgument);
-            IS(ncclCommCount(NULL, &value), ncclInvalidArgument);
-            IS(ncclGetVersion(NULL), ncclInvalidArgument);
-            OK(ncclGetVersion(&value));
-            check(value == NCCL_VERSION_CODE, "version %d", value);
-            OK(ncclCommCount(comm, &value));
-            check(value == nranks, "count %d", value);
-            OK(ncclCommUserRank(comm, &value));
-            check(value == first, "rank %d", value);
-            OK(ncclCommCuDevice(comm, &value));
-            check(value == first, "device %d", value);
-            check(equal(&b), "a refused call wrote");
-            drop(&b);
-        }
+    foreach (l) {
+        if (l) break;
+        b = make(ncclFloat, 4);
+        void *p = at(&b, 0);
+        CUstream s = streams[0];
+        ncclComm_t comm = comms[0];
+        int value;
+        IS(ncclAllReduce(p, p, 4, ncclFloat, ncclSum, NULL, s), ncclInvalidArgument);
+        IS(ncclAllReduce(NULL, p, 4, ncclFloat, ncclSum, comm, s), ncclInvalidArgument);
+        IS(ncclAllReduce(p, NULL, 4, ncclFloat, ncclSum, comm, s), ncclInvalidArgument);
+        OK(ncclAllReduce(NULL, NULL, 0, ncclFloat, ncclSum, comm, s));
+        IS(ncclAllReduce(p, p, 4, ncclNumTypes, ncclSum, comm, s), ncclInvalidArgument);
+        IS(ncclAllReduce(p, p, 4, (ncclDataType_t)-1, ncclSum, comm, s), ncclInvalidArgument);
+        IS(ncclAllReduce(p, p, 4, ncclFloat, ncclNumOps, comm, s), ncclInvalidArgument);
+        IS(ncclAllReduce(p, p, 4, ncclFloat, (ncclRedOp_t)-1, comm, s), ncclInvalidArgument);
+        IS(ncclBroadcast(p, p, 4, ncclFloat, -1, comm, s), ncclInvalidArgument);
+        IS(ncclReduce(p, p, 4, ncclFloat, ncclSum, nranks, comm, s), ncclInvalidArgument);
+        IS(ncclSend(p, 4, ncclFloat, nranks, comm, s), ncclInvalidArgument);
+        IS(ncclCommCount(comm, NULL), ncclInvalidArgument);
+        IS(ncclCommCount(NULL, &value), ncclInvalidArgument);
+        IS(ncclGetVersion(NULL), ncclInvalidArgument);
+        OK(ncclGetVersion(&value));
+        check(value == NCCL_VERSION_CODE, "version %d", value);
+        OK(ncclCommCount(comm, &value));
+        check(value == nranks, "count %d", value);
+        OK(ncclCommUserRank(comm, &value));
+        check(value == first, "rank %d", value);
+        OK(ncclCommCuDevice(comm, &value));
+        check(value == first, "device %d", value);
+        check(equal(&b), "a refused call wrote");
+        drop(&b);
+    }
 }
 
 /* A sum of sums on alternating streams: right only if the calls keep their order. */
 static void test_streams(void) {
     enum { CALLS = 6, N = 70000 };
     struct buffer b[MAX];
-    for
-        EACH(l) {
-            b[l] = make(ncclInt64, N);
-            for (size_t i = 0; i < N; i++) store(host(&b[l]), ncclInt64, i, 1);
-            upload(&b[l]);
-        }
+    foreach (l) {
+        b[l] = make(ncclInt64, N);
+        for (size_t i = 0; i < N; i++) store(host(&b[l]), ncclInt64, i, 1);
+        upload(&b[l]);
+    }
     double value = 1;
     for (int call = 0; call < CALLS; call++, value *= nranks) {
         ncclGroupStart();
-        for
-            EACH(l)
-        OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), N, ncclInt64, ncclSum, comms[l],
-                         call % 2 ? side_streams[l] : streams[l]));
+        foreach (l)
+            OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), N, ncclInt64, ncclSum, comms[l],
+                             call % 2 ? side_streams[l] : streams[l]));
         OK(ncclGroupEnd());
     }
     synchronize();
-    for
-        EACH(l) {
-            for (size_t i = 0; i < N; i++) store(host(&b[l]), ncclInt64, i, value);
-            check(equal(&b[l]), "calls on two streams out of order");
-            drop(&b[l]);
-        }
+    foreach (l) {
+        for (size_t i = 0; i < N; i++) store(host(&b[l]), ncclInt64, i, value);
+        check(equal(&b[l]), "calls on two streams out of order");
+        drop(&b[l]);
+    }
 }
 
 /* Captured on two streams, replayed between eager calls; each multiplies by nranks. */
@@ -160,73 +148,68 @@ static void test_capture(void) {
     struct buffer b[MAX];
     CUgraphExec graphs[MAX];
     CUevent fork[MAX], join[MAX];
-    for
-        EACH(l) {
-            b[l] = make(ncclInt64, N);
-            for (size_t i = 0; i < N; i++) store(host(&b[l]), ncclInt64, i, 1);
-            upload(&b[l]);
-            CU(cuEventCreate(&fork[l], CU_EVENT_DISABLE_TIMING));
-            CU(cuEventCreate(&join[l], CU_EVENT_DISABLE_TIMING));
-            CU(cuStreamBeginCapture(streams[l], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-            CU(cuEventRecord(fork[l], streams[l]));
-            CU(cuStreamWaitEvent(side_streams[l], fork[l], 0));
-        }
+    foreach (l) {
+        b[l] = make(ncclInt64, N);
+        for (size_t i = 0; i < N; i++) store(host(&b[l]), ncclInt64, i, 1);
+        upload(&b[l]);
+        CU(cuEventCreate(&fork[l], CU_EVENT_DISABLE_TIMING));
+        CU(cuEventCreate(&join[l], CU_EVENT_DISABLE_TIMING));
+    }
+    foreach (l) {
+        CU(cuStreamBeginCapture(streams[l], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+        CU(cuEventRecord(fork[l], streams[l]));
+        CU(cuStreamWaitEvent(side_streams[l], fork[l], 0));
+    }
     for (int call = 0; call < 2; call++) {
         ncclGroupStart();
-        for
-            EACH(l)
-        OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), N, ncclInt64, ncclSum, comms[l],
-                         call ? side_streams[l] : streams[l]));
+        foreach (l)
+            OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), N, ncclInt64, ncclSum, comms[l],
+                             call ? side_streams[l] : streams[l]));
         OK(ncclGroupEnd());
     }
-    for
-        EACH(l) {
-            CUgraph graph;
-            CU(cuEventRecord(join[l], side_streams[l]));
-            CU(cuStreamWaitEvent(streams[l], join[l], 0));
-            CU(cuStreamEndCapture(streams[l], &graph));
-            CU(cuGraphInstantiate(&graphs[l], graph, 0));
-            CU(cuGraphDestroy(graph));
-            check(equal(&b[l]), "capturing ran something");
-        }
+    foreach (l) {
+        CUgraph graph;
+        CU(cuEventRecord(join[l], side_streams[l]));
+        CU(cuStreamWaitEvent(streams[l], join[l], 0));
+        CU(cuStreamEndCapture(streams[l], &graph));
+        CU(cuGraphInstantiate(&graphs[l], graph, 0));
+        CU(cuGraphDestroy(graph));
+    }
+    foreach (l) check(equal(&b[l]), "capturing ran something");
     double value = 1;
     for (int replay = 0; replay < REPLAYS; replay++, value *= (double)nranks * nranks * nranks) {
-        for
-            EACH(l) CU(cuGraphLaunch(graphs[l], streams[l]));
+        foreach (l) CU(cuGraphLaunch(graphs[l], streams[l]));
         ncclGroupStart();
-        for
-            EACH(l) OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), N, ncclInt64, ncclSum, comms[l], streams[l]));
+        foreach (l) OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), N, ncclInt64, ncclSum, comms[l], streams[l]));
         OK(ncclGroupEnd());
     }
     synchronize();
-    for
-        EACH(l) {
-            /* Up to 16^9 fits; a whole number of 64 bits holds it exactly, and so does a double. */
-            for (size_t i = 0; i < N; i++) store(host(&b[l]), ncclInt64, i, value);
-            check(equal(&b[l]), "replays");
-            CU(cuGraphExecDestroy(graphs[l]));
-            CU(cuEventDestroy(fork[l]));
-            CU(cuEventDestroy(join[l]));
-            drop(&b[l]);
-        }
+    foreach (l) {
+        /* Up to 16^9 fits; a whole number of 64 bits holds it exactly, and so does a double. */
+        for (size_t i = 0; i < N; i++) store(host(&b[l]), ncclInt64, i, value);
+        check(equal(&b[l]), "replays");
+        CU(cuGraphExecDestroy(graphs[l]));
+        CU(cuEventDestroy(fork[l]));
+        CU(cuEventDestroy(join[l]));
+        drop(&b[l]);
+    }
 }
 
 static void test_memory(void) {
-    for
-        EACH(l) {
-            void *memory, *handle;
-            ncclWindow_t window;
-            OK(ncclMemAlloc(&memory, 1000));
-            CU(cuMemsetD8((CUdeviceptr)memory, 1, 1000));
-            OK(ncclCommRegister(comms[l], memory, 1000, &handle));
-            OK(ncclCommDeregister(comms[l], handle));
-            IS(ncclCommDeregister(comms[l], handle), ncclInvalidArgument);
-            OK(ncclCommWindowRegister(comms[l], memory, 1000, &window, NCCL_WIN_COLL_SYMMETRIC));
-            OK(ncclCommWindowDeregister(comms[l], window));
-            OK(ncclMemFree(memory));
-            IS(ncclMemFree(memory), ncclInvalidArgument);
-            OK(ncclMemFree(NULL));
-        }
+    foreach (l) {
+        void *memory, *handle;
+        ncclWindow_t window;
+        OK(ncclMemAlloc(&memory, 1000));
+        CU(cuMemsetD8((CUdeviceptr)memory, 1, 1000));
+        OK(ncclCommRegister(comms[l], memory, 1000, &handle));
+        OK(ncclCommDeregister(comms[l], handle));
+        IS(ncclCommDeregister(comms[l], handle), ncclInvalidArgument);
+        OK(ncclCommWindowRegister(comms[l], memory, 1000, &window, NCCL_WIN_COLL_SYMMETRIC));
+        OK(ncclCommWindowDeregister(comms[l], window));
+        OK(ncclMemFree(memory));
+        IS(ncclMemFree(memory), ncclInvalidArgument);
+        OK(ncclMemFree(NULL));
+    }
 }
 
 void test_calls(void) {

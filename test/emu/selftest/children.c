@@ -15,32 +15,26 @@ static void case_faults(void) {
     struct buffer b[MAX];
     ncclComm_t children[MAX];
     open_box();
-    for
-        EACH(l) b[l] = make(ncclFloat, 10);
+    foreach (l) b[l] = make(ncclFloat, 10);
     for (int call = 1; call <= 3; call++) {
         OK(ncclGroupStart());
-        for
-            EACH(l) {
-                ncclResult_t result =
-                    ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, comms[l], streams[l]);
-                check(result == (call == 2 && l == 1 ? ncclSystemError : ncclSuccess), "call %d rank %d: %d", call, l,
-                      result);
-            }
+        foreach (l) {
+            ncclResult_t result =
+                ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, comms[l], streams[l]);
+            check(result == (call == 2 && l == 1 ? ncclSystemError : ncclSuccess), "call %d rank %d: %d", call, l,
+                  result);
+        }
         IS(ncclGroupEnd(), call == 2 ? ncclSystemError : ncclSuccess);
     }
     OK(ncclGroupStart());
-    for
-        EACH(l) OK(ncclCommSplit(comms[l], 0, 0, &children[l], NULL));
+    foreach (l) OK(ncclCommSplit(comms[l], 0, 0, &children[l], NULL));
     IS(ncclGroupEnd() == ncclSuccess ? ncclSuccess : ncclRemoteError, ncclRemoteError);
-    for
-        EACH(l) check(!children[l], "handle of a failed split");
+    foreach (l) check(!children[l], "handle of a failed split");
     OK(ncclGroupStart());
-    for
-        EACH(l) OK(ncclBroadcast(at(&b[l], 0), at(&b[l], 0), 0, ncclFloat, 0, comms[0], streams[l]));
+    foreach (l) OK(ncclBroadcast(at(&b[l], 0), at(&b[l], 0), 0, ncclFloat, 0, comms[0], streams[l]));
     OK(ncclGroupEnd());
     synchronize();
-    for
-        EACH(l) OK(ncclCommDestroy(comms[l]));
+    foreach (l) OK(ncclCommDestroy(comms[l]));
 }
 
 /* BEELINE_EMU_NCCL_FAULT=ncclCommInitRankConfig@1=ncclSystemError: the others fail rather than wait. */
@@ -72,10 +66,8 @@ static void case_trace(void) {
     OK(ncclGetVersion(&version));
     check(version == 21234, "version %d", version);
     OK(ncclGroupStart());
-    for
-        EACH(l) OK(ncclBcast(NULL, 0, ncclBfloat16, 1, comms[l], streams[l]));
-    for
-        EACH(l) OK(ncclAllReduce(NULL, NULL, 0, ncclFloat8e4m3, ncclAvg, comms[l], streams[l]));
+    foreach (l) OK(ncclBcast(NULL, 0, ncclBfloat16, 1, comms[l], streams[l]));
+    foreach (l) OK(ncclAllReduce(NULL, NULL, 0, ncclFloat8e4m3, ncclAvg, comms[l], streams[l]));
     OK(ncclGroupEnd());
     snprintf(wanted[0], sizeof wanted[0], "%d 1 ncclBroadcast 0 bfloat16 - 0 ncclSuccess\n", (int)getpid());
     snprintf(wanted[1], sizeof wanted[1], "%d 1 ncclBcast 0 bfloat16 - 0 ncclSuccess\n", (int)getpid());

@@ -49,29 +49,26 @@ static bool result_at(enum kind kind, int rank, int root, size_t count, size_t i
 static void test_collective(enum kind kind, size_t count, ncclDataType_t type, ncclRedOp_t op) {
     struct buffer send[MAX], recv[MAX];
     int root = (int)((count + type) % (size_t)nranks);
-    for
-        EACH(l) {
-            send[l] = make(type, count * (size_t)(send_blocks[kind] < 0 ? nranks : 1));
-            recv[l] = make(type, count * (size_t)(recv_blocks[kind] < 0 ? nranks : 1));
-            fill(&send[l], first + l, op);
-            if (kind == BCAST) fill(&recv[l], first + l, op);
-        }
+    foreach (l) {
+        send[l] = make(type, count * (size_t)(send_blocks[kind] < 0 ? nranks : 1));
+        recv[l] = make(type, count * (size_t)(recv_blocks[kind] < 0 ? nranks : 1));
+        fill(&send[l], first + l, op);
+        if (kind == BCAST) fill(&recv[l], first + l, op);
+    }
     ncclGroupStart();
-    for
-        EACH(l) run(kind, at(&send[l], 0), at(&recv[l], 0), count, type, op, root, comms[l], streams[l]);
+    foreach (l) run(kind, at(&send[l], 0), at(&recv[l], 0), count, type, op, root, comms[l], streams[l]);
     OK(ncclGroupEnd());
     synchronize();
-    for
-        EACH(l) {
-            double value;
-            for (size_t i = 0; i < recv[l].n; i++)
-                if (result_at(kind, first + l, root, count, i, op, type, &value)) store(host(&recv[l]), type, i, value);
-            check(equal(&recv[l]), "nccl%s count %zu type %d op %d root %d on rank %d", kind_names[kind], count, type,
-                  op, root, first + l);
-            check(equal(&send[l]), "nccl%s count %zu type %d changed its input", kind_names[kind], count, type);
-            drop(&send[l]);
-            drop(&recv[l]);
-        }
+    foreach (l) {
+        double value;
+        for (size_t i = 0; i < recv[l].n; i++)
+            if (result_at(kind, first + l, root, count, i, op, type, &value)) store(host(&recv[l]), type, i, value);
+        check(equal(&recv[l]), "nccl%s count %zu type %d op %d root %d on rank %d", kind_names[kind], count, type, op,
+              root, first + l);
+        check(equal(&send[l]), "nccl%s count %zu type %d changed its input", kind_names[kind], count, type);
+        drop(&send[l]);
+        drop(&recv[l]);
+    }
 }
 
 static void test_all_kinds(void) {
@@ -95,31 +92,28 @@ static void test_in_place(void) {
     struct buffer b[MAX];
     size_t n = 24;
     for (int kind = ALLREDUCE; kind <= REDUCESCATTER; kind++) {
-        for
-            EACH(l) {
-                b[l] = make(ncclInt64, n * (size_t)nranks);
-                fill(&b[l], first + l, ncclSum);
-            }
+        foreach (l) {
+            b[l] = make(ncclInt64, n * (size_t)nranks);
+            fill(&b[l], first + l, ncclSum);
+        }
         ncclGroupStart();
-        for
-            EACH(l) {
-                void *mine = at(&b[l], n * (size_t)(first + l)), *all = at(&b[l], 0);
-                run(kind, kind == ALLGATHER ? mine : all, kind == REDUCESCATTER ? mine : all,
-                    kind == ALLREDUCE ? n * (size_t)nranks : n, ncclInt64, ncclSum, 0, comms[l], streams[l]);
-            }
+        foreach (l) {
+            void *mine = at(&b[l], n * (size_t)(first + l)), *all = at(&b[l], 0);
+            run(kind, kind == ALLGATHER ? mine : all, kind == REDUCESCATTER ? mine : all,
+                kind == ALLREDUCE ? n * (size_t)nranks : n, ncclInt64, ncclSum, 0, comms[l], streams[l]);
+        }
         OK(ncclGroupEnd());
         synchronize();
-        for
-            EACH(l) {
-                for (size_t i = 0; i < b[l].n; i++) {
-                    int block = (int)(i / n);
-                    bool reduced = kind == ALLREDUCE || (kind == REDUCESCATTER && block == first + l);
-                    if (reduced) store(host(&b[l]), ncclInt64, i, expected(i, ncclSum, ncclInt64));
-                    if (kind == ALLGATHER) store(host(&b[l]), ncclInt64, i, input(block, i, ncclSum));
-                }
-                check(equal(&b[l]), "nccl%s in place", kind_names[kind]);
-                drop(&b[l]);
+        foreach (l) {
+            for (size_t i = 0; i < b[l].n; i++) {
+                int block = (int)(i / n);
+                bool reduced = kind == ALLREDUCE || (kind == REDUCESCATTER && block == first + l);
+                if (reduced) store(host(&b[l]), ncclInt64, i, expected(i, ncclSum, ncclInt64));
+                if (kind == ALLGATHER) store(host(&b[l]), ncclInt64, i, input(block, i, ncclSum));
             }
+            check(equal(&b[l]), "nccl%s in place", kind_names[kind]);
+            drop(&b[l]);
+        }
     }
 }
 
@@ -127,39 +121,35 @@ static void test_premulsum(void) {
     struct buffer b[MAX], scalar[MAX];
     ncclRedOp_t op[MAX];
     for (int residence = 0; residence < 2; residence++) {
-        for
-            EACH(l) {
-                double factor = first + l + 2;
-                b[l] = make(ncclFloat, 33);
-                fill(&b[l], first + l, ncclSum);
-                scalar[l] = make(ncclFloat, 1);
-                store(host(&scalar[l]), ncclFloat, 0, factor);
-                upload(&scalar[l]);
-                OK(ncclRedOpCreatePreMulSum(&op[l],
-                                            residence == ncclScalarDevice ? at(&scalar[l], 0) : host(&scalar[l]),
-                                            ncclFloat, (ncclScalarResidence_t)residence, comms[l]));
-                check(op[l] >= ncclNumOps, "custom operation %d", op[l]);
-            }
+        foreach (l) {
+            double factor = first + l + 2;
+            b[l] = make(ncclFloat, 33);
+            fill(&b[l], first + l, ncclSum);
+            scalar[l] = make(ncclFloat, 1);
+            store(host(&scalar[l]), ncclFloat, 0, factor);
+            upload(&scalar[l]);
+            OK(ncclRedOpCreatePreMulSum(&op[l], residence == ncclScalarDevice ? at(&scalar[l], 0) : host(&scalar[l]),
+                                        ncclFloat, (ncclScalarResidence_t)residence, comms[l]));
+            check(op[l] >= ncclNumOps, "custom operation %d", op[l]);
+        }
         ncclGroupStart();
-        for
-            EACH(l) ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 33, ncclFloat, op[l], comms[l], streams[l]);
+        foreach (l) ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 33, ncclFloat, op[l], comms[l], streams[l]);
         OK(ncclGroupEnd());
         synchronize();
-        for
-            EACH(l) {
-                OK(ncclRedOpDestroy(op[l], comms[l]));
-                IS(ncclRedOpDestroy(op[l], comms[l]), ncclInvalidArgument);
-                IS(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 1, ncclFloat, op[l], comms[l], streams[l]),
-                   ncclInvalidArgument);
-                for (size_t i = 0; i < 33; i++) {
-                    double sum = 0;
-                    for (int r = 0; r < nranks; r++) sum += input(r, i, ncclSum) * (r + 2);
-                    store(host(&b[l]), ncclFloat, i, sum);
-                }
-                check(equal(&b[l]), "premulsum, residence %d", residence);
-                drop(&b[l]);
-                drop(&scalar[l]);
+        foreach (l) {
+            OK(ncclRedOpDestroy(op[l], comms[l]));
+            IS(ncclRedOpDestroy(op[l], comms[l]), ncclInvalidArgument);
+            IS(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 1, ncclFloat, op[l], comms[l], streams[l]),
+               ncclInvalidArgument);
+            for (size_t i = 0; i < 33; i++) {
+                double sum = 0;
+                for (int r = 0; r < nranks; r++) sum += input(r, i, ncclSum) * (r + 2);
+                store(host(&b[l]), ncclFloat, i, sum);
             }
+            check(equal(&b[l]), "premulsum, residence %d", residence);
+            drop(&b[l]);
+            drop(&scalar[l]);
+        }
     }
 }
 

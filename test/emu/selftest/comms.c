@@ -20,32 +20,29 @@ static ncclResult_t wait_async(ncclComm_t comm, ncclResult_t while_) {
 static void use(ncclComm_t *made, const int *sizes, const char *what) {
     struct buffer b[MAX];
     ncclGroupStart();
-    for
-        EACH(l) {
-            if (!made[l]) continue;
-            b[l] = make(ncclInt32, 50);
-            for (size_t i = 0; i < 50; i++) store(host(&b[l]), ncclInt32, i, 1);
-            upload(&b[l]);
-            OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 50, ncclInt32, ncclSum, made[l], streams[l]));
-        }
+    foreach (l) {
+        if (!made[l]) continue;
+        b[l] = make(ncclInt32, 50);
+        for (size_t i = 0; i < 50; i++) store(host(&b[l]), ncclInt32, i, 1);
+        upload(&b[l]);
+        OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 50, ncclInt32, ncclSum, made[l], streams[l]));
+    }
     OK(ncclGroupEnd());
     synchronize();
-    for
-        EACH(l) {
-            int count;
-            if (!made[l]) continue;
-            OK(ncclCommCount(made[l], &count));
-            check(!sizes || count == sizes[l], "%s: %d ranks, not %d", what, count, sizes ? sizes[l] : 0);
-            for (size_t i = 0; i < 50; i++) store(host(&b[l]), ncclInt32, i, count);
-            check(equal(&b[l]), "%s: all-reduce", what);
-            drop(&b[l]);
-        }
+    foreach (l) {
+        int count;
+        if (!made[l]) continue;
+        OK(ncclCommCount(made[l], &count));
+        check(!sizes || count == sizes[l], "%s: %d ranks, not %d", what, count, sizes ? sizes[l] : 0);
+        for (size_t i = 0; i < 50; i++) store(host(&b[l]), ncclInt32, i, count);
+        check(equal(&b[l]), "%s: all-reduce", what);
+        drop(&b[l]);
+    }
 }
 
 static void destroy(ncclComm_t *made) {
-    for
-        EACH(l)
-    if (made[l]) OK(ncclCommDestroy(made[l]));
+    foreach (l)
+        if (made[l]) OK(ncclCommDestroy(made[l]));
 }
 
 /* Even and odd ranks, in reverse; the last rank stays out. */
@@ -53,21 +50,19 @@ static void test_split(void) {
     ncclComm_t made[MAX];
     int sizes[MAX];
     OK(ncclGroupStart());
-    for
-        EACH(l) {
-            int rank = first + l, last = nranks - 1;
-            OK(ncclCommSplit(comms[l], rank == last ? NCCL_SPLIT_NOCOLOR : rank % 2, -rank, &made[l], NULL));
-            sizes[l] = (last + 1 - rank % 2) / 2;
-        }
+    foreach (l) {
+        int rank = first + l, last = nranks - 1;
+        OK(ncclCommSplit(comms[l], rank == last ? NCCL_SPLIT_NOCOLOR : rank % 2, -rank, &made[l], NULL));
+        sizes[l] = (last + 1 - rank % 2) / 2;
+    }
     OK(ncclGroupEnd());
-    for
-        EACH(l) {
-            int rank = first + l, got = -1;
-            check(!made[l] == (rank == nranks - 1), "split: rank %d", rank);
-            if (!made[l]) continue;
-            OK(ncclCommUserRank(made[l], &got));
-            check(got == sizes[l] - 1 - rank / 2, "split: rank %d has become %d", rank, got);
-        }
+    foreach (l) {
+        int rank = first + l, got = -1;
+        check(!made[l] == (rank == nranks - 1), "split: rank %d", rank);
+        if (!made[l]) continue;
+        OK(ncclCommUserRank(made[l], &got));
+        check(got == sizes[l] - 1 - rank / 2, "split: rank %d has become %d", rank, got);
+    }
     use(made, sizes, "split");
     destroy(made);
 }
@@ -78,17 +73,15 @@ static void test_shrink(void) {
     make_comms(parents, NULL);
     for (int flags = 0; flags < 2; flags++) {
         OK(ncclGroupStart());
-        for
-            EACH(l) {
-                sizes[l] = nranks - 1;
-                if (first + l != excluded) OK(ncclCommShrink(parents[l], &excluded, 1, &made[l], NULL, flags));
-            }
+        foreach (l) {
+            sizes[l] = nranks - 1;
+            if (first + l != excluded) OK(ncclCommShrink(parents[l], &excluded, 1, &made[l], NULL, flags));
+        }
         OK(ncclGroupEnd());
         use(made, sizes, "shrink");
         destroy(made);
     }
-    for
-        EACH(l) OK(ncclCommAbort(parents[l]));
+    foreach (l) OK(ncclCommAbort(parents[l]));
 }
 
 static void test_scalable(void) {
@@ -97,8 +90,7 @@ static void test_scalable(void) {
     share_id(&ids[0]);
     share_id(&ids[1]);
     OK(ncclGroupStart());
-    for
-        EACH(l) OK(ncclCommInitRankScalable(&made[l], nranks, first + l, 2, ids, NULL));
+    foreach (l) OK(ncclCommInitRankScalable(&made[l], nranks, first + l, 2, ids, NULL));
     OK(ncclGroupEnd());
     use(made, NULL, "scalable");
     destroy(made);
@@ -110,29 +102,24 @@ static void test_nonblocking(void) {
     ncclUniqueId id;
     config.blocking = 0;
     share_id(&id);
-    for
-        EACH(l) {
-            ncclResult_t result = ncclCommInitRankConfig(&made[l], nranks, id, first + l, &config);
-            check(result == ncclInProgress || result == ncclSuccess, "nonblocking init: %d", result);
-            check(made[l] != NULL, "nonblocking init: no handle");
-        }
-    for
-        EACH(l) check(wait_async(made[l], ncclInProgress) == ncclSuccess, "nonblocking init");
+    foreach (l) {
+        ncclResult_t result = ncclCommInitRankConfig(&made[l], nranks, id, first + l, &config);
+        check(result == ncclInProgress || result == ncclSuccess, "nonblocking init: %d", result);
+        check(made[l] != NULL, "nonblocking init: no handle");
+    }
+    foreach (l) check(wait_async(made[l], ncclInProgress) == ncclSuccess, "nonblocking init");
     use(made, NULL, "nonblocking");
-    for
-        EACH(l) {
-            ncclResult_t result = ncclCommSplit(made[l], 0, first + l, &children[l], NULL);
-            check(result == ncclInProgress || result == ncclSuccess, "nonblocking split: %d", result);
-        }
-    for
-        EACH(l) check(wait_async(made[l], ncclInProgress) == ncclSuccess, "nonblocking split");
+    foreach (l) {
+        ncclResult_t result = ncclCommSplit(made[l], 0, first + l, &children[l], NULL);
+        check(result == ncclInProgress || result == ncclSuccess, "nonblocking split: %d", result);
+    }
+    foreach (l) check(wait_async(made[l], ncclInProgress) == ncclSuccess, "nonblocking split");
     use(children, NULL, "nonblocking split");
-    for
-        EACH(l) {
-            ncclResult_t result = ncclCommFinalize(children[l]);
-            check(result == ncclInProgress || result == ncclSuccess, "nonblocking finalize: %d", result);
-            check(wait_async(children[l], ncclInProgress) == ncclSuccess, "nonblocking finalize");
-        }
+    foreach (l) {
+        ncclResult_t result = ncclCommFinalize(children[l]);
+        check(result == ncclInProgress || result == ncclSuccess, "nonblocking finalize: %d", result);
+        check(wait_async(children[l], ncclInProgress) == ncclSuccess, "nonblocking finalize");
+    }
     destroy(children);
     destroy(made);
 }
@@ -143,33 +130,29 @@ static void test_abort(void) {
     struct buffer b[MAX];
     make_comms(made, NULL);
     ncclGroupStart();
-    for
-        EACH(l) {
-            b[l] = make(ncclFloat, 10);
-            if (first + l < nranks - 1)
-                OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]));
-        }
+    foreach (l) {
+        b[l] = make(ncclFloat, 10);
+        if (first + l < nranks - 1)
+            OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]));
+    }
     OK(ncclGroupEnd());
-    for
-        EACH(l) {
-            if (first + l == nranks - 1) {
-                usleep(20000);
-                OK(ncclCommAbort(made[l]));
-            }
-        }
-    for
-        EACH(l) {
-            if (first + l == nranks - 1) continue;
-            check(wait_async(made[l], ncclSuccess) == ncclRemoteError, "no error after a remote abort");
-            IS(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]), ncclRemoteError);
-            CU(cuStreamSynchronize(streams[l]));
+    foreach (l) {
+        if (first + l == nranks - 1) {
+            usleep(20000);
             OK(ncclCommAbort(made[l]));
         }
-    for
-        EACH(l) {
-            synchronize();
-            drop(&b[l]);
-        }
+    }
+    foreach (l) {
+        if (first + l == nranks - 1) continue;
+        check(wait_async(made[l], ncclSuccess) == ncclRemoteError, "no error after a remote abort");
+        IS(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]), ncclRemoteError);
+        CU(cuStreamSynchronize(streams[l]));
+        OK(ncclCommAbort(made[l]));
+    }
+    foreach (l) {
+        synchronize();
+        drop(&b[l]);
+    }
 }
 
 /* One's own abort, from another thread's view: an all-reduce that nobody else joins. */
@@ -177,17 +160,13 @@ static void test_abort_alone(void) {
     ncclComm_t made[MAX];
     struct buffer b[MAX];
     make_comms(made, NULL);
-    for
-        EACH(l) {
-            b[l] = make(ncclFloat, 10);
-            if (first + l == 0)
-                OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]));
-        }
-    for
-        EACH(l) OK(ncclCommAbort(made[l]));
+    foreach (l) {
+        b[l] = make(ncclFloat, 10);
+        if (first + l == 0) OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]));
+    }
+    foreach (l) OK(ncclCommAbort(made[l]));
     synchronize();
-    for
-        EACH(l) drop(&b[l]);
+    foreach (l) drop(&b[l]);
 }
 
 static void test_revoke(void) {
@@ -195,30 +174,25 @@ static void test_revoke(void) {
     struct buffer b[MAX];
     make_comms(made, NULL);
     ncclGroupStart();
-    for
-        EACH(l) {
-            b[l] = make(ncclFloat, 10);
-            if (first + l) OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]));
-        }
+    foreach (l) {
+        b[l] = make(ncclFloat, 10);
+        if (first + l) OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]));
+    }
     OK(ncclGroupEnd());
-    for
-        EACH(l) {
-            IS(ncclCommRevoke(made[l], 1), ncclInvalidArgument);
-            OK(ncclCommRevoke(made[l], NCCL_REVOKE_DEFAULT));
-            IS(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]),
-               ncclInvalidUsage);
-            IS(ncclCommFinalize(made[l]), ncclInvalidUsage);
-        }
+    foreach (l) {
+        IS(ncclCommRevoke(made[l], 1), ncclInvalidArgument);
+        OK(ncclCommRevoke(made[l], NCCL_REVOKE_DEFAULT));
+        IS(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]), ncclInvalidUsage);
+        IS(ncclCommFinalize(made[l]), ncclInvalidUsage);
+    }
     synchronize();
     OK(ncclGroupStart());
-    for
-        EACH(l) OK(ncclCommSplit(made[l], 0, 0, &children[l], NULL));
+    foreach (l) OK(ncclCommSplit(made[l], 0, 0, &children[l], NULL));
     OK(ncclGroupEnd());
     use(children, NULL, "split of a revoked communicator");
     destroy(children);
     destroy(made);
-    for
-        EACH(l) drop(&b[l]);
+    foreach (l) drop(&b[l]);
 }
 
 /* Ranks that disagree on a call are found, rather than waited for. */
@@ -227,23 +201,20 @@ static void test_mismatch(void) {
     struct buffer b[MAX];
     make_comms(made, NULL);
     ncclGroupStart();
-    for
-        EACH(l) {
-            b[l] = make(ncclFloat, 10);
-            OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), first + l ? 10 : 9, ncclFloat, ncclSum, made[l], streams[l]));
-        }
+    foreach (l) {
+        b[l] = make(ncclFloat, 10);
+        OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), first + l ? 10 : 9, ncclFloat, ncclSum, made[l], streams[l]));
+    }
     OK(ncclGroupEnd());
-    for
-        EACH(l) {
-            ncclResult_t state = wait_async(made[l], ncclSuccess);
-            check(state == ncclInternalError || state == ncclRemoteError, "ranks that disagree: %d", state);
-        }
+    foreach (l) {
+        ncclResult_t state = wait_async(made[l], ncclSuccess);
+        check(state == ncclInternalError || state == ncclRemoteError, "ranks that disagree: %d", state);
+    }
     synchronize();
-    for
-        EACH(l) {
-            OK(ncclCommAbort(made[l]));
-            drop(&b[l]);
-        }
+    foreach (l) {
+        OK(ncclCommAbort(made[l]));
+        drop(&b[l]);
+    }
 }
 
 /* Initialisations that must fail, on all ranks, without a hang. */
@@ -330,8 +301,6 @@ void test_comms(void) {
     test_bad_init();
     test_abort_init();
     test_threads();
-    for
-        EACH(l) OK(ncclCommFinalize(comms[l]));
-    for
-        EACH(l) OK(ncclCommDestroy(comms[l]));
+    foreach (l) OK(ncclCommFinalize(comms[l]));
+    foreach (l) OK(ncclCommDestroy(comms[l]));
 }

@@ -32,7 +32,8 @@ int summary(void); /* prints it; the exit status */
     } while (0)
 #define OK(call) IS(call, ncclSuccess)
 #define CU(call) check_cuda(call, #call, __FILE__, __LINE__) /* ends the program */
-#define EACH(l)  (int l = 0; l < nlocal && cuCtxSetCurrent(contexts[l]) == CUDA_SUCCESS; l++)
+/* For every rank driven here, its context current. */
+#define foreach(l) for (int l = 0; l < nlocal && cuCtxSetCurrent(contexts[l]) == CUDA_SUCCESS; l++)
 
 void check_cuda(CUresult result, const char *call, const char *file, int line);
 void open_box(void);
