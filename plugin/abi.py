@@ -56,8 +56,8 @@ def parse_parameter(text, position):
     words = {"int", "char", "short", "long", "unsigned", "signed", "float", "double", "void", "const"}
     if named and named.group("name") not in words:
         return Parameter(text, named.group("name"))
-    name = "argument%d" % position
-    return Parameter(text + " " + name, name)
+    name, (kind, *array) = "argument%d" % position, re.split(r"(?=\[)", text, maxsplit=1)
+    return Parameter("%s %s%s" % (kind.strip(), name, "".join(array)), name)
 
 
 def parse_header(text):

@@ -66,21 +66,30 @@ __attribute__((format(printf, 2, 3))) static void note(struct loaded *loaded, co
     va_end(list);
 }
 
-/* The loaded object that an address lies in. glibc's handles are its link_maps. */
+/* The loaded object that an address lies in. */
 static struct link_map *object_of(void *address) {
     Dl_info info;
     struct link_map *map = NULL;
     return address && dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
 }
 
-static bool is_beeline(struct link_map *map) {
-    void *mark = bl_dlsym(map, "beeline_identity");
-    return mark && object_of(mark) == map;
+/* A handle for dlsym, to be closed; NULL if `map` cannot be opened again.  The link_map itself would not do: of what
+ * came with the program, the loader makes the list to search only when it is opened. */
+static void *open_object(const struct link_map *map) {
+    return map ? dlopen(map->l_name[0] ? map->l_name : NULL, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+}
+
+static bool is_beeline(const struct link_map *map) {
+    void *handle = open_object(map);
+    void *mark = handle ? bl_dlsym(handle, "beeline_identity") : NULL;
+    bool is = mark && object_of(mark) == map; /* and not another object's that `map` needs */
+    if (handle) dlclose(handle);
+    return is;
 }
 
 static const char not_nccl[] = "not an NCCL", beeline_itself[] = "Beeline itself";
 
-/* NULL if `handle` (of dlopen, a link_map, or RTLD_NEXT) leads to a real NCCL, else why it does not. */
+/* NULL if `handle` (of dlopen, or RTLD_NEXT) leads to a real NCCL, else why it does not. */
 static const char *refusal(void *handle) {
     for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
         void *address = bl_dlsym(handle, marks[i]);
@@ -183,7 +192,7 @@ static bool find_by_name(struct loaded *loaded) {
     if (try_open(loaded, "libnccl.so.2", 0)) return true;
     if (!loaded->met_beeline) return false;
     return find_along_path(loaded, dlopen(NULL, RTLD_LAZY)) ||
-           find_along_path(loaded, object_of((void *)beeline_identity));
+           find_along_path(loaded, open_object(object_of((void *)beeline_identity)));
 }
 
 static bool (*const finders[])(struct loaded *) = {find_by_parameter, find_next, find_loaded, find_by_name};
@@ -227,16 +236,15 @@ bool bl_real_adopt(const struct bl_abi_row *row, void *address) {
     struct loaded *loaded = atomic_load_explicit(&current, memory_order_acquire);
     if (!loaded && bl_params()->nccl_path) loaded = load();
     if (loaded && loaded->by_path) return true; /* the user said which NCCL is to serve */
-    struct link_map *map = object_of(address);
     /* A process that called before it had an NCCL gets one now; the empty table stays for those that still hold it. */
-    if ((!loaded || !loaded->found) && map && !refusal(map)) {
-        struct loaded *adopted = new_loaded();
+    if (!loaded || !loaded->found) {
+        void *handle = open_object(object_of(address)); /* kept, whatever the client does with its own */
+        struct loaded *adopted = handle && !refusal(handle) ? new_loaded() : NULL;
         if (adopted) {
-            fill(adopted, map);
-            /* Kept open, whatever the client does with its handle. */
-            if (map->l_name[0] && !dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD)) dlerror();
+            fill(adopted, handle);
             loaded = publish(loaded, adopted);
-        }
+        } else if (handle)
+            dlclose(handle);
     }
     return loaded && loaded->found && function_of(&loaded->functions, row) == address;
 }

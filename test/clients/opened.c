@@ -1,0 +1,34 @@
+/* opened.c LIBRARY [global] - a client that opens NCCL and looks its functions up.
+ * opened.c LIBRARY library - opens a library that is itself linked with NCCL, and calls its client_main. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client.h"
+
+int main(int argc, char **argv) {
+    const char *how = argc > 2 ? argv[2] : "local";
+    void *handle =
+        argc > 1 ? dlopen(argv[1], RTLD_NOW | (strcmp(how, "global") == 0 ? RTLD_GLOBAL : RTLD_LOCAL)) : NULL;
+    if (!handle) {
+        fprintf(stderr, "opened: %s\n", argc > 1 ? dlerror() : "want the library to open");
+        return 1;
+    }
+    if (strcmp(how, "library") == 0) {
+        int (*client_main)(void);
+        *(void **)&client_main = dlsym(handle, "client_main");
+        return client_main ? client_main() : 1;
+    }
+    struct client_nccl nccl;
+#define CLIENT_MEMBER(function)                                                                                        \
+    if (!(*(void **)&nccl.function = dlsym(handle, #function))) {                                                      \
+        fprintf(stderr, "opened: %s\n", dlerror());                                                                    \
+        return 1;                                                                                                      \
+    }
+    CLIENT_FUNCTIONS(CLIENT_MEMBER)
+    if (dlsym(handle, "ncclNoSuchFunction") || !dlerror()) {
+        fprintf(stderr, "opened: a function that NCCL lacks is found, or leaves no error\n");
+        return 1;
+    }
+    return client_run(&nccl);
+}
