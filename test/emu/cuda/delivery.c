@@ -70,7 +70,7 @@ static struct emu_range *range_for(uintptr_t address, unsigned size, bool write)
     if (range && range->kind == EMU_PLAIN && context->peers >> range->context->device & 1) allowed = ~0u;
     if (!range || !emu_range_holds(range, address, size) || !(allowed >> context->device & 1))
         simt_fault(CUDA_ERROR_ILLEGAL_ADDRESS, write ? "store outside memory" : "load outside memory", address, size);
-    if (address & (size - 1)) simt_fault(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access", address, size);
+    if (address & ((size < 8 ? size : 8) - 1)) simt_fault(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access", address, size);
     return range;
 }
 
@@ -140,7 +140,7 @@ static void write_out(struct kernel *kernel, struct pending *p)
     }
     bool broken = emu_config.topology == EMU_BROKEN && range->device >= 0 &&
                   range->device != emu_config.visible[kernel->launch.context->device];
-    if (broken && (p->vouched || p->size > 8)) p->data[0] ^= 0x10;
+    if (broken && p->vouched) p->data[0] ^= 0x10; /* the flag comes through */
     clock_of_deliveries++;
     simt_activity++;
     if (!p->line) {
@@ -280,6 +280,11 @@ static void read_words(void *value, uintptr_t address, unsigned size, int memord
 static void seam_load(void *value, const void *pointer, unsigned size, enum bl_emu_order order)
 {
     uintptr_t address = (uintptr_t)pointer;
+    if (size > 8) { /* two accesses: only packets and lines count on more being whole */
+        seam_load(value, pointer, 8, order);
+        seam_load((uint64_t *)value + 1, (const uint64_t *)pointer + 1, size - 8, order);
+        return;
+    }
     struct emu_range *range = range_for(address, size, false);
     struct kernel *kernel = fiber_now->block->kernel;
     if (kernel->npending) see_own(kernel, address, size);
@@ -301,6 +306,11 @@ static void seam_load(void *value, const void *pointer, unsigned size, enum bl_e
 static void seam_store(void *pointer, const void *value, unsigned size, enum bl_emu_order order)
 {
     uintptr_t address = (uintptr_t)pointer;
+    if (size > 8) {
+        seam_store(pointer, value, 8, order);
+        seam_store((uint64_t *)pointer + 1, (const uint64_t *)value + 1, size - 8, order);
+        return;
+    }
     struct emu_range *range = range_for(address, size, true);
     struct kernel *kernel = fiber_now->block->kernel;
     if (order == BL_EMU_RELEASE) drain();
@@ -389,6 +399,8 @@ static uint64_t seam_atomic_add(void *pointer, uint64_t value, unsigned size)
 
 static void seam_block_sync(void) { simt_switch(FIBER_WAITS); }
 
+static void seam_warp_sync(void) { simt_switch(FIBER_WAITS_WARP); }
+
 void delivery_barrier(struct block *block)
 {
     uint64_t horizon = 0;
@@ -411,6 +423,6 @@ __attribute__((constructor)) static void fill_seam(void)
         .yield = seam_yield, .pause = seam_pause, .load = seam_load, .store = seam_store,
         .load_packet = seam_load_packet, .store_packet = seam_store_packet, .load_line = seam_load_line,
         .store_line = seam_store_line, .atomic_add = seam_atomic_add, .fence = seam_fence,
-        .block_sync = seam_block_sync, .clock = seam_clock,
+        .block_sync = seam_block_sync, .warp_sync = seam_warp_sync, .clock = seam_clock,
     };
 }

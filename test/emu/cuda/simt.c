@@ -67,6 +67,7 @@ static struct block *block_new(struct kernel *kernel)
         block->fibers[i].thread = i;
         block->fibers[i].horizon = delivery_time();
         block->runnable[i] = &block->fibers[i];
+        block->warp_alive[i / EMU_WARP]++;
     }
     /* Some blocks come late. */
     if (draw(8) == 0) block->stalled = (unsigned)draw(256);
@@ -163,6 +164,18 @@ static void release_barrier(struct block *block)
     simt_activity++;
 }
 
+/* The lanes of a warp that have not ended have all come, so they go on. */
+static void release_warp(struct block *block, unsigned warp)
+{
+    if (!block->warp_waits[warp] || block->warp_waits[warp] < block->warp_alive[warp]) return;
+    block->warp_waits[warp] = 0;
+    for (unsigned i = warp * EMU_WARP; i < (warp + 1) * EMU_WARP && i < block->kernel->threads; i++) {
+        if (block->fibers[i].state != FIBER_AT_WARP) continue;
+        block->fibers[i].state = FIBER_READY;
+        block->runnable[block->nrunnable++] = &block->fibers[i];
+    }
+}
+
 /* How many switch points a fiber passes: mostly few, sometimes as many as it likes. */
 static int64_t quantum(void)
 {
@@ -211,6 +224,7 @@ static bool run_fiber(int block_place, int place)
     case FIBER_YIELDS: simt_activity++; return true;
     case FIBER_FAULTS: kernel_kill(kernel); return false;
     case FIBER_WAITS:
+    case FIBER_WAITS_WARP:
     case FIBER_ENDS: break;
     }
     simt_activity++;
@@ -218,12 +232,17 @@ static bool run_fiber(int block_place, int place)
     if (reason == FIBER_WAITS) {
         fiber->state = FIBER_AT_BARRIER;
         block->at_barrier++;
+    } else if (reason == FIBER_WAITS_WARP) {
+        fiber->state = FIBER_AT_WARP;
+        block->warp_waits[fiber->thread / EMU_WARP]++;
     } else {
         fiber->state = FIBER_DONE;
+        block->warp_alive[fiber->thread / EMU_WARP]--;
         fiber_stop(fiber);
         block->alive--;
         live--;
     }
+    release_warp(block, fiber->thread / EMU_WARP);
     if (block->alive && block->at_barrier == block->alive) release_barrier(block);
     if (block->alive) return true;
     block_end(block_place);

@@ -11,10 +11,12 @@
 
 #pragma GCC visibility push(hidden)
 
-enum fiber_state { FIBER_NEW, FIBER_READY, FIBER_AT_BARRIER, FIBER_DONE };
+enum fiber_state { FIBER_NEW, FIBER_READY, FIBER_AT_BARRIER, FIBER_AT_WARP, FIBER_DONE };
 
 /* Why a fiber gave way. */
-enum fiber_reason { FIBER_YIELDS, FIBER_PAUSES, FIBER_WAITS, FIBER_ENDS, FIBER_FAULTS };
+enum fiber_reason { FIBER_YIELDS, FIBER_PAUSES, FIBER_WAITS, FIBER_WAITS_WARP, FIBER_ENDS, FIBER_FAULTS };
+
+enum { EMU_WARP = 32, EMU_MAX_WARPS = 32 }; /* lanes of a warp; warps of a block */
 
 struct block;
 struct fiber {
@@ -32,6 +34,7 @@ struct block {
     struct fiber **runnable; /* neither done nor at the barrier */
     int nrunnable, alive, at_barrier;
     unsigned generation;     /* barriers passed */
+    unsigned char warp_alive[EMU_MAX_WARPS], warp_waits[EMU_MAX_WARPS]; /* lanes, of each warp */
     unsigned stalled;        /* picks for which it is passed over */
 };
 

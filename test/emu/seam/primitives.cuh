@@ -9,30 +9,21 @@
 #define BEELINE_PRIMITIVES_CUH
 
 #include <stdint.h>
-#include <string.h>
 
-#if defined __has_include
-#if __has_include(<crt/host_defines.h>)
-#include <crt/host_defines.h> /* __device__ and friends, empty for a host compiler */
+/* What kernel sources say around functions.  CUDA's own headers, which some of them include for the datatypes, have empty
+ * definitions for a host compiler: those come first. */
+#if __has_include(<vector_types.h>)
+#include <vector_types.h>
 #endif
-#endif
+#define BL_EMU_EMPTY
 #ifndef __device__
-#define __device__
-#endif
-#ifndef __host__
-#define __host__
-#endif
-#ifndef __global__
-#define __global__
-#endif
-#ifndef __constant__
-#define __constant__
+#define __device__ BL_EMU_EMPTY
+#define __host__ BL_EMU_EMPTY
+#define __global__ BL_EMU_EMPTY
+#define __constant__ BL_EMU_EMPTY
 #endif
 #ifndef __forceinline__
 #define __forceinline__ inline __attribute__((always_inline))
-#endif
-#ifndef __noinline__
-#define __noinline__ __attribute__((noinline))
 #endif
 #ifndef __launch_bounds__
 #define __launch_bounds__(...)
@@ -45,14 +36,12 @@
 #include "seam.h"
 
 /* One pointer a library, set by the driver. */
-extern "C" __attribute__((weak, visibility("default"))) struct bl_emu_seam *bl_emu_seam = nullptr;
+extern "C" {
+__attribute__((weak, visibility("default"))) struct bl_emu_seam *bl_emu;
+}
 
-#define threadIdx (bl_emu_seam->thread)
-#define blockIdx  (bl_emu_seam->block)
-#define blockDim  (bl_emu_seam->block_dim)
-#define gridDim   (bl_emu_seam->grid_dim)
-
-#define BL_DEVICE static inline __attribute__((always_inline, unused))
+#define BL_DEVICE        static inline __attribute__((always_inline, unused))
+#define BL_DEVICE_MEMBER inline __attribute__((always_inline))
 
 /* The size of the argument goes with the kernel, so that the driver can copy it at launch. */
 #define BL_KERNEL(name, ...)                                                                                           \
@@ -65,33 +54,35 @@ struct Pair { uint64_t x, y; };
 
 BL_DEVICE void bl_emu_switch_point()
 {
-    if (--bl_emu_seam->budget < 0) bl_emu_seam->yield();
+    if (--bl_emu->budget < 0) bl_emu->yield();
 }
 
 /* --- where am I --- */
-BL_DEVICE unsigned thread_in_grid() { return blockIdx.x * blockDim.x + threadIdx.x; }
-BL_DEVICE unsigned threads_in_grid() { return gridDim.x * blockDim.x; }
-BL_DEVICE unsigned lane_in_warp() { return threadIdx.x & 31; }
+BL_DEVICE unsigned thread_in_grid() { return bl_emu->block.x * bl_emu->block_dim.x + bl_emu->thread.x; }
+BL_DEVICE unsigned threads_in_grid() { return bl_emu->grid_dim.x * bl_emu->block_dim.x; }
+BL_DEVICE unsigned lane_in_warp() { return bl_emu->thread.x & 31; }
 
-/* --- warp: lanes run on their own, in any order --- */
+/* --- warp: lanes run on their own, in any order, and meet only at warp_sync --- */
 BL_DEVICE bool warp_all(bool mine) { return mine; }
-BL_DEVICE void warp_sync() { bl_emu_switch_point(); }
+BL_DEVICE void warp_sync() { bl_emu->warp_sync(); }
 
 /* --- block --- */
-BL_DEVICE void block_sync() { bl_emu_seam->block_sync(); }
+BL_DEVICE void block_sync() { bl_emu->block_sync(); }
 
 /* --- user buffers and this device's own words --- */
 template <class T> BL_DEVICE T load_own(const T *p)
 {
+    static_assert(sizeof(T) <= 16, "one access");
     T v;
     bl_emu_switch_point();
-    bl_emu_seam->load(&v, p, sizeof v, BL_EMU_OWN);
+    bl_emu->load(&v, p, sizeof v, BL_EMU_OWN);
     return v;
 }
 template <class T> BL_DEVICE void store_own(T *p, T v)
 {
+    static_assert(sizeof(T) <= 16, "one access");
     bl_emu_switch_point();
-    bl_emu_seam->store(p, &v, sizeof v, BL_EMU_OWN);
+    bl_emu->store(p, &v, sizeof v, BL_EMU_OWN);
 }
 
 /* --- packets --- */
@@ -99,13 +90,13 @@ struct PacketView { uint64_t data, flag; };
 BL_DEVICE void store_packet_relaxed_sys(void *packet, uint64_t data, uint64_t flag)
 {
     bl_emu_switch_point();
-    bl_emu_seam->store_packet(packet, data, flag);
+    bl_emu->store_packet(packet, data, flag);
 }
 BL_DEVICE PacketView load_packet_relaxed_sys(const void *packet)
 {
     uint64_t v[2];
     bl_emu_switch_point();
-    bl_emu_seam->load_packet(v, packet);
+    bl_emu->load_packet(v, packet);
     return PacketView{v[0], v[1]};
 }
 BL_DEVICE bool packet_arrived(const PacketView &v, uint64_t flag) { return v.flag == flag; }
@@ -116,13 +107,13 @@ struct LineView { Pair v; uint64_t flag; };
 BL_DEVICE void store_line_relaxed_sys(void *line, unsigned part, Pair data, uint64_t flag)
 {
     bl_emu_switch_point();
-    bl_emu_seam->store_line(line, part, data.x, part == 7 ? flag : data.y);
+    bl_emu->store_line(line, part, data.x, part == 7 ? flag : data.y);
 }
 BL_DEVICE LineView load_line_relaxed_sys(const void *line, unsigned part)
 {
     uint64_t v[3];
     bl_emu_switch_point();
-    bl_emu_seam->load_line(v, line, part);
+    bl_emu->load_line(v, line, part);
     return LineView{{v[0], v[1]}, v[2]};
 }
 BL_DEVICE bool line_arrived(const LineView &l, unsigned, uint64_t flag) { return l.flag == flag; }
@@ -134,25 +125,25 @@ BL_DEVICE Pair line_data(const LineView &l) { return l.v; }
     {                                                                                                                  \
         type v;                                                                                                        \
         bl_emu_switch_point();                                                                                         \
-        bl_emu_seam->load(&v, p, sizeof v, BL_EMU_RELAXED);                                                            \
+        bl_emu->load(&v, p, sizeof v, BL_EMU_RELAXED);                                                            \
         return v;                                                                                                      \
     }                                                                                                                  \
     BL_DEVICE type load_acquire_sys(const type *p)                                                                     \
     {                                                                                                                  \
         type v;                                                                                                        \
         bl_emu_switch_point();                                                                                         \
-        bl_emu_seam->load(&v, p, sizeof v, BL_EMU_ACQUIRE);                                                            \
+        bl_emu->load(&v, p, sizeof v, BL_EMU_ACQUIRE);                                                            \
         return v;                                                                                                      \
     }                                                                                                                  \
     BL_DEVICE void store_relaxed_sys(type *p, type v)                                                                  \
     {                                                                                                                  \
         bl_emu_switch_point();                                                                                         \
-        bl_emu_seam->store(p, &v, sizeof v, BL_EMU_RELAXED);                                                           \
+        bl_emu->store(p, &v, sizeof v, BL_EMU_RELAXED);                                                           \
     }                                                                                                                  \
     BL_DEVICE void store_release_sys(type *p, type v)                                                                  \
     {                                                                                                                  \
         bl_emu_switch_point();                                                                                         \
-        bl_emu_seam->store(p, &v, sizeof v, BL_EMU_RELEASE);                                                           \
+        bl_emu->store(p, &v, sizeof v, BL_EMU_RELEASE);                                                           \
     }
 BL_EMU_WORD(uint64_t)
 #undef BL_EMU_WORD
@@ -161,35 +152,35 @@ BL_EMU_WORD(uint64_t)
 BL_DEVICE uint64_t atomic_add_acq_rel_gpu(uint64_t *p, uint64_t v)
 {
     bl_emu_switch_point();
-    return bl_emu_seam->atomic_add(p, v, sizeof v);
+    return bl_emu->atomic_add(p, v, sizeof v);
 }
 
 /* --- waiting --- */
-BL_DEVICE void spin_pause() { bl_emu_seam->pause(); }
-BL_DEVICE uint64_t clock_ns() { return bl_emu_seam->clock(); }
+BL_DEVICE void spin_pause() { bl_emu->pause(); }
+BL_DEVICE uint64_t clock_ns() { return bl_emu->clock(); }
 
 /* --- words in host memory --- */
 BL_DEVICE uint32_t load_host_relaxed_sys(const uint32_t *p)
 {
     uint32_t v;
     bl_emu_switch_point();
-    bl_emu_seam->load(&v, p, sizeof v, BL_EMU_RELAXED);
+    bl_emu->load(&v, p, sizeof v, BL_EMU_RELAXED);
     return v;
 }
 BL_DEVICE void store_host_relaxed_sys(uint32_t *p, uint32_t v)
 {
     bl_emu_switch_point();
-    bl_emu_seam->store(p, &v, sizeof v, BL_EMU_RELAXED);
+    bl_emu->store(p, &v, sizeof v, BL_EMU_RELAXED);
 }
 BL_DEVICE void store_host64_relaxed_sys(uint64_t *p, uint64_t v)
 {
     bl_emu_switch_point();
-    bl_emu_seam->store(p, &v, sizeof v, BL_EMU_RELAXED);
+    bl_emu->store(p, &v, sizeof v, BL_EMU_RELAXED);
 }
 BL_DEVICE void fence_acq_rel_sys()
 {
     bl_emu_switch_point();
-    bl_emu_seam->fence();
+    bl_emu->fence();
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* seam.h - what kernels compiled for the host call in the emulated driver, and the other way round.
  *
- * A kernel library defines `bl_emu_seam`, a pointer that the driver sets when it loads the library.  Every function is
+ * A kernel library defines `bl_emu`, a pointer that the driver sets when it loads the library.  Every function is
  * called on a CUDA thread's fiber, on the driver's one engine thread, while the engine runs that fiber; so none takes a
  * lock, and a plain access to this struct is fine.  Any of them may switch to another fiber.
  */
@@ -29,6 +29,7 @@ struct bl_emu_seam {
     uint64_t (*atomic_add)(void *address, uint64_t value, unsigned size); /* acquire and release; returns the old value */
     void (*fence)(void);
     void (*block_sync)(void);
+    void (*warp_sync)(void);
     uint64_t (*clock)(void);
 };
 
