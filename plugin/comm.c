@@ -112,6 +112,7 @@ void bl_comm_retire(struct bl_comm *comm) {
     struct bl_comm *oldest = retired[i];
     retired[i] = comm;
     pthread_mutex_unlock(&lock);
+    if (oldest) free(oldest->upkeep);
     free(oldest);
 }
 

@@ -62,8 +62,8 @@ ncclResult_t bl_comm_check(struct bl_comm *comm);
 
 /* The rest is for set-up and teardown. */
 
-/* A zeroed one that is in no table, NULL if there is no memory.  bl_comm_retire gives it back: its memory is kept for a
- * while yet, for a thread that found it just before it left the table. */
+/* A zeroed one that is in no table, NULL if there is no memory.  bl_comm_retire gives it back, with its
+ * upkeep: their memory is kept for a while yet, for a thread that found it just before it left the table. */
 struct bl_comm *bl_comm_new(void);
 void bl_comm_retire(struct bl_comm *comm);
 

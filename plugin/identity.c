@@ -67,7 +67,7 @@ static void fill_gpu(struct bl_identity *identity, CUdevice device) {
                      attribute_of(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     identity->sms = (uint32_t)attribute_of(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     int threads = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-    identity->max_threads = threads < BL_MAX_THREADS ? (uint32_t)threads : BL_MAX_THREADS;
+    identity->max_threads = (threads < BL_MAX_THREADS ? (uint32_t)threads : BL_MAX_THREADS) / 32 * 32;
     for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
         if (!attribute_of(device, needed[i].attribute)) bl_identity_refuse(identity, false, "%s", needed[i].reason);
     if (identity->arch < LOWEST_ARCH)
@@ -106,20 +106,20 @@ static const char *compare(const struct bl_identity *a, const struct bl_identity
     return NULL;
 }
 
-enum bl_verdict bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size) {
+enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size) {
     int disabled = -1, count = 0;
     for (int rank = 0; rank < nranks; rank++) {
         const struct bl_identity *one = &all[rank];
         if (one->magic != BL_IDENTITY_MAGIC || one->bytes != sizeof(*one) || one->rank != rank ||
             strcmp(one->version, all[0].version)) {
             snprintf(why, size, "rank %d runs another Beeline than rank 0", rank);
-            return BL_VERDICT_ALARM;
+            return BL_FAILED;
         }
         if (!one->enabled && count++ == 0) disabled = rank;
     }
     if (count) {
         snprintf(why, size, "rank %d has BEELINE_ENABLE=0%s", disabled, count < nranks ? ", others have not" : "");
-        return count < nranks ? BL_VERDICT_ALARM : BL_VERDICT_DECLINE;
+        return count < nranks ? BL_FAILED : BL_DECLINED;
     }
     /* Hosts first: what else is wrong on a rank of another host does not matter. */
     for (int b = 1; b < nranks; b++) {
@@ -127,21 +127,21 @@ enum bl_verdict bl_identity_judge(const struct bl_identity *all, int nranks, cha
             const char *difference = compare(&all[a], &all[b]);
             if (!difference) continue;
             snprintf(why, size, "ranks %d and %d %s", a, b, difference);
-            return BL_VERDICT_DECLINE;
+            return BL_DECLINED;
         }
     }
     for (int rank = 0; rank < nranks; rank++) {
         if (all[rank].capable) continue;
         snprintf(why, size, "rank %d: %s", rank, all[rank].reason);
-        return all[rank].alarming ? BL_VERDICT_ALARM : BL_VERDICT_DECLINE;
+        return all[rank].alarming ? BL_FAILED : BL_DECLINED;
     }
     struct bl_staging_layout layout;
     if (bl_identity_layout(all, nranks, &layout)) {
         snprintf(why, size, "BEELINE_STAGING=%llu of rank 0 is too small: %d ranks need %llu bytes or more",
                  (unsigned long long)all[0].staging, nranks, (unsigned long long)bl_staging_minimum(nranks));
-        return BL_VERDICT_ALARM;
+        return BL_FAILED;
     }
-    return BL_VERDICT_SERVE;
+    return BL_WELL;
 }
 
 struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nranks) {

@@ -45,11 +45,12 @@ void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevi
 void bl_identity_refuse(struct bl_identity *identity, bool alarming, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-enum bl_verdict { BL_VERDICT_SERVE, BL_VERDICT_DECLINE, BL_VERDICT_ALARM };
+/* How a rank or a communicator fares.  DECLINED: left to NCCL for an ordinary reason (several hosts, no P2P).  FAILED:
+ * for one that somebody should know of. */
+enum bl_fate { BL_WELL, BL_DECLINED, BL_FAILED };
 
-/* Whether Beeline can serve these ranks.  If not: why, and whether it is an ordinary reason (several hosts) or one that
- * somebody should know of. */
-enum bl_verdict bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size);
+/* Whether Beeline can serve these ranks; if not, why. */
+enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size);
 
 /* Lays the staging out from what all ranks can do; 0, or -1 if BEELINE_STAGING of rank 0 is too small. */
 int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout);

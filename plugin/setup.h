@@ -1,8 +1,12 @@
 /* setup.h - makes Beeline's side of new communicators, and takes it down.
  *
  * bl_setup_run() is collective over the ranks of each communicator in the array, and never hangs: every step has a time
- * limit and a vote, and a failure anywhere makes every rank leave that communicator to NCCL with one line that says which
- * rank failed what.  The array holds what one thread made in one group; several ranks of one communicator may be in it.
+ * limit and a vote, and a failure anywhere makes every rank leave that communicator to NCCL with one line that says
+ * which rank failed what.  The array holds what one thread made in one group; several ranks of one communicator may be
+ * in it.
+ *
+ * Threads: each function belongs to the thread that uses the communicator, but bl_setup_detach(handle, BL_END_ABORT),
+ * which may come from any.  In a forked child all of them leave the parent's communicators alone.
  */
 #ifndef BEELINE_SETUP_H
 #define BEELINE_SETUP_H
@@ -11,17 +15,35 @@
 
 struct bl_setup_request {
     ncclComm_t *handle; /* where the real NCCL stored, or will store at the group's end, the new communicator */
-    uint64_t key;       /* equal for the ranks of one communicator on this thread (hash of the unique id, of parent and color) */
     bool nonblocking;   /* the real init may still be in progress: set up when GetAsyncError first says success */
 };
 
 void bl_setup_run(const struct bl_setup_request *requests, int count);
 
-/* Runs what was put off for a nonblocking communicator; called when the real NCCL first reports success for it. */
-void bl_setup_deferred(ncclComm_t handle);
+/* Part of GetAsyncError, which polls a nonblocking communicator.  True while Beeline is still setting it up, on a
+ * thread of its own, so that the poll must go on. */
+bool bl_setup_busy(const struct bl_comm *comm);
 
-/* Waits for Beeline's launches on the communicator (unless `abort`, which tells them to leave), releases all that Beeline
- * holds for it and forgets the handle.  To be called before the real destroy or abort.  Unknown handles are fine. */
-void bl_setup_forget(ncclComm_t handle, bool abort);
+/* The real NCCL reports success for it: starts what was put off.  True if that made it busy. */
+bool bl_setup_deferred(struct bl_comm *comm);
+
+/* Whether the communicator was made, and is destroyed, without waiting. */
+bool bl_setup_nonblocking(const struct bl_comm *comm);
+
+enum bl_end { BL_END_DESTROY, BL_END_ABORT };
+
+/* Before the real destroy or abort: forgets the handle, ends a set-up that is still running, and waits for Beeline's
+ * launches (DESTROY) or tells them to leave (ABORT).  Returns what to release afterwards; NULL for an unknown handle.
+ */
+struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end);
+
+/* After the real call: releases everything.  NULL is fine. */
+void bl_setup_release(struct bl_comm *comm, enum bl_end end);
+
+/* Waits for Beeline's launches, and serves no more. */
+void bl_setup_drain(struct bl_comm *comm);
+
+/* Serves no more, and tells what runs to leave; the communicator stays known. */
+void bl_setup_revoke(struct bl_comm *comm);
 
 #endif

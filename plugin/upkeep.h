@@ -20,6 +20,7 @@ struct bl_upkeep {
     pid_t pid; /* who made it: a forked child must not touch it */
     bool nonblocking;
     bool context_retained;
+    bool unlisted;           /* the side table is full */
     struct bl_gather gather; /* all zero, or one that was still pending when set-up gave up */
     struct bl_modules *modules;
     struct bl_memory memory;

@@ -1,0 +1,308 @@
+/* build.c - the steps by which the ranks of one communicator come to share staging: each done by every member that this
+ * thread carries, then voted on by all ranks.  A step sends before it receives, so that one thread never waits for
+ * itself. */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "member.h"
+#include "params.h"
+
+enum step { STEP_VOTE = 100, STEP_MEMORY = 1, STEP_TABLE };
+
+enum { MOST_TUNING_BYTES = 1 << 20 };
+
+void bl_member_fail(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...) {
+    struct bl_verdict *verdict = &member->verdict;
+    if (verdict->fate != BL_WELL) return;
+    verdict->fate = fate;
+    verdict->culprit = culprit;
+    int used = culprit == member->comm->rank ? snprintf(verdict->why, sizeof(verdict->why), "rank %d: ", culprit) : 0;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(verdict->why + used, sizeof(verdict->why) - (size_t)used, format, arguments);
+    va_end(arguments);
+}
+
+struct bl_verdict bl_verdict_choose(const struct bl_verdict *verdicts, int nranks) {
+    for (int fate = BL_FAILED; fate > BL_WELL; fate--) {
+        for (int rank = 0; rank < nranks; rank++)
+            if (verdicts[rank].fate == fate && verdicts[rank].culprit == rank) return verdicts[rank];
+        for (int rank = 0; rank < nranks; rank++)
+            if (verdicts[rank].fate == fate) return verdicts[rank];
+    }
+    return verdicts[0];
+}
+
+static uint64_t deadline_from_now(void) {
+    return bl_clock_ns() + bl_params()->setup_timeout * 1000000000u;
+}
+
+/* Runs `act` for each member, with its context current. */
+static void each(struct bl_member **members, int count, void (*act)(struct bl_member *)) {
+    for (int i = 0; i < count; i++) {
+        if (!bl_context_push(members[i]->comm)) {
+            bl_member_fail(members[i], BL_FAILED, members[i]->comm->rank, "its context cannot be made current");
+            continue;
+        }
+        act(members[i]);
+        bl_context_pop();
+    }
+}
+
+static void send_to_all(struct bl_member *member, uint32_t step, const void *data, size_t bytes, int fd) {
+    char why[200];
+    for (int peer = 0; peer < member->comm->nranks; peer++) {
+        /* A connection that was never made has been reported; one that broke will be, by the receiving half. */
+        if (peer == member->comm->rank || member->mesh.fd[peer] < 0) continue;
+        if (bl_mesh_send(&member->mesh, peer, step, data, bytes, fd, deadline_from_now(), why, sizeof(why)))
+            bl_member_fail(member, BL_FAILED, peer, "%s", why);
+    }
+}
+
+/* --- the vote --- */
+static void vote_send(struct bl_member *member) {
+    struct bl_verdict mine = member->verdict;
+    send_to_all(member, STEP_VOTE, &mine, sizeof(mine), -1);
+}
+
+static void vote_receive(struct bl_member *member) {
+    const int nranks = member->comm->nranks;
+    struct bl_verdict verdicts[BL_MAX_RANKS] = {0};
+    uint64_t deadline = deadline_from_now();
+    verdicts[member->comm->rank] = member->verdict;
+    for (int peer = 0; peer < nranks; peer++) {
+        if (peer == member->comm->rank || member->mesh.fd[peer] < 0) continue;
+        struct bl_verdict *one = &verdicts[peer];
+        if (bl_mesh_receive(&member->mesh, peer, STEP_VOTE, one, sizeof(*one), NULL, deadline, one->why,
+                            sizeof(one->why))) {
+            one->fate = BL_FAILED;
+            one->culprit = peer;
+        }
+        one->why[sizeof(one->why) - 1] = 0;
+    }
+    enum bl_link own = (enum bl_link)member->verdict.link;
+    member->link = own;
+    for (int peer = 0; peer < nranks; peer++)
+        if (peer != member->comm->rank && verdicts[peer].link < (int)member->link)
+            member->link = (enum bl_link)verdicts[peer].link;
+    member->verdict = bl_verdict_choose(verdicts, nranks);
+    member->verdict.magic = BL_IDENTITY_MAGIC; /* a peer that is gone sent none */
+    member->verdict.link = (int32_t)own;
+}
+
+/* True if every rank is well.  Equal on all ranks unless one of them died just now, which the next vote shows. */
+static bool vote(struct bl_member **members, int count) {
+    bool well = true;
+    for (int i = 0; i < count; i++) vote_send(members[i]);
+    for (int i = 0; i < count; i++) vote_receive(members[i]);
+    for (int i = 0; i < count; i++) well = well && members[i]->verdict.fate == BL_WELL;
+    /* Members of one process may differ where a peer died in between: none goes on alone. */
+    for (int i = 0; i < count && !well; i++)
+        for (int j = 0; j < count; j++)
+            if (members[i]->verdict.fate == BL_WELL && members[j]->verdict.fate != BL_WELL)
+                members[i]->verdict = members[j]->verdict;
+    return well;
+}
+
+/* --- step: connect, and see whether the GPUs reach each other --- */
+static void connect_send(struct bl_member *member) {
+    char why[200];
+    for (int peer = 0; peer < member->comm->rank; peer++)
+        if (bl_mesh_connect(&member->mesh, peer, member->all[peer].socket, member->identity.cookie, deadline_from_now(),
+                            why, sizeof(why)))
+            bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+}
+
+static void connect_receive(struct bl_member *member) {
+    char why[200];
+    int missing = 0;
+    if (bl_mesh_accept(&member->mesh, member->all[0].cookie, sizeof(*member->all), deadline_from_now(), &missing, why,
+                       sizeof(why)))
+        bl_member_fail(member, BL_FAILED, missing, "%s", why);
+}
+
+static void look_at_links(struct bl_member *member) {
+    member->verdict.link = BL_LINK_NVLINK;
+    for (int peer = 0; peer < member->comm->nranks; peer++) {
+        if (peer == member->comm->rank) continue;
+        enum bl_link link = bl_link_of(member->comm->device, member->all[peer].uuid);
+        if ((int)link < member->verdict.link) member->verdict.link = (int32_t)link;
+        if (link == BL_LINK_NONE)
+            bl_member_fail(member, BL_DECLINED, member->comm->rank, "its GPU %s has no P2P access to GPU %s of rank %d",
+                           member->identity.pci, member->all[peer].pci, peer);
+    }
+}
+
+/* --- step: memory, kernels --- */
+static void create(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    struct bl_upkeep *upkeep = member->upkeep;
+    char why[200];
+    if (bl_identity_layout(member->all, comm->nranks, &comm->args.layout)) return; /* judged before */
+    comm->memory = &upkeep->memory;
+    if (bl_modules_open(&upkeep->modules, comm->context, why, sizeof(why)) ||
+        bl_modules_find(upkeep->modules, comm->nranks, comm->function, why, sizeof(why)) ||
+        bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
+                         member->gather.stream, why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+}
+
+static void export_memory(struct bl_member *member) {
+    char why[200];
+    if (member->verdict.fate != BL_WELL) return;
+    if (bl_memory_export(&member->upkeep->memory, &member->exported, why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+}
+
+static void memory_send(struct bl_member *member) {
+    send_to_all(member, STEP_MEMORY, "", 0, member->exported);
+    close(member->exported);
+    member->exported = -1;
+}
+
+/* Every descriptor is taken from its socket even if one cannot be mapped, so that the vote comes next on all of them.
+ */
+static void memory_receive(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    uint64_t deadline = deadline_from_now();
+    char why[200];
+    for (int peer = 0; peer < comm->nranks; peer++) {
+        int fd;
+        if (peer == comm->rank) continue;
+        if (bl_mesh_receive(&member->mesh, peer, STEP_MEMORY, &(char){0}, 0, &fd, deadline, why, sizeof(why))) {
+            bl_member_fail(member, BL_FAILED, peer, "%s", why);
+            continue;
+        }
+        if (member->verdict.fate == BL_WELL && bl_memory_import(&member->upkeep->memory, peer, fd, why, sizeof(why)))
+            bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+        close(fd);
+    }
+}
+
+/* --- step: the table, from rank 0 --- */
+static char *read_tuning_file(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *text = fd >= 0 ? malloc(MOST_TUNING_BYTES + 1) : NULL;
+    size_t used = 0;
+    ssize_t got = 0;
+    while (text && used < MOST_TUNING_BYTES && (got = read(fd, text + used, MOST_TUNING_BYTES - used)) > 0)
+        used += (size_t)got;
+    if (fd >= 0) close(fd);
+    if (!text || got < 0) {
+        bl_warn("BEELINE_TUNING_FILE=%s cannot be read: %m; the built-in thresholds hold", path);
+        free(text);
+        return NULL;
+    }
+    text[used] = 0;
+    return text;
+}
+
+static void warn_table(void *arg, const char *message) {
+    bl_warn("%s", message);
+}
+
+static void make_table(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    const struct bl_params *params = bl_params();
+    struct bl_identity_least least = bl_identity_least(member->all, comm->nranks);
+    struct bl_facts facts = {
+        .nranks = comm->nranks,
+        .arch = least.arch,
+        .caps = BL_CAP_P2P | (member->link == BL_LINK_NVLINK ? BL_CAP_NVLINK : 0),
+        .sms = least.sms,
+        .max_threads = least.max_threads,
+        .layout = comm->args.layout,
+    };
+    snprintf(facts.gpu, sizeof(facts.gpu), "%s", member->all[0].gpu);
+    char *tuning = params->tuning_file ? read_tuning_file(params->tuning_file) : NULL;
+    struct bl_settings settings = {
+        .max_bytes = {[BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = params->oneshot_packet_max,
+                      [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = params->oneshot_line_max,
+                      [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = params->twoshot_line_max},
+        .tuning_text = tuning,
+        .tuning_name = params->tuning_file,
+    };
+    if (params->allreduce_algo)
+        snprintf(settings.force[BL_ALLREDUCE], sizeof(settings.force[BL_ALLREDUCE]), "%s", params->allreduce_algo);
+    bl_table_build(&comm->table, &facts, &settings, warn_table, NULL);
+    free(tuning);
+}
+
+static void table_send(struct bl_member *member) {
+    if (member->comm->rank != 0) return;
+    make_table(member);
+    send_to_all(member, STEP_TABLE, &member->comm->table, sizeof(member->comm->table), -1);
+}
+
+static void fill_args(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    const struct bl_memory *memory = &member->upkeep->memory;
+    comm->args.rank = (uint32_t)comm->rank;
+    comm->args.nranks = (uint32_t)comm->nranks;
+    comm->args.timeout_ns = member->all[0].timeout_s * 1000000000u;
+    comm->args.epochs = (uint64_t *)(uintptr_t)memory->epochs;
+    comm->args.control = (struct bl_control *)(uintptr_t)memory->control_device;
+    for (int peer = 0; peer < comm->nranks; peer++)
+        comm->args.staging[peer] = (unsigned char *)(uintptr_t)memory->address[peer];
+    comm->control = memory->control;
+}
+
+static void table_receive(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    char why[200];
+    if (comm->rank != 0 && bl_mesh_receive(&member->mesh, 0, STEP_TABLE, &comm->table, sizeof(comm->table), NULL,
+                                           deadline_from_now(), why, sizeof(why))) {
+        bl_member_fail(member, BL_FAILED, 0, "%s", why);
+        return;
+    }
+    fill_args(member);
+    if (bl_selftest_prepare(&member->selftest, comm, member->gather.stream, why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+}
+
+/* --- step: self-test --- */
+/* The kernels' limit; looking at them takes up to three times that, and the peers' vote waits BEELINE_SETUP_TIMEOUT. */
+static uint64_t selftest_timeout_ns(void) {
+    uint64_t quarter = bl_params()->setup_timeout * 250000000u;
+    return quarter < 10000000000u ? quarter : 10000000000u;
+}
+
+static void test_launch(struct bl_member *member) {
+    struct bl_identity_least least = bl_identity_least(member->all, member->comm->nranks);
+    char why[200];
+    if (bl_selftest_launch(&member->selftest, member->comm, member->gather.stream, least.sms, least.max_threads,
+                           selftest_timeout_ns(), why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+}
+
+static void test_check(struct bl_member *member) {
+    char why[200];
+    if (bl_selftest_check(&member->selftest, member->comm, member->gather.stream, selftest_timeout_ns(),
+                          &member->upkeep->stuck, why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    if (!member->upkeep->stuck) bl_selftest_release(&member->selftest);
+}
+
+void bl_build(struct bl_member **members, int count) {
+    each(members, count, connect_send);
+    each(members, count, connect_receive);
+    each(members, count, look_at_links);
+    if (!vote(members, count)) return;
+    each(members, count, create);
+    each(members, count, export_memory);
+    if (!vote(members, count)) return;
+    each(members, count, memory_send);
+    each(members, count, memory_receive);
+    if (!vote(members, count)) return;
+    each(members, count, table_send);
+    each(members, count, table_receive);
+    if (!vote(members, count)) return;
+    each(members, count, test_launch);
+    each(members, count, test_check);
+    vote(members, count);
+}

@@ -1,0 +1,161 @@
+/* lifecycle.c - the entry points that make and end communicators, and tell of their errors.
+ *
+ * The real function is always called, and its result is the caller's.  Beeline's side of a new communicator is made
+ * after it, of one that ends is taken down around it.  Within the real NCCL's own calls (bl_real_depth) nothing but the
+ * real function is called. */
+#include "export.h"
+#include "group.h"
+#include "log.h"
+#include "real.h"
+#include "setup.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+static bool made(ncclResult_t result) {
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
+/* `blocking` has been the first of the settings since there was a config; what is not set there, NCCL decides, and
+ * shows by its result. */
+static bool asks_nonblocking(const ncclConfig_t *config, ncclResult_t result) {
+    return result == ncclInProgress || (config && config->blocking == 0);
+}
+
+static bool is_nonblocking(ncclComm_t handle) {
+    const struct bl_comm *comm = bl_comm_find(handle);
+    return comm && bl_setup_nonblocking(comm);
+}
+
+static void add(ncclComm_t *handle, ncclResult_t result, bool nonblocking) {
+    if (made(result) && handle) bl_group_add_init(&(struct bl_setup_request){handle, nonblocking});
+}
+
+#ifdef BL_HAVE_ncclCommInitRank
+BL_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank) {
+    ncclResult_t result = BL_REAL(ncclCommInitRank, comm, nranks, commId, rank);
+    if (bl_real_depth == 0) add(comm, result, asks_nonblocking(NULL, result));
+    return result;
+}
+#endif
+
+#ifdef BL_HAVE_ncclCommInitRankConfig
+BL_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank,
+                                              ncclConfig_t *config) {
+    ncclResult_t result = BL_REAL(ncclCommInitRankConfig, comm, nranks, commId, rank, config);
+    if (bl_real_depth == 0) add(comm, result, asks_nonblocking(config, result));
+    return result;
+}
+#endif
+
+#ifdef BL_HAVE_ncclCommInitRankScalable
+BL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId,
+                                                ncclUniqueId *commIds, ncclConfig_t *config) {
+    ncclResult_t result = BL_REAL(ncclCommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
+    if (bl_real_depth == 0) add(newcomm, result, asks_nonblocking(config, result));
+    return result;
+}
+#endif
+
+#ifdef BL_HAVE_ncclCommInitAll
+/* All ranks are this thread's, so they are set up together. */
+BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist) {
+    ncclResult_t result = BL_REAL(ncclCommInitAll, comm, ndev, devlist);
+    if (bl_real_depth > 0 || !made(result) || !comm || ndev < 1) return result;
+    if (bl_group_open()) {
+        for (int i = 0; i < ndev; i++) add(&comm[i], result, result == ncclInProgress);
+        return result;
+    }
+    struct bl_setup_request *requests = calloc((size_t)ndev, sizeof(*requests));
+    if (!requests) {
+        bl_warn("out of memory: %d communicators are left to NCCL", ndev);
+        return result;
+    }
+    for (int i = 0; i < ndev; i++) requests[i] = (struct bl_setup_request){&comm[i], result == ncclInProgress};
+    bl_setup_run(requests, ndev);
+    free(requests);
+    return result;
+}
+#endif
+
+#ifdef BL_HAVE_ncclCommSplit
+BL_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
+    ncclResult_t result = BL_REAL(ncclCommSplit, comm, color, key, newcomm, config);
+    if (bl_real_depth == 0) add(newcomm, result, asks_nonblocking(config, result) || (!config && is_nonblocking(comm)));
+    return result;
+}
+#endif
+
+#ifdef BL_HAVE_ncclCommShrink
+/* Told to abort, NCCL ends what runs on the parent, and so do we: its peers that are shrunk away may never answer. */
+BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount,
+                                      ncclComm_t *newcomm, ncclConfig_t *config, int shrinkFlags) {
+    struct bl_comm *parent = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    if (parent && shrinkFlags & NCCL_SHRINK_ABORT) bl_setup_revoke(parent);
+    ncclResult_t result =
+        BL_REAL(ncclCommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+    if (bl_real_depth == 0) add(newcomm, result, asks_nonblocking(config, result) || (!config && is_nonblocking(comm)));
+    return result;
+}
+#endif
+
+#ifdef BL_HAVE_ncclCommFinalize
+/* The entry stays until Destroy.  A nonblocking one must not wait here; Destroy will. */
+BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    if (known && !bl_setup_nonblocking(known)) bl_setup_drain(known);
+    return BL_REAL(ncclCommFinalize, comm);
+}
+#endif
+
+/* Beeline's part of `call`, which ends the communicator, around the real one. */
+#define END_AROUND(end, call)                                                                                          \
+    do {                                                                                                               \
+        struct bl_comm *ending = bl_real_depth == 0 ? bl_setup_detach(comm, end) : NULL;                               \
+        ncclResult_t result = call;                                                                                    \
+        bl_setup_release(ending, end);                                                                                 \
+        return result;                                                                                                 \
+    } while (0)
+
+#ifdef BL_HAVE_ncclCommDestroy
+BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    END_AROUND(BL_END_DESTROY, BL_REAL(ncclCommDestroy, comm));
+}
+#endif
+
+#ifdef BL_HAVE_ncclCommAbort
+BL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    END_AROUND(BL_END_ABORT, BL_REAL(ncclCommAbort, comm));
+}
+#endif
+
+#ifdef BL_HAVE_ncclCommRevoke
+BL_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
+    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    if (known) bl_setup_revoke(known);
+    return BL_REAL(ncclCommRevoke, comm, revokeFlags);
+}
+#endif
+
+#ifdef BL_HAVE_ncclCommGetAsyncError
+/* The real error comes first.  A nonblocking communicator is in progress until Beeline's side is made, too. */
+BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
+    struct bl_comm *known = bl_real_depth == 0 && asyncError ? bl_comm_find(comm) : NULL;
+    if (known && bl_setup_busy(known)) {
+        *asyncError = ncclInProgress;
+        return ncclSuccess;
+    }
+    ncclResult_t result = BL_REAL(ncclCommGetAsyncError, comm, asyncError);
+    if (known && result == ncclSuccess && *asyncError == ncclSuccess)
+        *asyncError = bl_setup_deferred(known) ? ncclInProgress : bl_comm_check(known);
+    return result;
+}
+#endif
+
+#ifdef BL_HAVE_ncclGetLastError
+BL_EXPORT const char *ncclGetLastError(ncclComm_t comm) {
+    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    if (known && bl_comm_check(known) != ncclSuccess) return known->error_text;
+    return BL_REAL(ncclGetLastError, comm);
+}
+#endif

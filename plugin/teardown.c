@@ -1,0 +1,165 @@
+/* teardown.c - takes down what setup.c made: nothing is freed while a kernel may use it. */
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bootstrap.h"
+#include "group.h"
+#include "log.h"
+#include "order.h"
+#include "params.h"
+#include "setup.h"
+#include "stats.h"
+#include "upkeep.h"
+
+enum { ABORT_SECONDS = 10, POLL_NS = 200000 };
+
+static void nap(void) {
+    nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+}
+
+bool bl_context_push(const struct bl_comm *comm) {
+    return comm->context && bl_driver() && bl_driver()->cuCtxPushCurrent(comm->context) == CUDA_SUCCESS;
+}
+
+void bl_context_pop(void) {
+    CUcontext popped;
+    bl_driver()->cuCtxPopCurrent(&popped);
+}
+
+static bool is_ours(const struct bl_comm *comm) {
+    return comm && comm->upkeep && comm->upkeep->pid == getpid();
+}
+
+/* Calls that a capture on another stream of the process would forbid are fine here: none touches a captured stream. */
+static CUstreamCaptureMode relax(void) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+static void unrelax(CUstreamCaptureMode mode) {
+    bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* A wait for a context that may never come to rest is another thread's; who gives up first leaves `wait` to the other.
+ */
+struct wait {
+    CUcontext context;
+    _Atomic int done; /* 1: the context is at rest, 2: the wait failed */
+    _Atomic int users;
+};
+
+static void wait_leave(struct wait *wait) {
+    if (atomic_fetch_sub(&wait->users, 1) == 1) free(wait);
+}
+
+static void *wait_main(void *arg) {
+    struct wait *wait = arg;
+    const struct bl_driver *cu = bl_driver();
+    relax();
+    CUresult status = cu->cuCtxPushCurrent(wait->context);
+    if (status == CUDA_SUCCESS) status = cu->cuCtxSynchronize();
+    /* A broken context runs nothing any more. */
+    bool busy = status == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+                status == CUDA_ERROR_INVALID_CONTEXT;
+    atomic_store(&wait->done, busy ? 2 : 1);
+    wait_leave(wait);
+    return NULL;
+}
+
+/* True once no kernel runs in the communicator's context; false after `seconds` (0: for ever), or if nobody can tell.
+ */
+static bool context_at_rest(const struct bl_comm *comm, unsigned seconds) {
+    struct wait *wait = malloc(sizeof(*wait));
+    pthread_t thread;
+    if (!wait) return false;
+    *wait = (struct wait){.context = comm->context, .users = 2};
+    if (pthread_create(&thread, NULL, wait_main, wait)) {
+        free(wait);
+        return false;
+    }
+    pthread_detach(thread);
+    for (uint64_t end = bl_clock_ns() + seconds * 1000000000ull;
+         !atomic_load(&wait->done) && (!seconds || bl_clock_ns() < end);)
+        nap();
+    bool rest = atomic_load(&wait->done) == 1;
+    wait_leave(wait);
+    return rest;
+}
+
+static void tell_to_leave(struct bl_comm *comm) {
+    struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
+    if (control) __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE);
+}
+
+static bool has_run(const struct bl_comm *comm) {
+    return comm->order.served || comm->order.captured_ever;
+}
+
+void bl_setup_drain(struct bl_comm *comm) {
+    if (!is_ours(comm)) return;
+    atomic_store(&comm->active, false);
+    if (has_run(comm) && !comm->upkeep->stuck && !context_at_rest(comm, 0)) {
+        comm->upkeep->stuck = true;
+        bl_warn(
+            "communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured?);"
+            " its staging is not freed",
+            (unsigned long long)comm->id, comm->rank);
+    }
+}
+
+void bl_setup_revoke(struct bl_comm *comm) {
+    if (!is_ours(comm)) return;
+    atomic_store(&comm->active, false);
+    tell_to_leave(comm);
+}
+
+struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
+    if (!is_ours(bl_comm_find(handle))) return NULL;
+    struct bl_comm *comm = bl_comm_remove(handle);
+    if (!comm) return NULL; /* another thread was first */
+    struct bl_upkeep *upkeep = comm->upkeep;
+    atomic_store(&upkeep->cancel, true);
+    while (atomic_load(&upkeep->stage) == BL_STAGE_RUNNING) nap();
+    if (upkeep->threaded) pthread_join(upkeep->thread, NULL);
+    bl_group_drop(comm);
+    if (end == BL_END_ABORT)
+        bl_setup_revoke(comm);
+    else
+        bl_setup_drain(comm);
+    return comm;
+}
+
+void bl_upkeep_release(struct bl_comm *comm) {
+    struct bl_upkeep *upkeep = comm->upkeep;
+    __atomic_store_n(&comm->control, NULL, __ATOMIC_RELEASE);
+    while (atomic_load(&comm->readers)) nap();
+    if (upkeep->stuck || !bl_context_push(comm)) return;
+    bl_memory_release(&upkeep->memory);
+    bl_modules_close(upkeep->modules);
+    upkeep->modules = NULL;
+    bl_context_pop();
+}
+
+void bl_setup_release(struct bl_comm *comm, enum bl_end end) {
+    if (!comm) return;
+    struct bl_upkeep *upkeep = comm->upkeep;
+    CUstreamCaptureMode mode = bl_driver() ? relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (end == BL_END_ABORT && has_run(comm) && !context_at_rest(comm, ABORT_SECONDS)) {
+        upkeep->stuck = true;
+        bl_warn("communicator %016llx rank %d: kernels still run %d s after the abort; its staging is not freed",
+                (unsigned long long)comm->id, comm->rank, ABORT_SECONDS);
+    }
+    bl_stats_log(comm);
+    bl_upkeep_release(comm);
+    if (bl_context_push(comm)) {
+        bl_order_release(comm);
+        /* What hung on the real communicator ends with it, unless a group holds its end back. */
+        if (upkeep->gather.host && !bl_group_open()) bl_gather_close(&upkeep->gather);
+        bl_context_pop();
+    }
+    if (upkeep->context_retained) bl_driver()->cuDevicePrimaryCtxRelease(comm->device);
+    if (bl_driver()) unrelax(mode);
+    bl_comm_retire(comm);
+}
