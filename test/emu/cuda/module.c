@@ -22,7 +22,7 @@ static void *open_kernels(void)
     }
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!library) emu_say("no kernels: %s", dlerror());
-    struct bl_emu_seam **seam = library ? dlsym(library, "bl_emu_seam") : NULL;
+    struct bl_emu_seam **seam = library ? dlsym(library, "bl_emu") : NULL;
     if (library && !seam) emu_say("no kernels: %s was not compiled with the seam's primitives.cuh", name);
     if (seam) *seam = &emu_seam;
     return seam ? library : NULL;
