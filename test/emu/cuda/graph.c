@@ -93,6 +93,45 @@ EMU_CALL(cuGraphNodeGetDependencies, (CUgraphNode handle, CUgraphNode *deps, siz
     return cuGraphNodeGetDependencies_v2_body(handle, deps, NULL, count);
 }
 
+/* Edges one by one: to[i] depends on from[i], or does no more. */
+static CUresult change_edges(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count, bool wanted)
+{
+    emu_lock();
+    struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
+    CUresult result = graph && (from || !count) && (to || !count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        struct emu_node *a = emu_object_get(from[i], EMU_NODE), *b = emu_object_get(to[i], EMU_NODE);
+        int at = 0;
+        if (!a || !b || a == b || a->graph != graph || b->graph != graph) result = CUDA_ERROR_INVALID_VALUE;
+        while (result == CUDA_SUCCESS && at < b->ndeps && b->deps[at] != a) at++;
+        if (result != CUDA_SUCCESS || (at < b->ndeps) == wanted) {
+            result = CUDA_ERROR_INVALID_VALUE; /* it is there already, or is not there to remove */
+        } else if (wanted) {
+            struct emu_node **more = realloc(b->deps, ((size_t)b->ndeps + 1) * sizeof *more);
+            if (!more) result = CUDA_ERROR_OUT_OF_MEMORY;
+            else (b->deps = more)[b->ndeps++] = a;
+        } else {
+            b->deps[at] = b->deps[--b->ndeps];
+        }
+    }
+    emu_unlock();
+    return result;
+}
+
+EMU_CALL(cuGraphAddDependencies_v2,
+         (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count),
+         (graph, from, to, edges, count))
+{
+    return change_edges(graph, from, to, count, true);
+}
+
+EMU_CALL(cuGraphRemoveDependencies_v2,
+         (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count),
+         (graph, from, to, edges, count))
+{
+    return change_edges(graph, from, to, count, false);
+}
+
 EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handle, type))
 {
     static const CUgraphNodeType types[] = {

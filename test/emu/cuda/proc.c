@@ -55,6 +55,8 @@
     ROW(cuGetErrorString, 6000, cuGetErrorString)                                                                      \
     ROW(cuGetProcAddress, 11030, cuGetProcAddress)                                                                     \
     ROW(cuGetProcAddress, 12000, cuGetProcAddress_v2)                                                                  \
+    ROW(cuGraphAddDependencies, 12030, cuGraphAddDependencies_v2)                                                      \
+    ROW(cuGraphRemoveDependencies, 12030, cuGraphRemoveDependencies_v2)                                                \
     ROW(cuGraphAddEmptyNode, 10000, cuGraphAddEmptyNode)                                                               \
     ROW(cuGraphAddEventRecordNode, 11010, cuGraphAddEventRecordNode)                                                   \
     ROW(cuGraphAddEventWaitNode, 11010, cuGraphAddEventWaitNode)                                                       \
