@@ -30,7 +30,7 @@ template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_
     Wait wait = {0, 0};
 
     for (unsigned pass = 0; pass < passes; pass++) {
-        const uint64_t flag = e + 1 + pass, done = pass * n * groups, rest = lines_total - done;
+        const uint64_t flag = e + 1 + (BL_MUTATION(5) ? 0 : pass), done = pass * n * groups, rest = lines_total - done;
         const uint64_t run = rest >= n * groups ? groups : (rest + n - 1) / n; /* lines that each rank owns */
         if (first_of_warp >= run) break;                                       /* only ever in the last pass */
         const bool active = g < run;
@@ -39,7 +39,7 @@ template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_
         const uint64_t first = (done + g) * LINE_WORDS, per_run = run * LINE_WORDS;
 
         const Pair own = load_part(in, first + rank * per_run, part);
-        const unsigned char *inputs = lines_begin_phase(a, e, BL_MUTATION(5) ? 0 : pass, 0) + slot;
+        const unsigned char *inputs = lines_begin_phase(a, e, pass, 0) + slot;
         const unsigned char *results = lines_begin_phase(a, e, pass, 1) + slot;
 
 #pragma unroll
