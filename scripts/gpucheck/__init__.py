@@ -1,0 +1,1 @@
+"""Parts of scripts/gpu-check, scripts/report and scripts/tune-from-json."""

@@ -1,0 +1,40 @@
+"""Records of beeline-perf and of the stages of gpu-check: reading them, and the physical floor of an all-reduce."""
+import json
+
+LINK_GBS = 360.0  # kernel stores or loads over NVLink 4, one GPU to the others, measured on H200
+LAUNCH_US, ONE_WAY_US = 0.73, 1.32  # an empty kernel in a graph; a signal from GPU to GPU
+
+
+def read(path):
+    """All records of a file of JSON lines; a line cut off by the end of a run is left out."""
+    records = []
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                continue
+    return records
+
+
+def rows(records, stage=None, **fields):
+    """beeline-perf's rows, of one stage and with these fields."""
+    return [r for r in records if r.get("record") == "row" and stage in (None, r.get("stage")) and
+            all(r.get(name) == value for name, value in fields.items())]
+
+
+def floor_us(size, ranks):
+    """Microseconds that no all-reduce in a graph can beat: one launch, and the better of one phase and two."""
+    bytes_per_us = LINK_GBS * 1e3
+    one = ONE_WAY_US + (ranks - 1) * size / bytes_per_us
+    two = 2 * ONE_WAY_US + 2 * (ranks - 1) / ranks * size / bytes_per_us
+    return LAUNCH_US + min(one, two)
+
+
+def size_text(size):
+    """256, 1K, 64K, 1M; bytes where no unit divides."""
+    for unit in ("", "K", "M", "G"):
+        if size < 1024 or size % 1024:
+            return f"{size}{unit}"
+        size //= 1024
+    return f"{size}T"

@@ -1,0 +1,231 @@
+"""The stages of gpu-check, in order of importance: which commands each runs.  A stage is a function of the box."""
+import os
+import re
+import shutil
+import socket
+import sys
+
+from .process import Step
+
+GPU_TESTS = "test/gpu"
+WAIT = 20  # seconds that a kernel of Beeline waits for a peer: a hang then ends in an error that says where
+NCCL_TESTS_OK = r"Out of bounds values : 0 OK"
+FEW_WORDS = dict(BEELINE_DEBUG="INFO", BEELINE_STATS="1")
+
+
+class Box:
+    """Where this runs: root of the repository, build folder, GPUs, rank counts, folder of the real NCCL."""
+
+    def __init__(self, root, build, gpus, ranks, emulated, nccl_folder, nccl_tests, folder):
+        self.root, self.build, self.gpus, self.ranks, self.emulated = root, build, gpus, ranks, emulated
+        self.nccl_folder, self.nccl_tests, self.folder = nccl_folder, nccl_tests, folder
+        self.library = os.path.join(build, "libbeeline.so")
+        self.most = ranks[0]
+
+    def env(self, preload=True, **more):
+        """What a command of a job gets beside our own environment."""
+        added = {name: str(value) for name, value in more.items()}
+        if preload:
+            added.setdefault("BEELINE_TIMEOUT", str(WAIT))
+            added["LD_PRELOAD"] = ":".join(filter(None, (self.library, os.environ.get("LD_PRELOAD"))))
+        if self.nccl_folder:
+            added["LD_LIBRARY_PATH"] = ":".join(filter(None, (self.nccl_folder, os.environ.get("LD_LIBRARY_PATH"))))
+        return added
+
+    def perf(self, name, *arguments, limit=30, want=None, **env):
+        """beeline-perf with Beeline; its rows go to the records."""
+        records = os.path.join(self.folder, "perf.json")
+        argv = [os.path.join(self.build, "beeline-perf"), "--timeout", max(10, limit - 5), "--json", records, *arguments]
+        return Step(name, argv, self.env(**env), limit, want, records)
+
+    def pick(self, real, emulated):
+        """Arguments for a GPU box, or for an emulated one, which is slower by a factor of a thousand."""
+        return emulated.split() if self.emulated else real.split()
+
+
+def algorithms(root):
+    """Names of the all-reduce algorithms, from the dispatcher's own table."""
+    with open(os.path.join(root, "dispatch/algorithms.c"), encoding="utf-8") as source:
+        return re.findall(r'\{"(\w+)", BL_ALLREDUCE,', source.read())
+
+
+def served(root):
+    """Matches a row that Beeline served."""
+    return r"\| (" + "|".join(algorithms(root)) + r") "
+
+
+def facts(box):
+    program = "import torch, torch.cuda.nccl as n; print('torch', torch.__version__, 'NCCL', n.version(), torch.cuda.device_count(), 'GPUs')"
+    first = Step("variables", ["sh", "-c", "uname -srm; nproc; date -u; env | grep -E '^(NCCL|BEELINE|NVSHMEM|TORCH|CUDA|LD)_' | sort; "
+                 "git rev-parse HEAD 2>/dev/null; sha256sum " + box.library], limit=10)
+    if not box.emulated:
+        first.beside = [
+            Step("GPUs", ["nvidia-smi", "-L"], limit=10),
+            Step("driver", ["nvidia-smi", "--query-gpu=index,name,driver_version,pci.bus_id,mig.mode.current,memory.used,clocks.sm",
+                            "--format=csv"], limit=10),
+            Step("topology", ["nvidia-smi", "topo", "-m"], limit=10),
+            Step("torch", ["python3", "-c", program], limit=30),
+        ]
+    return [first]
+
+
+def smoke(box):
+    """Few small sizes, each checked: threads of one process, then processes."""
+    sizes = box.pick("-b 8 -e 1M -f 8 --odd -n 3 -G 3 -w 1", "-b 8 -e 4K -f 8 --odd -n 2 -G 2 -w 1")
+    return [box.perf(f"{how} {box.most}", option, box.most, *sizes, limit=40, want=served(box.root), **FEW_WORDS)
+            for how, option in (("threads", "-t"), ("processes", "--spawn"))]
+
+
+def perf_graph(box):
+    sizes = box.pick("-b 8 -e 64M -f 2 -n 20 -G 20 --seconds 1", "-b 256 -e 16K -f 4 -n 3 -G 2")
+    return [box.perf(f"{n} ranks", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=45) for n in box.ranks]
+
+
+def perf_eager(box):
+    sizes = box.pick("-b 256 -e 64M -f 4 -n 15 -G 50 --seconds 1", "-b 256 -e 16K -f 8 -n 3 -G 2")
+    return [box.perf(f"{n} processes", "--spawn", n, "--mode", "eager", "--place", "out", *sizes, limit=40) for n in box.ranks]
+
+
+def perf_routes(box):
+    sizes = box.pick("-b 256 -e 16M -f 2 -n 11 -G 20 --seconds 0.5", "-b 256 -e 4K -f 4 -n 3 -G 2")
+    return [box.perf(f"{n} ranks {name}", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=30, BEELINE_ALLREDUCE_ALGO=name)
+            for n in box.ranks for name in algorithms(box.root)]
+
+
+def perf_big(box):
+    sizes = box.pick("-b 128M -e 1G -f 2 -n 5 -G 4 -w 1 --seconds 1", "-b 256K -e 1M -f 4 -n 1 -G 1 -w 0")
+    return [box.perf(f"{n} ranks", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=60) for n in box.ranks[:1]]
+
+
+def types(box):
+    """Every datatype and operation, odd counts, in place and not; odd addresses; the collectives beside all-reduce."""
+    sizes = box.pick("-b 3000 -e 3000000 -f 31", "-b 300 -e 3000 -f 10")
+    few = box.pick("-b 8 -e 4M -f 32", "-b 64 -e 4K -f 64")
+    n = box.most
+    once = ("-n", 1, "-G", 1, "-w", 0)
+    odd_address = box.pick("bfloat16,float,int8,double", "bfloat16")[0]
+    return [
+        box.perf("all", "-t", n, "-d", "all", "-o", "all", "--odd", "--mode", "eager", *once, *sizes, limit=90),
+        box.perf("odd address", "-t", n, "-d", odd_address, "--odd", "--offset", 1, *once, *few, limit=40),
+        box.perf("other collectives", "-t", n, "-c", "all_gather,reduce_scatter", "-d", odd_address, *once, *few, limit=40),
+    ]
+
+
+# name, program, arguments ({n} ranks), limit
+NCCL_TESTS = (
+    ("one thread", "all_reduce_perf", "-g {n} -b 8 -e 64M -f 8 -c 1 -n 5 -w 2", 30),
+    ("threads", "all_reduce_perf", "-t {n} -g 1 -b 8 -e 64M -f 8 -c 1 -n 5 -w 2", 30),
+    ("graphs", "all_reduce_perf", "-g {n} -G 5 -b 8 -e 16M -f 8 -c 1 -n 5 -w 2", 30),
+    ("graphs, threads", "all_reduce_perf", "-t {n} -g 1 -G 5 -b 8 -e 16M -f 8 -c 1 -n 5 -w 2", 30),
+    ("all_gather", "all_gather_perf", "-g {n} -b 256 -e 16M -f 16 -c 1 -n 5 -w 2", 30),
+    ("reduce_scatter", "reduce_scatter_perf", "-g {n} -b 256 -e 16M -f 16 -c 1 -n 5 -w 2", 30),
+    ("odd sizes, bytes", "all_reduce_perf", "-g {n} -d uint8 -b 1 -e 70001 -i 7001 -c 1 -n 2 -w 1", 30),
+    ("odd sizes, half", "all_reduce_perf", "-t {n} -g 1 -d half -o all -b 2 -e 200002 -i 40002 -c 1 -n 2 -w 1", 30),
+    ("all types", "all_reduce_perf", "-t {n} -g 1 -d all -o all -b 8 -e 1M -f 8 -c 1 -n 2 -w 1", 90),
+    ("all_gather, graphs", "all_gather_perf", "-t {n} -g 1 -G 5 -b 256 -e 16M -f 16 -c 1 -n 5 -w 2", 30),
+    ("reduce_scatter, types", "reduce_scatter_perf", "-t {n} -g 1 -d all -o all -b 256 -e 256K -f 32 -c 1 -n 2 -w 1", 60),
+)
+
+
+def find_program(folder, name, mpi):
+    """In the folder or its build/; an MPI build in mpi/ or with the ending _mpi."""
+    places = (f"mpi/{name}", f"{name}_mpi", f"build/{name}_mpi") if mpi else (name, f"build/{name}")
+    return next((path for path in (os.path.join(folder, place) for place in places) if os.access(path, os.X_OK)), None)
+
+
+def mpi_step(box, n):
+    program = find_program(box.nccl_tests, "all_reduce_perf", True)
+    mpirun = shutil.which("mpirun")
+    if not program or not mpirun:
+        return []
+    options = []
+    if "Open MPI" in os.popen(f"{mpirun} --version 2>&1").read():
+        options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+    given = [f"{name}={value}" for name, value in box.env().items()]  # to the ranks alone, whatever mpirun passes on
+    argv = [mpirun, *options, "-np", n, "env", *given, program, *"-g 1 -b 8 -e 64M -f 8 -c 1 -n 5 -w 2".split()]
+    return [Step("processes", argv, limit=40, want=NCCL_TESTS_OK)]
+
+
+def nccl_tests(box):
+    if not box.nccl_tests or box.emulated:
+        return []
+    steps = []
+    for name, program, arguments, limit in NCCL_TESTS:
+        path = find_program(box.nccl_tests, program, False)
+        if path:
+            steps.append(Step(name, [path, *arguments.format(n=box.most).split()], box.env(), limit, NCCL_TESTS_OK))
+    return steps[:3] + mpi_step(box, box.most) + steps[3:]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+TORCH_CHECKS = "eager,bits,same_bits,coalesced,in_flight,streams,groups,others,graphs"
+
+
+def torch_step(box, name, ranks, parts, preload, limit, **env):
+    """A torchrun job of the programs in test/gpu.  Its tag names what was the same about losses to be compared."""
+    records = os.path.join(box.folder, f"torch-{name.replace(' ', '-')}.json")
+    argv = [sys.executable if box.emulated else "python3", "-m", "torch.distributed.run", "--nproc_per_node", ranks,
+            "--master_addr", "127.0.0.1", "--master_port", free_port(), os.path.join(GPU_TESTS, "torch_suite.py"),
+            "--parts", parts, "--json", records, "--tag", name]
+    env = dict(dict(OMP_NUM_THREADS=1, TORCHINDUCTOR_COMPILE_THREADS=1, TORCH_CHECK_TIMEOUT=40), **env)
+    return Step(name, argv, box.env(preload, **env), limit, r"\d+ passed, 0 failed", records)
+
+
+def compare_step(box, ranks, without, with_):
+    results = os.path.join(box.folder, "results.jsonl")
+    return Step(f"losses {with_}", ["python3", os.path.join(GPU_TESTS, "compare_losses.py"), results, results, "--tags", without, with_,
+                                    "--ranks", ranks], limit=10, want=": ok")
+
+
+def torch(box):
+    if box.emulated:
+        return []
+    n = box.most
+    alone = torch_step(box, f"{n} without", n, "ddp,latency", False, 60)
+    steps = [torch_step(box, f"{n} with", n, TORCH_CHECKS + ",ddp,latency,graphs_overlap", True, 120), alone,
+             compare_step(box, n, f"{n} without", f"{n} with")]
+    if 2 in box.ranks and n > 2:
+        two = torch_step(box, "2 with", 2, TORCH_CHECKS + ",ddp,graphs_overlap", True, 90, CUDA_VISIBLE_DEVICES="0,1")
+        if n >= 4:  # the other GPUs are free meanwhile
+            two.beside.append(torch_step(box, "2 without", 2, "ddp", False, 60, CUDA_VISIBLE_DEVICES="2,3"))
+        steps += [two, compare_step(box, 2, "2 without", "2 with")] if n >= 4 else [two]
+    steps += [torch_step(box, f"{n} expandable", n, "coalesced,graphs,ddp", True, 90,
+                         PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"),
+              compare_step(box, n, f"{n} without", f"{n} expandable"),
+              torch_step(box, f"{n} compiled", n, "compiled", True, 120, TORCH_CHECK_TIMEOUT=100, BEELINE_TIMEOUT=100)]
+    return steps
+
+
+def host_time(box):
+    """Host microseconds of a call: on the way to NCCL through Beeline and past it, and of Beeline's own launches."""
+    sizes = box.pick("-b 1K -e 64K -f 8 -n 20 -G 50 -w 20", "-b 1K -e 1K -f 8 -n 2 -G 2")
+    common = ("--spawn", box.most, "--mode", "eager", "--place", "out", *sizes)
+    return [box.perf("own routes", *common, limit=30),
+            box.perf("routes to NCCL", *common, limit=30, BEELINE_ALLREDUCE_ALGO="nccl")]
+
+
+def setup_time(box):
+    program = os.path.join(box.root, "scripts/gpucheck/setup_time.py")
+    steps = []
+    for n in box.ranks[:1]:
+        rounds = 2 if box.emulated else 4
+        for name, preload in (("without", False), ("with", True)):
+            steps.append(Step(f"{n} ranks {name}", [sys.executable, program, "--ranks", n, "--rounds", rounds],
+                              box.env(preload, BEELINE_DEBUG="INFO"), 45, '"record": "setup"'))
+    return steps
+
+
+def neutrality(box):
+    program = os.path.join(box.root, "scripts/gpucheck/neutrality.py")
+    return [Step("/bin/true", [sys.executable, program, box.library, "--runs", "200", "--limit", "5000" if box.emulated else "1000"],
+                 limit=20)]
+
+
+STAGES = {"facts": facts, "smoke": smoke, "perf-graph": perf_graph, "perf-eager": perf_eager, "perf-routes": perf_routes,
+          "perf-big": perf_big, "types": types, "nccl-tests": nccl_tests, "torch": torch, "host-time": host_time,
+          "setup-time": setup_time, "neutrality": neutrality}
