@@ -90,7 +90,8 @@ static ncclResult_t barrier(ncclComm_t comm, struct emu_barrier *at, ncclResult_
         return ncclSuccess;
     }
     for (int spin = 0; at->generation == generation; spin++) {
-        if ((result = stopped(comm)) != ncclSuccess) return result;
+        /* A rank that left after this barrier does not undo it. */
+        if ((result = stopped(comm)) != ncclSuccess) return at->generation != generation ? ncclSuccess : result;
         if (spin < SPINS)
             sched_yield();
         else
@@ -164,27 +165,31 @@ static ncclResult_t find_duplicates(ncclComm_t comm) {
     return ncclSuccess;
 }
 
+static ncclResult_t wait_for_all(ncclComm_t comm) {
+    struct emu_area *area = comm->area;
+    uint32_t attached;
+    while ((attached = area->attached) < (uint32_t)comm->nranks && !area->failed) {
+        if (comm->aborted) return emu_fail(ncclInternalError, "rank %d: aborted while it was initialised", comm->rank);
+        emu_futex_wait(&area->attached, attached);
+    }
+    if (!area->failed) return ncclSuccess;
+    return emu_fail(ncclRemoteError, "rank %d: rank %u failed to join", comm->rank, area->failed - 1);
+}
+
 ncclResult_t emu_area_attach(ncclComm_t comm, ncclResult_t inject) {
     ncclResult_t result = map_area(comm);
     if (result != ncclSuccess) return result;
     struct emu_area *area = comm->area;
     result = inject != ncclSuccess ? inject : take_place(comm);
-    if (result != ncclSuccess) emu_area_stop(comm, true);
-    uint32_t attached = atomic_fetch_add(&area->attached, 1) + 1;
+    if (result != ncclSuccess) area->failed = (uint32_t)comm->rank + 1;
+    bool last = atomic_fetch_add(&area->attached, 1) + 1 == (uint32_t)comm->nranks;
     emu_futex_wake(&area->attached);
-    if (attached == (uint32_t)comm->nranks) {
-        shm_unlink(comm->name);
-    } else if (result == ncclSuccess) {
-        while ((attached = area->attached) < (uint32_t)comm->nranks) {
-            if ((result = control_stopped(comm)) != ncclSuccess) break;
-            emu_futex_wait(&area->attached, attached);
-        }
-    }
+    if (last) shm_unlink(comm->name);
+    if (result == ncclSuccess) result = wait_for_all(comm);
     if (area->attached < (uint32_t)comm->nranks) { /* others may still come, and must find that it failed */
         int i = atomic_fetch_add(&nleftovers, 1);
         if (i < MAX_LEFTOVERS) memcpy(leftovers[i], comm->name, sizeof comm->name);
     }
-    if (result == ncclSuccess) result = control_stopped(comm);
     return result != ncclSuccess ? result : find_duplicates(comm);
 }
 

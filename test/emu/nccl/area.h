@@ -49,6 +49,7 @@ struct emu_ring {
 struct emu_area {
     _Atomic uint32_t nranks; /* claimed by the first comer */
     _Atomic uint32_t attached;
+    _Atomic uint32_t failed;   /* 1 + the rank that could not attach; settled once all are attached */
     _Atomic uint32_t aborted;  /* 1 + the rank that did */
     _Atomic uint32_t revoked;  /* likewise; stops data, not control */
     _Atomic uint32_t doorbell; /* of the rings */

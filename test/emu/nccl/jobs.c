@@ -54,7 +54,8 @@ static ncclResult_t split(struct emu_job *job) {
     for (int r = 0; r < parent->nranks; r++) {
         if (heard[r].color != job->color) continue;
         job->nranks++;
-        if (heard[r].key < job->key || (heard[r].key == job->key && r < parent->rank)) job->rank++;
+        bool earlier = r < parent->rank;
+        if (heard[r].key < job->key || (heard[r].key == job->key && earlier)) job->rank++;
     }
     name_child(job, "s", sequence, &job->color, 1);
     return build_child(job);

@@ -94,7 +94,10 @@ ncclResult_t emu_run_p2p(ncclComm_t comm, const struct emu_op *ops, int nops) {
             atomic_fetch_add(&comm->area->doorbell, 1);
             emu_futex_wake(&comm->area->doorbell);
         } else if (result == ncclSuccess && !done) {
-            result = emu_area_stopped(comm);
+            ncclResult_t stopped = emu_area_stopped(comm);
+            /* What a rank sent before it left is still taken. */
+            if (stopped != ncclSuccess) result = sweep(transfers, nops, &moved, &done);
+            if (result == ncclSuccess && !moved && !done) result = stopped;
             if (spin < SPINS)
                 sched_yield();
             else
