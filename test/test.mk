@@ -10,10 +10,10 @@ CPPCHECK     ?= cppcheck
 
 TEST := $(BUILD)/test
 
-# Each .c of test/ranks but these two is a part of `scenarios`.
+# allreduce.c and kernels.c are programs; the other files of test/ranks make up `scenarios`.
 TEST_HARNESS_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(wildcard test/harness/*.c))
-TEST_SCENARIO_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(filter-out test/ranks/allreduce.c,$(wildcard test/ranks/*.c)))
-TEST_RANKS := $(TEST)/ranks/allreduce $(TEST)/ranks/scenarios
+TEST_SCENARIO_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(filter-out test/ranks/allreduce.c test/ranks/kernels.c,$(wildcard test/ranks/*.c)))
+TEST_RANKS := $(TEST)/ranks/allreduce $(TEST)/ranks/scenarios $(TEST)/ranks/kernels
 
 # A unit test is one file: test/unit/NAME.c, or NAME.cc for what must see CUDA C; what it links to is said here.
 TEST_UNITS := $(patsubst test/%.c,$(TEST)/%,$(wildcard test/unit/*.c)) $(patsubst test/%.cc,$(TEST)/%,$(wildcard test/unit/*.cc))
@@ -36,6 +36,10 @@ $(TEST)/ranks/allreduce: $(TEST)/ranks/allreduce.o $(TEST_HARNESS_OBJ) | $(BUILD
 	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
 
 $(TEST)/ranks/scenarios: $(TEST_SCENARIO_OBJ) $(TEST_HARNESS_OBJ) | $(BUILD)/emu/libnccl.so.2
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
+
+$(TEST)/ranks/kernels: $(TEST)/ranks/kernels.o $(TEST_HARNESS_OBJ) $(KERNEL_OBJ) $(BUILD)/gen/fatbin.o | $(BUILD)/emu/libnccl.so.2
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
 

@@ -15,42 +15,48 @@ struct cu cu;
 
 /* --- failing --- */
 
-/* Without exit handlers: other threads may be deep in the driver. */
-static void leave(const char *before, const char *format, va_list list, int status) __attribute__((noreturn));
-static void leave(const char *before, const char *format, va_list list, int status) {
+/* Writes the line at once, past stdio, which other threads may hold. */
+static void say(const char *before, const char *format, va_list list) {
     char text[2048];
     int n = snprintf(text, sizeof text, "%s", before);
     n += vsnprintf(text + n, sizeof text - (size_t)n - 1, format, list);
     if (n > (int)sizeof text - 2) n = sizeof text - 2;
     text[n++] = '\n';
-    fflush(NULL);
-    if (write(2, text, (size_t)n) < 0) _exit(status);
-    _exit(status);
+    fflush(stdout);
+    if (write(2, text, (size_t)n) < 0) _exit(1);
 }
 
-void box_fail(const char *file, int line, const char *format, ...) {
+static void say_where(const char *file, int line, const char *condition, const char *format, va_list list) {
     char before[512];
     const char *rank = getenv("RANK");
-    snprintf(before, sizeof before, "FAIL %s:%d%s%s: ", file, line, rank ? " rank " : "", rank ? rank : "");
+    snprintf(before, sizeof before, "FAIL %s:%d:%s%s %s%s", file, line, rank ? " rank " : "", rank ? rank : "",
+             condition, *condition ? ":" : "");
+    say(before, format, list);
+}
+
+/* Both end the process without exit handlers: other threads may be deep in the driver. */
+void box_fail(const char *file, int line, const char *format, ...) {
     va_list list;
     va_start(list, format);
-    leave(before, format, list, 1);
+    say_where(file, line, "", format, list);
+    va_end(list);
+    _exit(1);
 }
 
 void box_fail_check(const char *file, int line, const char *condition, const char *format, ...) {
-    char before[512];
-    const char *rank = getenv("RANK");
-    snprintf(before, sizeof before, "FAIL %s:%d%s%s: %s:", file, line, rank ? " rank " : "", rank ? rank : "",
-             condition);
     va_list list;
     va_start(list, format);
-    leave(before, format, list, 1);
+    say_where(file, line, condition, format, list);
+    va_end(list);
+    _exit(1);
 }
 
 void box_skip(const char *format, ...) {
     va_list list;
     va_start(list, format);
-    leave("skip: ", format, list, 77);
+    say("skip: ", format, list);
+    va_end(list);
+    _exit(77);
 }
 
 const char *box_cu_error(CUresult result) {

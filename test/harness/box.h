@@ -120,6 +120,9 @@ void call_free(struct part *part, struct call *call);
 void call_prepare(struct part *part, struct call *call);
 /* The same once more for a call that was checked: same inputs, outputs poisoned again. */
 void call_refill(struct part *part, struct call *call);
+/* Where rank i of the part sends from and receives to. */
+CUdeviceptr call_sendbuff(const struct call *call, int i);
+CUdeviceptr call_recvbuff(const struct call *call, int i);
 /* Issues it on each rank, in a group if the part has several ranks. */
 void call_issue(struct part *part, struct call *call);
 /* Issues it on rank i alone, on `comm`. */

@@ -78,12 +78,18 @@ void call_refill(struct part *part, struct call *call) {
     free(image);
 }
 
+CUdeviceptr call_sendbuff(const struct call *call, int i) {
+    return call->send[i] + data_at(call, false);
+}
+
+CUdeviceptr call_recvbuff(const struct call *call, int i) {
+    return (call->in_place ? call->send[i] : call->recv[i]) + data_at(call, true);
+}
+
 ncclResult_t call_issue_rank(struct part *part, struct call *call, int i, ncclComm_t comm, CUstream stream) {
     part_enter(part, i);
-    char *send = (char *)call->send[i] + data_at(call, false);
-    char *recv = call->in_place ? send : (char *)call->recv[i] + data_at(call, true);
-    return ncclAllReduce(send, recv, call->count, (ncclDataType_t)call->datatype, (ncclRedOp_t)call->redop, comm,
-                         stream);
+    return ncclAllReduce((void *)call_sendbuff(call, i), (void *)call_recvbuff(call, i), call->count,
+                         (ncclDataType_t)call->datatype, (ncclRedOp_t)call->redop, comm, stream);
 }
 
 void call_issue(struct part *part, struct call *call) {

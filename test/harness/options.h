@@ -32,6 +32,7 @@ struct options {
     bool offsets_in_elements;
     const char *route;
     int replays, batch;
+    long wait;
     long calls;
 };
 

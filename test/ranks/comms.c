@@ -227,6 +227,7 @@ static void aborted(struct part *part, const struct options *o) {
     ncclComm_t comms[BOX_RANKS];
     part_make_communicators(part, 1, comms);
     sums(part, comms);
+    part_barrier(part);
     for (int i = 0; i < part->count; i++) {
         part_enter(part, i);
         NCCL_OK(ncclCommAbort(comms[i]));
@@ -248,6 +249,7 @@ static void aborted_while_waiting(struct part *part, const struct options *o) {
         NCCL_OK(ncclAllReduce((void *)buffer, (void *)buffer, 1024, ncclFloat, ncclSum, comms[0], rank->stream[0]));
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     }
+    part_barrier(part); /* nobody aborts while another is still in the init */
     for (int i = 0; i < part->count; i++) {
         part_enter(part, i);
         NCCL_OK(ncclCommAbort(comms[i]));

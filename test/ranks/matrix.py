@@ -142,6 +142,13 @@ def torture():
                          arguments="-k 1500 torture"), "soak timeout=1800 ")
 
 
+def kernels():
+    for name in ("shapes", "late", "epochs", "timeout", "abort"):
+        for nranks in RANKS if name in ("shapes", "late") else (2, 3, 16):
+            command = box("groups", nranks, program="kernels", arguments=f"-k {20 if nranks < 7 else 6} {name}")
+            case(f"kernels/{name}/{nranks}", command.replace("--beeline ", ""))
+
+
 def without_beeline():
     """The tests themselves, on the reference NCCL alone: what they ask for is what NCCL does."""
     for mode in MODES:
@@ -149,6 +156,6 @@ def without_beeline():
         case(f"reference/{mode}", command.replace("--beeline ", ""))
 
 
-for generate in (algorithms_by_datatypes, by_table, odd_alignment, captured, capacity, schedules, scenarios, torture,
-                 without_beeline):
+for generate in (algorithms_by_datatypes, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios,
+                 torture, without_beeline):
     generate()

@@ -1,0 +1,282 @@
+/* kernels.c - the kernels alone, launched as kernels.h says, without NCCL and the library: what a job cannot reach.
+ *
+ *   kernels -n N ... NAME      one process, one thread, all ranks
+ *
+ * `shapes`: every algorithm, grid and datatype after any other on the same staging.  `epochs`: epochs that start next
+ * to the wraps of 32 and 63 bits.  `late`: ranks whose launches come late.  `timeout`, `abort`: the ways out of a wait.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "box.h"
+#include "kernels.h"
+#include "options.h"
+#include "reference.h"
+
+extern const void *const bl_fatbins[];
+extern const int bl_fatbin_count;
+
+enum { SMS = 132, MOST_FATBINS = 16 };
+
+struct rig {
+    struct part *part;
+    struct bl_staging_layout layout;
+    CUmodule module[BOX_RANKS][MOST_FATBINS];
+    CUmemGenericAllocationHandle handle[BOX_RANKS];
+    CUdeviceptr staging[BOX_RANKS], epochs[BOX_RANKS];
+    size_t bytes;
+    struct bl_control *control[BOX_RANKS];
+    uint64_t timeout_ns;
+    uint64_t state;   /* of the draw */
+    int most_threads; /* a block */
+};
+
+/* --- the rig: staging that all map, epochs, control words, modules --- */
+
+static void set_epochs(struct rig *rig, uint64_t epoch) {
+    static uint64_t words[BL_MAX_WARPS];
+    for (int w = 0; w < BL_MAX_WARPS; w++) words[w] = epoch;
+    for (int i = 0; i < rig->part->count; i++) {
+        part_enter(rig->part, i);
+        CU_OK(cuMemcpyHtoD(rig->epochs[i], words, sizeof words));
+    }
+}
+
+static void rig_open(struct rig *rig, struct part *part, const struct options *o, uint64_t staging_bytes) {
+    *rig = (struct rig){
+        .part = part, .timeout_ns = 1000000000u * (o->wait ? (uint64_t)o->wait : 30), .state = part->box->seed};
+    int n = part->count;
+    CU_OK(cuDeviceGetAttribute(&rig->most_threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, part->rank[0].device));
+    CHECK(bl_staging_plan(&rig->layout, n, staging_bytes, SMS * BL_MAX_THREADS) == 0);
+    for (int i = 0; i < n; i++) {
+        struct rank *rank = part_enter(part, i);
+        CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = rank->device}};
+        CUmemAccessDesc access[BOX_RANKS];
+        for (int r = 0; r < n; r++)
+            access[r] = (CUmemAccessDesc){{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = part->rank[r].device},
+                                          CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        size_t granularity;
+        CU_OK(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+        rig->bytes = (rig->layout.bytes + granularity - 1) / granularity * granularity;
+        CU_OK(cuMemCreate(&rig->handle[i], rig->bytes, &prop, 0));
+        CU_OK(cuMemAddressReserve(&rig->staging[i], rig->bytes, 0, 0, 0));
+        CU_OK(cuMemMap(rig->staging[i], rig->bytes, 0, rig->handle[i], 0));
+        CU_OK(cuMemSetAccess(rig->staging[i], rig->bytes, access, (size_t)n));
+        CU_OK(cuMemsetD8Async(rig->staging[i], 0, rig->bytes, rank->stream[0]));
+        CU_OK(cuMemAlloc(&rig->epochs[i], BL_MAX_WARPS * sizeof(uint64_t)));
+        CU_OK(cuMemHostAlloc((void **)&rig->control[i], sizeof(struct bl_control), CU_MEMHOSTALLOC_DEVICEMAP));
+        memset(rig->control[i], 0, sizeof(struct bl_control));
+        CHECK(bl_fatbin_count <= MOST_FATBINS);
+        for (int m = 0; m < bl_fatbin_count; m++) CU_OK(cuModuleLoadData(&rig->module[i][m], bl_fatbins[m]));
+    }
+    set_epochs(rig, 0);
+    part_synchronize(part);
+}
+
+static void rig_close(struct rig *rig) {
+    part_synchronize(rig->part);
+    for (int i = 0; i < rig->part->count; i++) {
+        part_enter(rig->part, i);
+        for (int m = 0; m < bl_fatbin_count; m++) CU_OK(cuModuleUnload(rig->module[i][m]));
+        CU_OK(cuMemUnmap(rig->staging[i], rig->bytes));
+        CU_OK(cuMemAddressFree(rig->staging[i], rig->bytes));
+        CU_OK(cuMemRelease(rig->handle[i]));
+        CU_OK(cuMemFree(rig->epochs[i]));
+        CU_OK(cuMemFreeHost(rig->control[i]));
+    }
+}
+
+static CUfunction find_function(struct rig *rig, int i, int kernel, int datatype) {
+    char symbol[128];
+    CUfunction function;
+    CHECK(bl_kernel_symbol(kernel, datatype, rig->part->count, symbol, sizeof symbol) == 0);
+    for (int m = 0; m < bl_fatbin_count; m++)
+        if (cu.cuModuleGetFunction(&function, rig->module[i][m], symbol) == CUDA_SUCCESS) return function;
+    FAIL("no kernel %s", symbol);
+}
+
+struct shape {
+    int kernel;
+    unsigned threads, most_blocks;
+};
+
+/* Launches on rank i. */
+static void launch(struct rig *rig, struct call *call, const struct shape *shape, int i) {
+    struct rank *rank = part_enter(rig->part, i);
+    CUdeviceptr control;
+    CU_OK(cuMemHostGetDevicePointer(&control, rig->control[i], 0));
+    struct bl_kernel_args args = {
+        .sendbuff = (void *)call_sendbuff(call, i),
+        .recvbuff = (void *)call_recvbuff(call, i),
+        .count = call->count,
+        .redop = (uint32_t)call->redop,
+        .rank = (uint32_t)i,
+        .nranks = (uint32_t)rig->part->count,
+        .timeout_ns = rig->timeout_ns,
+        .epochs = (uint64_t *)rig->epochs[i],
+        .control = (struct bl_control *)control,
+        .layout = rig->layout,
+    };
+    for (int r = 0; r < rig->part->count; r++) args.staging[r] = (unsigned char *)rig->staging[r];
+    uint64_t bytes = call->count * bl_datatype_size(call->datatype);
+    unsigned blocks =
+        bl_kernel_blocks(shape->kernel, rig->part->count, &rig->layout, bytes, shape->threads, shape->most_blocks);
+    void *parameters[] = {&args};
+    CU_OK(cuLaunchKernel(find_function(rig, i, shape->kernel, call->datatype), blocks, 1, 1, shape->threads, 1, 1, 0,
+                         rank->stream[0], parameters, NULL));
+}
+
+static void expect_no_error(const struct rig *rig) {
+    for (int i = 0; i < rig->part->count; i++)
+        CHECK(!rig->control[i]->error, "rank %d: error %u: rank %u did not send, epoch %llx", i, rig->control[i]->error,
+              rig->control[i]->error_peer, (unsigned long long)rig->control[i]->error_epoch);
+}
+
+static void draw(struct rig *rig, struct call *call, struct shape *shape, size_t most_bytes) {
+    static const unsigned threads[] = {32, 64, 128, 256, 512};
+    uint64_t *s = &rig->state;
+    shape->kernel = (int)ref_below(s, BL_KERNELS);
+    shape->threads = threads[ref_below(s, 5)];
+    if (shape->threads > (unsigned)rig->most_threads) shape->threads = (unsigned)rig->most_threads;
+    shape->most_blocks = 1 + (unsigned)ref_below(s, 4);
+    call->seed = ref_next(s);
+    call->datatype = (int)ref_below(s, REF_DATATYPES);
+    call->redop = (int)ref_below(s, REF_REDOPS);
+    uint64_t most = bl_kernel_capacity(shape->kernel, rig->part->count, &rig->layout);
+    if (most > most_bytes) most = most_bytes;
+    size_t scale = (size_t)1 << ref_below(s, 15);
+    most /= ref_datatype_size(call->datatype);
+    call->count = 1 + ref_below(s, scale < most ? scale : most);
+    call->in_place = ref_below(s, 3) == 0;
+    call->send_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
+    call->recv_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
+}
+
+/* A few calls issued at once; `late`: the ranks' launches are far apart in time and order. */
+static void batch(struct rig *rig, struct call *calls, int n, bool late) {
+    struct shape shape[8];
+    int ranks = rig->part->count;
+    CHECK(n <= 8);
+    for (int k = 0; k < n; k++) {
+        draw(rig, &calls[k], &shape[k], 40000);
+        call_prepare(rig->part, &calls[k]);
+    }
+    int first = late ? (int)ref_below(&rig->state, (uint64_t)ranks) : 0;
+    if (late) { /* all calls of one rank, then of the next */
+        for (int i = 0; i < ranks; i++) {
+            for (int k = 0; k < n; k++) launch(rig, &calls[k], &shape[k], (first + i) % ranks);
+            nanosleep(&(struct timespec){.tv_nsec = (long)ref_below(&rig->state, 3000000)}, NULL);
+        }
+    } else {
+        for (int k = 0; k < n; k++)
+            for (int i = 0; i < ranks; i++) launch(rig, &calls[k], &shape[k], i);
+    }
+    part_synchronize(rig->part);
+    expect_no_error(rig);
+    for (int k = 0; k < n; k++) call_check(rig->part, &calls[k]);
+}
+
+static void batches(struct rig *rig, const struct options *o, bool late) {
+    struct call calls[8] = {0};
+    for (int k = 0; k < 8; k++) call_allocate(rig->part, &calls[k], 40000);
+    long steps = o->calls ? o->calls : 20;
+    for (long step = 0; step < steps; step++) batch(rig, calls, 1 + (int)ref_below(&rig->state, 8), late);
+    for (int k = 0; k < 8; k++) call_free(rig->part, &calls[k]);
+}
+
+/* --- what main chooses from --- */
+
+static void shapes(struct part *part, const struct options *o) {
+    struct rig rig;
+    rig_open(&rig, part, o, 2 << 20);
+    batches(&rig, o, false);
+    rig_close(&rig);
+}
+
+static void late(struct part *part, const struct options *o) {
+    struct rig rig;
+    rig_open(&rig, part, o, 2 << 20);
+    batches(&rig, o, true);
+    rig_close(&rig);
+}
+
+static void epochs(struct part *part, const struct options *o) {
+    static const uint64_t start[] = {0xfffffff0u, 0x1fffffff8u, 0x7ffffffffffffff0u, 0x8000000000000000u};
+    for (size_t k = 0; k < sizeof start / sizeof *start; k++) {
+        struct rig rig;
+        rig_open(&rig, part, o, 2 << 20);
+        set_epochs(&rig, start[k]);
+        batches(&rig, o, k % 2);
+        rig_close(&rig);
+    }
+}
+
+/* Rank 0 alone calls. */
+static void call_alone(struct rig *rig, struct call *call, int kernel) {
+    struct shape shape = {kernel, 64, 2};
+    *call = (struct call){.datatype = BL_FLOAT32, .count = 100, .seed = 1};
+    call_prepare(rig->part, call);
+    launch(rig, call, &shape, 0);
+}
+
+static void timeout(struct part *part, const struct options *o) {
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
+        struct rig rig;
+        struct call call;
+        rig_open(&rig, part, o, 2 << 20);
+        rig.timeout_ns = 50000000;
+        call_alone(&rig, &call, kernel);
+        part_synchronize(part);
+        CHECK(rig.control[0]->error == BL_KERNEL_TIMEOUT, "%s: error %u", bl_kernel_name(kernel),
+              rig.control[0]->error);
+        CHECK(rig.control[0]->abort, "%s: later launches would wait again", bl_kernel_name(kernel));
+        CHECK(rig.control[0]->error_peer > 0 && rig.control[0]->error_peer < (uint32_t)part->count, "peer %u",
+              rig.control[0]->error_peer);
+        CHECK(rig.control[0]->error_epoch == 1, "epoch %llu", (unsigned long long)rig.control[0]->error_epoch);
+        for (int i = 1; i < part->count; i++) CHECK(!rig.control[i]->error);
+        call_free(part, &call);
+        rig_close(&rig);
+    }
+}
+
+static void leave(struct part *part, const struct options *o) {
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
+        struct rig rig;
+        struct call call;
+        rig_open(&rig, part, o, 2 << 20);
+        rig.timeout_ns = 0;
+        call_alone(&rig, &call, kernel);
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        __atomic_store_n(&rig.control[0]->abort, 1, __ATOMIC_RELAXED);
+        part_synchronize(part); /* or the time limit of the case ends it */
+        CHECK(rig.control[0]->error != BL_KERNEL_TIMEOUT);
+        call_free(part, &call);
+        rig_close(&rig);
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct part *, const struct options *);
+} parts[] = {{"shapes", shapes}, {"late", late}, {"epochs", epochs}, {"timeout", timeout}, {"abort", leave}};
+
+static void body(struct part *part) {
+    const struct options *o = part->box->argument;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!o->name || strcmp(o->name, parts[i].name) != 0) continue;
+        parts[i].run(part, o);
+        return;
+    }
+    FAIL("names: shapes late epochs timeout abort");
+}
+
+int main(int argc, char **argv) {
+    static struct options options;
+    options_read(&options, argc, argv);
+    options.box.no_communicators = true;
+    box_run(&options.box, body);
+    return 0;
+}
