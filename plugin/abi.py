@@ -4,6 +4,7 @@
 abi_table.h: struct bl_real (a member a function, as declared), BL_HAVE_ncclX, default visibility for every entry point.
 abi_stubs.c: the forwarding entry points, the stand-ins for what the real NCCL lacks, and the rows of abi.h.
 """
+
 import os
 import re
 import sys
@@ -63,8 +64,9 @@ def parse_parameter(text, position):
 def parse_header(text):
     """All functions named ncclX or pncclX, in the order of the header."""
     functions = {}
-    pattern = re.compile(r"(?P<returns>[A-Za-z_][\w\s\*]*?[\s\*])(?P<name>p?nccl[A-Z]\w*)\s*"
-                         r"\((?P<parameters>[^;{}]*)\)\s*$")
+    pattern = re.compile(
+        r"(?P<returns>[A-Za-z_][\w\s\*]*?[\s\*])(?P<name>p?nccl[A-Z]\w*)\s*" r"\((?P<parameters>[^;{}]*)\)\s*$"
+    )
     # Prototypes end in a semicolon; braces open and close types, extern "C" and inline bodies.
     for statement in re.split(r"[;{}]", strip_source(text)):
         found = pattern.search(" ".join(statement.split()))
@@ -75,7 +77,9 @@ def parse_header(text):
         parameters = []
         if inside not in ("", "void"):
             parameters = [parse_parameter(part, i) for i, part in enumerate(split_parameters(inside))]
-        functions.setdefault(found.group("name"), Function(found.group("name"), " ".join(returns.split()), parameters))
+        functions.setdefault(
+            found.group("name"), Function(found.group("name"), " ".join(returns.split()), parameters)
+        )
     return list(functions.values())
 
 
@@ -103,14 +107,25 @@ def signature(function, name):
 
 
 def emit_table(functions):
-    out = ["/* Generated from nccl.h by plugin/abi.py: see real.h. */",
-           "#ifndef BEELINE_ABI_TABLE_H", "#define BEELINE_ABI_TABLE_H", "", '#include "nccl.h"', "",
-           "#pragma GCC diagnostic push", '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"', "",
-           "/* Declared anew: nccl.h has old-style `()` and, on some systems, macros in place of functions; and whoever defines",
-           " * one of these exports it, though the library is built with hidden visibility. */"]
+    out = [
+        "/* Generated from nccl.h by plugin/abi.py: see real.h. */",
+        "#ifndef BEELINE_ABI_TABLE_H",
+        "#define BEELINE_ABI_TABLE_H",
+        "",
+        '#include "nccl.h"',
+        "",
+        "#pragma GCC diagnostic push",
+        '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"',
+        "",
+        "/* Declared anew: nccl.h has old-style `()` and may have macros in place of functions; and whoever defines",
+        " * one of these exports it, though the library is built with hidden visibility. */",
+    ]
     for function in functions:
-        out += ["#undef %s" % function.name, "#define BL_HAVE_%s 1" % function.name,
-                '%s __attribute__((visibility("default")));' % signature(function, function.name)]
+        out += [
+            "#undef %s" % function.name,
+            "#define BL_HAVE_%s 1" % function.name,
+            '%s __attribute__((visibility("default")));' % signature(function, function.name),
+        ]
     out += ["", "struct bl_real {"]
     out += ["    __typeof__(%s) *%s;" % (function.name, function.name) for function in functions]
     out += ["};", "", "#pragma GCC diagnostic pop", "", "#endif", ""]
@@ -135,17 +150,22 @@ def emit_forward(function, ordered):
     call = "%s, %s" % (function.name, arguments(function)) if function.parameters else function.name
     lines = [signature(function, function.name), "{"]
     if function.returns == "void":
-        lines += ["    bl_real_depth++;", "    bl_real()->%s(%s);" % (function.name, arguments(function)),
-                  "    bl_real_depth--;"]
+        lines += [
+            "    bl_real_depth++;",
+            "    bl_real()->%s(%s);" % (function.name, arguments(function)),
+            "    bl_real_depth--;",
+        ]
     elif not ordered:
         lines += ["    return BL_REAL(%s);" % call]
     else:
-        lines += ["    if (bl_real_depth > 0) return BL_REAL(%s);" % call,
-                  "    ncclResult_t result = bl_forward_before(comm, stream);",
-                  "    if (result != ncclSuccess) return result;",
-                  "    result = BL_REAL(%s);" % call,
-                  "    bl_forward_after(comm, stream);",
-                  "    return result;"]
+        lines += [
+            "    if (bl_real_depth > 0) return BL_REAL(%s);" % call,
+            "    ncclResult_t result = bl_forward_before(comm, stream);",
+            "    if (result != ncclSuccess) return result;",
+            "    result = BL_REAL(%s);" % call,
+            "    bl_forward_after(comm, stream);",
+            "    return result;",
+        ]
     return "\n".join(lines + ["}"])
 
 
@@ -156,10 +176,18 @@ def standin_for(name, names):
 
 def emit_stubs(functions, kinds):
     names = {function.name for function in functions}
-    out = ["/* Generated from nccl.h by plugin/abi.py: the entry points that only forward, and what stands in for those",
-           " * that the real NCCL lacks. */",
-           "#include <stdatomic.h>", "#include <stddef.h>", "", '#include "abi.h"', '#include "forward.h"',
-           '#include "real.h"', "", '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"']
+    out = [
+        "/* Generated from nccl.h by plugin/abi.py: the entry points that only forward, and what stands in for those",
+        " * that the real NCCL lacks. */",
+        "#include <stdatomic.h>",
+        "#include <stddef.h>",
+        "",
+        '#include "abi.h"',
+        '#include "forward.h"',
+        '#include "real.h"',
+        "",
+        '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"',
+    ]
     for function in functions:
         own = kinds.get(function.name, set())
         if standin_for(function.name, names) == function.name:
@@ -168,8 +196,10 @@ def emit_stubs(functions, kinds):
             out += ["", emit_forward(function, "ordered" in own)]
     out += ["", "/* In order of name. */", "const struct bl_abi_row bl_abi_rows[] = {"]
     for name in sorted(names):
-        out += ['    {"%s", (void *)%s, (void *)bl_lacks_%s, offsetof(struct bl_real, %s)},'
-                % (name, name, standin_for(name, names), name)]
+        out += [
+            '    {"%s", (void *)%s, (void *)bl_lacks_%s, offsetof(struct bl_real, %s)},'
+            % (name, name, standin_for(name, names), name)
+        ]
     out += ["};", "const int bl_abi_count = sizeof(bl_abi_rows) / sizeof(bl_abi_rows[0]);", ""]
     return "\n".join(out)
 

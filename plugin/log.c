@@ -12,7 +12,7 @@
 #include "log.h"
 #include "params.h"
 
-static const char *const level_names[] = {"NONE", "WARN", "INFO", "TRACE"};
+static const char *const level_names[] = {"NOTE", "WARN", "INFO", "TRACE"};
 
 /* BEELINE_DEBUG_FILE with %p and %h replaced; false if it does not fit. */
 static bool expand(const char *pattern, char *path, size_t size) {

@@ -1,6 +1,7 @@
 /* log.h - one line a fact, to stderr or to BEELINE_DEBUG_FILE.
  *
  * Levels: NONE, WARN (default: something is wrong and the line says what to do), INFO (what was chosen and why), TRACE.
+ * What is logged at NONE is written whatever the level, as NOTE: what another parameter asks for.
  * Each line: "beeline [pid] LEVEL text".  Threads: any; a line is written with one write().  Never fails, never aborts.
  */
 #ifndef BEELINE_LOG_H

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """ctypes_client.py LIBRARY - the job of client.h from Python, as vLLM's pynccl and CuPy reach NCCL."""
+
 import ctypes
 import sys
 
@@ -23,8 +24,16 @@ def main():
     cuda, nccl = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(sys.argv[1])
     void, size = ctypes.c_void_p, ctypes.c_size_t
     init, retain, current, alloc, to_device, to_host, create, wait = functions(
-        cuda, "cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemAlloc_v2", "cuMemcpyHtoD_v2",
-        "cuMemcpyDtoH_v2", "cuStreamCreate", "cuStreamSynchronize")
+        cuda,
+        "cuInit",
+        "cuDevicePrimaryCtxRetain",
+        "cuCtxSetCurrent",
+        "cuMemAlloc_v2",
+        "cuMemcpyHtoD_v2",
+        "cuMemcpyDtoH_v2",
+        "cuStreamCreate",
+        "cuStreamSynchronize",
+    )
     get_version, init_all, destroy = functions(nccl, "ncclGetVersion", "ncclCommInitAll", "ncclCommDestroy")
     init(0)
     version = ctypes.c_int()
@@ -43,7 +52,7 @@ def main():
     init_all(comms, GPUS, None)
     for prefix, count in (("nccl", COUNT), ("pnccl", OPT_OUT_COUNT)):
         start, end, all_reduce = functions(nccl, prefix + "GroupStart", prefix + "GroupEnd", prefix + "AllReduce")
-        values = (ctypes.c_float * count)
+        values = ctypes.c_float * count
         for gpu in range(GPUS):
             current(contexts[gpu])
             to_device(buffers[gpu][0], values(*(i * (gpu + 1) for i in range(count))), size(4 * count))

@@ -52,3 +52,7 @@ $(CLIENTS)/recording/libnccl.so.2: $(CLIENTS)/recording/recording_nccl.c $(GEN)
 $(CLIENTS)/recording/calls: $(CLIENTS)/recording/recording_calls.c $(CLIENTS)/recording/libnccl.so.2
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(RECORDING_CFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN'
+
+print-nccl-h:
+	@echo $(NCCL_H)
+.PHONY: print-nccl-h

@@ -1,0 +1,116 @@
+"""How clients reach NCCL: each way, with Beeline in it."""
+
+import os
+import shutil
+import sys
+
+from support import BEELINE, EMU, NCCL, check, client, ctypes_client, emulated_only, warnings
+
+
+def control(case):
+    """Without Beeline the trace has both counts: the other cases would see it if Beeline were bypassed."""
+    case.job(client("linked"), beeline=False, served=False)
+
+
+def linked(case):
+    case.job(client("linked"))
+
+
+def linked_rpath(case):
+    emulated_only()  # its run path leads there
+    case.job(client("linked-rpath"))
+
+
+def opened_name(case):
+    case.job(client("opened"), "libnccl.so.2")
+
+
+def opened_global(case):
+    case.job(client("opened"), "libnccl.so.2", "global")
+
+
+def opened_path(case):
+    case.job(client("opened"), NCCL)
+
+
+def opened_library(case):
+    """As PyTorch is in a Python process: NCCL comes in RTLD_LOCAL, out of sight of RTLD_NEXT."""
+    case.job(client("opened"), client("liblinked.so"), "library")
+
+
+def opened_beeline(case):
+    """As VLLM_NCCL_SO_PATH=libbeeline.so does: nothing is preloaded."""
+    case.job(client("opened"), "libbeeline.so", beeline=False)
+
+
+def python_name(case):
+    case.job(*ctypes_client("libnccl.so.2"))
+
+
+def python_path(case):
+    case.job(*ctypes_client(NCCL))
+
+
+def python_beeline(case):
+    case.job(*ctypes_client("libbeeline.so"), beeline=False)
+
+
+def named_as_nccl(case):
+    """Beeline lies first in the search path under NCCL's own name, as a link: linked clients, and clients that open."""
+    os.symlink(BEELINE, case.path("libnccl.so.2"))
+    case.job(client("linked"), beeline=False, nccl=case.folder)
+    case.job(client("opened"), "libnccl.so.2", beeline=False, nccl=case.folder)
+
+
+def two_beelines(case):
+    """A copy under NCCL's name beside the preloaded one: neither takes the other for the real NCCL."""
+    shutil.copy(BEELINE, case.path("libnccl.so.2"))
+    case.job(client("linked"), nccl=case.folder)
+
+
+def nccl_path(case):
+    emulated_only()
+    path = os.path.join(EMU, "old", "libnccl.so.2")
+    done = case.job(client("linked"), env={"BEELINE_NCCL_PATH": path})
+    check("version 22005" in done.stdout, done.stdout)
+    check("the real NCCL: " + path in done.log, done.log)
+
+
+def nccl_path_wrong(case):
+    for path, why in (
+        (case.path("none"), "No such file"),
+        (BEELINE, "Beeline itself"),
+        (os.path.join(EMU, "libcuda.so.1"), "not an NCCL"),
+    ):
+        done = case.box(client("linked"), env={"BEELINE_NCCL_PATH": path})
+        told = warnings(done)
+        check(len(told) == 1 and "BEELINE_NCCL_PATH=" + path in told[0] and why in told[0], done.stderr)
+
+
+def disabled(case):
+    for command in ([client("linked")], [client("opened"), "libnccl.so.2"], ctypes_client("libnccl.so.2")):
+        case.job(*command, served=False, env={"BEELINE_ENABLE": "0"})
+
+
+def second_nccl(case):
+    """The first NCCL is Beeline's; the client of a second one gets that one, untouched."""
+    emulated_only()
+    program = (
+        "import ctypes, sys\n"
+        "versions = []\n"
+        "for path in sys.argv[1:]:\n"
+        "    version = ctypes.c_int()\n"
+        "    ctypes.CDLL(path).ncclGetVersion(ctypes.byref(version))\n"
+        "    versions.append(version.value)\n"
+        "print(*versions)"
+    )
+    paths = [os.path.join(EMU, name, "libnccl.so.2") for name in ("new", "old")]
+    for order in (paths, paths[::-1]):
+        without, with_it = (
+            case.box(sys.executable, "-c", program, *order, beeline=beeline).stdout.strip()
+            for beeline in (False, True)
+        )
+        check(
+            without == with_it and len(set(without.split())) == 2,
+            "versions %s, without Beeline %s" % (with_it, without),
+        )

@@ -1,0 +1,112 @@
+"""Parameters and log."""
+
+import os
+import re
+
+from support import check, client, read, warnings
+
+
+def parameters(case, expect=(), reject=(), **env):
+    done = case.box(client("absent"), "libbeeline.so", beeline=False, env=env)
+    for text in expect:
+        check(any(text in line for line in warnings(done)), "no WARN with: %s\n%s" % (text, done.stderr))
+    check(len(warnings(done)) == len(expect), done.stderr)
+    for text in reject:
+        check(text not in done.stderr, done.stderr)
+    return done
+
+
+def params_refused(case):
+    """Each bad value: one line with the name, the value, what is accepted and what is used."""
+    parameters(
+        case,
+        ["BEELINE_STAGING=12T is not accepted: want bytes, 1M to 1G; using the default, 64M"],
+        BEELINE_STAGING="12T",
+    )
+    for text in (
+        "0",
+        "2G",
+        "-1M",
+        "+4M",
+        " 4M",
+        "4MM",
+        "0x100000",
+        "4.5M",
+        "99999999999999999999",
+        "17179869184G",
+        "K",
+    ):
+        parameters(case, ["BEELINE_STAGING=%s is not accepted" % text], BEELINE_STAGING=text)
+    for text in ("2", "maybe", "-1", "onn"):
+        parameters(case, ["BEELINE_ENABLE=%s is not accepted" % text], BEELINE_ENABLE=text)
+    for text in ("-1", "1000001", "30s", "1K"):
+        parameters(
+            case,
+            ["BEELINE_TIMEOUT=%s is not accepted: want a whole number, 0 to 1000000" % text],
+            BEELINE_TIMEOUT=text,
+        )
+    parameters(
+        case,
+        ["BEELINE_DEBUG=LOUD is not accepted: want NONE, WARN, INFO, TRACE; using the default, WARN"],
+        BEELINE_DEBUG="LOUD",
+    )
+    parameters(case, ["BEELINE_ALLREDUCE_ALGO=ring is not accepted: want nccl, "], BEELINE_ALLREDUCE_ALGO="ring")
+    parameters(
+        case,
+        ["BEELINE_SETUP_TIMEOUT=0 is not", "BEELINE_STATS=all is not"],
+        BEELINE_SETUP_TIMEOUT="0",
+        BEELINE_STATS="all",
+    )
+
+
+def params_accepted(case):
+    for name, texts in {
+        "BEELINE_STAGING": ("1M", "1024k", "1048576", "1g", ""),
+        "BEELINE_ENABLE": ("0", "ON", "False", "yes", ""),
+        "BEELINE_TIMEOUT": ("0", "1000000"),
+        "BEELINE_DEBUG": ("warn", "Warn"),
+        "BEELINE_ONESHOT_LINE_MAX": ("0", "unlimited", "16G"),
+        "BEELINE_ALLREDUCE_ALGO": ("nccl", "oneshot_line"),
+        "NCCL_GRAPH_MIXING_SUPPORT": ("0", "1", "-2"),
+    }.items():
+        for text in texts:
+            parameters(case, **{name: text})
+
+
+def params_unknown(case):
+    parameters(
+        case,
+        ["BEELINE_STAGNIG is not a variable of Beeline and does nothing; the nearest is BEELINE_STAGING"],
+        BEELINE_STAGNIG="1M",
+    )
+    parameters(
+        case,
+        ["BEELINE_ENABLED is not a variable of Beeline and does nothing; the nearest is BEELINE_ENABLE"],
+        BEELINE_ENABLED="1",
+    )
+    parameters(case, BEELINE_EMU_SOMETHING="1", BEELINE_TEST_X="1", BEELINES="1")
+
+
+def log_levels(case):
+    check(not parameters(case, BEELINE_DEBUG="NONE", BEELINE_STAGING="bad").stderr, "NONE prints")
+    check(not parameters(case).stderr, "the default prints")
+    done = parameters(case, BEELINE_DEBUG="INFO")
+    lines = done.stderr.splitlines()
+    check(lines and all(re.match(r"beeline \[\d+\] (INFO|WARN) \S", line) for line in lines), done.stderr)
+
+
+def log_file(case):
+    path = case.path("log.%h.%p")
+    done = parameters(case, BEELINE_DEBUG="INFO", BEELINE_DEBUG_FILE=path)
+    check(not done.stderr, done.stderr)
+    names = [name for name in os.listdir(case.folder) if name.startswith("log.")]
+    check(len(names) == 1 and names[0].startswith("log.%s." % os.uname().nodename), names)
+    process = names[0].rsplit(".", 1)[1]
+    check(("beeline [%s] INFO" % process) in read(case.path(names[0])), read(case.path(names[0])))
+    done = parameters(
+        case,
+        ["BEELINE_DEBUG_FILE=/nonexistent/log cannot be opened: No such file"],
+        BEELINE_DEBUG="INFO",
+        BEELINE_DEBUG_FILE="/nonexistent/log",
+    )
+    check("the real NCCL" in done.stderr, done.stderr)

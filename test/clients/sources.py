@@ -1,0 +1,82 @@
+"""The generator of the ABI, and the check of the layout."""
+
+import os
+import re
+import shutil
+import sys
+
+from support import HERE, ROOT, check, read
+
+
+def headers(case):
+    """The generator on headers of other years: what they lack is left out, what they add is forwarded."""
+    for name in ("oldest.h", "newest.h"):
+        out = case.path(name)
+        os.mkdir(out)
+        shutil.copy(os.path.join(HERE, "headers", name), os.path.join(out, "nccl.h"))
+        case.run([sys.executable, "plugin/abi.py", os.path.join(out, "nccl.h"), "plugin/abi_own.txt", out], cwd=ROOT)
+        case.run(
+            [
+                os.environ.get("CC", "cc"),
+                "-std=gnu11",
+                "-Wall",
+                "-Wextra",
+                "-Wno-unused-parameter",
+                "-Werror",
+                "-Wstrict-prototypes",
+                "-Wmissing-prototypes",
+                "-isystem",
+                out,
+                "-I" + out,
+                "-iquote",
+                "plugin",
+                "-c",
+                os.path.join(out, "abi_stubs.c"),
+                "-o",
+                os.path.join(out, "abi_stubs.o"),
+            ],
+            cwd=ROOT,
+        )
+        table, stubs = read(os.path.join(out, "abi_table.h")), read(os.path.join(out, "abi_stubs.c"))
+        check(("BL_HAVE_ncclCommShrink" in table) == (name == "newest.h"), table)
+        check(
+            "ncclAllReduce(" not in re.sub(r"pncclAllReduce\(|lacks_ncclAllReduce\(", "", stubs),
+            "a stub for an own function",
+        )
+        if name == "newest.h":
+            check(re.search(r"ncclWaitSignal\(int nDesc.*?bl_forward_before", stubs, re.S), stubs)
+
+
+def layout_catches(case):
+    """check-layout finds each breach that it is there for."""
+    breaches = {
+        "dispatch/a.c": '#include "log.h"\n',
+        "dispatch/b.c": "#include <cuda.h>\n",
+        "dispatch/c.c": "int f(void) { return printf(1); }\n",
+        "kernels/a.cu": '#include "dispatch.h"\n',
+        "kernels/b.c": "void f(void) { abort(); }\n",
+        "plugin/a.c": 'char *f(void) { return getenv("X"); }\n',
+        "plugin/b.c": 'void *f(void) { return dlopen("libnccl.so.2", 1); }\n',
+        "plugin/c.c": "int f(void) { return cuInit(0); }\n",
+        "plugin/d.c": "int f(void) { return bl_driver()->cuMulticastCreate(0, 0); }\n",
+        "plugin/e.c": '#include "../test/harness/box.h"\n',
+        "scripts/perf/a.c": '#include "test/harness/box.h"\n',
+        "plugin/f.c": "extern char **environ;\n",
+        "plugin/g.c": 'void *f(void *h) { return dlsym(h, "x"); }\n',
+    }
+    fine = {
+        "plugin/fine.c": '/* getenv("X"), abort() */\n#include "dispatch.h"\n#include <stdio.h>\n'
+        "int f(void) { return bl_driver()->cuInit(0); } // exit(1)\n",
+        "dispatch/dispatch.h": '#include "kernels.h"\n',
+        "kernels/kernels.h": "#include <stdint.h>\n",
+        "plugin/log.h": "",
+        "test/harness/box.h": "#include <cuda.h>\n",
+        "plugin/params.c": 'char *f(void) { return getenv("X"); }\n',
+    }
+    for name, text in {**breaches, **fine}.items():
+        os.makedirs(os.path.dirname(case.path(name)), exist_ok=True)
+        with open(case.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+    done = case.run([os.path.join(ROOT, "scripts", "check-layout"), case.folder], status=1)
+    caught = {line.split(":")[0] for line in done.stdout.splitlines()}
+    check(caught == set(breaches), "missed %s, wrongly %s" % (set(breaches) - caught, caught - set(breaches)))
