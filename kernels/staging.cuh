@@ -54,17 +54,19 @@ BL_DEVICE unsigned peer_at(unsigned rank, unsigned i, unsigned nranks) {
 }
 
 /* The epoch is kept once a warp, so that a launch starts with one load and ends with stores that nobody waits for,
- * without a barrier or an atomic: each warp of this launch updates its own word and those of the warps that the grid
- * lacks. */
+ * without a barrier or an atomic: each warp of this launch updates its own word and its share of the words of those
+ * warps that the grid lacks, in runs that fill whole sectors (strewn over the lines they cost a small grid 1.5 us on an
+ * H200). */
 BL_DEVICE uint64_t epoch_begin(const struct bl_kernel_args &a) {
     return load_own(&a.epochs[thread_in_grid() / 32]);
 }
 
 BL_DEVICE void epoch_end(const struct bl_kernel_args &a, uint64_t e, uint64_t passes) {
     warp_sync(); /* every lane has read the word of this warp */
-    const unsigned warps = threads_in_grid() / 32;
-    for (unsigned w = thread_in_grid() / 32 + lane_in_warp() * warps; w < BL_MAX_WARPS; w += 32 * warps)
-        store_own(&a.epochs[w], e + (passes | 1));
+    const unsigned warps = threads_in_grid() / 32, warp = thread_in_grid() / 32;
+    const uint64_t next = e + (passes | 1);
+    if (lane_in_warp() == 0) store_own(&a.epochs[warp], next);
+    for (unsigned w = warps + thread_in_grid(); w < BL_MAX_WARPS; w += threads_in_grid()) store_own(&a.epochs[w], next);
 }
 
 /* Waiting for peers: poll, and every so often look whether to give up.  Uniform over the warp. */
