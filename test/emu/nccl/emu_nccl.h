@@ -126,8 +126,8 @@ struct ncclComm {
     CUdevice device;
     CUcontext context;
     bool blocking;
-    char name[80]; /* of the shared-memory file; also the seed of children's names */
-    struct emu_area *area;
+    char name[80];                      /* of the shared-memory file; also the seed of children's names */
+    struct emu_area *_Atomic area;      /* an abort may look for it while it is made */
     uint32_t data_round, control_round; /* which half of the double buffers is next; equal on all ranks */
     uint32_t splits, shrinks;
 
@@ -179,6 +179,7 @@ struct emu_job {
     struct emu_job *next;
 };
 
+void emu_job_describe(struct emu_job *job); /* tells job->comm who it is, before anybody else sees it */
 ncclResult_t emu_job_run(struct emu_job *job);
 ncclResult_t emu_job_start(struct emu_job *job); /* nonblocking: ncclInProgress, frees the job when done */
 void emu_job_finish(struct emu_job *job);        /* stores the handle or drops it, frees the job */

@@ -94,7 +94,7 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, const n
     if ((result = current_context(&job->context)) != ncclSuccess) return drop(job, result);
     job->comm = job->owner = emu_comm_new();
     if (!job->comm) return drop(job, emu_fail(ncclSystemError, "out of memory"));
-    job->comm->blocking = job->blocking;
+    emu_job_describe(job);
     return emu_group_add_job(job);
 }
 

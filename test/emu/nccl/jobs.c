@@ -11,15 +11,19 @@ static ncclResult_t make_events(ncclComm_t comm) {
     return ncclSuccess;
 }
 
-static ncclResult_t build(struct emu_job *job) {
+void emu_job_describe(struct emu_job *job) {
     ncclComm_t comm = job->comm;
     memcpy(comm->name, job->name, sizeof comm->name);
     comm->rank = job->rank;
     comm->nranks = job->nranks;
     comm->context = job->context;
-    EMU_CUDA(cuCtxGetDevice(&comm->device));
-    ncclResult_t result = make_events(comm);
-    return emu_area_attach(comm, job->inject != ncclSuccess ? job->inject : result);
+    comm->blocking = job->kind == EMU_JOB_INIT ? job->blocking : job->child_blocking;
+}
+
+static ncclResult_t build(struct emu_job *job) {
+    EMU_CUDA(cuCtxGetDevice(&job->comm->device));
+    ncclResult_t result = make_events(job->comm);
+    return emu_area_attach(job->comm, job->inject != ncclSuccess ? job->inject : result);
 }
 
 /* A child's file is named after its parent's and what makes it this child: no exchange is needed. */
@@ -35,7 +39,7 @@ static void name_child(struct emu_job *job, const char *kind, uint32_t sequence,
 static ncclResult_t build_child(struct emu_job *job) {
     job->comm = emu_comm_new();
     if (!job->comm) return emu_fail(ncclSystemError, "out of memory");
-    job->comm->blocking = job->child_blocking;
+    emu_job_describe(job);
     return build(job);
 }
 
