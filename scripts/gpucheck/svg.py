@@ -1,0 +1,75 @@
+"""A small writer of line charts: logarithmic axes, sizes in powers of two below, a legend; nothing but SVG text."""
+import math
+from xml.sax.saxutils import escape
+
+from .records import size_text
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 470, 70, 20, 44, 76
+COLOURS = ("#0b6e4f", "#c8553d", "#2d5d9f", "#8a6d00", "#7a3e9d", "#555555")
+
+
+class Axis:
+    """A logarithmic scale from values to pixels."""
+
+    def __init__(self, low, high, start, end):
+        self.low, self.high, self.start, self.end = math.log(low), math.log(high), start, end
+
+    def at(self, value):
+        return self.start + (math.log(value) - self.low) / (self.high - self.low or 1) * (self.end - self.start)
+
+
+def decades(low, high):
+    """1, 2, 5, 10, ... that lie in low..high."""
+    exponent = math.floor(math.log10(low))
+    while 10 ** exponent <= high:
+        yield from (m * 10 ** exponent for m in (1, 2, 5) if low <= m * 10 ** exponent <= high)
+        exponent += 1
+
+
+def text(x, y, content, anchor="middle", size=12, more=""):
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" {more}>{escape(content)}</text>'
+
+
+def grid(x_axis, y_axis, sizes, low, high):
+    parts = []
+    for size in sizes:
+        x = x_axis.at(size)
+        parts.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}" stroke="#eeeeee"/>')
+        if math.log2(size) % 2 == 0:
+            parts.append(text(x, HEIGHT - BOTTOM + 16, size_text(size), size=11))
+    for value in decades(low, high):
+        y = y_axis.at(value)
+        parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#dddddd"/>')
+        parts.append(text(LEFT - 8, y + 4, f"{value:g}", "end", 11))
+    return parts
+
+
+def curve(points, x_axis, y_axis, colour, dashed):
+    path = " ".join(f"{x_axis.at(x):.1f},{y_axis.at(y):.1f}" for x, y in points)
+    style = 'stroke-dasharray="6 4"' if dashed else ""
+    parts = [f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" {style}/>']
+    if not dashed:
+        parts += [f'<circle cx="{x_axis.at(x):.1f}" cy="{y_axis.at(y):.1f}" r="2.5" fill="{colour}"/>' for x, y in points]
+    return parts
+
+
+def chart(title, unit, series):
+    """series: [(name, [(size, value)...], dashed)].  The text of an SVG file."""
+    series = [(name, sorted(points), dashed) for name, points, dashed in series if points]
+    sizes = sorted({x for _, points, dashed in series if not dashed for x, _ in points})
+    values = [y for _, points, _ in series for _, y in points]
+    low, high = min(values) / 1.15, max(values) * 1.15
+    x_axis, y_axis = Axis(sizes[0], sizes[-1], LEFT + 8, WIDTH - RIGHT - 8), Axis(low, high, HEIGHT - BOTTOM, TOP)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" fill="#222222">',
+             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>', text(WIDTH / 2, 24, title, size=15)]
+    parts += grid(x_axis, y_axis, sizes, low, high)
+    parts.append(text(WIDTH / 2, HEIGHT - BOTTOM + 36, "message size in bytes"))
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    parts.append(text(18, middle, unit, more=f'transform="rotate(-90 18 {middle:.1f})"'))
+    for i, (name, points, dashed) in enumerate(series):
+        colour = COLOURS[i % len(COLOURS)]
+        parts += curve(points, x_axis, y_axis, colour, dashed)
+        x = LEFT + 10 + i * (WIDTH - LEFT - RIGHT) / len(series)
+        parts.append(f'<rect x="{x:.1f}" y="{HEIGHT - 24}" width="14" height="4" fill="{colour}"/>')
+        parts.append(text(x + 20, HEIGHT - 18, name, "start"))
+    return "\n".join(parts) + "\n</svg>\n"
