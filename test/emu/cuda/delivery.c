@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-static uint64_t clock_of_deliveries = 1;
+static uint64_t clock_of_deliveries = 1; /* ticks at deliveries and at polls in vain */
 uint64_t delivery_time(void) { return clock_of_deliveries; }
 
 /* --- what was there before: a small table by place in memory, overwritten at will --- */
@@ -28,7 +28,7 @@ struct former {
     uint64_t time;
     const struct kernel *writer;
 };
-enum { FORMERS = 4096, LONGEST = 1024 /* deliveries, for which an old value may be seen */ };
+enum { FORMERS = 4096, LONGEST = 1024 /* ticks for which an old value may be seen */ };
 static struct former formers[FORMERS];
 
 static struct former *former_of(const struct emu_range *range, uintptr_t address)
@@ -236,7 +236,11 @@ static void see_own(struct kernel *kernel, uintptr_t address, unsigned size)
 
 /* --- the seam --- */
 static void seam_yield(void) { simt_switch(FIBER_YIELDS); }
-static void seam_pause(void) { simt_switch(FIBER_PAUSES); }
+static void seam_pause(void)
+{
+    clock_of_deliveries++; /* a poll that sees the old value will see the new one */
+    simt_switch(FIBER_PAUSES);
+}
 
 static void drain(void)
 {

@@ -1,0 +1,270 @@
+/* graphs.c - capture and replay, and what is forbidden meanwhile. */
+#include "cudatest.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static void captured_copy(struct test_box *box, CUdeviceptr from, uint64_t count)
+{
+    struct bl_kernel_args args = test_args(box, 0);
+    args.sendbuff = (void *)(uintptr_t)from;
+    args.count = count;
+    OK(test_launch(box, 0, "test_copy", 2, 32, &args));
+    memset(&args, 0xff, sizeof args);
+}
+
+void test_capture(void)
+{
+    enum { N = 64, TIMES = 5 };
+    struct test_box box;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUstreamCaptureStatus status;
+    uint64_t data[N] = {0};
+    cuuint64_t id = 0;
+    size_t nodes = 0;
+    test_box_open(&box, 1);
+    CUstream stream = box.stream[0];
+    /* result = result + 1, twice, recorded; nothing happens until the graph is launched */
+    OK(cuMemcpyHtoD(box.result[0], data, sizeof data));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    captured_copy(&box, box.result[0], N);
+    captured_copy(&box, box.result[0], N);
+    OK(cuStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL, NULL));
+    CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE && id != 0);
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphGetNodes(graph, NULL, &nodes));
+    CHECK(nodes == 2);
+    OK(cuStreamIsCapturing(stream, &status));
+    CHECK(status == CU_STREAM_CAPTURE_STATUS_NONE);
+    OK(cuMemcpyDtoH(data, box.result[0], sizeof data));
+    CHECK(data[0] == 0);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph)); /* the instance has its own copy */
+    for (int i = 0; i < TIMES; i++) {
+        OK(cuGraphLaunch(exec, stream));
+        captured_copy(&box, box.result[0], N); /* eager in between */
+    }
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(data, box.result[0], sizeof data));
+    for (int i = 0; i < N; i++) CHECK(data[i] == 3 * TIMES);
+    OK(cuGraphExecDestroy(exec));
+    EXPECT(cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_VALUE);
+    test_box_close(&box);
+}
+
+void test_capture_fork(void)
+{
+    struct test_box box;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUstream side;
+    CUevent out, back;
+    uint64_t value = 0;
+    test_box_open(&box, 1);
+    CUstream stream = box.stream[0];
+    OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&out, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&back, CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuEventRecord(out, stream));
+    OK(cuStreamWaitEvent(side, out, 0));
+    EXPECT(cuStreamEndCapture(side, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    EXPECT(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    for (int join = 0; join < 2; join++) {
+        OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        OK(cuMemsetD8Async(box.result[0], 1, 8, stream));
+        OK(cuEventRecord(out, stream));
+        OK(cuStreamWaitEvent(side, out, 0));
+        OK(cuMemsetD8Async(box.result[0], 2, 8, side));
+        OK(cuEventRecord(back, side));
+        if (join) OK(cuStreamWaitEvent(stream, back, 0));
+        if (join) OK(cuMemsetD8Async(box.result[0] + 4, 3, 4, stream));
+        EXPECT(cuStreamEndCapture(stream, &graph), join ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    }
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(&value, box.result[0], 8));
+    CHECK(value == 0x0303030302020202ull);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuEventDestroy(out));
+    OK(cuEventDestroy(back));
+    OK(cuStreamDestroy(side));
+    test_box_close(&box);
+}
+
+static void *allocate(void *argument)
+{
+    CUdeviceptr p;
+    CUstreamCaptureMode mode = *(CUstreamCaptureMode *)argument;
+    CUcontext context;
+    static CUresult result;
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    result = cuMemAlloc(&p, 64);
+    if (result == CUDA_SUCCESS) {
+        CUresult freed = cuMemFree(p);
+        CHECK(freed == CUDA_SUCCESS);
+    }
+    OK(cuDevicePrimaryCtxRelease(0));
+    return &result;
+}
+
+static CUresult allocate_elsewhere(CUstreamCaptureMode mode)
+{
+    pthread_t thread;
+    void *result = NULL;
+    pthread_create(&thread, NULL, allocate, &mode);
+    pthread_join(thread, &result);
+    return *(CUresult *)result;
+}
+
+void test_capture_forbidden(void)
+{
+    struct test_box box;
+    CUgraph graph;
+    CUdeviceptr p;
+    CUmodule module;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUstreamCaptureStatus status;
+    CUstream blocking;
+    test_box_open(&box, 1);
+    CUstream stream = box.stream[0];
+#define INVALIDATES(how, call, error)                                                                                  \
+    OK(cuStreamBeginCapture(stream, how));                                                                             \
+    EXPECT(call, error);                                                                                               \
+    OK(cuStreamIsCapturing(stream, &status));                                                                          \
+    CHECK(status == CU_STREAM_CAPTURE_STATUS_INVALIDATED);                                                             \
+    EXPECT(cuMemsetD8Async(box.result[0], 1, 8, stream), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);                       \
+    EXPECT(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+    INVALIDATES(CU_STREAM_CAPTURE_MODE_GLOBAL, cuMemAlloc(&p, 64), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    INVALIDATES(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuMemAlloc(&p, 64), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    INVALIDATES(CU_STREAM_CAPTURE_MODE_GLOBAL, cuModuleLoadData(&module, "x"), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuStreamSynchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuStreamQuery(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    INVALIDATES(CU_STREAM_CAPTURE_MODE_GLOBAL, allocate_elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL),
+                CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+#undef INVALIDATES
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT(allocate_elsewhere(CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    EXPECT(allocate_elsewhere(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+    OK(cuMemAlloc(&p, 64));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFree(p));
+    /* The legacy stream would have to wait for the capturing one. */
+    OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    EXPECT(cuMemsetD8Async(box.result[0], 1, 8, NULL), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    EXPECT(cuStreamEndCapture(blocking, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT(cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    OK(cuStreamDestroy(blocking));
+    test_box_close(&box);
+}
+
+void test_capture_events(void)
+{
+    struct test_box box;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUstream side;
+    CUevent eager, captured, external;
+    size_t nodes = 0;
+    test_box_open(&box, 1);
+    CUstream stream = box.stream[0];
+    OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&eager, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&captured, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&external, CU_EVENT_DISABLE_TIMING));
+    /* An eager event is outside the capture, unless the wait says that it knows. */
+    OK(cuEventRecord(eager, side));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT(cuStreamWaitEvent(stream, eager, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    EXPECT(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    /* Two captures do not mix. */
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuStreamBeginCapture(side, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuEventRecord(captured, side));
+    EXPECT(cuStreamWaitEvent(stream, captured, 0), CUDA_ERROR_STREAM_CAPTURE_MERGE);
+    EXPECT(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT(cuStreamEndCapture(side, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    /* External ones are nodes, and happen when the graph runs. */
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuEventRecord(captured, stream));
+    EXPECT(cuEventQuery(captured), CUDA_ERROR_CAPTURED_EVENT);
+    EXPECT(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuStreamWaitEvent(stream, eager, CU_EVENT_WAIT_EXTERNAL));
+    OK(cuMemsetD8Async(box.result[0], 1, 8, stream));
+    OK(cuEventRecordWithFlags(external, stream, CU_EVENT_RECORD_EXTERNAL));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphGetNodes(graph, NULL, &nodes));
+    CHECK(nodes == 3);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < 3; i++) {
+        uint64_t value = 0;
+        OK(cuMemsetD8Async(box.result[0], 0, 8, stream));
+        OK(cuEventRecord(eager, side));
+        OK(cuGraphLaunch(exec, stream));
+        OK(cuStreamWaitEvent(side, external, 0));
+        OK(cuMemcpyDtoHAsync(&value, box.result[0], 8, side));
+        OK(cuStreamSynchronize(side));
+        CHECK(value == 0x0101010101010101ull);
+    }
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuEventDestroy(eager));
+    OK(cuEventDestroy(captured));
+    OK(cuEventDestroy(external));
+    OK(cuStreamDestroy(side));
+    test_box_close(&box);
+}
+
+/* Four ranks in one graph: each rank's kernel waits for the others', which no edge tells. */
+void test_capture_ranks(void)
+{
+    enum { RANKS = 4, THREADS = 16, ROUNDS = 3, TIMES = 3 };
+    struct test_box box;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUevent fork, join[RANKS];
+    test_box_open(&box, RANKS);
+    OK(cuCtxSetCurrent(box.context[0]));
+    OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamBeginCapture(box.stream[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (int i = 0; i < RANKS; i++) OK(cuMemsetD8Async(box.staging[i], 0, TEST_STAGING, box.stream[0]));
+    OK(cuEventRecord(fork, box.stream[0]));
+    for (int i = 0; i < RANKS; i++) {
+        struct bl_kernel_args args = test_args(&box, i);
+        args.count = ROUNDS;
+        OK(cuCtxSetCurrent(box.context[i]));
+        OK(cuEventCreate(&join[i], CU_EVENT_DISABLE_TIMING));
+        if (i) OK(cuStreamWaitEvent(box.stream[i], fork, 0));
+        OK(test_launch(&box, i, "test_packets", 1, THREADS, &args));
+        OK(cuEventRecord(join[i], box.stream[i]));
+        if (i) OK(cuStreamWaitEvent(box.stream[0], join[i], 0));
+    }
+    OK(cuCtxSetCurrent(box.context[0]));
+    OK(cuStreamEndCapture(box.stream[0], &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < TIMES; i++) OK(cuGraphLaunch(exec, box.stream[0]));
+    OK(cuStreamSynchronize(box.stream[0]));
+    for (int i = 0; i < RANKS; i++) {
+        uint64_t got[THREADS];
+        OK(cuCtxSetCurrent(box.context[i]));
+        OK(cuMemcpyDtoH(got, box.result[i], sizeof got));
+        for (uint64_t j = 0; j < THREADS; j++) CHECK(got[j] == 4 * 1000 * 6 + ROUNDS * (600 + 4 * j));
+        OK(cuEventDestroy(join[i]));
+    }
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuEventDestroy(fork));
+    test_box_close(&box);
+}

@@ -1,0 +1,144 @@
+/* main.c - runs the tests of the emulated driver, each in a process of its own with its own environment; some under many
+ * seeds.  Prints a line for each that fails, and `N passed, N failed`.
+ *
+ *   cudatest [NAME...]    KERNELS is the library of kernels.cu, beside the program if unset
+ */
+#define _GNU_SOURCE
+#include "cudatest.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int test_failures;
+
+/* A litmus test that is wrong by design must fail under some seed; all others pass under each. */
+enum verdict { ALWAYS, NOT_ALWAYS };
+
+struct test {
+    const char *name;
+    void (*run)(void);
+    const char *gpus, *setting; /* another variable, NAME=VALUE, or NULL */
+    int seeds;
+    enum verdict verdict;
+};
+
+static const struct test tests[] = {
+    {"streams", test_streams, "2", NULL, 3, ALWAYS},
+    {"legacy-stream", test_legacy_stream, "1", NULL, 1, ALWAYS},
+    {"events", test_events, "2", NULL, 3, ALWAYS},
+    {"contexts", test_contexts, "2", NULL, 1, ALWAYS},
+    {"handles", test_handles, "2", NULL, 1, ALWAYS},
+    {"capture", test_capture, "1", NULL, 3, ALWAYS},
+    {"capture-fork", test_capture_fork, "1", NULL, 3, ALWAYS},
+    {"capture-forbidden", test_capture_forbidden, "1", NULL, 1, ALWAYS},
+    {"capture-events", test_capture_events, "1", NULL, 1, ALWAYS},
+    {"capture-ranks", test_capture_ranks, "4", NULL, 5, ALWAYS},
+    {"memory", test_memory, "2", NULL, 1, ALWAYS},
+    {"mapping", test_mapping, "2", NULL, 1, ALWAYS},
+    {"processes", test_processes, "2", NULL, 3, ALWAYS},
+    {"guard", test_guard, "1", NULL, 1, ALWAYS},
+    {"no-peer", test_no_peer, "2", "BEELINE_EMU_TOPOLOGY=none", 1, ALWAYS},
+    {"fork", test_fork, "1", NULL, 1, ALWAYS},
+    {"proc-address", test_proc_address, "1", NULL, 1, ALWAYS},
+    {"fault", test_fault, "1", "BEELINE_EMU_FAULT=cuMemAlloc#2=CUDA_ERROR_OUT_OF_MEMORY", 1, ALWAYS},
+    {"identity", test_identity, "4", "CUDA_VISIBLE_DEVICES=2,0", 1, ALWAYS},
+    {"quiet", test_quiet, "1", NULL, 1, ALWAYS},
+    {"copies", test_copies, "1", NULL, 3, ALWAYS},
+    {"fault-address", test_fault_address, "1", NULL, 1, ALWAYS},
+    {"residency", test_residency, "1", NULL, 3, ALWAYS},
+    {"too-many-blocks", test_too_many_blocks, "1", NULL, 1, ALWAYS},
+    {"counting", test_counting, "1", NULL, 3, ALWAYS},
+    {"packets", test_packets_arrive, "4", NULL, 10, ALWAYS},
+    {"lines", test_lines_arrive, "4", NULL, 10, ALWAYS},
+    {"lines-unwaited", test_lines_unwaited, "4", NULL, 3, NOT_ALWAYS},
+    {"broken", test_broken, "2", "BEELINE_EMU_TOPOLOGY=broken", 1, NOT_ALWAYS},
+    {"message-fence", test_message_fence, "2", NULL, 20, ALWAYS},
+    {"message-release", test_message_release, "2", NULL, 20, ALWAYS},
+    {"message-nothing", test_message_nothing, "2", NULL, 5, NOT_ALWAYS},
+    {"message-no-acquire", test_message_no_acquire, "2", NULL, 5, NOT_ALWAYS},
+    {"block-fence", test_block_fence, "2", NULL, 20, ALWAYS},
+    {"block-nothing", test_block_nothing, "2", NULL, 5, NOT_ALWAYS},
+    {"block-no-barrier", test_block_no_barrier, "2", NULL, 5, NOT_ALWAYS},
+    {"throughput", test_throughput, "16", NULL, 1, ALWAYS},
+};
+enum { COUNT = sizeof tests / sizeof *tests };
+
+bool test_expect(CUresult result, CUresult expected, const char *call, const char *file, int line)
+{
+    const char *name = "?", *wanted = "?";
+    if (result == expected) return true;
+    cuGetErrorName(result, &name);
+    cuGetErrorName(expected, &wanted);
+    fprintf(stderr, "%s:%d: %s returned %s, not %s\n", file, line, call, name, wanted);
+    test_failures++;
+    return false;
+}
+
+static void in_child(const struct test *test, int seed, bool loud)
+{
+    char text[16], self[PATH_MAX], kernels[PATH_MAX + 32];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = 0;
+    snprintf(kernels, sizeof kernels, "%.*s/libcudatest-kernels.so", (int)(strrchr(self, '/') - self), self);
+    snprintf(text, sizeof text, "%d", seed);
+    setenv("BEELINE_EMU_SEED", text, 1);
+    setenv("BEELINE_EMU_GPUS", test->gpus, 1);
+    setenv("BEELINE_EMU_KERNELS", kernels, 0);
+    unsetenv("BEELINE_EMU_TRACE");
+    if (test->setting) putenv((char *)test->setting);
+    if (!loud && !freopen("/dev/null", "w", stderr)) _exit(2);
+    alarm(60);
+    execl(self, self, "--one", test->name, (char *)NULL);
+    _exit(2);
+}
+
+static bool passes(const struct test *test, int seed, bool loud)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) in_child(test, seed, loud);
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static bool run(const struct test *test)
+{
+    int failed = 0;
+    const char *base = getenv("SEED");
+    for (int i = 0; i < test->seeds; i++) {
+        int seed = (base ? atoi(base) : 1) * 100 + i;
+        if (passes(test, seed, test->verdict == ALWAYS)) continue;
+        failed++;
+        if (test->verdict == ALWAYS) printf("%s: failed with seed %d\n", test->name, seed);
+    }
+    if (test->verdict == NOT_ALWAYS && !failed) printf("%s: what is missing was not noticed\n", test->name);
+    return (test->verdict == ALWAYS) == !failed;
+}
+
+static int run_one(const char *name)
+{
+    for (int i = 0; i < COUNT; i++) {
+        if (strcmp(tests[i].name, name)) continue;
+        tests[i].run();
+        return test_failures != 0;
+    }
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    int passed = 0, failed = 0;
+    if (argc == 3 && !strcmp(argv[1], "--one")) return run_one(argv[2]);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int i = 0; i < COUNT; i++) {
+        bool wanted = argc == 1;
+        for (int j = 1; j < argc; j++) wanted |= !strcmp(argv[j], tests[i].name);
+        if (!wanted) continue;
+        if (run(&tests[i])) passed++;
+        else failed++;
+    }
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed || !passed;
+}

@@ -1,0 +1,318 @@
+/* memory.c - memory, over processes too, and the box as a process sees it. */
+#define _GNU_SOURCE
+#include "cudatest.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void test_memory(void)
+{
+    struct test_box box;
+    CUdeviceptr p, base, before = 0;
+    size_t bytes, available, total, later;
+    unsigned type = 0;
+    int device = -1;
+    unsigned char data[101];
+    void *host;
+    test_box_open(&box, 2);
+    OK(cuMemGetInfo(&available, &total));
+    OK(cuMemAlloc(&p, 101));
+    OK(cuMemGetInfo(&later, &total));
+    CHECK(later == available - 101);
+    CHECK(p % 256 == 0);
+    OK(cuMemcpyDtoH(data, p, 101));
+    CHECK(data[0] != 0 && data[100] != 0); /* never zero by luck */
+    OK(cuMemGetAddressRange(&base, &bytes, p + 50));
+    CHECK(base == p && bytes == 101);
+    OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+    OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p));
+    CHECK(type == CU_MEMORYTYPE_DEVICE && device == 1);
+    EXPECT(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)data),
+           CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemsetD32(p, 0x01020304, 25));
+    OK(cuMemcpyDtoH(data, p, 101));
+    CHECK(data[0] == 4 && data[99] == 1);
+    OK(cuMemFree(p));
+    EXPECT(cuMemFree(p), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemHostAlloc(&host, 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+    OK(cuMemHostGetDevicePointer(&before, host, 0));
+    OK(cuMemcpyDtoH(data, before, 101));
+    OK(cuMemFreeHost(host));
+    OK(cuMemHostRegister(data, sizeof data, 0));
+    EXPECT(cuMemHostRegister(data, sizeof data, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    OK(cuMemHostUnregister(data));
+    EXPECT(cuMemAlloc(&p, (size_t)1 << 50), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuMemAlloc(&p, 0), CUDA_ERROR_INVALID_VALUE);
+    test_box_close(&box);
+}
+
+static CUmemAllocationProp prop_of(CUdevice device)
+{
+    return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+}
+
+void test_mapping(void)
+{
+    struct test_box box;
+    CUmemGenericAllocationHandle handle, again;
+    CUmemAllocationProp prop = prop_of(0), fabric = prop_of(0);
+    CUdeviceptr address = 0;
+    size_t unit = 0;
+    test_box_open(&box, 2);
+    OK(cuCtxSetCurrent(box.context[0]));
+    OK(cuMemGetAllocationGranularity(&unit, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+    CHECK(unit == 2 << 20);
+    fabric.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+    EXPECT(cuMemCreate(&handle, unit, &fabric, 0), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT(cuMemCreate(&handle, unit / 2, &prop, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemCreate(&handle, unit, &prop, 0));
+    OK(cuMemAddressReserve(&address, 2 * unit, 0, 0, 0));
+    EXPECT(cuMemsetD8(address, 0, 8), CUDA_ERROR_INVALID_VALUE); /* reserved is not mapped */
+    OK(cuMemMap(address + unit, unit, 0, handle, 0));
+    EXPECT(cuMemMap(address + unit, unit, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuMemsetD8(address + unit, 0, 8), CUDA_ERROR_INVALID_VALUE); /* mapped is not accessible */
+    CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    OK(cuMemSetAccess(address + unit, unit, &access, 1));
+    OK(cuMemsetD8(address + unit, 0, 8));
+    EXPECT(cuMemAddressFree(address, 2 * unit), CUDA_ERROR_INVALID_VALUE); /* still mapped */
+    OK(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(address + unit)));
+    CHECK(again == handle);
+    OK(cuMemRelease(again));
+    OK(cuMemRelease(handle)); /* the mapping keeps the memory */
+    EXPECT(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemsetD8(address + unit, 1, 8));
+    OK(cuMemUnmap(address + unit, unit));
+    EXPECT(cuMemsetD8(address + unit, 0, 8), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemAddressFree(address, 2 * unit));
+    /* A kernel of a GPU that was given no access. */
+    OK(cuMemCreate(&handle, unit, &prop, 0));
+    address = test_map(handle, unit, 1);
+    struct bl_kernel_args args = test_args(&box, 1);
+    args.recvbuff = (void *)(uintptr_t)address;
+    OK(test_launch(&box, 1, "test_overrun", 1, 1, &args));
+    EXPECT(cuStreamSynchronize(box.stream[1]), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+static void send_fd(int socket, int fd)
+{
+    char byte = 0, control[CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec io = {&byte, 1};
+    struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    CHECK(sendmsg(socket, &message, 0) == 1);
+}
+
+static int receive_fd(int socket)
+{
+    int fd = -1;
+    char byte, control[CMSG_SPACE(sizeof fd)];
+    struct iovec io = {&byte, 1};
+    struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    CHECK(recvmsg(socket, &message, 0) == 1);
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (header) memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    return fd;
+}
+
+/* Two processes, a GPU each, exchange lines through memory that each imports from the other. */
+static void one_of_two(int rank, int socket)
+{
+    enum { THREADS = 32, ROUNDS = 10 };
+    struct test_box box;
+    CUmemGenericAllocationHandle mine = 0, theirs = 0;
+    uint64_t got[THREADS];
+    char byte = 0;
+    int fd = -1;
+    test_box_open(&box, 2);
+    CUmemAllocationProp prop = prop_of(rank);
+    OK(cuCtxSetCurrent(box.context[rank]));
+    OK(cuMemCreate(&mine, TEST_STAGING, &prop, 0));
+    OK(cuMemExportToShareableHandle(&fd, mine, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    struct bl_kernel_args args = test_args(&box, rank);
+    CUdeviceptr own = test_map(mine, TEST_STAGING, 2);
+    OK(cuMemsetD8(own, 0, TEST_STAGING)); /* zeroed before the other knows it */
+    send_fd(socket, fd);
+    close(fd);
+    fd = receive_fd(socket);
+    OK(cuMemImportFromShareableHandle(&theirs, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    close(fd);
+    CUdeviceptr other = test_map(theirs, TEST_STAGING, 2);
+    int device = -1;
+    OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, other));
+    CHECK(device == 1 - rank);
+    args.staging[rank] = (unsigned char *)(uintptr_t)own;
+    args.staging[1 - rank] = (unsigned char *)(uintptr_t)other;
+    args.count = ROUNDS;
+    OK(test_launch(&box, rank, "test_lines", 1, THREADS, &args));
+    OK(cuStreamSynchronize(box.stream[rank]));
+    OK(cuMemcpyDtoH(got, box.result[rank], sizeof got));
+    for (int i = 0; i < THREADS; i++) CHECK(got[i] == 2 * 1000 * (ROUNDS * (ROUNDS + 1) / 2) + ROUNDS);
+    CHECK(write(socket, &byte, 1) == 1 && read(socket, &byte, 1) == 1); /* both are done with both */
+    OK(cuMemUnmap(own, TEST_STAGING));
+    OK(cuMemUnmap(other, TEST_STAGING));
+    OK(cuMemAddressFree(own, TEST_STAGING));
+    OK(cuMemAddressFree(other, TEST_STAGING));
+    OK(cuMemRelease(mine));
+    OK(cuMemRelease(theirs));
+    test_box_close(&box);
+}
+
+void test_processes(void)
+{
+    int pair[2], status = 1;
+    CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    pid_t child = fork(); /* before cuInit: each has a driver of its own */
+    setenv("LOCAL_RANK", child ? "0" : "1", 1);
+    one_of_two(child ? 0 : 1, pair[child ? 0 : 1]);
+    if (!child) _exit(test_failures != 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* A stray store of the host into what lies behind device memory ends the process that does it. */
+void test_guard(void)
+{
+    struct test_box box;
+    test_box_open(&box, 1);
+    for (int side = 0; side < 2; side++) {
+        int status = 0;
+        pid_t child = fork();
+        if (child == 0) {
+            *(volatile char *)(uintptr_t)(side ? box.result[0] + TEST_RESULT : box.result[0] - 1) = 1;
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    }
+    test_box_close(&box);
+}
+
+void test_no_peer(void)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop = prop_of(0);
+    CUdeviceptr address;
+    CUcontext context, other;
+    int can = 1, fd = -1;
+    OK(cuInit(0));
+    OK(cuDeviceCanAccessPeer(&can, 0, 1));
+    CHECK(!can);
+    OK(cuDevicePrimaryCtxRetain(&other, 0));
+    OK(cuDevicePrimaryCtxRetain(&context, 1));
+    OK(cuCtxSetCurrent(context));
+    EXPECT(cuCtxEnablePeerAccess(other, 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    OK(cuMemCreate(&handle, TEST_STAGING, &prop, 0));
+    OK(cuMemAddressReserve(&address, TEST_STAGING, 0, 0, 0));
+    OK(cuMemMap(address, TEST_STAGING, 0, handle, 0));
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    EXPECT(cuMemSetAccess(address, TEST_STAGING, &access, 1), CUDA_ERROR_INVALID_DEVICE);
+    OK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    EXPECT(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+           CUDA_ERROR_NOT_SUPPORTED);
+}
+
+void test_fork(void)
+{
+    struct test_box box;
+    test_box_open(&box, 1);
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        CUdeviceptr p;
+        int count;
+        EXPECT(cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
+        EXPECT(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+        EXPECT(cuMemAlloc(&p, 8), CUDA_ERROR_NOT_INITIALIZED);
+        EXPECT(cuStreamSynchronize(box.stream[0]), CUDA_ERROR_NOT_INITIALIZED);
+        exit(test_failures != 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    test_box_close(&box);
+}
+
+void test_proc_address(void)
+{
+    void *old = NULL, *new = NULL;
+    CUdriverProcAddressQueryResult status;
+    int version = 0;
+    OK(cuDriverGetVersion(&version));
+    CHECK(version == 13000);
+    OK(cuGetProcAddress("cuCtxGetDevice", &old, 12000, 0, &status));
+    OK(cuGetProcAddress("cuCtxGetDevice", &new, 13000, 0, &status));
+    CHECK(old == (void *)cuCtxGetDevice && new &&new != old); /* another form, with another argument */
+    OK(cuGetProcAddress("cuMemAlloc", &new, 12000, 0, &status));
+    CHECK(new == (void *)cuMemAlloc && status == CU_GET_PROC_ADDRESS_SUCCESS);
+    OK(cuGetProcAddress("cuGraphInstantiate", &new, 11000, 0, &status));
+    CHECK(!new &&status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+    OK(cuGetProcAddress("cuNoSuchCall", &new, 13000, 0, &status));
+    CHECK(!new &&status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+    EXPECT(cuGetProcAddress("cuMemAlloc", &new, 99000, 0, &status), CUDA_ERROR_INVALID_VALUE);
+}
+
+void test_fault(void)
+{
+    CUcontext context;
+    CUdeviceptr p;
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(cuMemAlloc(&p, 8));
+    EXPECT(cuMemAlloc(&p, 8), CUDA_ERROR_OUT_OF_MEMORY);
+    OK(cuMemAlloc(&p, 8));
+}
+
+void test_identity(void)
+{
+    CUuuid uuid;
+    char bus[16];
+    int count = 0, value = 0;
+    CUdevice device;
+    OK(cuInit(0));
+    OK(cuDeviceGetCount(&count));
+    CHECK(count == 2);
+    OK(cuDeviceGetUuid(&uuid, 0));
+    CHECK(uuid.bytes[15] == 2);
+    OK(cuDeviceGetPCIBusId(bus, sizeof bus, 1));
+    CHECK(!strcmp(bus, "0000:10:00.0"));
+    OK(cuDeviceGetByPCIBusId(&device, bus));
+    CHECK(device == 1);
+    EXPECT(cuDeviceGetByPCIBusId(&device, "0000:11:00.0"), CUDA_ERROR_INVALID_DEVICE);
+    OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
+    CHECK(value == 9);
+    OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0));
+    CHECK(value == 0);
+    EXPECT(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 2), CUDA_ERROR_INVALID_DEVICE);
+}
+
+static int threads(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/proc/self/task");
+    for (struct dirent *entry; folder && (entry = readdir(folder));) n += entry->d_name[0] != '.';
+    if (folder) closedir(folder);
+    return n;
+}
+
+/* Loaded and asked for its version, the driver starts no thread; nor do idle streams. */
+void test_quiet(void)
+{
+    int version;
+    CUstream stream;
+    CUcontext context;
+    CHECK(threads() == 1);
+    OK(cuDriverGetVersion(&version));
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(threads() == 1);
+}

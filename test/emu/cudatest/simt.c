@@ -1,0 +1,173 @@
+/* simt.c - kernels: results, residency, and the memory model's litmus tests. */
+#include "cudatest.h"
+
+#include <string.h>
+#include <time.h>
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void synchronize(struct test_box *box)
+{
+    for (int i = 0; i < box->n; i++) {
+        OK(cuCtxSetCurrent(box->context[i]));
+        OK(cuStreamSynchronize(box->stream[i]));
+    }
+}
+
+void test_copies(void)
+{
+    enum { N = 1000 };
+    struct test_box box;
+    static uint64_t data[N];
+    CUdeviceptr from;
+    test_box_open(&box, 1);
+    struct bl_kernel_args args = test_args(&box, 0);
+    for (int i = 0; i < N; i++) data[i] = (uint64_t)i * 3;
+    OK(cuMemAlloc(&from, sizeof data));
+    OK(cuMemcpyHtoD(from, data, sizeof data));
+    args.sendbuff = (void *)(uintptr_t)from;
+    args.count = N;
+    OK(test_launch(&box, 0, "test_copy", 9, 33, &args)); /* more blocks than multiprocessors */
+    memset(&args, 0, sizeof args);                       /* the launch has its own copy */
+    synchronize(&box);
+    OK(cuMemcpyDtoH(data, box.result[0], sizeof data));
+    for (int i = 0; i < N; i++) CHECK(data[i] == (uint64_t)i * 3 + 1);
+    OK(cuMemFree(from));
+    test_box_close(&box);
+}
+
+void test_fault_address(void)
+{
+    struct test_box box;
+    test_box_open(&box, 1);
+    struct bl_kernel_args args = test_args(&box, 0);
+    args.count = TEST_RESULT / 8;
+    OK(test_launch(&box, 0, "test_overrun", 1, 1, &args));
+    EXPECT(cuStreamSynchronize(box.stream[0]), CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS); /* and so from now on */
+}
+
+static void residency(unsigned blocks, uint64_t expected)
+{
+    struct test_box box;
+    uint64_t value = 2;
+    test_box_open(&box, 1);
+    struct bl_kernel_args args = test_args(&box, 0);
+    args.timeout_ns = 200000000;
+    OK(test_launch(&box, 0, "test_resident", blocks, 8, &args));
+    synchronize(&box);
+    OK(cuMemcpyDtoH(&value, box.result[0], 8));
+    CHECK(value == expected);
+    test_box_close(&box);
+}
+void test_residency(void) { residency(4, 1); }
+void test_too_many_blocks(void) { residency(5, 0); }
+
+void test_counting(void)
+{
+    struct test_box box;
+    uint64_t value = 0;
+    test_box_open(&box, 1);
+    struct bl_kernel_args args = test_args(&box, 0);
+    OK(test_launch(&box, 0, "test_count", 7, 64, &args));
+    synchronize(&box);
+    OK(cuMemcpyDtoH(&value, box.result[0], 8));
+    CHECK(value == 7 * 64);
+    test_box_close(&box);
+}
+
+static void exchange(struct test_box *box, const char *kernel, uint32_t what, uint64_t count, unsigned threads)
+{
+    for (int i = 0; i < box->n; i++) {
+        struct bl_kernel_args args = test_args(box, i);
+        args.redop = what;
+        args.count = count;
+        args.timeout_ns = 5000000000ull;
+        OK(test_launch(box, i, kernel, 1, threads, &args));
+    }
+    synchronize(box);
+}
+
+static void result_of(struct test_box *box, int rank, uint64_t *values, size_t count)
+{
+    OK(cuCtxSetCurrent(box->context[rank]));
+    OK(cuMemcpyDtoH(values, box->result[rank], count * 8));
+}
+
+enum { ROUNDS = 20, THREADS = 64 };
+
+void test_packets_arrive(void)
+{
+    struct test_box box;
+    uint64_t got[THREADS];
+    test_box_open(&box, 4);
+    exchange(&box, "test_packets", 0, ROUNDS, THREADS);
+    for (int rank = 0; rank < 4; rank++) {
+        result_of(&box, rank, got, THREADS);
+        for (uint64_t i = 0; i < THREADS; i++)
+            CHECK(got[i] == 4 * 1000 * (ROUNDS * (ROUNDS + 1) / 2) + ROUNDS * (600 + 4 * i));
+    }
+    test_box_close(&box);
+}
+
+static void lines(uint32_t what)
+{
+    struct test_box box;
+    uint64_t got[THREADS];
+    test_box_open(&box, 4);
+    exchange(&box, "test_lines", what, ROUNDS, THREADS);
+    for (int rank = 0; rank < 4; rank++) {
+        result_of(&box, rank, got, THREADS);
+        for (int i = 0; i < THREADS; i++) CHECK(got[i] == 4 * 1000 * (ROUNDS * (ROUNDS + 1) / 2) + ROUNDS * 6);
+    }
+    test_box_close(&box);
+}
+void test_lines_arrive(void) { lines(TEST_FENCE); }
+void test_lines_unwaited(void) { lines(TEST_NOTHING); }
+void test_broken(void) { lines(TEST_FENCE); }
+
+/* The same exchange several times in a process: a run without its order may come out right by chance. */
+static void message(const char *kernel, uint32_t what, unsigned threads)
+{
+    enum { TIMES = 20 };
+    struct test_box box;
+    uint64_t got[THREADS];
+    test_box_open(&box, 2);
+    for (int time = 0; time < TIMES; time++) {
+        for (int rank = 0; rank < 2; rank++) {
+            OK(cuCtxSetCurrent(box.context[rank]));
+            OK(cuMemsetD8(box.staging[rank], 0, TEST_STAGING));
+        }
+        exchange(&box, kernel, what, THREADS, threads);
+        for (int rank = 0; rank < 2; rank++) {
+            result_of(&box, rank, got, THREADS);
+            for (uint64_t i = 0; i < THREADS; i++) CHECK(got[i] == i + 1);
+        }
+    }
+    test_box_close(&box);
+}
+void test_message_fence(void) { message("test_message", TEST_FENCE, 1); }
+void test_message_release(void) { message("test_message", TEST_RELEASE, 1); }
+void test_message_nothing(void) { message("test_message", TEST_NOTHING, 1); }
+void test_message_no_acquire(void) { message("test_message", TEST_NO_ACQUIRE, 1); }
+void test_block_fence(void) { message("test_block_message", TEST_FENCE, THREADS); }
+void test_block_nothing(void) { message("test_block_message", TEST_NOTHING, THREADS); }
+void test_block_no_barrier(void) { message("test_block_message", TEST_NO_BARRIER, THREADS); }
+
+/* Not a benchmark: 16 ranks must go through a small exchange in a time that lets hundreds of cases run. */
+void test_throughput(void)
+{
+    struct test_box box;
+    test_box_open(&box, 16);
+    double start = seconds();
+    exchange(&box, "test_lines", TEST_FENCE, 4, THREADS);
+    double taken = seconds() - start;
+    fprintf(stderr, "16 ranks of %d threads, 4 rounds of lines: %.1f ms\n", THREADS, taken * 1e3);
+    CHECK(taken < 5);
+    test_box_close(&box);
+}

@@ -1,0 +1,163 @@
+/* streams.c - streams, events, contexts and handles. */
+#include "cudatest.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+struct log {
+    _Atomic int next;
+    int order[64];
+};
+struct note {
+    struct log *log;
+    int value, delay_us;
+};
+
+static void write_note(void *argument)
+{
+    struct note *note = argument;
+    usleep((useconds_t)note->delay_us);
+    note->log->order[note->log->next++] = note->value;
+}
+
+void test_streams(void)
+{
+    enum { N = 20 };
+    struct log log = {0};
+    struct note notes[N];
+    struct test_box box;
+    test_box_open(&box, 1);
+    for (int i = 0; i < N; i++) {
+        notes[i] = (struct note){&log, i, i % 3 * 300};
+        OK(cuLaunchHostFunc(box.stream[0], write_note, &notes[i]));
+    }
+    EXPECT(cuStreamQuery(box.stream[0]), CUDA_ERROR_NOT_READY);
+    OK(cuStreamSynchronize(box.stream[0]));
+    OK(cuStreamQuery(box.stream[0]));
+    for (int i = 0; i < N; i++) CHECK(log.order[i] == i);
+    /* What is queued when a stream is destroyed still runs. */
+    CUstream other;
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    OK(cuLaunchHostFunc(other, write_note, &notes[2]));
+    OK(cuStreamDestroy(other));
+    OK(cuCtxSynchronize());
+    CHECK(log.next == N + 1);
+    test_box_close(&box);
+}
+
+void test_legacy_stream(void)
+{
+    struct log log = {0};
+    struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0}, beside = {&log, 3, 0};
+    struct test_box box;
+    CUstream blocking, blocking2;
+    test_box_open(&box, 1);
+    OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    OK(cuStreamCreate(&blocking2, CU_STREAM_DEFAULT));
+    OK(cuLaunchHostFunc(blocking, write_note, &slow));
+    OK(cuLaunchHostFunc(NULL, write_note, &fast));             /* waits for blocking */
+    OK(cuLaunchHostFunc(blocking2, write_note, &slow));        /* waits for the legacy stream */
+    OK(cuLaunchHostFunc(box.stream[0], write_note, &beside));  /* waits for nobody */
+    OK(cuCtxSynchronize());
+    CHECK(log.order[0] == 3 && log.order[1] == 1 && log.order[2] == 2 && log.order[3] == 1);
+    OK(cuStreamDestroy(blocking));
+    OK(cuStreamDestroy(blocking2));
+    test_box_close(&box);
+}
+
+void test_events(void)
+{
+    struct log log = {0};
+    struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0};
+    struct test_box box;
+    CUevent first, last;
+    float ms = -1;
+    test_box_open(&box, 2);
+    OK(cuCtxSetCurrent(box.context[0]));
+    OK(cuEventCreate(&first, CU_EVENT_DEFAULT));
+    OK(cuEventCreate(&last, CU_EVENT_DEFAULT));
+    OK(cuEventQuery(last)); /* never recorded: done */
+    OK(cuEventRecord(first, box.stream[0]));
+    OK(cuLaunchHostFunc(box.stream[0], write_note, &slow));
+    OK(cuEventRecord(last, box.stream[0]));
+    EXPECT(cuEventQuery(last), CUDA_ERROR_NOT_READY);
+    EXPECT(cuEventRecord(last, box.stream[1]), CUDA_ERROR_INVALID_HANDLE); /* another context's */
+    OK(cuStreamWaitEvent(box.stream[1], last, 0)); /* waiting across contexts is fine */
+    OK(cuLaunchHostFunc(box.stream[1], write_note, &fast));
+    OK(cuStreamSynchronize(box.stream[1]));
+    CHECK(log.order[0] == 1 && log.order[1] == 2);
+    OK(cuEventSynchronize(last));
+    OK(cuEventElapsedTime(&ms, first, last));
+    CHECK(ms >= 20 && ms < 20000);
+    OK(cuEventDestroy(first));
+    OK(cuEventDestroy(last));
+    EXPECT(cuEventRecord(last, box.stream[0]), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(cuEventQuery(last), CUDA_ERROR_INVALID_HANDLE);
+    test_box_close(&box);
+}
+
+void test_contexts(void)
+{
+    struct test_box box;
+    CUcontext current = NULL, mine = NULL;
+    CUdeviceptr p;
+    CUdevice device = -1;
+    test_box_open(&box, 2);
+    struct bl_kernel_args args = test_args(&box, 0);
+    args.count = 0;
+    void *parameters[] = {&args};
+    CUfunction function;
+    OK(cuModuleGetFunction(&function, box.module[0], "test_copy"));
+    OK(cuCtxSetCurrent(box.context[1]));
+    /* The stream's context is not the current one. */
+    EXPECT(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, box.stream[0], parameters, NULL), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuCtxPushCurrent(box.context[0]));
+    OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, box.stream[0], parameters, NULL));
+    EXPECT(cuLaunchKernel(function, 1, 1, 1, 65, 1, 1, 0, box.stream[0], parameters, NULL), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuLaunchKernel(function, 0, 1, 1, 1, 1, 1, 0, box.stream[0], parameters, NULL), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, box.stream[0], NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    OK(cuCtxPopCurrent(&current));
+    CHECK(current == box.context[0]);
+    OK(cuCtxGetDevice(&device));
+    CHECK(device == 1);
+    OK(cuStreamGetCtx(box.stream[0], &current));
+    CHECK(current == box.context[0]);
+    OK(cuCtxCreate(&mine, NULL, 0, 0));
+    OK(cuCtxGetCurrent(&current));
+    CHECK(current == mine);
+    OK(cuMemAlloc(&p, 100));
+    OK(cuCtxDestroy(mine));
+    EXPECT(cuCtxSetCurrent(mine), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT(cuCtxSetCurrent((CUcontext)&box), CUDA_ERROR_INVALID_CONTEXT);
+    while (cuCtxPopCurrent(NULL) == CUDA_SUCCESS) {}
+    EXPECT(cuMemAlloc(&p, 100), CUDA_ERROR_INVALID_CONTEXT);
+    test_box_close(&box);
+    EXPECT(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
+void test_handles(void)
+{
+    struct test_box box;
+    CUfunction function;
+    CUstream stream;
+    int garbage[64] = {0};
+    test_box_open(&box, 1);
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamDestroy(stream));
+    EXPECT(cuStreamDestroy(stream), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(cuStreamSynchronize(stream), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(cuLaunchHostFunc(stream, write_note, NULL), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(cuMemsetD8Async(box.result[0], 0, 8, stream), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(cuStreamQuery((CUstream)garbage), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(cuEventSynchronize((CUevent)garbage), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(cuModuleGetFunction(&function, box.module[0], "no_such_kernel"), CUDA_ERROR_NOT_FOUND);
+    EXPECT(cuModuleGetFunction(&function, (CUmodule)garbage, "test_copy"), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(cuGraphDestroy((CUgraph)garbage), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuGraphLaunch((CUgraphExec)garbage, box.stream[0]), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuMemFree(box.result[0] + 8), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuMemcpyHtoD(box.result[0] + TEST_RESULT - 4, garbage, 8), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuMemcpyHtoD((CUdeviceptr)(uintptr_t)garbage, garbage, 8), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuMemRelease((CUmemGenericAllocationHandle)(uintptr_t)garbage), CUDA_ERROR_INVALID_VALUE);
+    test_box_close(&box);
+}
