@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 
-from support import BEELINE, EMU, NCCL, check, client, ctypes_client, emulated_only, warnings
+from support import BEELINE, EMU, NCCL, ROOT, check, client, ctypes_client, emulated_only, warnings
 
 
 def control(case):
@@ -114,3 +114,52 @@ def second_nccl(case):
             without == with_it and len(set(without.split())) == 2,
             "versions %s, without Beeline %s" % (with_it, without),
         )
+
+
+VERSIONS = """
+import ctypes, sys
+for path in sys.argv[1:]:
+    version = ctypes.c_int()
+    result = ctypes.CDLL(None if path == "process" else path).ncclGetVersion(ctypes.byref(version))
+    print(result, version.value)
+"""
+
+
+def loaded_first(case):
+    """Beeline named as the library beside an NCCL that the process has already: that one is the real NCCL."""
+    emulated_only()
+    old = os.path.join(EMU, "old", "libnccl.so.2")
+    done = case.box(sys.executable, "-c", VERSIONS, old, "libbeeline.so", beeline=False)
+    check(done.stdout == "0 22005\n0 22005\n", done.stdout + done.stderr)
+
+
+def late_nccl(case):
+    """A process that calls before it has an NCCL is told so, and is served once it opens one."""
+    with open(case.path("libnccl.so.2"), "w", encoding="utf-8") as file:
+        file.write("not a library\n")
+    done = case.box(sys.executable, "-c", VERSIONS, "process", NCCL, "process", nccl=case.folder)
+    lines = done.stdout.splitlines()
+    check(lines[0] == "2 0" and lines[1].startswith("0 2") and lines[2] == lines[1], done.stdout + done.stderr)
+    check(len(warnings(done)) == 1 and "there is no real NCCL" in warnings(done)[0], done.stderr)
+
+
+def racing(case):
+    for _ in range(10):
+        case.box(client("racing"), "libbeeline.so", beeline=False)
+        case.box(client("racing"), "libnccl.so.2")
+
+
+def launcher(case):
+    """beeline-run puts Beeline before a command and all that it starts, and keeps what was preloaded already."""
+    run = os.path.join(ROOT, "scripts", "beeline-run")
+    case.job(run, "sh", "-c", "exec " + client("linked"), beeline=False, env={"BEELINE_LIBRARY": BEELINE})
+    shown = case.run(
+        [run, "sh", "-c", "echo $LD_PRELOAD"], {"BEELINE_LIBRARY": BEELINE, "LD_PRELOAD": client("counting.so")}
+    )
+    check(shown.stdout.strip() == "%s:%s" % (BEELINE, client("counting.so")), shown.stdout)
+    shown = case.run([run, "sh", "-c", "echo $LD_PRELOAD"], {"BEELINE_LIBRARY": BEELINE, "LD_PRELOAD": BEELINE})
+    check(shown.stdout.strip() == BEELINE, "preloaded twice: " + shown.stdout)
+    check(
+        "does not exist" in case.run([run, "true"], {"BEELINE_LIBRARY": "/nonexistent"}, status=125).stderr,
+        "no error",
+    )

@@ -1,7 +1,7 @@
 # rules.mk - the programs of test/clients; included by test/test.mk.
 CLIENTS := $(TEST)/clients
 CLIENT_LINK = $(CC) -o $@ $(filter %.o %.so.2,$^) -Wl,--allow-shlib-undefined
-CLIENT_PROGRAMS := $(addprefix $(CLIENTS)/,linked linked-rpath liblinked.so opened dlsym forked absent counting.so \
+CLIENT_PROGRAMS := $(addprefix $(CLIENTS)/,linked linked-rpath liblinked.so opened dlsym racing forked absent counting.so \
     recording/libnccl.so.2 recording/calls)
 TEST_PROGRAMS += $(CLIENT_PROGRAMS)
 
@@ -30,9 +30,9 @@ $(CLIENTS)/opened: $(CLIENTS)/opened.o $(CLIENTS)/client.o
 	$(call say,LINK,$@)
 	$(Q)$(CLIENT_LINK) -ldl
 
-$(CLIENTS)/dlsym $(CLIENTS)/absent: %: %.o
+$(CLIENTS)/dlsym $(CLIENTS)/racing $(CLIENTS)/absent: %: %.o
 	$(call say,LINK,$@)
-	$(Q)$(CLIENT_LINK) -ldl
+	$(Q)$(CLIENT_LINK) -ldl -pthread
 
 $(CLIENTS)/counting.so: test/clients/counting.c
 	$(call say,LINK,$@)
