@@ -138,52 +138,6 @@ static void look_at_links(struct bl_member *member) {
     }
 }
 
-/* --- step: memory, kernels --- */
-static void create(struct bl_member *member) {
-    struct bl_comm *comm = member->comm;
-    struct bl_upkeep *upkeep = member->upkeep;
-    char why[200];
-    if (bl_identity_layout(member->all, comm->nranks, &comm->args.layout)) return; /* judged before */
-    comm->memory = &upkeep->memory;
-    if (bl_modules_open(&upkeep->modules, comm->context, why, sizeof(why)) ||
-        bl_modules_find(upkeep->modules, comm->nranks, comm->function, why, sizeof(why)) ||
-        bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
-                         member->gather.stream, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
-}
-
-static void export_memory(struct bl_member *member) {
-    char why[200];
-    if (member->verdict.fate != BL_WELL) return;
-    if (bl_memory_export(&member->upkeep->memory, &member->exported, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
-}
-
-static void memory_send(struct bl_member *member) {
-    send_to_all(member, STEP_MEMORY, "", 0, member->exported);
-    close(member->exported);
-    member->exported = -1;
-}
-
-/* Every descriptor is taken from its socket even if one cannot be mapped, so that the vote comes next on all of them.
- */
-static void memory_receive(struct bl_member *member) {
-    struct bl_comm *comm = member->comm;
-    uint64_t deadline = deadline_from_now();
-    char why[200];
-    for (int peer = 0; peer < comm->nranks; peer++) {
-        int fd;
-        if (peer == comm->rank) continue;
-        if (bl_mesh_receive(&member->mesh, peer, STEP_MEMORY, &(char){0}, 0, &fd, deadline, why, sizeof(why))) {
-            bl_member_fail(member, BL_FAILED, peer, "%s", why);
-            continue;
-        }
-        if (member->verdict.fate == BL_WELL && bl_memory_import(&member->upkeep->memory, peer, fd, why, sizeof(why)))
-            bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
-        close(fd);
-    }
-}
-
 /* --- step: the table, from rank 0 --- */
 static char *read_tuning_file(const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -234,11 +188,79 @@ static void make_table(struct bl_member *member) {
 }
 
 static void table_send(struct bl_member *member) {
-    if (member->comm->rank != 0) return;
+    /* Cannot fail: bl_identity_judge has tried it. */
+    if (bl_identity_layout(member->all, member->comm->nranks, &member->comm->args.layout) || member->comm->rank) return;
     make_table(member);
     send_to_all(member, STEP_TABLE, &member->comm->table, sizeof(member->comm->table), -1);
 }
 
+static bool serves_anything(const struct bl_table *table) {
+    for (int collective = 0; collective < BL_COLLECTIVES; collective++)
+        for (uint32_t i = 0; i < table->ranges[collective] && i < BL_MAX_RANGES; i++)
+            if (table->range[collective][i].algorithm != BL_ROUTE_NCCL) return true;
+    return false;
+}
+
+static void table_receive(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    char why[200];
+    if (comm->rank != 0 && bl_mesh_receive(&member->mesh, 0, STEP_TABLE, &comm->table, sizeof(comm->table), NULL,
+                                           deadline_from_now(), why, sizeof(why))) {
+        bl_member_fail(member, BL_FAILED, 0, "%s", why);
+    } else if (!serves_anything(&comm->table)) {
+        /* Then it need not take memory either. */
+        struct bl_route route;
+        bl_table_select(&comm->table, &(struct bl_request){BL_ALLREDUCE, 1, BL_FLOAT32, BL_SUM}, &route);
+        bl_member_fail(member, BL_DECLINED, -1, "no call would be Beeline's: %s", route.reason);
+    }
+}
+
+/* --- step: memory, kernels --- */
+static void create(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    struct bl_upkeep *upkeep = member->upkeep;
+    char why[200];
+    comm->memory = &upkeep->memory;
+    if (bl_modules_open(&upkeep->modules, comm->context, why, sizeof(why)) ||
+        bl_modules_find(upkeep->modules, comm->nranks, comm->function, why, sizeof(why)) ||
+        bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
+                         member->gather.stream, why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+}
+
+static void export_memory(struct bl_member *member) {
+    char why[200];
+    if (member->verdict.fate != BL_WELL) return;
+    if (bl_memory_export(&member->upkeep->memory, &member->exported, why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+}
+
+static void memory_send(struct bl_member *member) {
+    send_to_all(member, STEP_MEMORY, "", 0, member->exported);
+    close(member->exported);
+    member->exported = -1;
+}
+
+/* Every descriptor is taken from its socket even if one cannot be mapped, so that the vote comes next on all of them.
+ */
+static void memory_receive(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    uint64_t deadline = deadline_from_now();
+    char why[200];
+    for (int peer = 0; peer < comm->nranks; peer++) {
+        int fd;
+        if (peer == comm->rank) continue;
+        if (bl_mesh_receive(&member->mesh, peer, STEP_MEMORY, &(char){0}, 0, &fd, deadline, why, sizeof(why))) {
+            bl_member_fail(member, BL_FAILED, peer, "%s", why);
+            continue;
+        }
+        if (member->verdict.fate == BL_WELL && bl_memory_import(&member->upkeep->memory, peer, fd, why, sizeof(why)))
+            bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+        close(fd);
+    }
+}
+
+/* --- step: self-test --- */
 static void fill_args(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     const struct bl_memory *memory = &member->upkeep->memory;
@@ -252,20 +274,13 @@ static void fill_args(struct bl_member *member) {
     comm->control = memory->control;
 }
 
-static void table_receive(struct bl_member *member) {
-    struct bl_comm *comm = member->comm;
+static void test_prepare(struct bl_member *member) {
     char why[200];
-    if (comm->rank != 0 && bl_mesh_receive(&member->mesh, 0, STEP_TABLE, &comm->table, sizeof(comm->table), NULL,
-                                           deadline_from_now(), why, sizeof(why))) {
-        bl_member_fail(member, BL_FAILED, 0, "%s", why);
-        return;
-    }
     fill_args(member);
-    if (bl_selftest_prepare(&member->selftest, comm, member->gather.stream, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+    if (bl_selftest_prepare(&member->selftest, member->comm, member->gather.stream, why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
 }
 
-/* --- step: self-test --- */
 /* The kernels' limit; looking at them takes up to three times that, and the peers' vote waits BEELINE_SETUP_TIMEOUT. */
 static uint64_t selftest_timeout_ns(void) {
     uint64_t quarter = bl_params()->setup_timeout * 250000000u;
@@ -281,10 +296,11 @@ static void test_launch(struct bl_member *member) {
 }
 
 static void test_check(struct bl_member *member) {
+    int culprit = member->comm->rank;
     char why[200];
-    if (bl_selftest_check(&member->selftest, member->comm, member->gather.stream, selftest_timeout_ns(),
+    if (bl_selftest_check(&member->selftest, member->comm, member->gather.stream, selftest_timeout_ns(), &culprit,
                           &member->upkeep->stuck, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+        bl_member_fail(member, BL_FAILED, culprit, "%s", why);
     if (!member->upkeep->stuck) bl_selftest_release(&member->selftest);
 }
 
@@ -293,14 +309,16 @@ void bl_build(struct bl_member **members, int count) {
     each(members, count, connect_receive);
     each(members, count, look_at_links);
     if (!vote(members, count)) return;
+    each(members, count, table_send);
+    each(members, count, table_receive);
+    if (!vote(members, count)) return;
     each(members, count, create);
     each(members, count, export_memory);
     if (!vote(members, count)) return;
     each(members, count, memory_send);
     each(members, count, memory_receive);
     if (!vote(members, count)) return;
-    each(members, count, table_send);
-    each(members, count, table_receive);
+    each(members, count, test_prepare);
     if (!vote(members, count)) return;
     each(members, count, test_launch);
     each(members, count, test_check);

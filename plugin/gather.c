@@ -2,6 +2,7 @@
 #include "gather.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -37,12 +38,17 @@ int bl_gather_open(struct bl_gather *gather, int rank, int nranks, size_t piece,
     *gather = (struct bl_gather){.rank = rank, .nranks = nranks, .piece = piece};
     gather->own_stream = cu->cuStreamCreate(&gather->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
     if (!gather->own_stream) gather->stream = CU_STREAM_PER_THREAD;
-    CHECK_RETURN(cu->cuMemHostAlloc(&gather->host, total(gather), CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                 "allocating host memory (cuMemHostAlloc)");
-    if (cu->cuMemAlloc(&gather->device, total(gather)) == CUDA_SUCCESS) {
+    const unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+    CUresult locked = cu->cuMemHostAlloc(&gather->host, total(gather), flags);
+    gather->page_locked = locked == CUDA_SUCCESS;
+    if (!gather->page_locked) gather->host = malloc(total(gather));
+    if (!gather->host) CHECK_RETURN(locked, "allocating host memory (cuMemHostAlloc)");
+    CUresult allocated = cu->cuMemAlloc(&gather->device, total(gather));
+    if (allocated == CUDA_SUCCESS) {
         gather->buffer = gather->device;
     } else {
         gather->device = 0;
+        if (!gather->page_locked) CHECK_RETURN(allocated, "allocating memory (cuMemAlloc)");
         CHECK_RETURN(cu->cuMemHostGetDevicePointer(&gather->buffer, gather->host, 0),
                      "the device address of host memory (cuMemHostGetDevicePointer)");
     }
@@ -125,7 +131,10 @@ int bl_gather_wait(struct bl_gather *gather, ncclComm_t handle, uint64_t deadlin
 void bl_gather_close(struct bl_gather *gather) {
     const struct bl_driver *cu = bl_driver();
     if (gather->device) cu->cuMemFree(gather->device);
-    if (gather->host) cu->cuMemFreeHost(gather->host);
+    if (gather->page_locked)
+        cu->cuMemFreeHost(gather->host);
+    else
+        free(gather->host);
     if (gather->own_stream) cu->cuStreamDestroy(gather->stream);
     *gather = (struct bl_gather){0};
 }

@@ -25,10 +25,11 @@ struct bl_gather {
     bool own_stream;
     int rank, nranks, turn; /* turn: gathers made so far, at most BL_GATHERS */
     size_t piece;           /* most bytes of one rank */
-    void *host;             /* page-locked: nranks pieces, then those to send */
-    CUdeviceptr device;     /* as many; 0: `host` serves */
-    CUdeviceptr buffer;     /* what NCCL is given */
-    bool pending;           /* something is enqueued that has not been seen to end */
+    bool page_locked;
+    void *host;         /* nranks pieces, then those to send */
+    CUdeviceptr device; /* as many; 0: `host` serves */
+    CUdeviceptr buffer; /* what NCCL is given */
+    bool pending;       /* something is enqueued that has not been seen to end */
 };
 
 int bl_gather_open(struct bl_gather *gather, int rank, int nranks, size_t piece, char *why, size_t size);

@@ -110,9 +110,12 @@ enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *
     int disabled = -1, count = 0;
     for (int rank = 0; rank < nranks; rank++) {
         const struct bl_identity *one = &all[rank];
-        if (one->magic != BL_IDENTITY_MAGIC || one->bytes != sizeof(*one) || one->rank != rank ||
-            strcmp(one->version, all[0].version)) {
-            snprintf(why, size, "rank %d runs another Beeline than rank 0", rank);
+        if (one->magic != BL_IDENTITY_MAGIC || one->rank != rank) {
+            snprintf(why, size, "rank %d could not send its identity, or runs another Beeline", rank);
+            return BL_FAILED;
+        }
+        if (one->bytes != sizeof(*one) || strcmp(one->version, BL_VERSION)) {
+            snprintf(why, size, "rank %d runs Beeline %.20s, others %s", rank, one->version, BL_VERSION);
             return BL_FAILED;
         }
         if (!one->enabled && count++ == 0) disabled = rank;

@@ -31,7 +31,18 @@ static const struct {
 };
 enum { RUNS = sizeof(runs) / sizeof(*runs) };
 
+/* A kernel that no call will go to may have reasons not to work here: it is not run. */
+static bool in_use(const struct bl_table *table, enum bl_kernel kernel) {
+    for (int collective = 0; collective < BL_COLLECTIVES; collective++)
+        for (uint32_t i = 0; i < table->ranges[collective] && i < BL_MAX_RANGES; i++) {
+            int32_t algorithm = table->range[collective][i].algorithm;
+            if (algorithm != BL_ROUTE_NCCL && bl_algorithms[algorithm].kernel == kernel) return true;
+        }
+    return false;
+}
+
 static uint64_t words_of(const struct bl_comm *comm, int run) {
+    if (!in_use(&comm->table, runs[run].kernel)) return 0;
     uint64_t room = bl_kernel_capacity(runs[run].kernel, comm->nranks, &comm->args.layout) / WORD;
     return room < runs[run].most_words ? room : runs[run].most_words;
 }
@@ -76,6 +87,7 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
     args.timeout_ns = timeout_ns;
     for (int run = 0; run < RUNS; run++) {
         args.count = words_of(comm, run);
+        if (!args.count) continue;
         args.recvbuff = (void *)(uintptr_t)(test->buffer + result * WORD);
         result += args.count;
         unsigned blocks =
@@ -97,8 +109,8 @@ static CUresult wait_until(CUstream stream, uint64_t deadline) {
     }
 }
 
-static int wait_for_kernels(const struct bl_comm *comm, CUstream stream, uint64_t timeout_ns, bool *stuck, char *why,
-                            size_t size) {
+static int wait_for_kernels(const struct bl_comm *comm, CUstream stream, uint64_t timeout_ns, int *culprit, bool *stuck,
+                            char *why, size_t size) {
     /* The kernels have their own time limit; this one is for a device that does not even run them. */
     CUresult status = wait_until(stream, bl_clock_ns() + 2 * timeout_ns);
     if (status == CUDA_ERROR_NOT_READY) {
@@ -110,17 +122,18 @@ static int wait_for_kernels(const struct bl_comm *comm, CUstream stream, uint64_
     }
     CHECK_RETURN(status, "running the kernels");
     if (__atomic_load_n(&comm->control->error, __ATOMIC_ACQUIRE) == BL_KERNEL_TIMEOUT) {
-        snprintf(why, size, "self-test: the data of rank %u did not come in %.3g s", comm->control->error_peer,
-                 (double)timeout_ns / 1e9);
+        *culprit = (int)comm->control->error_peer;
+        snprintf(why, size, "self-test: rank %d waited %.3g s for the data of rank %d, which did not come", comm->rank,
+                 (double)timeout_ns / 1e9, *culprit);
         return -1;
     }
     return 0;
 }
 
 int bl_selftest_check(const struct bl_selftest *test, const struct bl_comm *comm, CUstream stream, uint64_t timeout_ns,
-                      bool *stuck, char *why, size_t size) {
+                      int *culprit, bool *stuck, char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
-    if (wait_for_kernels(comm, stream, timeout_ns, stuck, why, size)) return -1;
+    if (wait_for_kernels(comm, stream, timeout_ns, culprit, stuck, why, size)) return -1;
     CHECK_RETURN(cu->cuMemcpyDtoHAsync(test->host, test->buffer + test->input * WORD, test->results * WORD, stream),
                  "copying from the device (cuMemcpyDtoHAsync)");
     CHECK_RETURN(cu->cuStreamSynchronize(stream), "waiting for the device (cuStreamSynchronize)");

@@ -22,9 +22,10 @@ int bl_selftest_prepare(struct bl_selftest *test, const struct bl_comm *comm, CU
 int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *comm, CUstream stream, unsigned max_blocks,
                        unsigned max_threads, uint64_t timeout_ns, char *why, size_t size);
 
-/* *stuck: kernels are still running although they were told to leave, so nothing that they use may be freed. */
+/* *culprit: whose fault it is, where it is a peer's.  *stuck: kernels are still running although they were told to
+ * leave, so nothing that they use may be freed. */
 int bl_selftest_check(const struct bl_selftest *test, const struct bl_comm *comm, CUstream stream, uint64_t timeout_ns,
-                      bool *stuck, char *why, size_t size);
+                      int *culprit, bool *stuck, char *why, size_t size);
 
 void bl_selftest_release(struct bl_selftest *test);
 

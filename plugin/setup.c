@@ -177,7 +177,7 @@ static void identities_came(struct bl_member *member, const void *pieces) {
     struct bl_comm *comm = member->comm;
     char why[200];
     memcpy(member->all, pieces, sizeof(*member->all) * (size_t)comm->nranks);
-    memcpy(&comm->id, member->all[0].cookie, sizeof(comm->id));
+    if (member->all[0].magic == BL_IDENTITY_MAGIC) memcpy(&comm->id, member->all[0].cookie, sizeof(comm->id));
     enum bl_fate fate = bl_identity_judge(member->all, comm->nranks, why, sizeof(why));
     /* The verdict is everybody's already, so it is no single rank's: -1. */
     if (fate != BL_WELL) bl_member_fail(member, fate, -1, "%s", why);
