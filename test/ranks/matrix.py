@@ -122,11 +122,17 @@ SCENARIOS = ("group_many group_two_communicators group_nested group_mixed_routes
              "argument_unequal_ranks other_collectives other_send_receive other_premulsum other_one_rank").split()
 
 
+# Kernels of two communicators must be resident at once, on hardware too, so the box has room for both.
+ROOMY = "--sms 32 "
+BESIDE_EACH_OTHER = {"stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many"}
+
+
 def scenarios():
     for s, scenario in enumerate(SCENARIOS):
         for m, mode in enumerate(MODES):
             nranks = (2, 4, 3)[(s + m) % 3]
-            case(f"{scenario}/{mode}", box(mode, nranks, program="scenarios", arguments=scenario))
+            case(f"{scenario}/{mode}", box(mode, nranks, program="scenarios", arguments=scenario,
+                                             options=ROOMY if scenario in BESIDE_EACH_OTHER else ""))
 
 
 def torture():
@@ -135,10 +141,10 @@ def torture():
             for algorithm in ("", *ALGORITHMS) if nranks == 4 else ("",):
                 environment = f"BEELINE_ALLREDUCE_ALGO={algorithm}" if algorithm else ""
                 case(f"torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
-                     box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios",
+                     box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios", options=ROOMY,
                          arguments=f"-k {20 if nranks < 7 else 6} torture"))
                 case(f"soak/torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
-                     box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios",
+                     box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios", options=ROOMY,
                          arguments="-k 1500 torture"), "soak timeout=1800 ")
 
 
