@@ -121,6 +121,10 @@ $(BUILD)/emu/libbeeline-kernels.so: $(EMU_KERNEL_OBJ)
 # --- tests ---
 -include test/test.mk
 
+# On this box's GPUs, else on an emulated box.
+demo:
+	+@BUILD='$(BUILD)' MAKE='$(MAKE)' scripts/demo
+
 install: all
 	install -d $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(LIB) $(DESTDIR)$(PREFIX)/lib/libbeeline.so
