@@ -127,4 +127,41 @@ BL_DEVICE void fence_acq_rel_sys() {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
+/* --- single words that peers see --- */
+BL_DEVICE uint64_t load_relaxed_sys(const uint64_t *p) {
+    uint64_t v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+BL_DEVICE uint64_t load_acquire_sys(const uint64_t *p) {
+    uint64_t v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+BL_DEVICE void store_relaxed_sys(uint64_t *p, uint64_t v) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+BL_DEVICE void store_release_sys(uint64_t *p, uint64_t v) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+/* --- threads of a block, blocks of a grid --- */
+BL_DEVICE void block_sync() {
+    __syncthreads();
+}
+/* Stores v if *p is `expected`; returns what *p was. */
+BL_DEVICE uint64_t atomic_cas_relaxed_gpu(uint64_t *p, uint64_t expected, uint64_t v) {
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(p), "l"(expected), "l"(v)
+                 : "memory");
+    return old;
+}
+BL_DEVICE uint64_t atomic_add_acq_rel_gpu(uint64_t *p, uint64_t v) {
+    uint64_t old;
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+    return old;
+}
+
 #endif

@@ -7,8 +7,7 @@
 static uint64_t next_id;
 static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-void emu_set_deps(struct emu_node ***deps, int *ndeps, struct emu_node *const *from, int count)
-{
+void emu_set_deps(struct emu_node ***deps, int *ndeps, struct emu_node *const *from, int count) {
     struct emu_node **copy = count ? malloc((size_t)count * sizeof *copy) : NULL;
     if (copy) memcpy(copy, from, (size_t)count * sizeof *copy);
     free(*deps);
@@ -16,8 +15,7 @@ void emu_set_deps(struct emu_node ***deps, int *ndeps, struct emu_node *const *f
     *ndeps = copy ? count : 0;
 }
 
-static void add_deps(struct emu_stream *stream, struct emu_node *const *from, int count)
-{
+static void add_deps(struct emu_stream *stream, struct emu_node *const *from, int count) {
     for (int i = 0; i < count; i++) {
         bool known = false;
         for (int j = 0; j < stream->ndeps; j++) known |= stream->deps[j] == from[i];
@@ -29,13 +27,11 @@ static void add_deps(struct emu_stream *stream, struct emu_node *const *from, in
     }
 }
 
-static CUresult usable(struct emu_capture *capture)
-{
+static CUresult usable(struct emu_capture *capture) {
     return capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
-CUresult emu_capture_add(struct emu_stream *stream, struct emu_op *op)
-{
+CUresult emu_capture_add(struct emu_stream *stream, struct emu_op *op) {
     CUresult result = usable(stream->capture);
     if (result != CUDA_SUCCESS) {
         emu_op_free(op);
@@ -47,8 +43,7 @@ CUresult emu_capture_add(struct emu_stream *stream, struct emu_op *op)
     return CUDA_SUCCESS;
 }
 
-CUresult emu_capture_record(struct emu_stream *stream, struct emu_event *event)
-{
+CUresult emu_capture_record(struct emu_stream *stream, struct emu_event *event) {
     CUresult result = usable(stream->capture);
     if (result != CUDA_SUCCESS) return result;
     event->capture = stream->capture;
@@ -56,8 +51,7 @@ CUresult emu_capture_record(struct emu_stream *stream, struct emu_event *event)
     return CUDA_SUCCESS;
 }
 
-CUresult emu_capture_wait(struct emu_stream *stream, struct emu_event *event, bool *handled)
-{
+CUresult emu_capture_wait(struct emu_stream *stream, struct emu_event *event, bool *handled) {
     struct emu_capture *capture = stream->capture;
     *handled = capture || event->capture;
     if (!*handled) return CUDA_SUCCESS;
@@ -82,8 +76,7 @@ CUresult emu_capture_wait(struct emu_stream *stream, struct emu_event *event, bo
     return CUDA_SUCCESS;
 }
 
-CUresult emu_capture_unsafe(void)
-{
+CUresult emu_capture_unsafe(void) {
     if (!emu.captures || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
     CUresult result = CUDA_SUCCESS;
     for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
@@ -98,8 +91,7 @@ CUresult emu_capture_unsafe(void)
     return result;
 }
 
-bool emu_capture_any(const struct emu_context *context, bool invalidate)
-{
+bool emu_capture_any(const struct emu_context *context, bool invalidate) {
     bool any = false;
     for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
         struct emu_stream *stream = (struct emu_stream *)o;
@@ -111,8 +103,7 @@ bool emu_capture_any(const struct emu_context *context, bool invalidate)
 }
 
 /* The legacy stream would have to wait for a blocking stream that is capturing. */
-CUresult emu_capture_legacy(struct emu_context *context)
-{
+CUresult emu_capture_legacy(struct emu_context *context) {
     CUresult result = CUDA_SUCCESS;
     if (!emu.captures) return result;
     for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
@@ -125,8 +116,7 @@ CUresult emu_capture_legacy(struct emu_context *context)
     return result;
 }
 
-static CUresult begin(CUstream handle, struct emu_graph *graph, CUstreamCaptureMode mode)
-{
+static CUresult begin(CUstream handle, struct emu_graph *graph, CUstreamCaptureMode mode) {
     struct emu_stream *stream;
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = emu_stream_of(handle, &stream);
@@ -147,8 +137,7 @@ static CUresult begin(CUstream handle, struct emu_graph *graph, CUstreamCaptureM
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
-{
+EMU_CALL(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode)) {
     emu_lock();
     CUresult result = begin(stream, NULL, mode);
     emu_unlock();
@@ -158,8 +147,7 @@ EMU_CALL(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (
 EMU_CALL(cuStreamBeginCaptureToGraph,
          (CUstream handle, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *edges, size_t ndeps,
           CUstreamCaptureMode mode),
-         (handle, graph, deps, edges, ndeps, mode))
-{
+         (handle, graph, deps, edges, ndeps, mode)) {
     struct emu_stream *stream;
     emu_lock();
     struct emu_graph *g = emu_object_get(graph, EMU_GRAPH);
@@ -170,16 +158,14 @@ EMU_CALL(cuStreamBeginCaptureToGraph,
     return result;
 }
 
-static void mark(const struct emu_node *node, bool *reached)
-{
+static void mark(const struct emu_node *node, bool *reached) {
     if (reached[node->index]) return;
     reached[node->index] = true;
     for (int i = 0; i < node->ndeps; i++) mark(node->deps[i], reached);
 }
 
 /* Every other stream of the capture must have come back to the origin. */
-static bool joined(struct emu_capture *capture)
-{
+static bool joined(struct emu_capture *capture) {
     bool *reached = calloc((size_t)capture->graph->count + 1, 1), all = true;
     if (!reached) return false;
     for (int i = 0; i < capture->origin->ndeps; i++) mark(capture->origin->deps[i], reached);
@@ -192,8 +178,7 @@ static bool joined(struct emu_capture *capture)
     return all;
 }
 
-EMU_CALL(cuStreamEndCapture, (CUstream handle, CUgraph *graph), (handle, graph))
-{
+EMU_CALL(cuStreamEndCapture, (CUstream handle, CUgraph *graph), (handle, graph)) {
     struct emu_stream *stream;
     if (!graph) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -224,15 +209,13 @@ EMU_CALL(cuStreamEndCapture, (CUstream handle, CUgraph *graph), (handle, graph))
     return result;
 }
 
-static CUstreamCaptureStatus status_of(const struct emu_stream *stream)
-{
+static CUstreamCaptureStatus status_of(const struct emu_stream *stream) {
     return !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
            : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                       : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-EMU_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status), (handle, status))
-{
+EMU_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status), (handle, status)) {
     struct emu_stream *stream;
     if (!status) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -246,8 +229,7 @@ EMU_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status), 
 EMU_CALL(cuStreamGetCaptureInfo_v3,
          (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
           const CUgraphEdgeData **edges, size_t *ndeps),
-         (handle, status, id, graph, deps, edges, ndeps))
-{
+         (handle, status, id, graph, deps, edges, ndeps)) {
     struct emu_stream *stream;
     if (!status) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -270,15 +252,13 @@ EMU_CALL(cuStreamGetCaptureInfo_v3,
 EMU_CALL(cuStreamGetCaptureInfo_v2,
          (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
           size_t *ndeps),
-         (handle, status, id, graph, deps, ndeps))
-{
+         (handle, status, id, graph, deps, ndeps)) {
     return cuStreamGetCaptureInfo_v3_body(handle, status, id, graph, deps, NULL, ndeps);
 }
 
 EMU_CALL(cuStreamUpdateCaptureDependencies_v2,
          (CUstream handle, CUgraphNode *deps, const CUgraphEdgeData *edges, size_t ndeps, unsigned flags),
-         (handle, deps, edges, ndeps, flags))
-{
+         (handle, deps, edges, ndeps, flags)) {
     struct emu_stream *stream;
     emu_lock();
     CUresult result = emu_stream_of(handle, &stream);
@@ -297,13 +277,11 @@ EMU_CALL(cuStreamUpdateCaptureDependencies_v2,
 
 #undef cuStreamUpdateCaptureDependencies
 EMU_CALL(cuStreamUpdateCaptureDependencies, (CUstream handle, CUgraphNode *deps, size_t ndeps, unsigned flags),
-         (handle, deps, ndeps, flags))
-{
+         (handle, deps, ndeps, flags)) {
     return cuStreamUpdateCaptureDependencies_v2_body(handle, deps, NULL, ndeps, flags);
 }
 
-EMU_CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), (mode))
-{
+EMU_CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), (mode)) {
     if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     CUstreamCaptureMode before = thread_mode;

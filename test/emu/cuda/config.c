@@ -6,8 +6,7 @@
 
 struct emu_config emu_config;
 
-static long long number(const char *name, long long value, long long low, long long high)
-{
+static long long number(const char *name, long long value, long long low, long long high) {
     const char *text = getenv(name);
     if (!text || !*text) return value;
     char *end;
@@ -19,16 +18,17 @@ static long long number(const char *name, long long value, long long low, long l
     return parsed;
 }
 
-static const char *text_or_null(const char *name)
-{
+static const char *text_or_null(const char *name) {
     const char *text = getenv(name);
     return text && *text ? text : NULL;
 }
 
-static enum emu_topology read_topology(void)
-{
-    static const char *const names[] = {
-        [EMU_NVLINK] = "nvlink", [EMU_PCIE] = "pcie", [EMU_NONE] = "none", [EMU_BROKEN] = "broken", [EMU_NVLS] = "nvls"};
+static enum emu_topology read_topology(void) {
+    static const char *const names[] = {[EMU_NVLINK] = "nvlink",
+                                        [EMU_PCIE] = "pcie",
+                                        [EMU_NONE] = "none",
+                                        [EMU_BROKEN] = "broken",
+                                        [EMU_NVLS] = "nvls"};
     const char *text = text_or_null("BEELINE_EMU_TOPOLOGY");
     if (!text) return EMU_NVLINK;
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
@@ -38,8 +38,7 @@ static enum emu_topology read_topology(void)
 }
 
 /* As the real driver: a comma-separated list of indices that ends at the first bad one. */
-static void read_visible(void)
-{
+static void read_visible(void) {
     const char *text = getenv("CUDA_VISIBLE_DEVICES");
     emu_config.devices = 0;
     if (!text) {
@@ -56,8 +55,7 @@ static void read_visible(void)
     }
 }
 
-void emu_config_read(void)
-{
+void emu_config_read(void) {
     emu_config.gpus = (int)number("BEELINE_EMU_GPUS", 2, 0, EMU_MAX_DEVICES);
     emu_config.sms = (int)number("BEELINE_EMU_SMS", 4, 1, 1024);
     emu_config.max_threads = (int)number("BEELINE_EMU_BLOCK", 64, 1, 1024);

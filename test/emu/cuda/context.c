@@ -6,24 +6,23 @@ static _Thread_local struct emu_context *stack[MAX_DEPTH];
 static _Thread_local int depth;
 static struct emu_context *primary[EMU_MAX_DEVICES]; /* one for good: retained again, it has the same handle */
 
-struct emu_context *emu_current(void) { return depth ? stack[depth - 1] : NULL; }
+struct emu_context *emu_current(void) {
+    return depth ? stack[depth - 1] : NULL;
+}
 
-int emu_device_now(void)
-{
+int emu_device_now(void) {
     struct emu_context *context = emu_current();
     return context ? context->device : -1;
 }
 
-CUresult emu_context_need(struct emu_context **context)
-{
+CUresult emu_context_need(struct emu_context **context) {
     *context = emu_current();
     if (!*context) return CUDA_ERROR_INVALID_CONTEXT;
     if (!(*context)->object.alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return (*context)->sticky;
 }
 
-static struct emu_context *context_new(CUdevice device, bool is_primary)
-{
+static struct emu_context *context_new(CUdevice device, bool is_primary) {
     struct emu_context *context = emu_object_new(EMU_CONTEXT, sizeof *context);
     if (!context) return NULL;
     context->device = device;
@@ -34,8 +33,7 @@ static struct emu_context *context_new(CUdevice device, bool is_primary)
 }
 
 /* Takes down all that lives in the context; what its user did not free himself stays on record for the leak report. */
-static void context_end(struct emu_context *context)
-{
+static void context_end(struct emu_context *context) {
     emu_context_wait(context);
     for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
         if (!o->alive) continue;
@@ -51,8 +49,7 @@ static void context_end(struct emu_context *context)
     emu_object_end(context);
 }
 
-EMU_CALL(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (context, device))
-{
+EMU_CALL(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (context, device)) {
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
     emu_lock();
@@ -72,8 +69,7 @@ EMU_CALL(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (cont
     return c ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-EMU_CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device))
-{
+EMU_CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device)) {
     if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
     emu_lock();
     struct emu_context *c = primary[device];
@@ -83,8 +79,7 @@ EMU_CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device))
     return result;
 }
 
-EMU_CALL(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active), (device, flags, active))
-{
+EMU_CALL(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active), (device, flags, active)) {
     if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
     if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
     *flags = 0;
@@ -92,8 +87,7 @@ EMU_CALL(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *act
     return CUDA_SUCCESS;
 }
 
-static CUresult context_create(CUcontext *context, CUdevice device)
-{
+static CUresult context_create(CUcontext *context, CUdevice device) {
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
     if (depth == MAX_DEPTH) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -106,24 +100,22 @@ static CUresult context_create(CUcontext *context, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device))
-{
+EMU_CALL(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device)) {
     return context_create(context, device);
 }
 
 EMU_CALL(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *parameters, unsigned flags, CUdevice device),
-         (context, parameters, flags, device))
-{
+         (context, parameters, flags, device)) {
     return context_create(context, device);
 }
 
-EMU_CALL(cuCtxDestroy_v2, (CUcontext context), (context))
-{
+EMU_CALL(cuCtxDestroy_v2, (CUcontext context), (context)) {
     emu_lock();
     struct emu_context *c = emu_object_get(context, EMU_CONTEXT);
-    CUresult result = !c ? emu_object_was(context, EMU_CONTEXT) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT
-                      : c->primary ? CUDA_ERROR_INVALID_CONTEXT
-                                   : CUDA_SUCCESS;
+    CUresult result =
+        !c ? emu_object_was(context, EMU_CONTEXT) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT
+        : c->primary ? CUDA_ERROR_INVALID_CONTEXT
+                     : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         context_end(c);
         if (depth && stack[depth - 1] == c) depth--;
@@ -132,21 +124,18 @@ EMU_CALL(cuCtxDestroy_v2, (CUcontext context), (context))
     return result;
 }
 
-EMU_CALL(cuCtxGetCurrent, (CUcontext * context), (context))
-{
+EMU_CALL(cuCtxGetCurrent, (CUcontext * context), (context)) {
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     *context = (CUcontext)emu_current();
     return CUDA_SUCCESS;
 }
 
-static CUresult valid(CUcontext context)
-{
+static CUresult valid(CUcontext context) {
     if (emu_object_get(context, EMU_CONTEXT)) return CUDA_SUCCESS;
     return emu_object_was(context, EMU_CONTEXT) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-EMU_CALL(cuCtxSetCurrent, (CUcontext context), (context))
-{
+EMU_CALL(cuCtxSetCurrent, (CUcontext context), (context)) {
     if (!context) {
         if (depth) depth--;
         return CUDA_SUCCESS;
@@ -158,8 +147,7 @@ EMU_CALL(cuCtxSetCurrent, (CUcontext context), (context))
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxPushCurrent_v2, (CUcontext context), (context))
-{
+EMU_CALL(cuCtxPushCurrent_v2, (CUcontext context), (context)) {
     CUresult result = valid(context);
     if (result != CUDA_SUCCESS) return result;
     if (depth == MAX_DEPTH) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -167,16 +155,14 @@ EMU_CALL(cuCtxPushCurrent_v2, (CUcontext context), (context))
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxPopCurrent_v2, (CUcontext * context), (context))
-{
+EMU_CALL(cuCtxPopCurrent_v2, (CUcontext * context), (context)) {
     if (!depth) return CUDA_ERROR_INVALID_CONTEXT;
     depth--;
     if (context) *context = (CUcontext)stack[depth];
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxGetDevice, (CUdevice * device), (device))
-{
+EMU_CALL(cuCtxGetDevice, (CUdevice * device), (device)) {
     if (!device) return CUDA_ERROR_INVALID_VALUE;
     struct emu_context *context = emu_current();
     if (!context) return CUDA_ERROR_INVALID_CONTEXT;
@@ -184,8 +170,7 @@ EMU_CALL(cuCtxGetDevice, (CUdevice * device), (device))
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context), (device, context))
-{
+EMU_CALL(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context), (device, context)) {
     struct emu_context *c = context ? emu_object_get(context, EMU_CONTEXT) : emu_current();
     if (!device) return CUDA_ERROR_INVALID_VALUE;
     if (!c) return CUDA_ERROR_INVALID_CONTEXT;
@@ -193,29 +178,25 @@ EMU_CALL(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context), (device, con
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxGetFlags, (unsigned *flags), (flags))
-{
+EMU_CALL(cuCtxGetFlags, (unsigned *flags), (flags)) {
     if (!flags) return CUDA_ERROR_INVALID_VALUE;
     *flags = 0;
     return emu_current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-EMU_CALL(cuCtxGetApiVersion, (CUcontext context, unsigned *version), (context, version))
-{
+EMU_CALL(cuCtxGetApiVersion, (CUcontext context, unsigned *version), (context, version)) {
     if (!version) return CUDA_ERROR_INVALID_VALUE;
     *version = 13000;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxGetStreamPriorityRange, (int *least, int *greatest), (least, greatest))
-{
+EMU_CALL(cuCtxGetStreamPriorityRange, (int *least, int *greatest), (least, greatest)) {
     if (least) *least = 0;
     if (greatest) *greatest = -5;
     return emu_current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-static CUresult synchronize(CUcontext which)
-{
+static CUresult synchronize(CUcontext which) {
     struct emu_context *context;
     emu_lock();
     CUresult result = which ? valid(which) : emu_context_need(&context);
@@ -229,37 +210,46 @@ static CUresult synchronize(CUcontext which)
     return result;
 }
 
-EMU_CALL(cuCtxSynchronize, (void), ()) { return synchronize(NULL); }
-EMU_CALL(cuCtxSynchronize_v2, (CUcontext context), (context)) { return synchronize(context); }
+EMU_CALL(cuCtxSynchronize, (void), ()) {
+    return synchronize(NULL);
+}
+EMU_CALL(cuCtxSynchronize_v2, (CUcontext context), (context)) {
+    return synchronize(context);
+}
 
-EMU_CALL(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags))
-{
+EMU_CALL(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags)) {
     struct emu_context *context;
     emu_lock();
     struct emu_context *other = emu_object_get(peer, EMU_CONTEXT);
     CUresult result = emu_context_need(&context);
     if (result == CUDA_SUCCESS) {
-        if (flags) result = CUDA_ERROR_INVALID_VALUE;
-        else if (!other || other->device == context->device) result = CUDA_ERROR_INVALID_CONTEXT;
+        if (flags)
+            result = CUDA_ERROR_INVALID_VALUE;
+        else if (!other || other->device == context->device)
+            result = CUDA_ERROR_INVALID_CONTEXT;
         else if (!emu_peer_possible(emu_config.visible[context->device], emu_config.visible[other->device]))
             result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-        else if (context->peers >> other->device & 1) result = CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-        else context->peers |= 1u << other->device;
+        else if (context->peers >> other->device & 1)
+            result = CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+        else
+            context->peers |= 1u << other->device;
     }
     emu_unlock();
     return result;
 }
 
-EMU_CALL(cuCtxDisablePeerAccess, (CUcontext peer), (peer))
-{
+EMU_CALL(cuCtxDisablePeerAccess, (CUcontext peer), (peer)) {
     struct emu_context *context;
     emu_lock();
     struct emu_context *other = emu_object_get(peer, EMU_CONTEXT);
     CUresult result = emu_context_need(&context);
     if (result == CUDA_SUCCESS) {
-        if (!other) result = CUDA_ERROR_INVALID_CONTEXT;
-        else if (!(context->peers >> other->device & 1)) result = CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-        else context->peers &= ~(1u << other->device);
+        if (!other)
+            result = CUDA_ERROR_INVALID_CONTEXT;
+        else if (!(context->peers >> other->device & 1))
+            result = CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+        else
+            context->peers &= ~(1u << other->device);
     }
     emu_unlock();
     return result;

@@ -7,8 +7,7 @@
 enum side { ANY, HOST, DEVICE };
 
 /* Memory of the GPU must be known to it, in all its length; a host address may be anything. */
-static bool good(uintptr_t address, size_t bytes, enum side side)
-{
+static bool good(uintptr_t address, size_t bytes, enum side side) {
     struct emu_range *range = emu_range_of(address);
     if (!range) return side != DEVICE && address - emu_arena >= emu_arena_size;
     if (range->kind == EMU_RESERVED || !range->readable || !emu_range_holds(range, address, 1)) return false;
@@ -18,10 +17,12 @@ static bool good(uintptr_t address, size_t bytes, enum side side)
     return range->kind == EMU_MAPPED && good(end, bytes - (end - address), side);
 }
 
-static bool pageable(uintptr_t address) { return !emu_range_of(address); }
+static bool pageable(uintptr_t address) {
+    return !emu_range_of(address);
+}
 
-static CUresult copy(uintptr_t dst, uintptr_t src, size_t bytes, enum side to, enum side from, CUstream stream, bool async)
-{
+static CUresult copy(uintptr_t dst, uintptr_t src, size_t bytes, enum side to, enum side from, CUstream stream,
+                     bool async) {
     if (!bytes) return CUDA_SUCCESS;
     if (!dst || !src || !good(dst, bytes, to) || !good(src, bytes, from)) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_COPY, .copy = {.dst = (void *)dst, .src = (void *)src, .bytes = bytes}};
@@ -43,93 +44,76 @@ static CUresult copy(uintptr_t dst, uintptr_t src, size_t bytes, enum side to, e
     return emu_enqueue(stream, &op);
 }
 
-EMU_CALL(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes))
-{
+EMU_CALL(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
     return copy(dst, src, bytes, ANY, ANY, NULL, false);
 }
-EMU_CALL(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream))
-{
+EMU_CALL(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) {
     return copy(dst, src, bytes, ANY, ANY, stream, true);
 }
-EMU_CALL(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t bytes), (dst, src, bytes))
-{
+EMU_CALL(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t bytes), (dst, src, bytes)) {
     return copy(dst, (uintptr_t)src, bytes, DEVICE, HOST, NULL, false);
 }
-EMU_CALL(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t bytes), (dst, src, bytes))
-{
+EMU_CALL(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
     return copy((uintptr_t)dst, src, bytes, HOST, DEVICE, NULL, false);
 }
-EMU_CALL(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes))
-{
+EMU_CALL(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
     return copy(dst, src, bytes, DEVICE, DEVICE, NULL, false);
 }
 EMU_CALL(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream),
-         (dst, src, bytes, stream))
-{
+         (dst, src, bytes, stream)) {
     return copy(dst, (uintptr_t)src, bytes, DEVICE, HOST, stream, true);
 }
-EMU_CALL(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream))
-{
+EMU_CALL(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) {
     return copy((uintptr_t)dst, src, bytes, HOST, DEVICE, stream, true);
 }
 EMU_CALL(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
-         (dst, src, bytes, stream))
-{
+         (dst, src, bytes, stream)) {
     return copy(dst, src, bytes, DEVICE, DEVICE, stream, true);
 }
 
 EMU_CALL(cuMemcpyPeerAsync,
          (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t bytes, CUstream stream),
-         (dst, to, src, from, bytes, stream))
-{
+         (dst, to, src, from, bytes, stream)) {
     return copy(dst, src, bytes, DEVICE, DEVICE, stream, true);
 }
 
-static CUresult set(uintptr_t dst, uint32_t value, unsigned width, size_t count, CUstream stream, bool async)
-{
+static CUresult set(uintptr_t dst, uint32_t value, unsigned width, size_t count, CUstream stream, bool async) {
     if (!count) return CUDA_SUCCESS;
     if (dst % width || !good(dst, count * width, ANY)) return CUDA_ERROR_INVALID_VALUE;
-    struct emu_op op = {.kind = EMU_OP_SET, .set = {.dst = (void *)dst, .count = count, .width = width, .value = value}};
+    struct emu_op op = {.kind = EMU_OP_SET,
+                        .set = {.dst = (void *)dst, .count = count, .width = width, .value = value}};
     return async ? emu_enqueue(stream, &op) : emu_enqueue_and_wait(NULL, &op);
 }
 
-EMU_CALL(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count))
-{
+EMU_CALL(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count)) {
     return set(dst, value, 1, count, NULL, false);
 }
-EMU_CALL(cuMemsetD16_v2, (CUdeviceptr dst, unsigned short value, size_t count), (dst, value, count))
-{
+EMU_CALL(cuMemsetD16_v2, (CUdeviceptr dst, unsigned short value, size_t count), (dst, value, count)) {
     return set(dst, value, 2, count, NULL, false);
 }
-EMU_CALL(cuMemsetD32_v2, (CUdeviceptr dst, unsigned value, size_t count), (dst, value, count))
-{
+EMU_CALL(cuMemsetD32_v2, (CUdeviceptr dst, unsigned value, size_t count), (dst, value, count)) {
     return set(dst, value, 4, count, NULL, false);
 }
 EMU_CALL(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream),
-         (dst, value, count, stream))
-{
+         (dst, value, count, stream)) {
     return set(dst, value, 1, count, stream, true);
 }
 EMU_CALL(cuMemsetD16Async, (CUdeviceptr dst, unsigned short value, size_t count, CUstream stream),
-         (dst, value, count, stream))
-{
+         (dst, value, count, stream)) {
     return set(dst, value, 2, count, stream, true);
 }
 EMU_CALL(cuMemsetD32Async, (CUdeviceptr dst, unsigned value, size_t count, CUstream stream),
-         (dst, value, count, stream))
-{
+         (dst, value, count, stream)) {
     return set(dst, value, 4, count, stream, true);
 }
 
-EMU_CALL(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *argument), (stream, function, argument))
-{
+EMU_CALL(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *argument), (stream, function, argument)) {
     if (!function) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_HOST, .host = {.function = function, .argument = argument}};
     return emu_enqueue(stream, &op);
 }
 
-static CUresult memop(CUstream stream, const CUstreamBatchMemOpParams *parameters)
-{
+static CUresult memop(CUstream stream, const CUstreamBatchMemOpParams *parameters) {
     bool wide = parameters->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
                 parameters->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
     size_t bytes = wide ? 8 : 4;
@@ -139,10 +123,8 @@ static CUresult memop(CUstream stream, const CUstreamBatchMemOpParams *parameter
     return emu_enqueue(stream, &op);
 }
 
-EMU_CALL(cuStreamBatchMemOp_v2,
-         (CUstream stream, unsigned count, CUstreamBatchMemOpParams *parameters, unsigned flags),
-         (stream, count, parameters, flags))
-{
+EMU_CALL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, CUstreamBatchMemOpParams *parameters, unsigned flags),
+         (stream, count, parameters, flags)) {
     if (!parameters || count > 256 || flags) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
@@ -152,8 +134,8 @@ EMU_CALL(cuStreamBatchMemOp_v2,
     return result;
 }
 
-static CUresult value_op(CUstream stream, CUdeviceptr address, CUstreamBatchMemOpType type, uint64_t value, unsigned flags)
-{
+static CUresult value_op(CUstream stream, CUdeviceptr address, CUstreamBatchMemOpType type, uint64_t value,
+                         unsigned flags) {
     CUstreamBatchMemOpParams parameters;
     memset(&parameters, 0, sizeof parameters);
     parameters.waitValue.operation = type;
@@ -164,22 +146,18 @@ static CUresult value_op(CUstream stream, CUdeviceptr address, CUstreamBatchMemO
 }
 
 EMU_CALL(cuStreamWaitValue32_v2, (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags),
-         (stream, address, value, flags))
-{
+         (stream, address, value, flags)) {
     return value_op(stream, address, CU_STREAM_MEM_OP_WAIT_VALUE_32, value, flags);
 }
 EMU_CALL(cuStreamWaitValue64_v2, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags),
-         (stream, address, value, flags))
-{
+         (stream, address, value, flags)) {
     return value_op(stream, address, CU_STREAM_MEM_OP_WAIT_VALUE_64, value, flags);
 }
 EMU_CALL(cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags),
-         (stream, address, value, flags))
-{
+         (stream, address, value, flags)) {
     return value_op(stream, address, CU_STREAM_MEM_OP_WRITE_VALUE_32, value, flags);
 }
 EMU_CALL(cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags),
-         (stream, address, value, flags))
-{
+         (stream, address, value, flags)) {
     return value_op(stream, address, CU_STREAM_MEM_OP_WRITE_VALUE_64, value, flags);
 }

@@ -1,11 +1,11 @@
 /* delivery.c - memory as kernels see it: checks of every access, and stores that arrive late and out of order.
  *
- * A store to memory that other GPUs may see, and every packet and line, waits in its kernel's buffer.  It is delivered at
- * a random later time, and at the latest when its kernel ends or has nothing left to do, except:
+ * A store to memory that other GPUs may see, and every packet and line, waits in its kernel's buffer.  It is delivered
+ * at a random later time, and at the latest when its kernel ends or has nothing left to do, except:
  * - stores to one address are delivered in the order of issue;
  * - a packet is delivered whole; so is a line, once its 8 lanes have stored their parts; the flag comes last;
- * - a fence, release or atomic of a thread delivers all that the thread has stored, and all that its block had stored before
- *   the block's last barrier (cumulativity);
+ * - a fence, release or atomic of a thread delivers all that the thread has stored, and all that its block had stored
+ * before the block's last barrier (cumulativity);
  * - a thread sees its own stores, and its block's from before the last barrier.
  *
  * On the reader's side, a plain or relaxed load of a word may for a while return what the word held before its newest
@@ -18,7 +18,9 @@
 #include <time.h>
 
 static uint64_t clock_of_deliveries = 1; /* ticks at deliveries and at polls in vain */
-uint64_t delivery_time(void) { return clock_of_deliveries; }
+uint64_t delivery_time(void) {
+    return clock_of_deliveries;
+}
 
 /* --- what was there before: a small table by place in memory, overwritten at will --- */
 struct former {
@@ -31,20 +33,17 @@ struct former {
 enum { FORMERS = 4096, LONGEST = 1024 /* ticks for which an old value may be seen */ };
 static struct former formers[FORMERS];
 
-static struct former *former_of(const struct emu_range *range, uintptr_t address)
-{
+static struct former *former_of(const struct emu_range *range, uintptr_t address) {
     size_t offset = (address - range->base + range->offset) & ~(size_t)15;
     return &formers[(range->handle->identity * 31 + offset / 16) % FORMERS];
 }
 
-static bool former_is(const struct former *f, const struct emu_range *range, uintptr_t address)
-{
+static bool former_is(const struct former *f, const struct emu_range *range, uintptr_t address) {
     return f->time && f->identity == range->handle->identity &&
            f->offset == ((address - range->base + range->offset) & ~(size_t)15);
 }
 
-static void remember(const struct emu_range *range, uintptr_t address, const struct kernel *writer)
-{
+static void remember(const struct emu_range *range, uintptr_t address, const struct kernel *writer) {
     struct former *f = former_of(range, address);
     f->identity = range->handle->identity;
     f->offset = (address - range->base + range->offset) & ~(size_t)15;
@@ -54,29 +53,27 @@ static void remember(const struct emu_range *range, uintptr_t address, const str
 }
 
 /* Old for a while, then new for good: a thread never sees a word go back. */
-static bool stale(const struct former *f, const struct fiber *fiber)
-{
+static bool stale(const struct former *f, const struct fiber *fiber) {
     if (f->writer == fiber->block->kernel || f->time < fiber->horizon) return false;
     uint64_t choice = f->time * 0x9e3779b97f4a7c15ull + fiber->thread * 0x85ebca6bull + f->offset;
     return clock_of_deliveries - f->time < emu_random(&choice) % LONGEST;
 }
 
 /* --- access checks --- */
-static struct emu_range *range_for(uintptr_t address, unsigned size, bool write)
-{
+static struct emu_range *range_for(uintptr_t address, unsigned size, bool write) {
     struct emu_range *range = emu_range_of(address);
     struct emu_context *context = fiber_now->block->kernel->launch.context;
     uint32_t allowed = !range ? 0 : write ? range->writable : range->readable;
     if (range && range->kind == EMU_PLAIN && context->peers >> range->context->device & 1) allowed = ~0u;
     if (!range || !emu_range_holds(range, address, size) || !(allowed >> context->device & 1))
         simt_fault(CUDA_ERROR_ILLEGAL_ADDRESS, write ? "store outside memory" : "load outside memory", address, size);
-    if (address & ((size < 8 ? size : 8) - 1)) simt_fault(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access", address, size);
+    if (address & ((size < 8 ? size : 8) - 1))
+        simt_fault(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access", address, size);
     return range;
 }
 
 /* --- the buffer --- */
-bool delivery_open(struct kernel *kernel)
-{
+bool delivery_open(struct kernel *kernel) {
     kernel->pending = malloc(MAX_PENDING * sizeof *kernel->pending);
     for (int i = 0; i < MAX_PENDING; i++) kernel->order[i] = i;
     for (int i = 0; i < BUCKETS; i++) kernel->head[i] = kernel->tail[i] = -1;
@@ -84,24 +81,25 @@ bool delivery_open(struct kernel *kernel)
     return kernel->pending;
 }
 
-static unsigned bucket(uintptr_t address)
-{
+static unsigned bucket(uintptr_t address) {
     uintptr_t line = address >> 7;
     return (unsigned)(line ^ line >> 8 ^ line >> 16) % BUCKETS;
 }
 
-static unsigned thread_in_grid(void) { return fiber_now->block->index * fiber_now->block->kernel->threads + fiber_now->thread; }
+static unsigned thread_in_grid(void) {
+    return fiber_now->block->index * fiber_now->block->kernel->threads + fiber_now->thread;
+}
 
-static bool whole(const struct pending *p) { return !p->line || p->parts == 0xff; }
+static bool whole(const struct pending *p) {
+    return !p->line || p->parts == 0xff;
+}
 
-static bool overlap(const struct pending *p, uintptr_t address, unsigned size)
-{
+static bool overlap(const struct pending *p, uintptr_t address, unsigned size) {
     unsigned length = p->line ? 128 : p->size;
     return address < p->address + length && p->address < address + size;
 }
 
-static void unlink_pending(struct kernel *kernel, int index)
-{
+static void unlink_pending(struct kernel *kernel, int index) {
     struct pending *p = &kernel->pending[index];
     unsigned b = bucket(p->address);
     int *at = &kernel->head[b], before = -1;
@@ -117,8 +115,7 @@ static void unlink_pending(struct kernel *kernel, int index)
     kernel->pending[last].place = p->place;
 }
 
-static void copy_words(uintptr_t to, const void *from, unsigned size, int memorder)
-{
+static void copy_words(uintptr_t to, const void *from, unsigned size, int memorder) {
     switch (size) {
     case 1: __atomic_store_n((uint8_t *)to, *(const uint8_t *)from, memorder); break;
     case 2: __atomic_store_n((uint16_t *)to, *(const uint16_t *)from, memorder); break;
@@ -131,11 +128,11 @@ static void copy_words(uintptr_t to, const void *from, unsigned size, int memord
 }
 
 /* Puts it into memory.  The places were checked when it was stored; memory unmapped since is gone. */
-static void write_out(struct kernel *kernel, struct pending *p)
-{
+static void write_out(struct kernel *kernel, struct pending *p) {
     struct emu_range *range = emu_range_of(p->address);
     if (!range || range->kind == EMU_RESERVED) {
-        emu_say("kernel %s: memory at %p was unmapped under a store", kernel->launch.function->name, (void *)p->address);
+        emu_say("kernel %s: memory at %p was unmapped under a store", kernel->launch.function->name,
+                (void *)p->address);
         return;
     }
     bool broken = emu_config.topology == EMU_BROKEN && range->device >= 0 &&
@@ -153,8 +150,7 @@ static void write_out(struct kernel *kernel, struct pending *p)
 }
 
 /* Delivers one, and before it all that was stored to the same place earlier. */
-static void deliver(struct kernel *kernel, int index)
-{
+static void deliver(struct kernel *kernel, int index) {
     struct pending *p = &kernel->pending[index];
     unsigned length = p->line ? 128 : p->size;
     for (int i = kernel->head[bucket(p->address)]; i != index;) {
@@ -169,16 +165,14 @@ static void deliver(struct kernel *kernel, int index)
     unlink_pending(kernel, index);
 }
 
-void delivery_some(struct kernel *kernel, int count)
-{
+void delivery_some(struct kernel *kernel, int count) {
     for (int i = 0; i < count && kernel->npending; i++) {
         int index = kernel->order[emu_random(&simt_random) % (uint64_t)kernel->npending];
         if (whole(&kernel->pending[index])) deliver(kernel, index);
     }
 }
 
-void delivery_close(struct kernel *kernel, bool drop)
-{
+void delivery_close(struct kernel *kernel, bool drop) {
     while (kernel->npending && !drop) {
         int index = kernel->order[emu_random(&simt_random) % (uint64_t)kernel->npending];
         if (!whole(&kernel->pending[index]))
@@ -189,8 +183,7 @@ void delivery_close(struct kernel *kernel, bool drop)
     free(kernel->pending);
 }
 
-static struct pending *pending_new(struct kernel *kernel, uintptr_t address)
-{
+static struct pending *pending_new(struct kernel *kernel, uintptr_t address) {
     while (kernel->npending == MAX_PENDING) {
         int before = kernel->npending;
         delivery_some(kernel, 64);
@@ -205,15 +198,16 @@ static struct pending *pending_new(struct kernel *kernel, uintptr_t address)
     p->parts = 0;
     p->block = fiber_now->block;
     p->generation = fiber_now->block->generation;
-    if (kernel->tail[b] >= 0) kernel->pending[kernel->tail[b]].next = index;
-    else kernel->head[b] = index;
+    if (kernel->tail[b] >= 0)
+        kernel->pending[kernel->tail[b]].next = index;
+    else
+        kernel->head[b] = index;
     kernel->tail[b] = index;
     return p;
 }
 
 /* True if the running thread must see it, or has it before its fence. */
-static bool known_here(const struct pending *p)
-{
+static bool known_here(const struct pending *p) {
     unsigned me = thread_in_grid();
     if (p->block == fiber_now->block && p->generation < fiber_now->block->generation) return true;
     if (!p->line) return p->thread[0] == me;
@@ -222,8 +216,7 @@ static bool known_here(const struct pending *p)
     return false;
 }
 
-static void see_own(struct kernel *kernel, uintptr_t address, unsigned size)
-{
+static void see_own(struct kernel *kernel, uintptr_t address, unsigned size) {
     for (int i = kernel->head[bucket(address)]; i >= 0;) {
         int next = kernel->pending[i].next;
         if (overlap(&kernel->pending[i], address, size) && known_here(&kernel->pending[i])) {
@@ -235,15 +228,15 @@ static void see_own(struct kernel *kernel, uintptr_t address, unsigned size)
 }
 
 /* --- the seam --- */
-static void seam_yield(void) { simt_switch(FIBER_YIELDS); }
-static void seam_pause(void)
-{
+static void seam_yield(void) {
+    simt_switch(FIBER_YIELDS);
+}
+static void seam_pause(void) {
     clock_of_deliveries++; /* a poll that sees the old value will see the new one */
     simt_switch(FIBER_PAUSES);
 }
 
-static void drain(void)
-{
+static void drain(void) {
     struct kernel *kernel = fiber_now->block->kernel;
     for (int tries = 0;; tries++) {
         int mine[MAX_PENDING], n = 0;
@@ -264,14 +257,12 @@ static void drain(void)
     }
 }
 
-static void seam_fence(void)
-{
+static void seam_fence(void) {
     drain();
     fiber_now->horizon = clock_of_deliveries;
 }
 
-static void read_words(void *value, uintptr_t address, unsigned size, int memorder)
-{
+static void read_words(void *value, uintptr_t address, unsigned size, int memorder) {
     switch (size) {
     case 1: *(uint8_t *)value = __atomic_load_n((uint8_t *)address, memorder); break;
     case 2: *(uint16_t *)value = __atomic_load_n((uint16_t *)address, memorder); break;
@@ -281,8 +272,7 @@ static void read_words(void *value, uintptr_t address, unsigned size, int memord
     }
 }
 
-static void seam_load(void *value, const void *pointer, unsigned size, enum bl_emu_order order)
-{
+static void seam_load(void *value, const void *pointer, unsigned size, enum bl_emu_order order) {
     uintptr_t address = (uintptr_t)pointer;
     if (size > 8) { /* two accesses: only packets and lines count on more being whole */
         seam_load(value, pointer, 8, order);
@@ -307,8 +297,7 @@ static void seam_load(void *value, const void *pointer, unsigned size, enum bl_e
     read_words(value, address, size, __ATOMIC_RELAXED);
 }
 
-static void seam_store(void *pointer, const void *value, unsigned size, enum bl_emu_order order)
-{
+static void seam_store(void *pointer, const void *value, unsigned size, enum bl_emu_order order) {
     uintptr_t address = (uintptr_t)pointer;
     if (size > 8) {
         seam_store(pointer, value, 8, order);
@@ -331,8 +320,7 @@ static void seam_store(void *pointer, const void *value, unsigned size, enum bl_
     memcpy(p->data, value, size);
 }
 
-static void seam_load_packet(uint64_t value[2], const void *packet)
-{
+static void seam_load_packet(uint64_t value[2], const void *packet) {
     uintptr_t address = (uintptr_t)packet;
     range_for(address, 16, false);
     struct kernel *kernel = fiber_now->block->kernel;
@@ -341,8 +329,7 @@ static void seam_load_packet(uint64_t value[2], const void *packet)
     value[0] = __atomic_load_n((uint64_t *)address, __ATOMIC_RELAXED);
 }
 
-static void seam_store_packet(void *packet, uint64_t data, uint64_t flag)
-{
+static void seam_store_packet(void *packet, uint64_t data, uint64_t flag) {
     uint64_t words[2] = {data, flag};
     range_for((uintptr_t)packet, 16, true);
     struct pending *p = pending_new(fiber_now->block->kernel, (uintptr_t)packet);
@@ -353,8 +340,7 @@ static void seam_store_packet(void *packet, uint64_t data, uint64_t flag)
     memcpy(p->data, words, sizeof words);
 }
 
-static void seam_load_line(uint64_t value[3], const void *line, unsigned part)
-{
+static void seam_load_line(uint64_t value[3], const void *line, unsigned part) {
     uintptr_t address = (uintptr_t)line;
     range_for(address, 128, false);
     struct kernel *kernel = fiber_now->block->kernel;
@@ -364,8 +350,7 @@ static void seam_load_line(uint64_t value[3], const void *line, unsigned part)
     value[1] = __atomic_load_n((uint64_t *)(address + part * 16) + 1, __ATOMIC_RELAXED);
 }
 
-static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y)
-{
+static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y) {
     uintptr_t address = (uintptr_t)line;
     uint64_t words[2] = {x, y};
     range_for(address, 128, true);
@@ -389,8 +374,7 @@ static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y)
     simt_activity++;
 }
 
-static uint64_t seam_atomic_add(void *pointer, uint64_t value, unsigned size)
-{
+static uint64_t seam_atomic_add(void *pointer, uint64_t value, unsigned size) {
     range_for((uintptr_t)pointer, size, true);
     drain();
     if (fiber_now->block->kernel->npending) see_own(fiber_now->block->kernel, (uintptr_t)pointer, size);
@@ -401,32 +385,50 @@ static uint64_t seam_atomic_add(void *pointer, uint64_t value, unsigned size)
     return old;
 }
 
-static void seam_block_sync(void) { simt_switch(FIBER_WAITS); }
+static uint64_t seam_atomic_cas(uint64_t *pointer, uint64_t expected, uint64_t value) {
+    range_for((uintptr_t)pointer, sizeof *pointer, true);
+    if (fiber_now->block->kernel->npending) see_own(fiber_now->block->kernel, (uintptr_t)pointer, sizeof *pointer);
+    __atomic_compare_exchange_n(pointer, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
 
-static void seam_warp_sync(void) { simt_switch(FIBER_WAITS_WARP); }
+static void seam_block_sync(void) {
+    simt_switch(FIBER_WAITS);
+}
 
-void delivery_barrier(struct block *block)
-{
+static void seam_warp_sync(void) {
+    simt_switch(FIBER_WAITS_WARP);
+}
+
+void delivery_barrier(struct block *block) {
     uint64_t horizon = 0;
     for (unsigned i = 0; i < block->kernel->threads; i++)
         if (block->fibers[i].horizon > horizon) horizon = block->fibers[i].horizon;
     for (unsigned i = 0; i < block->kernel->threads; i++) block->fibers[i].horizon = horizon;
 }
 
-static uint64_t seam_clock(void)
-{
+static uint64_t seam_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 struct bl_emu_seam emu_seam;
-__attribute__((constructor)) static void fill_seam(void)
-{
+__attribute__((constructor)) static void fill_seam(void) {
     emu_seam = (struct bl_emu_seam){
-        .yield = seam_yield, .pause = seam_pause, .load = seam_load, .store = seam_store,
-        .load_packet = seam_load_packet, .store_packet = seam_store_packet, .load_line = seam_load_line,
-        .store_line = seam_store_line, .atomic_add = seam_atomic_add, .fence = seam_fence,
-        .block_sync = seam_block_sync, .warp_sync = seam_warp_sync, .clock = seam_clock,
+        .yield = seam_yield,
+        .pause = seam_pause,
+        .load = seam_load,
+        .store = seam_store,
+        .load_packet = seam_load_packet,
+        .store_packet = seam_store_packet,
+        .load_line = seam_load_line,
+        .store_line = seam_store_line,
+        .atomic_add = seam_atomic_add,
+        .atomic_cas = seam_atomic_cas,
+        .fence = seam_fence,
+        .block_sync = seam_block_sync,
+        .warp_sync = seam_warp_sync,
+        .clock = seam_clock,
     };
 }

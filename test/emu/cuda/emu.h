@@ -1,7 +1,7 @@
 /* emu.h - the emulated CUDA driver's own structures, shared by its files.
  *
- * Threads: every structure below is guarded by emu.lock unless its comment says otherwise.  Objects are never freed, only
- * marked dead: a stale handle is found out rather than followed, and code that looked one up may keep the pointer.
+ * Threads: every structure below is guarded by emu.lock unless its comment says otherwise.  Objects are never freed,
+ * only marked dead: a stale handle is found out rather than followed, and code that looked one up may keep the pointer.
  * Errors: functions that make up a driver call return its CUresult.
  */
 #ifndef BEELINE_EMU_H
@@ -27,11 +27,11 @@ struct emu_config {
     int visible[EMU_MAX_DEVICES]; /* CUdevice -> index on the box */
     int devices;                  /* visible ones */
     enum emu_topology topology;
-    int sms, max_threads;         /* of one device */
-    uint64_t seed, memory;        /* memory: bytes of one device */
-    const char *kernels;          /* library, or NULL for the one beside us */
+    int sms, max_threads;  /* of one device */
+    uint64_t seed, memory; /* memory: bytes of one device */
+    const char *kernels;   /* library, or NULL for the one beside us */
     const char *trace, *faults, *leaks;
-    int local_rank;               /* -1 if there is none */
+    int local_rank; /* -1 if there is none */
 };
 extern struct emu_config emu_config;
 void emu_config_read(void);
@@ -46,23 +46,38 @@ struct emu_state {
 extern struct emu_state emu;
 CUresult emu_enter(const char *function);
 CUresult emu_leave(const char *function, CUresult result);
-static inline void emu_lock(void) { pthread_mutex_lock(&emu.lock); }
-static inline void emu_unlock(void) { pthread_mutex_unlock(&emu.lock); }
+static inline void emu_lock(void) {
+    pthread_mutex_lock(&emu.lock);
+}
+static inline void emu_unlock(void) {
+    pthread_mutex_unlock(&emu.lock);
+}
 
 /* Defines driver call `symbol`: fault injection, the check for cuInit and fork, and the trace are around the body. */
 #define EMU_CALL(symbol, parameters, arguments)                                                                        \
     static CUresult symbol##_body parameters;                                                                          \
     __attribute__((visibility("default"))) CUresult symbol parameters;                                                 \
-    CUresult symbol parameters                                                                                         \
-    {                                                                                                                  \
+    CUresult symbol parameters {                                                                                       \
         CUresult result = emu_enter(#symbol);                                                                          \
         return emu_leave(#symbol, result == CUDA_SUCCESS ? symbol##_body arguments : result);                          \
     }                                                                                                                  \
     static CUresult symbol##_body parameters
 
 /* --- object.c --- */
-enum emu_kind { EMU_CONTEXT = 1, EMU_STREAM, EMU_EVENT, EMU_MODULE, EMU_FUNCTION, EMU_GRAPH, EMU_NODE, EMU_EXEC,
-                EMU_HANDLE, EMU_RANGE, EMU_CAPTURE, EMU_KINDS };
+enum emu_kind {
+    EMU_CONTEXT = 1,
+    EMU_STREAM,
+    EMU_EVENT,
+    EMU_MODULE,
+    EMU_FUNCTION,
+    EMU_GRAPH,
+    EMU_NODE,
+    EMU_EXEC,
+    EMU_HANDLE,
+    EMU_RANGE,
+    EMU_CAPTURE,
+    EMU_KINDS
+};
 
 struct emu_object {
     uint64_t magic;
@@ -71,7 +86,7 @@ struct emu_object {
     bool alive;
     bool orphan; /* not freed by its owner, but with its context */
 };
-void *emu_object_new(enum emu_kind kind, size_t size); /* zeroed, alive; NULL if out of memory */
+void *emu_object_new(enum emu_kind kind, size_t size);        /* zeroed, alive; NULL if out of memory */
 void *emu_object_get(const void *handle, enum emu_kind kind); /* NULL if it is no live object of that kind */
 bool emu_object_was(const void *handle, enum emu_kind kind);  /* it is one, alive or dead */
 void emu_object_end(void *object);
@@ -84,8 +99,8 @@ struct emu_context {
     CUdevice device;
     bool primary;
     int retained;
-    CUresult sticky;         /* an error that a kernel left; every later call returns it */
-    uint32_t peers;          /* devices whose plain memory it may reach */
+    CUresult sticky; /* an error that a kernel left; every later call returns it */
+    uint32_t peers;  /* devices whose plain memory it may reach */
     struct emu_stream *legacy;
 };
 struct emu_context *emu_current(void);            /* NULL if none */
@@ -101,9 +116,9 @@ struct emu_range {
     enum emu_range_kind kind;
     uintptr_t base;
     size_t size;
-    uintptr_t outer;           /* with guards and padding */
+    uintptr_t outer; /* with guards and padding */
     size_t outer_size;
-    int device;                /* owner's index on the box; -1 for host memory */
+    int device;                  /* owner's index on the box; -1 for host memory */
     uint32_t readable, writable; /* CUdevices that may */
     struct emu_context *context;
     struct emu_handle *handle; /* of a mapping */
@@ -147,20 +162,52 @@ CUdevice emu_device_of_index(int index);      /* -1 if not visible */
 struct emu_event;
 struct emu_exec;
 struct emu_function;
-enum emu_op_kind { EMU_OP_EMPTY, EMU_OP_KERNEL, EMU_OP_COPY, EMU_OP_SET, EMU_OP_HOST, EMU_OP_RECORD, EMU_OP_WAIT,
-                   EMU_OP_MEMOP, EMU_OP_GRAPH };
+enum emu_op_kind {
+    EMU_OP_EMPTY,
+    EMU_OP_KERNEL,
+    EMU_OP_COPY,
+    EMU_OP_SET,
+    EMU_OP_HOST,
+    EMU_OP_RECORD,
+    EMU_OP_WAIT,
+    EMU_OP_MEMOP,
+    EMU_OP_GRAPH
+};
 
 struct emu_op {
     enum emu_op_kind kind;
     struct emu_context *context;
     union {
-        struct { struct emu_function *function; unsigned grid[3], block[3]; void *args; } kernel; /* owns args */
-        struct { void *dst; const void *src; size_t bytes; void *staged; } copy;                  /* owns staged */
-        struct { void *dst; size_t count; unsigned width; uint32_t value; } set;
-        struct { CUhostFn function; void *argument; } host;
-        struct { struct emu_event *event; uint64_t version; } event;
+        struct {
+            struct emu_function *function;
+            unsigned grid[3], block[3];
+            void *args;
+        } kernel; /* owns args */
+        struct {
+            void *dst;
+            const void *src;
+            size_t bytes;
+            void *staged;
+        } copy; /* owns staged */
+        struct {
+            void *dst;
+            size_t count;
+            unsigned width;
+            uint32_t value;
+        } set;
+        struct {
+            CUhostFn function;
+            void *argument;
+        } host;
+        struct {
+            struct emu_event *event;
+            uint64_t version;
+        } event;
         CUstreamBatchMemOpParams memop;
-        struct { struct emu_exec *exec; uint64_t *versions; } graph;                              /* owns versions */
+        struct {
+            struct emu_exec *exec;
+            uint64_t *versions;
+        } graph; /* owns versions */
     };
 };
 CUresult emu_op_run(struct emu_op *op); /* without the lock; returns when it is done */
@@ -188,10 +235,11 @@ struct emu_stream {
 };
 /* The stream behind a handle, NULL and the special ones included.  With the lock held. */
 CUresult emu_stream_of(CUstream handle, struct emu_stream **stream);
-/* Puts op behind the stream's work, or into its capture; owns op's parts from here, also when it fails.  Takes the lock. */
+/* Puts op behind the stream's work, or into its capture; owns op's parts from here, also when it fails.  Takes the
+ * lock. */
 CUresult emu_enqueue(CUstream handle, struct emu_op *op);
 CUresult emu_enqueue_and_wait(CUstream handle, struct emu_op *op);
-void emu_push(struct emu_stream *stream, struct emu_op *op);       /* with the lock held */
+void emu_push(struct emu_stream *stream, struct emu_op *op); /* with the lock held */
 /* Makes later work of stream wait for another's, as far as submitted; with the lock held. */
 void emu_push_after(struct emu_stream *stream, struct emu_stream *other, uint64_t submitted);
 void emu_wait_until(struct emu_stream *stream, uint64_t submitted); /* with the lock held */
@@ -206,7 +254,7 @@ struct emu_event {
     unsigned flags;
     uint64_t recorded, completed; /* versions: cuEventRecord calls made, and the last that happened */
     uint64_t nanoseconds;
-    struct emu_capture *capture;  /* the last record was in this capture */
+    struct emu_capture *capture; /* the last record was in this capture */
     struct emu_node **deps;
     int ndeps;
 };
@@ -229,8 +277,8 @@ struct emu_capture {
 CUresult emu_capture_add(struct emu_stream *stream, struct emu_op *op); /* owns op */
 CUresult emu_capture_record(struct emu_stream *stream, struct emu_event *event);
 CUresult emu_capture_wait(struct emu_stream *stream, struct emu_event *event, bool *handled);
-CUresult emu_capture_unsafe(void);                           /* may this thread make a call that is unsafe in a capture? */
-CUresult emu_capture_legacy(struct emu_context *context);    /* may work go to the legacy stream? */
+CUresult emu_capture_unsafe(void);                        /* may this thread make a call that is unsafe in a capture? */
+CUresult emu_capture_legacy(struct emu_context *context); /* may work go to the legacy stream? */
 bool emu_capture_any(const struct emu_context *context, bool invalidate);
 void emu_set_deps(struct emu_node ***deps, int *ndeps, struct emu_node *const *from, int count);
 
@@ -253,7 +301,7 @@ struct emu_exec {
     struct emu_context *context;
     int count;
     struct emu_op *ops;
-    int **next, *nnext, *indegree; /* edges by index */
+    int **next, *nnext, *indegree;  /* edges by index */
     struct emu_stream *last_stream; /* launches of one exec never overlap */
     uint64_t last_submitted;
 };
@@ -293,8 +341,7 @@ CUresult emu_error_value(const char *name); /* CUDA_ERROR_UNKNOWN if there is no
 void emu_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Seeded numbers: splitmix64, good enough for schedules. */
-static inline uint64_t emu_random(uint64_t *state)
-{
+static inline uint64_t emu_random(uint64_t *state) {
     uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;

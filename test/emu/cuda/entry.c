@@ -13,7 +13,7 @@ struct emu_state emu = {.lock = PTHREAD_MUTEX_INITIALIZER, .progress = PTHREAD_C
 /* BEELINE_EMU_FAULT: function[@rank-or-device][#nth]=CUDA_ERROR_NAME, comma-separated. */
 struct fault {
     char function[64];
-    int who; /* -1: everyone */
+    int who;  /* -1: everyone */
     long nth; /* 0: every call */
     _Atomic long calls;
     CUresult result;
@@ -24,8 +24,7 @@ static int fault_count;
 static int trace_fd = -1;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-void emu_say(const char *format, ...)
-{
+void emu_say(const char *format, ...) {
     char line[512];
     int n = snprintf(line, sizeof line, "beeline-emu [%d] ", (int)getpid());
     va_list args;
@@ -37,8 +36,7 @@ void emu_say(const char *format, ...)
     if (write(STDERR_FILENO, line, (size_t)n) < 0) return;
 }
 
-static void read_fault(char *text)
-{
+static void read_fault(char *text) {
     struct fault *f = &faults[fault_count];
     char *equals = strchr(text, '=');
     if (!equals || fault_count == MAX_FAULTS) {
@@ -59,10 +57,11 @@ static void read_fault(char *text)
     fault_count++;
 }
 
-static void in_child(void) { emu.forked = emu.initialized; }
+static void in_child(void) {
+    emu.forked = emu.initialized;
+}
 
-static void set_up(void)
-{
+static void set_up(void) {
     emu_config_read();
     pthread_atfork(NULL, NULL, in_child);
     if (emu_config.trace) trace_fd = open(emu_config.trace, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -74,15 +73,13 @@ static void set_up(void)
 }
 
 /* Length of the name without _v2, _v3, ... */
-static size_t base_length(const char *function)
-{
+static size_t base_length(const char *function) {
     size_t n = strlen(function);
     if (n > 3 && function[n - 3] == '_' && function[n - 2] == 'v') return n - 3;
     return n;
 }
 
-static CUresult injected(const char *function)
-{
+static CUresult injected(const char *function) {
     size_t n = base_length(function);
     for (int i = 0; i < fault_count; i++) {
         struct fault *f = &faults[i];
@@ -96,25 +93,22 @@ static CUresult injected(const char *function)
 }
 
 /* Calls that the real driver answers before cuInit. */
-static bool before_init(const char *function)
-{
-    static const char *const names[] = {"cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString",
-                                        "cuGetProcAddress", "cuGetProcAddress_v2"};
+static bool before_init(const char *function) {
+    static const char *const names[] = {"cuInit",           "cuDriverGetVersion", "cuGetErrorName",
+                                        "cuGetErrorString", "cuGetProcAddress",   "cuGetProcAddress_v2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(function, names[i])) return true;
     return false;
 }
 
-CUresult emu_enter(const char *function)
-{
+CUresult emu_enter(const char *function) {
     pthread_once(&once, set_up);
     if ((emu.forked || !emu.initialized) && (!before_init(function) || (emu.forked && !strcmp(function, "cuInit"))))
         return CUDA_ERROR_NOT_INITIALIZED;
     return fault_count ? injected(function) : CUDA_SUCCESS;
 }
 
-CUresult emu_leave(const char *function, CUresult result)
-{
+CUresult emu_leave(const char *function, CUresult result) {
     if (trace_fd >= 0) {
         char line[160];
         int n = snprintf(line, sizeof line, "%d %.*s %s\n", (int)getpid(), (int)base_length(function), function,
@@ -124,13 +118,11 @@ CUresult emu_leave(const char *function, CUresult result)
     return result;
 }
 
-__attribute__((destructor)) static void at_exit(void)
-{
+__attribute__((destructor)) static void at_exit(void) {
     if (emu.initialized && !emu.forked && emu_config.leaks) emu_leaks_report();
 }
 
-EMU_CALL(cuInit, (unsigned flags), (flags))
-{
+EMU_CALL(cuInit, (unsigned flags), (flags)) {
     if (flags) return CUDA_ERROR_INVALID_VALUE;
     if (!emu_config.devices) return CUDA_ERROR_NO_DEVICE;
     emu_lock();
@@ -140,15 +132,13 @@ EMU_CALL(cuInit, (unsigned flags), (flags))
     return result;
 }
 
-EMU_CALL(cuDriverGetVersion, (int *version), (version))
-{
+EMU_CALL(cuDriverGetVersion, (int *version), (version)) {
     if (!version) return CUDA_ERROR_INVALID_VALUE;
     *version = 13000;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGetErrorName, (CUresult error, const char **text), (error, text))
-{
+EMU_CALL(cuGetErrorName, (CUresult error, const char **text), (error, text)) {
     const char *name = emu_error_name(error);
     if (text) *text = name;
     return text && name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -4,15 +4,13 @@
 #include <stdlib.h>
 #include <time.h>
 
-static uint64_t now(void)
-{
+static uint64_t now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-void emu_event_complete(struct emu_event *event, uint64_t version)
-{
+void emu_event_complete(struct emu_event *event, uint64_t version) {
     emu_lock();
     if (event->completed < version) event->completed = version;
     event->nanoseconds = now();
@@ -20,23 +18,20 @@ void emu_event_complete(struct emu_event *event, uint64_t version)
     emu_unlock();
 }
 
-void emu_event_wait(struct emu_event *event, uint64_t version)
-{
+void emu_event_wait(struct emu_event *event, uint64_t version) {
     emu_lock();
     while (event->completed < version) pthread_cond_wait(&emu.progress, &emu.lock);
     emu_unlock();
 }
 
-static CUresult event_get(CUevent handle, struct emu_event **event)
-{
+static CUresult event_get(CUevent handle, struct emu_event **event) {
     *event = emu_object_get(handle, EMU_EVENT);
     if (!*event) return CUDA_ERROR_INVALID_HANDLE;
     if (!(*event)->context->object.alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return (*event)->context->sticky;
 }
 
-EMU_CALL(cuEventCreate, (CUevent * out, unsigned flags), (out, flags))
-{
+EMU_CALL(cuEventCreate, (CUevent * out, unsigned flags), (out, flags)) {
     struct emu_context *context;
     if (!out || flags & ~7u) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -53,8 +48,7 @@ EMU_CALL(cuEventCreate, (CUevent * out, unsigned flags), (out, flags))
     return result;
 }
 
-EMU_CALL(cuEventDestroy_v2, (CUevent handle), (handle))
-{
+EMU_CALL(cuEventDestroy_v2, (CUevent handle), (handle)) {
     emu_lock();
     struct emu_event *event = emu_object_get(handle, EMU_EVENT);
     if (event) {
@@ -66,8 +60,7 @@ EMU_CALL(cuEventDestroy_v2, (CUevent handle), (handle))
     return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult record(CUevent handle, CUstream stream_handle, unsigned flags)
-{
+static CUresult record(CUevent handle, CUstream stream_handle, unsigned flags) {
     struct emu_event *event;
     struct emu_stream *stream;
     if (flags & ~CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
@@ -92,15 +85,15 @@ static CUresult record(CUevent handle, CUstream stream_handle, unsigned flags)
     return result;
 }
 
-EMU_CALL(cuEventRecord, (CUevent event, CUstream stream), (event, stream)) { return record(event, stream, 0); }
+EMU_CALL(cuEventRecord, (CUevent event, CUstream stream), (event, stream)) {
+    return record(event, stream, 0);
+}
 
-EMU_CALL(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), (event, stream, flags))
-{
+EMU_CALL(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), (event, stream, flags)) {
     return record(event, stream, flags);
 }
 
-EMU_CALL(cuStreamWaitEvent, (CUstream stream_handle, CUevent handle, unsigned flags), (stream_handle, handle, flags))
-{
+EMU_CALL(cuStreamWaitEvent, (CUstream stream_handle, CUevent handle, unsigned flags), (stream_handle, handle, flags)) {
     struct emu_event *event;
     struct emu_stream *stream;
     if (flags & ~CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
@@ -109,11 +102,13 @@ EMU_CALL(cuStreamWaitEvent, (CUstream stream_handle, CUevent handle, unsigned fl
     if (result == CUDA_SUCCESS) result = emu_stream_of(stream_handle, &stream);
     if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
     if (result == CUDA_SUCCESS) {
-        struct emu_op op = {.kind = EMU_OP_WAIT, .context = stream->context,
-                            .event = {.event = event, .version = event->recorded}};
+        struct emu_op op = {
+            .kind = EMU_OP_WAIT, .context = stream->context, .event = {.event = event, .version = event->recorded}};
         bool handled = false;
-        if (stream->capture && flags) result = emu_capture_add(stream, &op);
-        else result = emu_capture_wait(stream, event, &handled);
+        if (stream->capture && flags)
+            result = emu_capture_add(stream, &op);
+        else
+            result = emu_capture_wait(stream, event, &handled);
         if (result == CUDA_SUCCESS && !handled && !stream->capture && event->completed < event->recorded)
             emu_push(stream, &op);
     }
@@ -121,8 +116,7 @@ EMU_CALL(cuStreamWaitEvent, (CUstream stream_handle, CUevent handle, unsigned fl
     return result;
 }
 
-EMU_CALL(cuEventQuery, (CUevent handle), (handle))
-{
+EMU_CALL(cuEventQuery, (CUevent handle), (handle)) {
     struct emu_event *event;
     emu_lock();
     CUresult result = event_get(handle, &event);
@@ -136,8 +130,7 @@ EMU_CALL(cuEventQuery, (CUevent handle), (handle))
     return result;
 }
 
-EMU_CALL(cuEventSynchronize, (CUevent handle), (handle))
-{
+EMU_CALL(cuEventSynchronize, (CUevent handle), (handle)) {
     struct emu_event *event;
     emu_lock();
     CUresult result = event_get(handle, &event);
@@ -155,19 +148,21 @@ EMU_CALL(cuEventSynchronize, (CUevent handle), (handle))
     return result;
 }
 
-EMU_CALL(cuEventElapsedTime_v2, (float *milliseconds, CUevent first, CUevent last), (milliseconds, first, last))
-{
+EMU_CALL(cuEventElapsedTime_v2, (float *milliseconds, CUevent first, CUevent last), (milliseconds, first, last)) {
     struct emu_event *a, *b;
     if (!milliseconds) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
     CUresult result = event_get(first, &a);
     if (result == CUDA_SUCCESS) result = event_get(last, &b);
     if (result == CUDA_SUCCESS) {
-        if (a->capture || b->capture) result = CUDA_ERROR_CAPTURED_EVENT;
+        if (a->capture || b->capture)
+            result = CUDA_ERROR_CAPTURED_EVENT;
         else if (!a->recorded || !b->recorded || (a->flags | b->flags) & CU_EVENT_DISABLE_TIMING)
             result = CUDA_ERROR_INVALID_HANDLE;
-        else if (a->completed < a->recorded || b->completed < b->recorded) result = CUDA_ERROR_NOT_READY;
-        else *milliseconds = (float)((double)(int64_t)(b->nanoseconds - a->nanoseconds) / 1e6);
+        else if (a->completed < a->recorded || b->completed < b->recorded)
+            result = CUDA_ERROR_NOT_READY;
+        else
+            *milliseconds = (float)((double)(int64_t)(b->nanoseconds - a->nanoseconds) / 1e6);
     }
     emu_unlock();
     return result;

@@ -14,8 +14,7 @@ struct stack {
 static struct stack *free_stacks;
 static unsigned stacks_made;
 
-static bool more_stacks(void)
-{
+static bool more_stacks(void) {
     char *slab = mmap(NULL, (size_t)SLAB * (STACK + GUARD), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (slab == MAP_FAILED) return false;
@@ -57,8 +56,7 @@ __asm__(".text\n"
         "    ret\n"
         ".size emu_fiber_swap, . - emu_fiber_swap\n");
 
-static void make(struct fiber *fiber, void (*entry)(void))
-{
+static void make(struct fiber *fiber, void (*entry)(void)) {
     void **sp = (void **)fiber->stack;
     *--sp = NULL; /* entry() sees the alignment of a called function */
     *--sp = (void *)(uintptr_t)entry;
@@ -66,16 +64,21 @@ static void make(struct fiber *fiber, void (*entry)(void))
     fiber->context = sp;
 }
 
-void fiber_resume(struct fiber *fiber) { emu_fiber_swap(&engine, fiber->context); }
-void fiber_give_way(struct fiber *fiber) { emu_fiber_swap(&fiber->context, engine); }
-static void unmake(struct fiber *fiber) { fiber->context = NULL; }
+void fiber_resume(struct fiber *fiber) {
+    emu_fiber_swap(&engine, fiber->context);
+}
+void fiber_give_way(struct fiber *fiber) {
+    emu_fiber_swap(&fiber->context, engine);
+}
+static void unmake(struct fiber *fiber) {
+    fiber->context = NULL;
+}
 
 #else /* any other machine: slower, and just as good */
 #include <ucontext.h>
 static ucontext_t engine;
 
-static void make(struct fiber *fiber, void (*entry)(void))
-{
+static void make(struct fiber *fiber, void (*entry)(void)) {
     ucontext_t *context = malloc(sizeof *context);
     if (!context) return;
     getcontext(context);
@@ -87,17 +90,19 @@ static void make(struct fiber *fiber, void (*entry)(void))
     fiber->context = context;
 }
 
-void fiber_resume(struct fiber *fiber) { swapcontext(&engine, fiber->context); }
-void fiber_give_way(struct fiber *fiber) { swapcontext(fiber->context, &engine); }
-static void unmake(struct fiber *fiber)
-{
+void fiber_resume(struct fiber *fiber) {
+    swapcontext(&engine, fiber->context);
+}
+void fiber_give_way(struct fiber *fiber) {
+    swapcontext(fiber->context, &engine);
+}
+static void unmake(struct fiber *fiber) {
     free(fiber->context);
     fiber->context = NULL;
 }
 #endif
 
-bool fiber_start(struct fiber *fiber, void (*entry)(void))
-{
+bool fiber_start(struct fiber *fiber, void (*entry)(void)) {
     if (!free_stacks && !more_stacks()) return false;
     fiber->stack = free_stacks;
     free_stacks = free_stacks->next;
@@ -105,8 +110,7 @@ bool fiber_start(struct fiber *fiber, void (*entry)(void))
     return fiber->context;
 }
 
-void fiber_stop(struct fiber *fiber)
-{
+void fiber_stop(struct fiber *fiber) {
     if (!fiber->stack) return;
     unmake(fiber);
     struct stack *stack = fiber->stack;

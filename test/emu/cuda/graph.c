@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct emu_graph *emu_graph_new(void) { return emu_object_new(EMU_GRAPH, sizeof(struct emu_graph)); }
+struct emu_graph *emu_graph_new(void) {
+    return emu_object_new(EMU_GRAPH, sizeof(struct emu_graph));
+}
 
-struct emu_node *emu_graph_add(struct emu_graph *graph, struct emu_op *op, struct emu_node *const *deps, int ndeps)
-{
+struct emu_node *emu_graph_add(struct emu_graph *graph, struct emu_op *op, struct emu_node *const *deps, int ndeps) {
     struct emu_node *node = emu_object_new(EMU_NODE, sizeof *node);
     if (graph->count == graph->space) {
         int space = graph->space ? graph->space * 2 : 16;
@@ -25,8 +26,7 @@ struct emu_node *emu_graph_add(struct emu_graph *graph, struct emu_op *op, struc
     return node;
 }
 
-void emu_graph_end(struct emu_graph *graph)
-{
+void emu_graph_end(struct emu_graph *graph) {
     for (int i = 0; i < graph->count; i++) {
         emu_op_free(&graph->nodes[i]->op);
         free(graph->nodes[i]->deps);
@@ -38,15 +38,13 @@ void emu_graph_end(struct emu_graph *graph)
     emu_object_end(graph);
 }
 
-EMU_CALL(cuGraphCreate, (CUgraph * out, unsigned flags), (out, flags))
-{
+EMU_CALL(cuGraphCreate, (CUgraph * out, unsigned flags), (out, flags)) {
     if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
     *out = (CUgraph)emu_graph_new();
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-EMU_CALL(cuGraphDestroy, (CUgraph handle), (handle))
-{
+EMU_CALL(cuGraphDestroy, (CUgraph handle), (handle)) {
     emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
     if (graph) emu_graph_end(graph);
@@ -55,8 +53,7 @@ EMU_CALL(cuGraphDestroy, (CUgraph handle), (handle))
 }
 
 /* Fills an array of handles as the query functions do: *count is its room, then what there is. */
-static void fill(CUgraphNode *out, size_t *count, struct emu_node *const *nodes, int n)
-{
+static void fill(CUgraphNode *out, size_t *count, struct emu_node *const *nodes, int n) {
     if (out) {
         for (size_t i = 0; i < *count; i++) out[i] = i < (size_t)n ? (CUgraphNode)nodes[i] : NULL;
         if (*count > (size_t)n) *count = (size_t)n;
@@ -65,8 +62,7 @@ static void fill(CUgraphNode *out, size_t *count, struct emu_node *const *nodes,
     }
 }
 
-EMU_CALL(cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count), (handle, nodes, count))
-{
+EMU_CALL(cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count), (handle, nodes, count)) {
     emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
     if (graph && count) fill(nodes, count, graph->nodes, graph->count);
@@ -74,9 +70,8 @@ EMU_CALL(cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count), (
     return graph && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-EMU_CALL(cuGraphNodeGetDependencies_v2,
-         (CUgraphNode handle, CUgraphNode *deps, CUgraphEdgeData *edges, size_t *count), (handle, deps, edges, count))
-{
+EMU_CALL(cuGraphNodeGetDependencies_v2, (CUgraphNode handle, CUgraphNode *deps, CUgraphEdgeData *edges, size_t *count),
+         (handle, deps, edges, count)) {
     emu_lock();
     struct emu_node *node = emu_object_get(handle, EMU_NODE);
     if (node && count) {
@@ -88,14 +83,13 @@ EMU_CALL(cuGraphNodeGetDependencies_v2,
 }
 
 #undef cuGraphNodeGetDependencies
-EMU_CALL(cuGraphNodeGetDependencies, (CUgraphNode handle, CUgraphNode *deps, size_t *count), (handle, deps, count))
-{
+EMU_CALL(cuGraphNodeGetDependencies, (CUgraphNode handle, CUgraphNode *deps, size_t *count), (handle, deps, count)) {
     return cuGraphNodeGetDependencies_v2_body(handle, deps, NULL, count);
 }
 
 /* Edges one by one: to[i] depends on from[i], or does no more. */
-static CUresult change_edges(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count, bool wanted)
-{
+static CUresult change_edges(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count,
+                             bool wanted) {
     emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
     CUresult result = graph && (from || !count) && (to || !count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -108,8 +102,10 @@ static CUresult change_edges(CUgraph handle, const CUgraphNode *from, const CUgr
             result = CUDA_ERROR_INVALID_VALUE; /* it is there already, or is not there to remove */
         } else if (wanted) {
             struct emu_node **more = realloc(b->deps, ((size_t)b->ndeps + 1) * sizeof *more);
-            if (!more) result = CUDA_ERROR_OUT_OF_MEMORY;
-            else (b->deps = more)[b->ndeps++] = a;
+            if (!more)
+                result = CUDA_ERROR_OUT_OF_MEMORY;
+            else
+                (b->deps = more)[b->ndeps++] = a;
         } else {
             b->deps[at] = b->deps[--b->ndeps];
         }
@@ -120,25 +116,22 @@ static CUresult change_edges(CUgraph handle, const CUgraphNode *from, const CUgr
 
 EMU_CALL(cuGraphAddDependencies_v2,
          (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count),
-         (graph, from, to, edges, count))
-{
+         (graph, from, to, edges, count)) {
     return change_edges(graph, from, to, count, true);
 }
 
 EMU_CALL(cuGraphRemoveDependencies_v2,
          (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count),
-         (graph, from, to, edges, count))
-{
+         (graph, from, to, edges, count)) {
     return change_edges(graph, from, to, count, false);
 }
 
-EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handle, type))
-{
+EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handle, type)) {
     static const CUgraphNodeType types[] = {
-        [EMU_OP_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,         [EMU_OP_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
-        [EMU_OP_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,         [EMU_OP_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
-        [EMU_OP_HOST] = CU_GRAPH_NODE_TYPE_HOST,           [EMU_OP_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-        [EMU_OP_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT,     [EMU_OP_MEMOP] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+        [EMU_OP_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,     [EMU_OP_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
+        [EMU_OP_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,     [EMU_OP_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
+        [EMU_OP_HOST] = CU_GRAPH_NODE_TYPE_HOST,       [EMU_OP_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+        [EMU_OP_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT, [EMU_OP_MEMOP] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
         [EMU_OP_GRAPH] = CU_GRAPH_NODE_TYPE_GRAPH,
     };
     struct emu_node *node = emu_object_get(handle, EMU_NODE);
@@ -147,8 +140,7 @@ EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handl
     return CUDA_SUCCESS;
 }
 
-static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, size_t ndeps, struct emu_op *op)
-{
+static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, size_t ndeps, struct emu_op *op) {
     emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
     CUresult result = graph && out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -159,22 +151,22 @@ static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, s
     op->context = emu_current();
     struct emu_node *node =
         result == CUDA_SUCCESS ? emu_graph_add(graph, op, (struct emu_node *const *)deps, (int)ndeps) : NULL;
-    if (node) *out = (CUgraphNode)node;
-    else if (result == CUDA_SUCCESS) result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (node)
+        *out = (CUgraphNode)node;
+    else if (result == CUDA_SUCCESS)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     emu_unlock();
     return result;
 }
 
 EMU_CALL(cuGraphAddEmptyNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps),
-         (out, graph, deps, ndeps))
-{
+         (out, graph, deps, ndeps)) {
     return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_EMPTY});
 }
 
 EMU_CALL(cuGraphAddEventRecordNode,
          (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, CUevent event),
-         (out, graph, deps, ndeps, event))
-{
+         (out, graph, deps, ndeps, event)) {
     struct emu_event *e = emu_object_get(event, EMU_EVENT);
     if (!e) return CUDA_ERROR_INVALID_VALUE;
     return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_RECORD, .event = {.event = e}});
@@ -182,8 +174,7 @@ EMU_CALL(cuGraphAddEventRecordNode,
 
 EMU_CALL(cuGraphAddEventWaitNode,
          (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, CUevent event),
-         (out, graph, deps, ndeps, event))
-{
+         (out, graph, deps, ndeps, event)) {
     struct emu_event *e = emu_object_get(event, EMU_EVENT);
     if (!e) return CUDA_ERROR_INVALID_VALUE;
     return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_WAIT, .event = {.event = e}});
@@ -191,15 +182,13 @@ EMU_CALL(cuGraphAddEventWaitNode,
 
 EMU_CALL(cuGraphAddHostNode,
          (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, const CUDA_HOST_NODE_PARAMS *host),
-         (out, graph, deps, ndeps, host))
-{
+         (out, graph, deps, ndeps, host)) {
     if (!host || !host->fn) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_HOST, .host = {.function = host->fn, .argument = host->userData}};
     return add(out, graph, deps, ndeps, &op);
 }
 
-static void exec_free(struct emu_exec *exec)
-{
+static void exec_free(struct emu_exec *exec) {
     for (int i = 0; exec->ops && i < exec->count; i++) emu_op_free(&exec->ops[i]);
     for (int i = 0; exec->next && i < exec->count; i++) free(exec->next[i]);
     free(exec->ops);
@@ -211,8 +200,7 @@ static void exec_free(struct emu_exec *exec)
     emu_object_end(exec);
 }
 
-static struct emu_exec *instantiate(struct emu_graph *graph)
-{
+static struct emu_exec *instantiate(struct emu_graph *graph) {
     struct emu_exec *exec = emu_object_new(EMU_EXEC, sizeof *exec);
     if (!exec) return NULL;
     size_t count = (size_t)graph->count;
@@ -241,8 +229,8 @@ static struct emu_exec *instantiate(struct emu_graph *graph)
     return NULL;
 }
 
-EMU_CALL(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph handle, unsigned long long flags), (out, handle, flags))
-{
+EMU_CALL(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph handle, unsigned long long flags),
+         (out, handle, flags)) {
     struct emu_context *context;
     emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
@@ -255,8 +243,7 @@ EMU_CALL(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph handle, unsign
     return result;
 }
 
-EMU_CALL(cuGraphExecDestroy, (CUgraphExec handle), (handle))
-{
+EMU_CALL(cuGraphExecDestroy, (CUgraphExec handle), (handle)) {
     emu_lock();
     struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);
     if (exec) {
@@ -268,14 +255,12 @@ EMU_CALL(cuGraphExecDestroy, (CUgraphExec handle), (handle))
     return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-EMU_CALL(cuGraphUpload, (CUgraphExec handle, CUstream stream), (handle, stream))
-{
+EMU_CALL(cuGraphUpload, (CUgraphExec handle, CUstream stream), (handle, stream)) {
     return emu_object_get(handle, EMU_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Events that nodes record get their versions when the graph is launched, in stream order with other records. */
-EMU_CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle))
-{
+EMU_CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle)) {
     struct emu_stream *stream;
     emu_lock();
     struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);
@@ -298,7 +283,8 @@ EMU_CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, s
         }
         if (exec->last_stream && exec->last_stream != stream && exec->last_stream->completed < exec->last_submitted)
             emu_push_after(stream, exec->last_stream, exec->last_submitted);
-        struct emu_op op = {.kind = EMU_OP_GRAPH, .context = stream->context, .graph = {.exec = exec, .versions = versions}};
+        struct emu_op op = {
+            .kind = EMU_OP_GRAPH, .context = stream->context, .graph = {.exec = exec, .versions = versions}};
         emu_push(stream, &op);
         exec->last_stream = stream;
         exec->last_submitted = stream->submitted;

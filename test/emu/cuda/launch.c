@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool dimensions_good(const unsigned grid[3], const unsigned block[3])
-{
+static bool dimensions_good(const unsigned grid[3], const unsigned block[3]) {
     if (!grid[0] || !grid[1] || !grid[2] || !block[0] || !block[1] || !block[2]) return false;
     if (grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535) return false;
     uint64_t threads = (uint64_t)block[0] * block[1];
@@ -13,8 +12,7 @@ static bool dimensions_good(const unsigned grid[3], const unsigned block[3])
 }
 
 static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned block[3], CUstream stream_handle,
-                       void **parameters, void **extra)
-{
+                       void **parameters, void **extra) {
     struct emu_context *context;
     struct emu_stream *stream;
     if (!dimensions_good(grid, block)) return CUDA_ERROR_INVALID_VALUE;
@@ -30,7 +28,8 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
         result = CUDA_ERROR_INVALID_HANDLE;
     emu_unlock();
     if (result != CUDA_SUCCESS) return result;
-    struct emu_op op = {.kind = EMU_OP_KERNEL, .kernel = {.function = function, .args = malloc(function->argument_size)}};
+    struct emu_op op = {.kind = EMU_OP_KERNEL,
+                        .kernel = {.function = function, .args = malloc(function->argument_size)}};
     if (!op.kernel.args) return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(op.kernel.args, parameters[0], function->argument_size);
     memcpy(op.kernel.grid, grid, sizeof op.kernel.grid);
@@ -41,14 +40,12 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
 EMU_CALL(cuLaunchKernel,
          (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
           unsigned shared, CUstream stream, void **parameters, void **extra),
-         (function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra))
-{
+         (function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra)) {
     return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, stream, parameters, extra);
 }
 
 EMU_CALL(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra),
-         (config, function, parameters, extra))
-{
+         (config, function, parameters, extra)) {
     if (!config) return CUDA_ERROR_INVALID_VALUE;
     return launch(function, (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
                   (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->hStream, parameters,
@@ -58,8 +55,7 @@ EMU_CALL(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, v
 EMU_CALL(cuLaunchCooperativeKernel,
          (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
           unsigned shared, CUstream stream, void **parameters),
-         (function, gx, gy, gz, bx, by, bz, shared, stream, parameters))
-{
+         (function, gx, gy, gz, bx, by, bz, shared, stream, parameters)) {
     if ((uint64_t)gx * gy * gz > (uint64_t)emu_config.sms) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, stream, parameters, NULL);
 }

@@ -15,19 +15,24 @@ struct sum {
 
 enum { PLAIN, PINNED, REGISTERED, RESERVED, MAPPED, HANDLES, STREAMS, EVENTS, MODULES, GRAPHS, EXECS, CONTEXTS, SUMS };
 
-static const int of_range[] = {[EMU_PLAIN] = PLAIN, [EMU_HOST] = PINNED, [EMU_REGISTERED] = REGISTERED,
-                               [EMU_RESERVED] = RESERVED, [EMU_MAPPED] = MAPPED};
+static const int of_range[] = {[EMU_PLAIN] = PLAIN,
+                               [EMU_HOST] = PINNED,
+                               [EMU_REGISTERED] = REGISTERED,
+                               [EMU_RESERVED] = RESERVED,
+                               [EMU_MAPPED] = MAPPED};
 static const int of_kind[EMU_KINDS] = {[EMU_STREAM] = STREAMS, [EMU_EVENT] = EVENTS, [EMU_MODULE] = MODULES,
-                                       [EMU_GRAPH] = GRAPHS, [EMU_EXEC] = EXECS, [EMU_HANDLE] = HANDLES};
+                                       [EMU_GRAPH] = GRAPHS,   [EMU_EXEC] = EXECS,   [EMU_HANDLE] = HANDLES};
 
-static void add(struct sum *sums, const struct emu_object *o)
-{
+static void add(struct sum *sums, const struct emu_object *o) {
     const struct emu_range *range = (const struct emu_range *)o;
     const struct emu_context *context = (const struct emu_context *)o;
     int index = of_kind[o->kind];
     uint64_t bytes = 0;
     switch (o->kind) {
-    case EMU_RANGE: index = of_range[range->kind]; bytes = range->size; break;
+    case EMU_RANGE:
+        index = of_range[range->kind];
+        bytes = range->size;
+        break;
     case EMU_HANDLE: bytes = ((const struct emu_handle *)o)->size; break;
     case EMU_STREAM:
         if (((const struct emu_stream *)o)->legacy || (o->alive && o->orphan)) return;
@@ -46,18 +51,25 @@ static void add(struct sum *sums, const struct emu_object *o)
     sums[index].bytes += bytes;
 }
 
-/* One line a kind, "LEAK ..." or, for what only its context's end gave back, "ORPHAN ...".  BEELINE_EMU_LEAKS=1 writes to
- * stderr, anything else is the path of a file to append to. */
-void emu_leaks_report(void)
-{
+/* One line a kind, "LEAK ..." or, for what only its context's end gave back, "ORPHAN ...".  BEELINE_EMU_LEAKS=1 writes
+ * to stderr, anything else is the path of a file to append to. */
+void emu_leaks_report(void) {
     if (!strcmp(emu_config.leaks, "0")) return;
-    int fd = strcmp(emu_config.leaks, "1") ? open(emu_config.leaks, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : 2;
+    int fd =
+        strcmp(emu_config.leaks, "1") ? open(emu_config.leaks, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : 2;
     for (int orphans = 0; orphans < 2 && fd >= 0; orphans++) {
-        struct sum sums[SUMS] = {
-            [PLAIN] = {"cuMemAlloc"},          [PINNED] = {"cuMemHostAlloc"},  [REGISTERED] = {"cuMemHostRegister"},
-            [RESERVED] = {"cuMemAddressReserve"}, [MAPPED] = {"cuMemMap"},     [HANDLES] = {"cuMemCreate or import"},
-            [STREAMS] = {"cuStreamCreate"},    [EVENTS] = {"cuEventCreate"},   [MODULES] = {"cuModuleLoad"},
-            [GRAPHS] = {"cuGraph"},            [EXECS] = {"cuGraphInstantiate"}, [CONTEXTS] = {"context"}};
+        struct sum sums[SUMS] = {[PLAIN] = {"cuMemAlloc"},
+                                 [PINNED] = {"cuMemHostAlloc"},
+                                 [REGISTERED] = {"cuMemHostRegister"},
+                                 [RESERVED] = {"cuMemAddressReserve"},
+                                 [MAPPED] = {"cuMemMap"},
+                                 [HANDLES] = {"cuMemCreate or import"},
+                                 [STREAMS] = {"cuStreamCreate"},
+                                 [EVENTS] = {"cuEventCreate"},
+                                 [MODULES] = {"cuModuleLoad"},
+                                 [GRAPHS] = {"cuGraph"},
+                                 [EXECS] = {"cuGraphInstantiate"},
+                                 [CONTEXTS] = {"context"}};
         for (struct emu_object *o = NULL; (o = emu_object_next(o));)
             if (orphans ? !o->alive && o->orphan : o->alive) add(sums, o);
         for (int i = 0; i < SUMS; i++)

@@ -17,15 +17,14 @@ static uint64_t next_id;
 /* Large memory is poisoned here and there: every byte would cost the pages that nobody will touch. */
 static const size_t all_below = (size_t)2 << 20, stride = 64 << 10, sample = 256;
 
-void emu_poison(void *memory, size_t bytes)
-{
+void emu_poison(void *memory, size_t bytes) {
     char *p = memory;
     memset(p, POISON, bytes < all_below ? bytes : all_below / 4);
-    for (size_t i = all_below / 4; bytes >= all_below && i + sample <= bytes; i += stride) memset(p + i, POISON, sample);
+    for (size_t i = all_below / 4; bytes >= all_below && i + sample <= bytes; i += stride)
+        memset(p + i, POISON, sample);
 }
 
-bool emu_poison_fd(int fd, size_t bytes)
-{
+bool emu_poison_fd(int fd, size_t bytes) {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) return false;
     emu_poison(p, bytes);
@@ -34,8 +33,7 @@ bool emu_poison_fd(int fd, size_t bytes)
 }
 
 /* Room of `bytes` whose end is against a guard page. */
-static struct emu_range *range_new(enum emu_range_kind kind, struct emu_context *context, size_t bytes)
-{
+static struct emu_range *range_new(enum emu_range_kind kind, struct emu_context *context, size_t bytes) {
     size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     size_t inner = (rounded + page - 1) / page * page;
     size_t outer = (inner + 2 * page + EMU_GRANULE - 1) & ~(EMU_GRANULE - 1);
@@ -61,8 +59,7 @@ static struct emu_range *range_new(enum emu_range_kind kind, struct emu_context 
     return range;
 }
 
-static bool canaries_live(const struct emu_range *range)
-{
+static bool canaries_live(const struct emu_range *range) {
     uintptr_t end = range->outer + range->outer_size - page;
     for (uintptr_t p = range->base & ~(page - 1); p < range->base; p++)
         if (*(unsigned char *)p != CANARY) return false;
@@ -71,8 +68,7 @@ static bool canaries_live(const struct emu_range *range)
     return true;
 }
 
-static void range_end(struct emu_range *range)
-{
+static void range_end(struct emu_range *range) {
     if (range->kind == EMU_REGISTERED) {
         emu_unregister(range);
     } else {
@@ -85,8 +81,7 @@ static void range_end(struct emu_range *range)
     emu_object_end(range);
 }
 
-void emu_context_free_memory(struct emu_context *context)
-{
+void emu_context_free_memory(struct emu_context *context) {
     for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
         struct emu_range *range = (struct emu_range *)o;
         if (!o->alive || o->kind != EMU_RANGE || range->context != context) continue;
@@ -97,31 +92,31 @@ void emu_context_free_memory(struct emu_context *context)
 }
 
 /* The allocation that starts at `address`. */
-static struct emu_range *allocation(uintptr_t address, enum emu_range_kind kind)
-{
+static struct emu_range *allocation(uintptr_t address, enum emu_range_kind kind) {
     struct emu_range *range = emu_range_of(address);
     return range && range->base == address && range->kind == kind ? range : NULL;
 }
 
-static CUresult allocate(enum emu_range_kind kind, size_t bytes, uintptr_t *address)
-{
+static CUresult allocate(enum emu_range_kind kind, size_t bytes, uintptr_t *address) {
     struct emu_context *context;
     if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
     CUresult result = emu_context_need(&context);
     if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
     if (result == CUDA_SUCCESS) {
-        bool fits = kind != EMU_PLAIN || (bytes <= emu_config.memory && emu_used[context->device] <= emu_config.memory - bytes);
+        bool fits =
+            kind != EMU_PLAIN || (bytes <= emu_config.memory && emu_used[context->device] <= emu_config.memory - bytes);
         struct emu_range *range = fits ? range_new(kind, context, bytes) : NULL;
-        if (range) *address = range->base;
-        else result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (range)
+            *address = range->base;
+        else
+            result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     emu_unlock();
     return result;
 }
 
-static CUresult release(enum emu_range_kind kind, uintptr_t address)
-{
+static CUresult release(enum emu_range_kind kind, uintptr_t address) {
     struct emu_context *context;
     if (!address) return CUDA_SUCCESS;
     emu_lock();
@@ -137,31 +132,31 @@ static CUresult release(enum emu_range_kind kind, uintptr_t address)
     return result;
 }
 
-EMU_CALL(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes), (address, bytes))
-{
+EMU_CALL(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes), (address, bytes)) {
     uintptr_t p;
     CUresult result = allocate(EMU_PLAIN, bytes, address ? &p : NULL);
     if (result == CUDA_SUCCESS) *address = p;
     return result;
 }
 
-EMU_CALL(cuMemFree_v2, (CUdeviceptr address), (address)) { return release(EMU_PLAIN, (uintptr_t)address); }
+EMU_CALL(cuMemFree_v2, (CUdeviceptr address), (address)) {
+    return release(EMU_PLAIN, (uintptr_t)address);
+}
 
-EMU_CALL(cuMemAllocHost_v2, (void **address, size_t bytes), (address, bytes))
-{
+EMU_CALL(cuMemAllocHost_v2, (void **address, size_t bytes), (address, bytes)) {
     return allocate(EMU_HOST, bytes, (uintptr_t *)address);
 }
 
-EMU_CALL(cuMemHostAlloc, (void **address, size_t bytes, unsigned flags), (address, bytes, flags))
-{
+EMU_CALL(cuMemHostAlloc, (void **address, size_t bytes, unsigned flags), (address, bytes, flags)) {
     if (flags & ~7u) return CUDA_ERROR_INVALID_VALUE;
     return allocate(EMU_HOST, bytes, (uintptr_t *)address);
 }
 
-EMU_CALL(cuMemFreeHost, (void *address), (address)) { return release(EMU_HOST, (uintptr_t)address); }
+EMU_CALL(cuMemFreeHost, (void *address), (address)) {
+    return release(EMU_HOST, (uintptr_t)address);
+}
 
-EMU_CALL(cuMemHostRegister_v2, (void *address, size_t bytes, unsigned flags), (address, bytes, flags))
-{
+EMU_CALL(cuMemHostRegister_v2, (void *address, size_t bytes, unsigned flags), (address, bytes, flags)) {
     struct emu_context *context;
     if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -184,8 +179,7 @@ EMU_CALL(cuMemHostRegister_v2, (void *address, size_t bytes, unsigned flags), (a
     return result;
 }
 
-EMU_CALL(cuMemHostUnregister, (void *address), (address))
-{
+EMU_CALL(cuMemHostUnregister, (void *address), (address)) {
     emu_lock();
     struct emu_range *range = allocation((uintptr_t)address, EMU_REGISTERED);
     if (range) range_end(range);
@@ -193,8 +187,7 @@ EMU_CALL(cuMemHostUnregister, (void *address), (address))
     return range ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
-EMU_CALL(cuMemHostGetDevicePointer_v2, (CUdeviceptr * device, void *host, unsigned flags), (device, host, flags))
-{
+EMU_CALL(cuMemHostGetDevicePointer_v2, (CUdeviceptr * device, void *host, unsigned flags), (device, host, flags)) {
     if (!device || flags) return CUDA_ERROR_INVALID_VALUE;
     struct emu_range *range = emu_range_of((uintptr_t)host);
     if (!range || (range->kind != EMU_HOST && range->kind != EMU_REGISTERED)) return CUDA_ERROR_INVALID_VALUE;
@@ -202,16 +195,14 @@ EMU_CALL(cuMemHostGetDevicePointer_v2, (CUdeviceptr * device, void *host, unsign
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemHostGetFlags, (unsigned *flags, void *host), (flags, host))
-{
+EMU_CALL(cuMemHostGetFlags, (unsigned *flags, void *host), (flags, host)) {
     struct emu_range *range = emu_range_of((uintptr_t)host);
     if (!flags || !range || range->kind != EMU_HOST) return CUDA_ERROR_INVALID_VALUE;
     *flags = CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemGetInfo_v2, (size_t * available, size_t *total), (available, total))
-{
+EMU_CALL(cuMemGetInfo_v2, (size_t * available, size_t *total), (available, total)) {
     struct emu_context *context;
     if (!available || !total) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -224,8 +215,7 @@ EMU_CALL(cuMemGetInfo_v2, (size_t * available, size_t *total), (available, total
     return result;
 }
 
-EMU_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *bytes, CUdeviceptr address), (base, bytes, address))
-{
+EMU_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *bytes, CUdeviceptr address), (base, bytes, address)) {
     struct emu_range *range = emu_range_of((uintptr_t)address);
     if (!range || range->kind == EMU_RESERVED) return CUDA_ERROR_NOT_FOUND;
     if (base) *base = range->base;
@@ -234,8 +224,7 @@ EMU_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *bytes, CUdevicept
 }
 
 EMU_CALL(cuPointerGetAttribute, (void *value, CUpointer_attribute attribute, CUdeviceptr address),
-         (value, attribute, address))
-{
+         (value, attribute, address)) {
     struct emu_range *range = emu_range_of((uintptr_t)address);
     if (!value) return CUDA_ERROR_INVALID_VALUE;
     if (!range || range->kind == EMU_RESERVED) return CUDA_ERROR_INVALID_VALUE;
@@ -265,17 +254,18 @@ EMU_CALL(cuPointerGetAttribute, (void *value, CUpointer_attribute attribute, CUd
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuPointerGetAttributes,
-         (unsigned count, CUpointer_attribute *attributes, void **values, CUdeviceptr address),
-         (count, attributes, values, address))
-{
+EMU_CALL(cuPointerGetAttributes, (unsigned count, CUpointer_attribute *attributes, void **values, CUdeviceptr address),
+         (count, attributes, values, address)) {
     if (!attributes || !values) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++) {
         /* An address that CUDA does not know is no error here: its attributes are zero. */
         if (cuPointerGetAttribute_body(values[i], attributes[i], address) == CUDA_SUCCESS) continue;
-        if (attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT) *(CUcontext *)values[i] = NULL;
-        else if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) *(unsigned *)values[i] = 0;
-        else if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED) *(unsigned char *)values[i] = 0;
+        if (attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT)
+            *(CUcontext *)values[i] = NULL;
+        else if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+            *(unsigned *)values[i] = 0;
+        else if (attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED)
+            *(unsigned char *)values[i] = 0;
     }
     return CUDA_SUCCESS;
 }

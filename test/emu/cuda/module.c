@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void *open_kernels(void)
-{
+static void *open_kernels(void) {
     char path[PATH_MAX];
     Dl_info self;
     const char *name = emu_config.kernels;
@@ -28,8 +27,7 @@ static void *open_kernels(void)
     return seam ? library : NULL;
 }
 
-static CUresult load(struct emu_module **out, const void *image, bool library)
-{
+static CUresult load(struct emu_module **out, const void *image, bool library) {
     struct emu_context *context = NULL;
     if (!out || !image) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -48,8 +46,7 @@ static CUresult load(struct emu_module **out, const void *image, bool library)
 }
 
 /* The library stays open: a kernel of it may still be running. */
-static CUresult unload(const void *handle)
-{
+static CUresult unload(const void *handle) {
     emu_lock();
     struct emu_module *module = emu_object_get(handle, EMU_MODULE);
     CUresult result = module ? emu_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
@@ -62,8 +59,7 @@ static CUresult unload(const void *handle)
     return result;
 }
 
-static struct emu_function *find(struct emu_module *module, const char *name)
-{
+static struct emu_function *find(struct emu_module *module, const char *name) {
     for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
         struct emu_function *function = (struct emu_function *)o;
         if (o->alive && o->kind == EMU_FUNCTION && function->module == module && !strcmp(function->name, name))
@@ -72,8 +68,7 @@ static struct emu_function *find(struct emu_module *module, const char *name)
     return NULL;
 }
 
-static CUresult get(struct emu_function **out, const void *handle, const char *name)
-{
+static CUresult get(struct emu_function **out, const void *handle, const char *name) {
     char size_name[256];
     if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -85,8 +80,10 @@ static CUresult get(struct emu_function **out, const void *handle, const char *n
         snprintf(size_name, sizeof size_name, "%s_argument_size", name);
         void *entry = dlsym(module->library, name);
         unsigned *size = dlsym(module->library, size_name);
-        if (!entry || !size) result = CUDA_ERROR_NOT_FOUND;
-        else if (!(function = emu_object_new(EMU_FUNCTION, sizeof *function))) result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (!entry || !size)
+            result = CUDA_ERROR_NOT_FOUND;
+        else if (!(function = emu_object_new(EMU_FUNCTION, sizeof *function)))
+            result = CUDA_ERROR_OUT_OF_MEMORY;
         Dl_info info;
         if (function) {
             function->module = module;
@@ -100,75 +97,67 @@ static CUresult get(struct emu_function **out, const void *handle, const char *n
     return result;
 }
 
-EMU_CALL(cuModuleLoadData, (CUmodule * out, const void *image), (out, image))
-{
+EMU_CALL(cuModuleLoadData, (CUmodule * out, const void *image), (out, image)) {
     return load((struct emu_module **)out, image, false);
 }
 
-EMU_CALL(cuModuleLoadDataEx,
-         (CUmodule * out, const void *image, unsigned count, CUjit_option *options, void **values),
-         (out, image, count, options, values))
-{
+EMU_CALL(cuModuleLoadDataEx, (CUmodule * out, const void *image, unsigned count, CUjit_option *options, void **values),
+         (out, image, count, options, values)) {
     return load((struct emu_module **)out, image, false);
 }
 
-EMU_CALL(cuModuleLoadFatBinary, (CUmodule * out, const void *image), (out, image))
-{
+EMU_CALL(cuModuleLoadFatBinary, (CUmodule * out, const void *image), (out, image)) {
     return load((struct emu_module **)out, image, false);
 }
 
-EMU_CALL(cuModuleUnload, (CUmodule module), (module)) { return unload(module); }
+EMU_CALL(cuModuleUnload, (CUmodule module), (module)) {
+    return unload(module);
+}
 
-EMU_CALL(cuModuleGetFunction, (CUfunction * out, CUmodule module, const char *name), (out, module, name))
-{
+EMU_CALL(cuModuleGetFunction, (CUfunction * out, CUmodule module, const char *name), (out, module, name)) {
     return get((struct emu_function **)out, module, name);
 }
 
 EMU_CALL(cuLibraryLoadData,
          (CUlibrary * out, const void *code, CUjit_option *jit, void **jit_values, unsigned jit_count,
           CUlibraryOption *options, void **values, unsigned count),
-         (out, code, jit, jit_values, jit_count, options, values, count))
-{
+         (out, code, jit, jit_values, jit_count, options, values, count)) {
     return load((struct emu_module **)out, code, true);
 }
 
-EMU_CALL(cuLibraryUnload, (CUlibrary library), (library)) { return unload(library); }
+EMU_CALL(cuLibraryUnload, (CUlibrary library), (library)) {
+    return unload(library);
+}
 
-EMU_CALL(cuLibraryGetKernel, (CUkernel * out, CUlibrary library, const char *name), (out, library, name))
-{
+EMU_CALL(cuLibraryGetKernel, (CUkernel * out, CUlibrary library, const char *name), (out, library, name)) {
     return get((struct emu_function **)out, library, name);
 }
 
-EMU_CALL(cuLibraryGetModule, (CUmodule * out, CUlibrary library), (out, library))
-{
+EMU_CALL(cuLibraryGetModule, (CUmodule * out, CUlibrary library), (out, library)) {
     if (!out || !emu_object_get(library, EMU_MODULE)) return CUDA_ERROR_INVALID_HANDLE;
     *out = (CUmodule)library;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuKernelGetFunction, (CUfunction * out, CUkernel kernel), (out, kernel))
-{
+EMU_CALL(cuKernelGetFunction, (CUfunction * out, CUkernel kernel), (out, kernel)) {
     if (!out || !emu_object_get(kernel, EMU_FUNCTION)) return CUDA_ERROR_INVALID_HANDLE;
     *out = (CUfunction)kernel;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuFuncGetModule, (CUmodule * out, CUfunction handle), (out, handle))
-{
+EMU_CALL(cuFuncGetModule, (CUmodule * out, CUfunction handle), (out, handle)) {
     struct emu_function *function = emu_object_get(handle, EMU_FUNCTION);
     if (!out || !function) return CUDA_ERROR_INVALID_HANDLE;
     *out = (CUmodule)function->module;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuFuncLoad, (CUfunction function), (function))
-{
+EMU_CALL(cuFuncLoad, (CUfunction function), (function)) {
     return emu_object_get(function, EMU_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 EMU_CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction function),
-         (value, attribute, function))
-{
+         (value, attribute, function)) {
     static const int values[] = {
         [CU_FUNC_ATTRIBUTE_NUM_REGS] = 64,
         [CU_FUNC_ATTRIBUTE_PTX_VERSION] = 90,
@@ -182,14 +171,12 @@ EMU_CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunc
 }
 
 EMU_CALL(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value),
-         (function, attribute, value))
-{
+         (function, attribute, value)) {
     return emu_object_get(function, EMU_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 EMU_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, CUfunction function, int threads, size_t shared),
-         (blocks, function, threads, shared))
-{
+         (blocks, function, threads, shared)) {
     if (!blocks || !emu_object_get(function, EMU_FUNCTION)) return CUDA_ERROR_INVALID_VALUE;
     *blocks = threads <= emu_config.max_threads; /* a multiprocessor holds one */
     return CUDA_SUCCESS;

@@ -1,5 +1,5 @@
-/* object.c - handles.  Objects lie one behind the other in a region that is never given back, so that any pointer can be
- * told from a handle without following it, and a handle to something destroyed is known for what it is. */
+/* object.c - handles.  Objects lie one behind the other in a region that is never given back, so that any pointer can
+ * be told from a handle without following it, and a handle to something destroyed is known for what it is. */
 #include "emu.h"
 
 #include <sys/mman.h>
@@ -11,8 +11,7 @@ static char *region;
 static size_t used;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-void *emu_object_new(enum emu_kind kind, size_t size)
-{
+void *emu_object_new(enum emu_kind kind, size_t size) {
     size = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     pthread_mutex_lock(&lock);
     if (!region) {
@@ -29,26 +28,27 @@ void *emu_object_new(enum emu_kind kind, size_t size)
     return object;
 }
 
-static struct emu_object *known(const void *handle, enum emu_kind kind)
-{
+static struct emu_object *known(const void *handle, enum emu_kind kind) {
     size_t offset = (size_t)((const char *)handle - region);
     if (!region || offset >= __atomic_load_n(&used, __ATOMIC_ACQUIRE) || offset % ALIGNMENT) return NULL;
     struct emu_object *object = (struct emu_object *)(region + offset);
     return object->magic == MAGIC && object->kind == kind ? object : NULL;
 }
 
-void *emu_object_get(const void *handle, enum emu_kind kind)
-{
+void *emu_object_get(const void *handle, enum emu_kind kind) {
     struct emu_object *object = known(handle, kind);
     return object && object->alive ? object : NULL;
 }
 
-bool emu_object_was(const void *handle, enum emu_kind kind) { return known(handle, kind) != NULL; }
+bool emu_object_was(const void *handle, enum emu_kind kind) {
+    return known(handle, kind) != NULL;
+}
 
-void emu_object_end(void *object) { ((struct emu_object *)object)->alive = false; }
+void emu_object_end(void *object) {
+    ((struct emu_object *)object)->alive = false;
+}
 
-void *emu_object_next(const void *object)
-{
+void *emu_object_next(const void *object) {
     size_t offset = object ? (size_t)((const char *)object - region) + ((const struct emu_object *)object)->size : 0;
     return offset < __atomic_load_n(&used, __ATOMIC_ACQUIRE) ? region + offset : NULL;
 }

@@ -13,8 +13,7 @@ struct wait {
     CUresult result;
 };
 
-static void kernel_done(void *argument, CUresult result)
-{
+static void kernel_done(void *argument, CUresult result) {
     struct wait *wait = argument;
     pthread_mutex_lock(&wait->lock);
     wait->done = true;
@@ -23,11 +22,13 @@ static void kernel_done(void *argument, CUresult result)
     pthread_mutex_unlock(&wait->lock);
 }
 
-static CUresult run_kernel(struct emu_op *op)
-{
+static CUresult run_kernel(struct emu_op *op) {
     struct wait wait = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-    struct emu_launch launch = {.function = op->kernel.function, .context = op->context, .args = op->kernel.args,
-                                .done = kernel_done, .argument = &wait};
+    struct emu_launch launch = {.function = op->kernel.function,
+                                .context = op->context,
+                                .args = op->kernel.args,
+                                .done = kernel_done,
+                                .argument = &wait};
     memcpy(launch.grid, op->kernel.grid, sizeof launch.grid);
     memcpy(launch.block, op->kernel.block, sizeof launch.block);
     emu_simt_submit(&launch);
@@ -38,8 +39,7 @@ static CUresult run_kernel(struct emu_op *op)
 }
 
 /* Between two GPUs of a broken box, what arrives is not what was sent. */
-static void run_copy(struct emu_op *op)
-{
+static void run_copy(struct emu_op *op) {
     const void *src = op->copy.staged ? op->copy.staged : op->copy.src;
     memmove(op->copy.dst, src, op->copy.bytes);
     if (emu_config.topology != EMU_BROKEN || !op->copy.bytes) return;
@@ -48,8 +48,7 @@ static void run_copy(struct emu_op *op)
         *(unsigned char *)op->copy.dst ^= 0x10;
 }
 
-static void run_set(struct emu_op *op)
-{
+static void run_set(struct emu_op *op) {
     switch (op->set.width) {
     case 1: memset(op->set.dst, (int)op->set.value, op->set.count); break;
     case 2:
@@ -60,30 +59,32 @@ static void run_set(struct emu_op *op)
     }
 }
 
-static uint64_t memop_load(const CUstreamBatchMemOpParams *memop, bool wide)
-{
+static uint64_t memop_load(const CUstreamBatchMemOpParams *memop, bool wide) {
     void *p = (void *)(uintptr_t)memop->waitValue.address;
     return wide ? __atomic_load_n((uint64_t *)p, __ATOMIC_ACQUIRE) : __atomic_load_n((uint32_t *)p, __ATOMIC_ACQUIRE);
 }
 
-static bool memop_holds(const CUstreamBatchMemOpParams *memop, bool wide)
-{
+static bool memop_holds(const CUstreamBatchMemOpParams *memop, bool wide) {
     uint64_t now = memop_load(memop, wide), value = wide ? memop->waitValue.value64 : memop->waitValue.value;
     switch (memop->waitValue.flags & 3) {
-    case CU_STREAM_WAIT_VALUE_GEQ: return wide ? (int64_t)(now - value) >= 0 : (int32_t)((uint32_t)now - (uint32_t)value) >= 0;
+    case CU_STREAM_WAIT_VALUE_GEQ:
+        return wide ? (int64_t)(now - value) >= 0 : (int32_t)((uint32_t)now - (uint32_t)value) >= 0;
     case CU_STREAM_WAIT_VALUE_EQ: return now == value;
     case CU_STREAM_WAIT_VALUE_AND: return now & value;
     default: return wide ? ~(now | value) : (uint32_t) ~(now | value);
     }
 }
 
-static void run_memop(struct emu_op *op)
-{
+static void run_memop(struct emu_op *op) {
     CUstreamBatchMemOpParams *memop = &op->memop;
     void *p = (void *)(uintptr_t)memop->writeValue.address;
     switch (memop->operation) {
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32: __atomic_store_n((uint32_t *)p, memop->writeValue.value, __ATOMIC_RELEASE); break;
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64: __atomic_store_n((uint64_t *)p, memop->writeValue.value64, __ATOMIC_RELEASE); break;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        __atomic_store_n((uint32_t *)p, memop->writeValue.value, __ATOMIC_RELEASE);
+        break;
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        __atomic_store_n((uint64_t *)p, memop->writeValue.value64, __ATOMIC_RELEASE);
+        break;
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
         while (!memop_holds(memop, memop->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)) usleep(20);
@@ -92,8 +93,7 @@ static void run_memop(struct emu_op *op)
     }
 }
 
-CUresult emu_op_run(struct emu_op *op)
-{
+CUresult emu_op_run(struct emu_op *op) {
     CUresult result = CUDA_SUCCESS;
     if (op->context && op->context->sticky != CUDA_SUCCESS && op->kind != EMU_OP_RECORD && op->kind != EMU_OP_WAIT)
         return op->context->sticky; /* the context is beyond help: its work drains undone */
@@ -116,8 +116,7 @@ CUresult emu_op_run(struct emu_op *op)
     return result;
 }
 
-struct emu_op emu_op_copy(const struct emu_op *op)
-{
+struct emu_op emu_op_copy(const struct emu_op *op) {
     struct emu_op copy = *op;
     if (op->kind == EMU_OP_KERNEL) {
         copy.kernel.args = malloc(op->kernel.function->argument_size);
@@ -129,8 +128,7 @@ struct emu_op emu_op_copy(const struct emu_op *op)
     return copy;
 }
 
-void emu_op_free(struct emu_op *op)
-{
+void emu_op_free(struct emu_op *op) {
     if (op->kind == EMU_OP_KERNEL) free(op->kernel.args);
     if (op->kind == EMU_OP_COPY) free(op->copy.staged);
     if (op->kind == EMU_OP_GRAPH) free(op->graph.versions);

@@ -9,7 +9,7 @@
 #undef cuGraphNodeGetDependencies
 
 /* Name, first version, symbol; a name's rows in ascending order.  Forms older than CUDA 4 are not offered. */
-#define ROWS \
+#define ROWS                                                                                                           \
     ROW(cuCtxCreate, 3020, cuCtxCreate_v2)                                                                             \
     ROW(cuCtxCreate, 12050, cuCtxCreate_v4)                                                                            \
     ROW(cuCtxDestroy, 4000, cuCtxDestroy_v2)                                                                           \
@@ -154,14 +154,14 @@
     ROW(cuStreamWaitValue64, 9000, cuStreamWaitValue64_v2)                                                             \
     ROW(cuStreamWriteValue32, 8000, cuStreamWriteValue32_v2)                                                           \
     ROW(cuStreamWriteValue64, 9000, cuStreamWriteValue64_v2)                                                           \
-    ROW(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode)                                   \
+    ROW(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode)
 
 /* The forms differ in their arguments: what matters here is the address. */
 #define ROW(name, version, symbol) extern const char at_##symbol[] __asm__(#symbol);
 ROWS
 #undef ROW
 
-static const struct {
+    static const struct {
     const char *name;
     int version;
     const void *address;
@@ -171,8 +171,7 @@ static const struct {
 #undef ROW
 };
 
-static CUdriverProcAddressQueryResult find(const char *name, int version, void **address)
-{
+static CUdriverProcAddressQueryResult find(const char *name, int version, void **address) {
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     *address = NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -187,8 +186,7 @@ static CUdriverProcAddressQueryResult find(const char *name, int version, void *
     return status;
 }
 
-static CUresult get(const char *name, void **address, int version, CUdriverProcAddressQueryResult *status)
-{
+static CUresult get(const char *name, void **address, int version, CUdriverProcAddressQueryResult *status) {
     if (!name || !address || version > CUDA_VERSION) return CUDA_ERROR_INVALID_VALUE;
     CUdriverProcAddressQueryResult found = find(name, version, address);
     if (status) *status = found;
@@ -196,14 +194,12 @@ static CUresult get(const char *name, void **address, int version, CUdriverProcA
 }
 
 EMU_CALL(cuGetProcAddress, (const char *name, void **address, int version, cuuint64_t flags),
-         (name, address, version, flags))
-{
+         (name, address, version, flags)) {
     return get(name, address, version, NULL);
 }
 
 EMU_CALL(cuGetProcAddress_v2,
          (const char *name, void **address, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status),
-         (name, address, version, flags, status))
-{
+         (name, address, version, flags, status)) {
     return get(name, address, version, status);
 }

@@ -22,8 +22,7 @@ struct run {
     int done;
 };
 
-static void finish(struct run *run, int index)
-{
+static void finish(struct run *run, int index) {
     pthread_mutex_lock(&run->lock);
     for (int i = 0; i < run->exec->nnext[index]; i++) {
         int next = run->exec->next[index][i];
@@ -34,8 +33,7 @@ static void finish(struct run *run, int index)
     pthread_mutex_unlock(&run->lock);
 }
 
-static void kernel_done(void *argument, CUresult result)
-{
+static void kernel_done(void *argument, CUresult result) {
     struct step *step = argument;
     struct emu_context *context = step->run->exec->ops[step->index].context;
     if (result != CUDA_SUCCESS) {
@@ -46,38 +44,37 @@ static void kernel_done(void *argument, CUresult result)
     finish(step->run, step->index);
 }
 
-static void run_here(struct run *run, int index)
-{
+static void run_here(struct run *run, int index) {
     struct emu_op op = run->exec->ops[index];
     if (op.kind == EMU_OP_RECORD || op.kind == EMU_OP_WAIT) op.event.version = run->versions[index];
     emu_op_run(&op);
     finish(run, index);
 }
 
-static void *helper(void *argument)
-{
+static void *helper(void *argument) {
     struct step *step = argument;
     run_here(step->run, step->index);
     return NULL;
 }
 
-static void start_kernel(struct run *run, int index)
-{
+static void start_kernel(struct run *run, int index) {
     struct emu_op *op = &run->exec->ops[index];
     if (op->context->sticky != CUDA_SUCCESS) {
         finish(run, index);
         return;
     }
-    struct emu_launch launch = {.function = op->kernel.function, .context = op->context, .args = op->kernel.args,
-                                .done = kernel_done, .argument = &run->steps[index]};
+    struct emu_launch launch = {.function = op->kernel.function,
+                                .context = op->context,
+                                .args = op->kernel.args,
+                                .done = kernel_done,
+                                .argument = &run->steps[index]};
     memcpy(launch.grid, op->kernel.grid, sizeof launch.grid);
     memcpy(launch.block, op->kernel.block, sizeof launch.block);
     emu_simt_submit(&launch);
 }
 
 /* Nodes that may block get a thread of their own, unless nothing else is to be done meanwhile. */
-static void start(struct run *run, int index, bool alone)
-{
+static void start(struct run *run, int index, bool alone) {
     struct emu_op *op = &run->exec->ops[index];
     pthread_attr_t attributes;
     pthread_t thread;
@@ -97,11 +94,10 @@ static void start(struct run *run, int index, bool alone)
     run_here(run, index);
 }
 
-void emu_graph_run(struct emu_exec *exec, const uint64_t *versions)
-{
+void emu_graph_run(struct emu_exec *exec, const uint64_t *versions) {
     static _Atomic uint64_t launches;
-    struct run run = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .exec = exec,
-                      .versions = versions};
+    struct run run = {
+        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .exec = exec, .versions = versions};
     uint64_t random = emu_config.seed * 0x51ed27 + ++launches;
     size_t count = (size_t)exec->count;
     run.steps = calloc(count + 1, sizeof *run.steps);

@@ -1,7 +1,7 @@
 /* simt.c - the engine that runs kernels: which blocks are resident, and which thread runs next and for how long.
  *
- * Every CUDA thread is a fiber of the engine's thread.  A device holds as many blocks as it has multiprocessors, over all
- * its kernels; others wait for one to end, so that a grid that counts on more deadlocks here as it would there.
+ * Every CUDA thread is a fiber of the engine's thread.  A device holds as many blocks as it has multiprocessors, over
+ * all its kernels; others wait for one to end, so that a grid that counts on more deadlocks here as it would there.
  */
 #include "simt.h"
 
@@ -26,34 +26,32 @@ static struct block **resident;
 static int nresident, resident_room;
 static uint64_t live; /* fibers of resident blocks that are not done */
 
-static uint64_t draw(uint64_t below) { return emu_random(&simt_random) % below; }
+static uint64_t draw(uint64_t below) {
+    return emu_random(&simt_random) % below;
+}
 
-void simt_switch(enum fiber_reason why)
-{
+void simt_switch(enum fiber_reason why) {
     reason = why;
     fiber_give_way(fiber_now);
 }
 
 /* --- what a kernel's thread calls --- */
-static void fiber_main(void)
-{
+static void fiber_main(void) {
     struct emu_launch *launch = &fiber_now->block->kernel->launch;
     launch->function->entry(launch->args);
     simt_switch(FIBER_ENDS);
 }
 
-void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned size)
-{
+void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned size) {
     struct kernel *kernel = fiber_now->block->kernel;
-    emu_say("kernel %s, block %u, thread %u: %s, %u bytes at %p", kernel->launch.function->name, fiber_now->block->index,
-            fiber_now->thread, what, size, (void *)address);
+    emu_say("kernel %s, block %u, thread %u: %s, %u bytes at %p", kernel->launch.function->name,
+            fiber_now->block->index, fiber_now->thread, what, size, (void *)address);
     kernel->result = result;
     simt_switch(FIBER_FAULTS);
 }
 
 /* --- blocks --- */
-static struct block *block_new(struct kernel *kernel)
-{
+static struct block *block_new(struct kernel *kernel) {
     unsigned threads = kernel->threads;
     struct block *block = calloc(1, sizeof *block + threads * (sizeof(struct fiber) + sizeof(struct fiber *)));
     if (!block) return NULL;
@@ -77,8 +75,7 @@ static struct block *block_new(struct kernel *kernel)
     return block;
 }
 
-static void kernel_finish(struct kernel *kernel)
-{
+static void kernel_finish(struct kernel *kernel) {
     delivery_close(kernel, kernel->result != CUDA_SUCCESS);
     struct emu_launch launch = kernel->launch;
     CUresult result = kernel->result;
@@ -86,18 +83,18 @@ static void kernel_finish(struct kernel *kernel)
     launch.done(launch.argument, result);
 }
 
-static void drop_waiting(const struct kernel *kernel)
-{
+static void drop_waiting(const struct kernel *kernel) {
     for (struct kernel **p = &waiting; *p;) {
-        if (*p == kernel) *p = (*p)->next;
-        else p = &(*p)->next;
+        if (*p == kernel)
+            *p = (*p)->next;
+        else
+            p = &(*p)->next;
     }
     waiting_tail = &waiting;
     while (*waiting_tail) waiting_tail = &(*waiting_tail)->next;
 }
 
-static void block_end(int place)
-{
+static void block_end(int place) {
     struct block *block = resident[place];
     struct kernel *kernel = block->kernel;
     resident[place] = resident[--nresident];
@@ -112,8 +109,7 @@ static void block_end(int place)
     simt_activity++;
 }
 
-static void kernel_kill(struct kernel *kernel)
-{
+static void kernel_kill(struct kernel *kernel) {
     drop_waiting(kernel);
     for (int i = nresident - 1; i >= 0; i--)
         if (resident[i]->kernel == kernel) block_end(i);
@@ -121,8 +117,7 @@ static void kernel_kill(struct kernel *kernel)
 }
 
 /* Takes new kernels in, and starts blocks as multiprocessors are free: in the order of submission, device by device. */
-static void start_blocks(void)
-{
+static void start_blocks(void) {
     news = false;
     pthread_mutex_lock(&lock);
     if (incoming) {
@@ -151,8 +146,7 @@ static void start_blocks(void)
 }
 
 /* --- the scheduler --- */
-static void release_barrier(struct block *block)
-{
+static void release_barrier(struct block *block) {
     delivery_barrier(block);
     block->generation++;
     block->at_barrier = 0;
@@ -165,8 +159,7 @@ static void release_barrier(struct block *block)
 }
 
 /* The lanes of a warp that have not ended have all come, so they go on. */
-static void release_warp(struct block *block, unsigned warp)
-{
+static void release_warp(struct block *block, unsigned warp) {
     if (!block->warp_waits[warp] || block->warp_waits[warp] < block->warp_alive[warp]) return;
     block->warp_waits[warp] = 0;
     for (unsigned i = warp * EMU_WARP; i < (warp + 1) * EMU_WARP && i < block->kernel->threads; i++) {
@@ -177,8 +170,7 @@ static void release_warp(struct block *block, unsigned warp)
 }
 
 /* How many switch points a fiber passes: mostly few, sometimes as many as it likes. */
-static int64_t quantum(void)
-{
+static int64_t quantum(void) {
     uint64_t r = emu_random(&simt_random);
     switch (r & 7) {
     case 0: return (int64_t)(r >> 8 & 1);
@@ -190,22 +182,19 @@ static int64_t quantum(void)
     }
 }
 
-static bool start_fiber(struct fiber *fiber)
-{
+static bool start_fiber(struct fiber *fiber) {
     if (fiber->state != FIBER_NEW) return true;
     fiber->state = FIBER_READY;
     return fiber_start(fiber, fiber_main);
 }
 
 /* The z and y of a thread or block of a grid, from its number. */
-static struct bl_emu_dim place_of(unsigned index, const unsigned dim[3])
-{
+static struct bl_emu_dim place_of(unsigned index, const unsigned dim[3]) {
     return (struct bl_emu_dim){index % dim[0], index / dim[0] % dim[1], index / dim[0] / dim[1]};
 }
 
 /* Runs the fiber at `place` of the block for a while; false when the block is gone. */
-static bool run_fiber(int block_place, int place)
-{
+static bool run_fiber(int block_place, int place) {
     struct block *block = resident[block_place];
     struct kernel *kernel = block->kernel;
     struct fiber *fiber = block->runnable[place];
@@ -217,8 +206,10 @@ static bool run_fiber(int block_place, int place)
     emu_seam.block_dim = (struct bl_emu_dim){launch->block[0], launch->block[1], launch->block[2]};
     emu_seam.grid_dim = (struct bl_emu_dim){launch->grid[0], launch->grid[1], launch->grid[2]};
     reason = FIBER_FAULTS;
-    if (start_fiber(fiber)) fiber_resume(fiber);
-    else kernel->result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (start_fiber(fiber))
+        fiber_resume(fiber);
+    else
+        kernel->result = CUDA_ERROR_OUT_OF_MEMORY;
     switch (reason) {
     case FIBER_PAUSES: return true;
     case FIBER_YIELDS: simt_activity++; return true;
@@ -251,8 +242,7 @@ static bool run_fiber(int block_place, int place)
 }
 
 /* Lets a few neighbouring threads of a random block run; returns how many of them only polled in vain. */
-static unsigned run_some(void)
-{
+static unsigned run_some(void) {
     int place = (int)draw((uint64_t)nresident);
     struct block *block = resident[place];
     struct kernel *kernel = block->kernel;
@@ -277,8 +267,7 @@ static unsigned run_some(void)
 }
 
 /* Nothing but polls for a while.  First the late stores arrive; then it is another process's turn. */
-static void idle(unsigned *naps)
-{
+static void idle(unsigned *naps) {
     bool any = false;
     for (int i = 0; i < nresident; i++) {
         struct kernel *kernel = resident[i]->kernel;
@@ -303,8 +292,7 @@ static void idle(unsigned *naps)
     pthread_mutex_unlock(&lock);
 }
 
-static void *engine(void *argument)
-{
+static void *engine(void *argument) {
     uint64_t vain = 0, before = 0;
     unsigned naps = 0;
     for (;;) {
@@ -328,8 +316,7 @@ static void *engine(void *argument)
     return argument;
 }
 
-void emu_simt_submit(const struct emu_launch *launch)
-{
+void emu_simt_submit(const struct emu_launch *launch) {
     struct kernel *kernel = calloc(1, sizeof *kernel);
     if (!kernel || !delivery_open(kernel)) {
         free(kernel);

@@ -23,19 +23,19 @@ struct fiber {
     void *context, *stack; /* fiber.c */
     struct block *block;
     enum fiber_state state;
-    unsigned thread;   /* in its block */
-    uint64_t horizon;  /* it has acquired all that was delivered before this time (delivery.c) */
+    unsigned thread;  /* in its block */
+    uint64_t horizon; /* it has acquired all that was delivered before this time (delivery.c) */
 };
 
 struct block {
     struct kernel *kernel;
-    unsigned index;          /* in its grid */
+    unsigned index; /* in its grid */
     struct fiber *fibers;
     struct fiber **runnable; /* neither done nor at the barrier */
     int nrunnable, alive, at_barrier;
-    unsigned generation;     /* barriers passed */
+    unsigned generation;                                                /* barriers passed */
     unsigned char warp_alive[EMU_MAX_WARPS], warp_waits[EMU_MAX_WARPS]; /* lanes, of each warp */
-    unsigned stalled;        /* picks for which it is passed over */
+    unsigned stalled;                                                   /* picks for which it is passed over */
 };
 
 /* A store that has not been delivered: up to 16 bytes, or a line that its 8 lanes put together. */
@@ -48,8 +48,8 @@ struct pending {
     unsigned thread[8]; /* in the grid; of a line's parts, else [0] */
     struct block *block;
     unsigned generation;
-    int next;           /* in its bucket, in the order of issue; -1 is none */
-    int place;          /* in kernel.order */
+    int next;  /* in its bucket, in the order of issue; -1 is none */
+    int place; /* in kernel.order */
 };
 
 enum { MAX_PENDING = 512, BUCKETS = 256 };
@@ -60,7 +60,7 @@ struct kernel {
     uint64_t blocks, started, running;
     unsigned threads; /* of a block */
     CUresult result;
-    unsigned laziness;      /* how long stores stay undelivered: drawn for each kernel */
+    unsigned laziness; /* how long stores stay undelivered: drawn for each kernel */
     struct pending *pending;
     int order[MAX_PENDING]; /* indices of what is pending, then of what is free */
     int npending;
@@ -71,7 +71,7 @@ struct kernel {
 bool fiber_start(struct fiber *fiber, void (*entry)(void)); /* false if there is no memory for its stack */
 void fiber_resume(struct fiber *fiber);                     /* from the engine; returns when it gives way */
 void fiber_give_way(struct fiber *fiber);
-void fiber_stop(struct fiber *fiber);                       /* gives its stack back */
+void fiber_stop(struct fiber *fiber); /* gives its stack back */
 
 /* --- simt.c --- */
 extern struct fiber *fiber_now;

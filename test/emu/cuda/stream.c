@@ -19,8 +19,7 @@ struct emu_entry {
 static uint64_t next_id;
 static _Thread_local struct emu_stream *per_thread[EMU_MAX_DEVICES];
 
-struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, int priority)
-{
+struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, int priority) {
     struct emu_stream *stream = emu_object_new(EMU_STREAM, sizeof *stream);
     if (!stream) return NULL;
     stream->context = context;
@@ -34,20 +33,17 @@ struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, i
 }
 
 /* What is queued still runs; then the thread goes. */
-void emu_stream_end(struct emu_stream *stream)
-{
+void emu_stream_end(struct emu_stream *stream) {
     emu_object_end(stream);
     stream->ending = true;
     pthread_cond_signal(&stream->work);
 }
 
-void emu_wait_until(struct emu_stream *stream, uint64_t submitted)
-{
+void emu_wait_until(struct emu_stream *stream, uint64_t submitted) {
     while (stream->completed < submitted) pthread_cond_wait(&emu.progress, &emu.lock);
 }
 
-static void *worker(void *argument)
-{
+static void *worker(void *argument) {
     struct emu_stream *stream = argument;
     emu_lock();
     for (;;) {
@@ -71,8 +67,7 @@ static void *worker(void *argument)
     return NULL;
 }
 
-static void start_worker(struct emu_stream *stream)
-{
+static void start_worker(struct emu_stream *stream) {
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
@@ -84,8 +79,7 @@ static void start_worker(struct emu_stream *stream)
 }
 
 /* The legacy stream waits for all blocking streams of its context, and they for it. */
-static void add_dependencies(struct emu_entry *entry, struct emu_stream *stream)
-{
+static void add_dependencies(struct emu_entry *entry, struct emu_stream *stream) {
     struct emu_context *context = stream->context;
     if (!stream->legacy) {
         struct emu_stream *legacy = context->legacy;
@@ -105,8 +99,7 @@ static void add_dependencies(struct emu_entry *entry, struct emu_stream *stream)
     }
 }
 
-static void push(struct emu_stream *stream, struct emu_entry *entry)
-{
+static void push(struct emu_stream *stream, struct emu_entry *entry) {
     *stream->tail = entry;
     stream->tail = &entry->next;
     stream->submitted++;
@@ -114,8 +107,7 @@ static void push(struct emu_stream *stream, struct emu_entry *entry)
     pthread_cond_signal(&stream->work);
 }
 
-void emu_push(struct emu_stream *stream, struct emu_op *op)
-{
+void emu_push(struct emu_stream *stream, struct emu_op *op) {
     struct emu_entry *entry = calloc(1, sizeof *entry);
     if (!entry) return;
     entry->op = *op;
@@ -123,8 +115,7 @@ void emu_push(struct emu_stream *stream, struct emu_op *op)
     push(stream, entry);
 }
 
-void emu_push_after(struct emu_stream *stream, struct emu_stream *other, uint64_t submitted)
-{
+void emu_push_after(struct emu_stream *stream, struct emu_stream *other, uint64_t submitted) {
     struct emu_entry *entry = calloc(1, sizeof *entry);
     struct dependency *after = malloc(sizeof *after);
     if (!entry || !after) {
@@ -138,8 +129,7 @@ void emu_push_after(struct emu_stream *stream, struct emu_stream *other, uint64_
     push(stream, entry);
 }
 
-CUresult emu_stream_of(CUstream handle, struct emu_stream **out)
-{
+CUresult emu_stream_of(CUstream handle, struct emu_stream **out) {
     struct emu_context *context;
     *out = NULL;
     if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
@@ -163,8 +153,7 @@ CUresult emu_stream_of(CUstream handle, struct emu_stream **out)
     return (*out)->context->sticky;
 }
 
-static CUresult enqueue(CUstream handle, struct emu_op *op, bool wait)
-{
+static CUresult enqueue(CUstream handle, struct emu_op *op, bool wait) {
     struct emu_stream *stream;
     emu_lock();
     CUresult result = emu_stream_of(handle, &stream);
@@ -191,19 +180,21 @@ static CUresult enqueue(CUstream handle, struct emu_op *op, bool wait)
     return result;
 }
 
-CUresult emu_enqueue(CUstream handle, struct emu_op *op) { return enqueue(handle, op, false); }
-CUresult emu_enqueue_and_wait(CUstream handle, struct emu_op *op) { return enqueue(handle, op, true); }
+CUresult emu_enqueue(CUstream handle, struct emu_op *op) {
+    return enqueue(handle, op, false);
+}
+CUresult emu_enqueue_and_wait(CUstream handle, struct emu_op *op) {
+    return enqueue(handle, op, true);
+}
 
-void emu_context_wait(struct emu_context *context)
-{
+void emu_context_wait(struct emu_context *context) {
     for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
         struct emu_stream *stream = (struct emu_stream *)o;
         if (o->kind == EMU_STREAM && stream->context == context) emu_wait_until(stream, stream->submitted);
     }
 }
 
-static CUresult create(CUstream *out, unsigned flags, int priority)
-{
+static CUresult create(CUstream *out, unsigned flags, int priority) {
     struct emu_context *context;
     if (!out || flags & ~1u) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -217,15 +208,15 @@ static CUresult create(CUstream *out, unsigned flags, int priority)
     return result;
 }
 
-EMU_CALL(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags)) { return create(stream, flags, 0); }
+EMU_CALL(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags)) {
+    return create(stream, flags, 0);
+}
 
-EMU_CALL(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), (stream, flags, priority))
-{
+EMU_CALL(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), (stream, flags, priority)) {
     return create(stream, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
 }
 
-EMU_CALL(cuStreamDestroy_v2, (CUstream handle), (handle))
-{
+EMU_CALL(cuStreamDestroy_v2, (CUstream handle), (handle)) {
     emu_lock();
     struct emu_stream *stream = emu_object_get(handle, EMU_STREAM);
     CUresult result = stream && !stream->legacy ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
@@ -237,8 +228,7 @@ EMU_CALL(cuStreamDestroy_v2, (CUstream handle), (handle))
     return result;
 }
 
-EMU_CALL(cuStreamSynchronize, (CUstream handle), (handle))
-{
+EMU_CALL(cuStreamSynchronize, (CUstream handle), (handle)) {
     struct emu_stream *stream;
     emu_lock();
     CUresult result = emu_stream_of(handle, &stream);
@@ -256,8 +246,7 @@ EMU_CALL(cuStreamSynchronize, (CUstream handle), (handle))
     return result;
 }
 
-EMU_CALL(cuStreamQuery, (CUstream handle), (handle))
-{
+EMU_CALL(cuStreamQuery, (CUstream handle), (handle)) {
     struct emu_stream *stream;
     emu_lock();
     CUresult result = emu_stream_of(handle, &stream);
@@ -272,16 +261,14 @@ EMU_CALL(cuStreamQuery, (CUstream handle), (handle))
 }
 
 /* Facts of a stream, for the getters: they work on a broken context too. */
-static CUresult look_up(CUstream handle, struct emu_stream **stream)
-{
+static CUresult look_up(CUstream handle, struct emu_stream **stream) {
     emu_lock();
     CUresult result = emu_stream_of(handle, stream);
     emu_unlock();
     return result;
 }
 
-EMU_CALL(cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context))
-{
+EMU_CALL(cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context)) {
     struct emu_stream *stream;
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);
@@ -289,14 +276,12 @@ EMU_CALL(cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context
     return result;
 }
 
-EMU_CALL(cuStreamGetCtx_v2, (CUstream handle, CUcontext *context, CUgreenCtx *green), (handle, context, green))
-{
+EMU_CALL(cuStreamGetCtx_v2, (CUstream handle, CUcontext *context, CUgreenCtx *green), (handle, context, green)) {
     if (green) *green = NULL;
     return cuStreamGetCtx_body(handle, context);
 }
 
-EMU_CALL(cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device))
-{
+EMU_CALL(cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device)) {
     struct emu_stream *stream;
     if (!device) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);
@@ -304,8 +289,7 @@ EMU_CALL(cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device
     return result;
 }
 
-EMU_CALL(cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id))
-{
+EMU_CALL(cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id)) {
     struct emu_stream *stream;
     if (!id) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);
@@ -313,8 +297,7 @@ EMU_CALL(cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id))
     return result;
 }
 
-EMU_CALL(cuStreamGetFlags, (CUstream handle, unsigned *flags), (handle, flags))
-{
+EMU_CALL(cuStreamGetFlags, (CUstream handle, unsigned *flags), (handle, flags)) {
     struct emu_stream *stream;
     if (!flags) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);
@@ -322,8 +305,7 @@ EMU_CALL(cuStreamGetFlags, (CUstream handle, unsigned *flags), (handle, flags))
     return result;
 }
 
-EMU_CALL(cuStreamGetPriority, (CUstream handle, int *priority), (handle, priority))
-{
+EMU_CALL(cuStreamGetPriority, (CUstream handle, int *priority), (handle, priority)) {
     struct emu_stream *stream;
     if (!priority) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);

@@ -1,5 +1,5 @@
-/* vmm.c - the virtual memory calls.  Memory is a memfd whose name tells the GPU that owns it, so that the file descriptor
- * crosses processes as on the hardware, and a mapping in another process knows whose memory it is. */
+/* vmm.c - the virtual memory calls.  Memory is a memfd whose name tells the GPU that owns it, so that the file
+ * descriptor crosses processes as on the hardware, and a mapping in another process knows whose memory it is. */
 #define _GNU_SOURCE
 #include "emu.h"
 
@@ -15,10 +15,11 @@
 #define NAME "beeline-emu-gpu"
 enum { HANDLE_TYPE = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR };
 
-static bool aligned(size_t value) { return value % EMU_GRANULE == 0; }
+static bool aligned(size_t value) {
+    return value % EMU_GRANULE == 0;
+}
 
-static CUresult check_prop(const CUmemAllocationProp *prop)
-{
+static CUresult check_prop(const CUmemAllocationProp *prop) {
     if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
     if (prop->location.id < 0 || prop->location.id >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
@@ -28,16 +29,14 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 
 EMU_CALL(cuMemGetAllocationGranularity,
          (size_t * granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option),
-         (granularity, prop, option))
-{
+         (granularity, prop, option)) {
     if (!granularity) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = check_prop(prop);
     if (result == CUDA_SUCCESS) *granularity = EMU_GRANULE;
     return result;
 }
 
-static struct emu_handle *handle_new(int fd, size_t size, int device)
-{
+static struct emu_handle *handle_new(int fd, size_t size, int device) {
     struct emu_handle *handle = emu_object_new(EMU_HANDLE, sizeof *handle);
     struct stat st;
     if (!handle) return NULL;
@@ -50,8 +49,7 @@ static struct emu_handle *handle_new(int fd, size_t size, int device)
 }
 
 /* Memory lives while a handle or a mapping does. */
-static void handle_drop(struct emu_handle *handle)
-{
+static void handle_drop(struct emu_handle *handle) {
     if (handle->references || handle->mappings) return;
     close(handle->fd);
     CUdevice device = emu_device_of_index(handle->device);
@@ -61,8 +59,7 @@ static void handle_drop(struct emu_handle *handle)
 
 EMU_CALL(cuMemCreate,
          (CUmemGenericAllocationHandle * out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags),
-         (out, size, prop, flags))
-{
+         (out, size, prop, flags)) {
     CUresult result = check_prop(prop);
     if (result != CUDA_SUCCESS) return result;
     if (!out || !size || flags || !aligned(size)) return CUDA_ERROR_INVALID_VALUE;
@@ -86,14 +83,12 @@ EMU_CALL(cuMemCreate,
     return handle ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static struct emu_handle *handle_get(CUmemGenericAllocationHandle handle)
-{
+static struct emu_handle *handle_get(CUmemGenericAllocationHandle handle) {
     struct emu_handle *h = emu_object_get((void *)(uintptr_t)handle, EMU_HANDLE);
     return h && h->references ? h : NULL;
 }
 
-EMU_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle))
-{
+EMU_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle)) {
     emu_lock();
     struct emu_handle *h = handle_get(handle);
     if (h) {
@@ -105,8 +100,7 @@ EMU_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle))
 }
 
 EMU_CALL(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle),
-         (prop, handle))
-{
+         (prop, handle)) {
     emu_lock();
     struct emu_handle *h = handle_get(handle);
     if (h && prop) {
@@ -122,8 +116,7 @@ EMU_CALL(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp * prop, CU
 
 EMU_CALL(cuMemExportToShareableHandle,
          (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags),
-         (out, handle, type, flags))
-{
+         (out, handle, type, flags)) {
     if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
     emu_lock();
@@ -137,8 +130,7 @@ EMU_CALL(cuMemExportToShareableHandle,
 }
 
 /* Index on the box of the GPU whose memory the descriptor is; -1 if it is none. */
-static int owner_of_fd(int fd)
-{
+static int owner_of_fd(int fd) {
     char link[64], target[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t n = readlink(link, target, sizeof target - 1);
@@ -149,8 +141,7 @@ static int owner_of_fd(int fd)
 }
 
 EMU_CALL(cuMemImportFromShareableHandle,
-         (CUmemGenericAllocationHandle * out, void *source, CUmemAllocationHandleType type), (out, source, type))
-{
+         (CUmemGenericAllocationHandle * out, void *source, CUmemAllocationHandleType type), (out, source, type)) {
     struct stat st;
     int fd = (int)(intptr_t)source;
     if (!out) return CUDA_ERROR_INVALID_VALUE;
@@ -174,8 +165,7 @@ EMU_CALL(cuMemImportFromShareableHandle,
 }
 
 /* A reservation has a range of its own, found through outer; its mappings' ranges take its granules over. */
-static struct emu_range *reservation(uintptr_t address, size_t size)
-{
+static struct emu_range *reservation(uintptr_t address, size_t size) {
     for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
         struct emu_range *range = (struct emu_range *)o;
         if (o->alive && o->kind == EMU_RANGE && range->kind == EMU_RESERVED && emu_range_holds(range, address, size))
@@ -186,8 +176,7 @@ static struct emu_range *reservation(uintptr_t address, size_t size)
 
 EMU_CALL(cuMemAddressReserve,
          (CUdeviceptr * out, size_t size, size_t alignment, CUdeviceptr address, unsigned long long flags),
-         (out, size, alignment, address, flags))
-{
+         (out, size, alignment, address, flags)) {
     if (!out || !size || !aligned(size) || flags || (alignment & (alignment - 1))) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
     struct emu_range *range = emu_object_new(EMU_RANGE, sizeof *range);
@@ -206,8 +195,7 @@ EMU_CALL(cuMemAddressReserve,
     return base ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static bool all_reserved(uintptr_t base, size_t size)
-{
+static bool all_reserved(uintptr_t base, size_t size) {
     for (uintptr_t p = base; p < base + size; p += EMU_GRANULE) {
         struct emu_range *range = emu_range_of(p);
         if (!range || range->kind != EMU_RESERVED) return false;
@@ -215,8 +203,7 @@ static bool all_reserved(uintptr_t base, size_t size)
     return true;
 }
 
-EMU_CALL(cuMemAddressFree, (CUdeviceptr address, size_t size), (address, size))
-{
+EMU_CALL(cuMemAddressFree, (CUdeviceptr address, size_t size), (address, size)) {
     emu_lock();
     struct emu_range *range = reservation((uintptr_t)address, size);
     bool good = range && range->base == address && range->size == size && all_reserved(range->base, size);
@@ -229,9 +216,9 @@ EMU_CALL(cuMemAddressFree, (CUdeviceptr address, size_t size), (address, size))
 }
 
 EMU_CALL(cuMemMap,
-         (CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags),
-         (address, size, offset, handle, flags))
-{
+         (CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+          unsigned long long flags),
+         (address, size, offset, handle, flags)) {
     if (!size || !aligned(size) || !aligned(address) || offset || flags) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
     CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -256,8 +243,7 @@ EMU_CALL(cuMemMap,
     return result;
 }
 
-EMU_CALL(cuMemUnmap, (CUdeviceptr address, size_t size), (address, size))
-{
+EMU_CALL(cuMemUnmap, (CUdeviceptr address, size_t size), (address, size)) {
     emu_lock();
     CUresult result = CUDA_SUCCESS;
     uintptr_t end = (uintptr_t)address + size;
@@ -266,7 +252,8 @@ EMU_CALL(cuMemUnmap, (CUdeviceptr address, size_t size), (address, size))
         struct emu_range *range = emu_range_of(p);
         if (!range || range->kind != EMU_MAPPED || range->base != p || p + range->size > end)
             result = CUDA_ERROR_INVALID_VALUE;
-        else p += range->size;
+        else
+            p += range->size;
     }
     for (uintptr_t p = (uintptr_t)address; p < end && result == CUDA_SUCCESS;) {
         struct emu_range *range = emu_range_of(p);
@@ -281,8 +268,7 @@ EMU_CALL(cuMemUnmap, (CUdeviceptr address, size_t size), (address, size))
     return size ? result : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult set_access(struct emu_range *range, const CUmemAccessDesc *desc)
-{
+static CUresult set_access(struct emu_range *range, const CUmemAccessDesc *desc) {
     CUdevice device = desc->location.id;
     if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
     if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
@@ -297,8 +283,7 @@ static CUresult set_access(struct emu_range *range, const CUmemAccessDesc *desc)
 }
 
 EMU_CALL(cuMemSetAccess, (CUdeviceptr address, size_t size, const CUmemAccessDesc *desc, size_t count),
-         (address, size, desc, count))
-{
+         (address, size, desc, count)) {
     if (!desc || !count || !size) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
     CUresult result = CUDA_SUCCESS;
@@ -316,8 +301,7 @@ EMU_CALL(cuMemSetAccess, (CUdeviceptr address, size_t size, const CUmemAccessDes
 }
 
 EMU_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address),
-         (flags, location, address))
-{
+         (flags, location, address)) {
     struct emu_range *range = emu_range_of((uintptr_t)address);
     if (!flags || !location || !range || range->kind != EMU_MAPPED) return CUDA_ERROR_INVALID_VALUE;
     *flags = range->writable >> location->id & 1   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -326,8 +310,7 @@ EMU_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *locati
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * out, void *address), (out, address))
-{
+EMU_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * out, void *address), (out, address)) {
     emu_lock();
     struct emu_range *range = emu_range_of((uintptr_t)address);
     bool good = out && range && range->kind == EMU_MAPPED;

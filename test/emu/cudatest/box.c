@@ -4,8 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-CUdeviceptr test_map(CUmemGenericAllocationHandle handle, size_t bytes, int ndevices)
-{
+CUdeviceptr test_map(CUmemGenericAllocationHandle handle, size_t bytes, int ndevices) {
     CUdeviceptr address = 0;
     OK(cuMemAddressReserve(&address, bytes, 0, 0, 0));
     OK(cuMemMap(address, bytes, 0, handle, 0));
@@ -17,8 +16,7 @@ CUdeviceptr test_map(CUmemGenericAllocationHandle handle, size_t bytes, int ndev
     return address;
 }
 
-void test_box_open(struct test_box *box, int n)
-{
+void test_box_open(struct test_box *box, int n) {
     memset(box, 0, sizeof *box);
     box->n = n;
     OK(cuInit(0));
@@ -41,8 +39,7 @@ void test_box_open(struct test_box *box, int n)
     }
 }
 
-void test_box_close(struct test_box *box)
-{
+void test_box_close(struct test_box *box) {
     for (int i = 0; i < box->n; i++) {
         OK(cuCtxSetCurrent(box->context[i]));
         OK(cuMemUnmap(box->staging[i], TEST_STAGING));
@@ -55,8 +52,7 @@ void test_box_close(struct test_box *box)
     }
 }
 
-struct bl_kernel_args test_args(const struct test_box *box, int rank)
-{
+struct bl_kernel_args test_args(const struct test_box *box, int rank) {
     struct bl_kernel_args args = {.recvbuff = (void *)(uintptr_t)box->result[rank],
                                   .rank = (uint32_t)rank,
                                   .nranks = (uint32_t)box->n,
@@ -66,8 +62,7 @@ struct bl_kernel_args test_args(const struct test_box *box, int rank)
 }
 
 CUresult test_launch(struct test_box *box, int rank, const char *kernel, unsigned blocks, unsigned threads,
-                     struct bl_kernel_args *args)
-{
+                     struct bl_kernel_args *args) {
     CUfunction function = NULL;
     void *parameters[] = {args};
     OK(cuCtxSetCurrent(box->context[rank]));

@@ -4,8 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-static void captured_copy(struct test_box *box, CUdeviceptr from, uint64_t count)
-{
+static void captured_copy(struct test_box *box, CUdeviceptr from, uint64_t count) {
     struct bl_kernel_args args = test_args(box, 0);
     args.sendbuff = (void *)(uintptr_t)from;
     args.count = count;
@@ -13,8 +12,7 @@ static void captured_copy(struct test_box *box, CUdeviceptr from, uint64_t count
     memset(&args, 0xff, sizeof args);
 }
 
-void test_capture(void)
-{
+void test_capture(void) {
     enum { N = 64, TIMES = 5 };
     struct test_box box;
     CUgraph graph;
@@ -53,8 +51,7 @@ void test_capture(void)
     test_box_close(&box);
 }
 
-void test_capture_fork(void)
-{
+void test_capture_fork(void) {
     struct test_box box;
     CUgraph graph;
     CUgraphExec exec;
@@ -95,8 +92,7 @@ void test_capture_fork(void)
     test_box_close(&box);
 }
 
-static void *allocate(void *argument)
-{
+static void *allocate(void *argument) {
     CUdeviceptr p;
     CUstreamCaptureMode mode = *(CUstreamCaptureMode *)argument;
     CUcontext context;
@@ -113,8 +109,7 @@ static void *allocate(void *argument)
     return &result;
 }
 
-static CUresult allocate_elsewhere(CUstreamCaptureMode mode)
-{
+static CUresult allocate_elsewhere(CUstreamCaptureMode mode) {
     pthread_t thread;
     void *result = NULL;
     pthread_create(&thread, NULL, allocate, &mode);
@@ -122,8 +117,7 @@ static CUresult allocate_elsewhere(CUstreamCaptureMode mode)
     return *(CUresult *)result;
 }
 
-void test_capture_forbidden(void)
-{
+void test_capture_forbidden(void) {
     struct test_box box;
     CUgraph graph;
     CUdeviceptr p;
@@ -169,8 +163,7 @@ void test_capture_forbidden(void)
     test_box_close(&box);
 }
 
-void test_capture_events(void)
-{
+void test_capture_events(void) {
     struct test_box box;
     CUgraph graph;
     CUgraphExec exec;
@@ -228,8 +221,7 @@ void test_capture_events(void)
 }
 
 /* Four ranks in one graph: each rank's kernel waits for the others', which no edge tells. */
-void test_capture_ranks(void)
-{
+void test_capture_ranks(void) {
     enum { RANKS = 4, THREADS = 16, ROUNDS = 3, TIMES = 3 };
     struct test_box box;
     CUgraph graph;

@@ -1,11 +1,13 @@
-/* kernels.cu - small kernels with which the emulated driver is tested.  What redop says differs from kernel to kernel. */
+/* kernels.cu - small kernels with which the emulated driver is tested.  What redop says differs from kernel to kernel.
+ */
 #include "primitives.cuh"
 #include "cudatest.h"
 
 static void copy(const struct bl_kernel_args &args) {
     const uint64_t *from = (const uint64_t *)args.sendbuff;
     uint64_t *to = (uint64_t *)args.recvbuff;
-    for (uint64_t i = thread_in_grid(); i < args.count; i += threads_in_grid()) store_own(to + i, load_own(from + i) + 1);
+    for (uint64_t i = thread_in_grid(); i < args.count; i += threads_in_grid())
+        store_own(to + i, load_own(from + i) + 1);
 }
 BL_KERNEL(test_copy, copy)
 
@@ -32,15 +34,18 @@ static void message(const struct bl_kernel_args &args) {
     if (thread_in_grid()) return;
     for (uint64_t i = 0; i < args.count; i++) store_own(out + i, i + 1);
     if (args.redop == TEST_FENCE || args.redop == TEST_NO_ACQUIRE) fence_acq_rel_sys();
-    if (args.redop == TEST_RELEASE) store_release_sys(out + TEST_FLAG, (uint64_t)1);
-    else store_relaxed_sys(out + TEST_FLAG, (uint64_t)1);
+    if (args.redop == TEST_RELEASE)
+        store_release_sys(out + TEST_FLAG, (uint64_t)1);
+    else
+        store_relaxed_sys(out + TEST_FLAG, (uint64_t)1);
     wait_word(args, in + TEST_FLAG, 1, args.redop != TEST_NO_ACQUIRE && args.redop != TEST_FENCE);
     if (args.redop == TEST_FENCE) fence_acq_rel_sys();
     for (uint64_t i = 0; i < args.count; i++) store_own(result + i, load_own(in + i));
 }
 BL_KERNEL(test_message, message)
 
-/* The same by a whole block: every thread stores a word, one thread tells of it.  redop: leave the barrier or fence out. */
+/* The same by a whole block: every thread stores a word, one thread tells of it.  redop: leave the barrier or fence
+ * out. */
 static void block_message(const struct bl_kernel_args &args) {
     uint64_t *out = (uint64_t *)args.staging[(args.rank + 1) % args.nranks];
     uint64_t *in = (uint64_t *)args.staging[args.rank];

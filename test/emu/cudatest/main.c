@@ -1,5 +1,5 @@
-/* main.c - runs the tests of the emulated driver, each in a process of its own with its own environment; some under many
- * seeds.  Prints a line for each that fails, and `N passed, N failed`.
+/* main.c - runs the tests of the emulated driver, each in a process of its own with its own environment; some under
+ * many seeds.  Prints a line for each that fails, and `N passed, N failed`.
  *
  *   cudatest [NAME...]    KERNELS is the library of kernels.cu, beside the program if unset
  */
@@ -66,8 +66,7 @@ static const struct test tests[] = {
 };
 enum { COUNT = sizeof tests / sizeof *tests };
 
-bool test_expect(CUresult result, CUresult expected, const char *call, const char *file, int line)
-{
+bool test_expect(CUresult result, CUresult expected, const char *call, const char *file, int line) {
     const char *name = "?", *wanted = "?";
     if (result == expected) return true;
     cuGetErrorName(result, &name);
@@ -77,8 +76,7 @@ bool test_expect(CUresult result, CUresult expected, const char *call, const cha
     return false;
 }
 
-static void in_child(const struct test *test, int seed, bool loud)
-{
+static void in_child(const struct test *test, int seed, bool loud) {
     char text[16], self[PATH_MAX], kernels[PATH_MAX + 32];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = 0;
@@ -95,16 +93,14 @@ static void in_child(const struct test *test, int seed, bool loud)
     _exit(2);
 }
 
-static bool passes(const struct test *test, int seed, bool loud)
-{
+static bool passes(const struct test *test, int seed, bool loud) {
     int status;
     pid_t child = fork();
     if (child == 0) in_child(test, seed, loud);
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static bool run(const struct test *test)
-{
+static bool run(const struct test *test) {
     int failed = 0;
     const char *base = getenv("SEED");
     for (int i = 0; i < test->seeds; i++) {
@@ -117,8 +113,7 @@ static bool run(const struct test *test)
     return (test->verdict == ALWAYS) == !failed;
 }
 
-static int run_one(const char *name)
-{
+static int run_one(const char *name) {
     for (int i = 0; i < COUNT; i++) {
         if (strcmp(tests[i].name, name)) continue;
         tests[i].run();
@@ -127,8 +122,7 @@ static int run_one(const char *name)
     return 2;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int passed = 0, failed = 0;
     if (argc == 3 && !strcmp(argv[1], "--one")) return run_one(argv[2]);
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -136,8 +130,10 @@ int main(int argc, char **argv)
         bool wanted = argc == 1;
         for (int j = 1; j < argc; j++) wanted |= !strcmp(argv[j], tests[i].name);
         if (!wanted) continue;
-        if (run(&tests[i])) passed++;
-        else failed++;
+        if (run(&tests[i]))
+            passed++;
+        else
+            failed++;
     }
     printf("%d passed, %d failed\n", passed, failed);
     return failed || !passed;

@@ -9,8 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void test_memory(void)
-{
+void test_memory(void) {
     struct test_box box;
     CUdeviceptr p, base, before = 0;
     size_t bytes, available, total, later;
@@ -50,15 +49,13 @@ void test_memory(void)
     test_box_close(&box);
 }
 
-static CUmemAllocationProp prop_of(CUdevice device)
-{
+static CUmemAllocationProp prop_of(CUdevice device) {
     return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
 }
 
-void test_mapping(void)
-{
+void test_mapping(void) {
     struct test_box box;
     CUmemGenericAllocationHandle handle, again;
     CUmemAllocationProp prop = prop_of(0), fabric = prop_of(0);
@@ -99,8 +96,7 @@ void test_mapping(void)
     EXPECT(cuStreamSynchronize(box.stream[1]), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-static void send_fd(int socket, int fd)
-{
+static void send_fd(int socket, int fd) {
     char byte = 0, control[CMSG_SPACE(sizeof fd)] = {0};
     struct iovec io = {&byte, 1};
     struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
@@ -112,8 +108,7 @@ static void send_fd(int socket, int fd)
     CHECK(sendmsg(socket, &message, 0) == 1);
 }
 
-static int receive_fd(int socket)
-{
+static int receive_fd(int socket) {
     int fd = -1;
     char byte, control[CMSG_SPACE(sizeof fd)];
     struct iovec io = {&byte, 1};
@@ -125,8 +120,7 @@ static int receive_fd(int socket)
 }
 
 /* Two processes, a GPU each, exchange lines through memory that each imports from the other. */
-static void one_of_two(int rank, int socket)
-{
+static void one_of_two(int rank, int socket) {
     enum { THREADS = 32, ROUNDS = 10 };
     struct test_box box;
     CUmemGenericAllocationHandle mine = 0, theirs = 0;
@@ -167,8 +161,7 @@ static void one_of_two(int rank, int socket)
     test_box_close(&box);
 }
 
-void test_processes(void)
-{
+void test_processes(void) {
     int pair[2], status = 1;
     CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
     pid_t child = fork(); /* before cuInit: each has a driver of its own */
@@ -179,8 +172,7 @@ void test_processes(void)
 }
 
 /* A stray store of the host into what lies behind device memory ends the process that does it. */
-void test_guard(void)
-{
+void test_guard(void) {
     struct test_box box;
     test_box_open(&box, 1);
     for (int side = 0; side < 2; side++) {
@@ -195,8 +187,7 @@ void test_guard(void)
     test_box_close(&box);
 }
 
-void test_no_peer(void)
-{
+void test_no_peer(void) {
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp prop = prop_of(0);
     CUdeviceptr address;
@@ -220,8 +211,7 @@ void test_no_peer(void)
            CUDA_ERROR_NOT_SUPPORTED);
 }
 
-void test_fork(void)
-{
+void test_fork(void) {
     struct test_box box;
     test_box_open(&box, 1);
     int status = 1;
@@ -239,8 +229,7 @@ void test_fork(void)
     test_box_close(&box);
 }
 
-void test_proc_address(void)
-{
+void test_proc_address(void) {
     void *old = NULL, *new = NULL;
     CUdriverProcAddressQueryResult status;
     int version = 0;
@@ -250,7 +239,7 @@ void test_proc_address(void)
     OK(cuGetProcAddress("cuCtxGetDevice", &new, 13000, 0, &status));
     CHECK(old == (void *)cuCtxGetDevice && new &&new != old); /* another form, with another argument */
     OK(cuGetProcAddress("cuMemAlloc", &new, 12000, 0, &status));
-    CHECK(new == (void *)cuMemAlloc && status == CU_GET_PROC_ADDRESS_SUCCESS);
+    CHECK(new == (void *)cuMemAlloc &&status == CU_GET_PROC_ADDRESS_SUCCESS);
     OK(cuGetProcAddress("cuGraphInstantiate", &new, 11000, 0, &status));
     CHECK(!new &&status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
     OK(cuGetProcAddress("cuNoSuchCall", &new, 13000, 0, &status));
@@ -258,8 +247,7 @@ void test_proc_address(void)
     EXPECT(cuGetProcAddress("cuMemAlloc", &new, 99000, 0, &status), CUDA_ERROR_INVALID_VALUE);
 }
 
-void test_fault(void)
-{
+void test_fault(void) {
     CUcontext context;
     CUdeviceptr p;
     OK(cuInit(0));
@@ -270,8 +258,7 @@ void test_fault(void)
     OK(cuMemAlloc(&p, 8));
 }
 
-void test_identity(void)
-{
+void test_identity(void) {
     CUuuid uuid;
     char bus[16];
     int count = 0, value = 0;
@@ -293,8 +280,7 @@ void test_identity(void)
     EXPECT(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 2), CUDA_ERROR_INVALID_DEVICE);
 }
 
-static int threads(void)
-{
+static int threads(void) {
     int n = 0;
     DIR *folder = opendir("/proc/self/task");
     for (struct dirent *entry; folder && (entry = readdir(folder));) n += entry->d_name[0] != '.';
@@ -303,8 +289,7 @@ static int threads(void)
 }
 
 /* Loaded and asked for its version, the driver starts no thread; nor do idle streams. */
-void test_quiet(void)
-{
+void test_quiet(void) {
     int version;
     CUstream stream;
     CUcontext context;

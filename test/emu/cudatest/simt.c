@@ -4,23 +4,20 @@
 #include <string.h>
 #include <time.h>
 
-static double seconds(void)
-{
+static double seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void synchronize(struct test_box *box)
-{
+static void synchronize(struct test_box *box) {
     for (int i = 0; i < box->n; i++) {
         OK(cuCtxSetCurrent(box->context[i]));
         OK(cuStreamSynchronize(box->stream[i]));
     }
 }
 
-void test_copies(void)
-{
+void test_copies(void) {
     enum { N = 1000 };
     struct test_box box;
     static uint64_t data[N];
@@ -41,8 +38,7 @@ void test_copies(void)
     test_box_close(&box);
 }
 
-void test_fault_address(void)
-{
+void test_fault_address(void) {
     struct test_box box;
     test_box_open(&box, 1);
     struct bl_kernel_args args = test_args(&box, 0);
@@ -52,8 +48,7 @@ void test_fault_address(void)
     EXPECT(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS); /* and so from now on */
 }
 
-static void residency(unsigned blocks, uint64_t expected)
-{
+static void residency(unsigned blocks, uint64_t expected) {
     struct test_box box;
     uint64_t value = 2;
     test_box_open(&box, 1);
@@ -65,11 +60,14 @@ static void residency(unsigned blocks, uint64_t expected)
     CHECK(value == expected);
     test_box_close(&box);
 }
-void test_residency(void) { residency(4, 1); }
-void test_too_many_blocks(void) { residency(5, 0); }
+void test_residency(void) {
+    residency(4, 1);
+}
+void test_too_many_blocks(void) {
+    residency(5, 0);
+}
 
-void test_counting(void)
-{
+void test_counting(void) {
     struct test_box box;
     uint64_t value = 0;
     test_box_open(&box, 1);
@@ -81,8 +79,7 @@ void test_counting(void)
     test_box_close(&box);
 }
 
-static void exchange(struct test_box *box, const char *kernel, uint32_t what, uint64_t count, unsigned threads)
-{
+static void exchange(struct test_box *box, const char *kernel, uint32_t what, uint64_t count, unsigned threads) {
     for (int i = 0; i < box->n; i++) {
         struct bl_kernel_args args = test_args(box, i);
         args.redop = what;
@@ -93,16 +90,14 @@ static void exchange(struct test_box *box, const char *kernel, uint32_t what, ui
     synchronize(box);
 }
 
-static void result_of(struct test_box *box, int rank, uint64_t *values, size_t count)
-{
+static void result_of(struct test_box *box, int rank, uint64_t *values, size_t count) {
     OK(cuCtxSetCurrent(box->context[rank]));
     OK(cuMemcpyDtoH(values, box->result[rank], count * 8));
 }
 
 enum { ROUNDS = 20, THREADS = 64 };
 
-void test_packets_arrive(void)
-{
+void test_packets_arrive(void) {
     struct test_box box;
     uint64_t got[THREADS];
     test_box_open(&box, 4);
@@ -115,8 +110,7 @@ void test_packets_arrive(void)
     test_box_close(&box);
 }
 
-static void lines(uint32_t what)
-{
+static void lines(uint32_t what) {
     struct test_box box;
     uint64_t got[THREADS];
     test_box_open(&box, 4);
@@ -127,13 +121,18 @@ static void lines(uint32_t what)
     }
     test_box_close(&box);
 }
-void test_lines_arrive(void) { lines(TEST_FENCE); }
-void test_lines_unwaited(void) { lines(TEST_NOTHING); }
-void test_broken(void) { lines(TEST_FENCE); }
+void test_lines_arrive(void) {
+    lines(TEST_FENCE);
+}
+void test_lines_unwaited(void) {
+    lines(TEST_NOTHING);
+}
+void test_broken(void) {
+    lines(TEST_FENCE);
+}
 
 /* The same exchange several times in a process: a run without its order may come out right by chance. */
-static void message(const char *kernel, uint32_t what, unsigned threads)
-{
+static void message(const char *kernel, uint32_t what, unsigned threads) {
     enum { TIMES = 20 };
     struct test_box box;
     uint64_t got[THREADS];
@@ -151,17 +150,30 @@ static void message(const char *kernel, uint32_t what, unsigned threads)
     }
     test_box_close(&box);
 }
-void test_message_fence(void) { message("test_message", TEST_FENCE, 1); }
-void test_message_release(void) { message("test_message", TEST_RELEASE, 1); }
-void test_message_nothing(void) { message("test_message", TEST_NOTHING, 1); }
-void test_message_no_acquire(void) { message("test_message", TEST_NO_ACQUIRE, 1); }
-void test_block_fence(void) { message("test_block_message", TEST_FENCE, THREADS); }
-void test_block_nothing(void) { message("test_block_message", TEST_NOTHING, THREADS); }
-void test_block_no_barrier(void) { message("test_block_message", TEST_NO_BARRIER, THREADS); }
+void test_message_fence(void) {
+    message("test_message", TEST_FENCE, 1);
+}
+void test_message_release(void) {
+    message("test_message", TEST_RELEASE, 1);
+}
+void test_message_nothing(void) {
+    message("test_message", TEST_NOTHING, 1);
+}
+void test_message_no_acquire(void) {
+    message("test_message", TEST_NO_ACQUIRE, 1);
+}
+void test_block_fence(void) {
+    message("test_block_message", TEST_FENCE, THREADS);
+}
+void test_block_nothing(void) {
+    message("test_block_message", TEST_NOTHING, THREADS);
+}
+void test_block_no_barrier(void) {
+    message("test_block_message", TEST_NO_BARRIER, THREADS);
+}
 
 /* Not a benchmark: 16 ranks must go through a small exchange in a time that lets hundreds of cases run. */
-void test_throughput(void)
-{
+void test_throughput(void) {
     struct test_box box;
     test_box_open(&box, 16);
     double start = seconds();

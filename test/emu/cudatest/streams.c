@@ -14,15 +14,13 @@ struct note {
     int value, delay_us;
 };
 
-static void write_note(void *argument)
-{
+static void write_note(void *argument) {
     struct note *note = argument;
     usleep((useconds_t)note->delay_us);
     note->log->order[note->log->next++] = note->value;
 }
 
-void test_streams(void)
-{
+void test_streams(void) {
     enum { N = 20 };
     struct log log = {0};
     struct note notes[N];
@@ -46,8 +44,7 @@ void test_streams(void)
     test_box_close(&box);
 }
 
-void test_legacy_stream(void)
-{
+void test_legacy_stream(void) {
     struct log log = {0};
     struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0}, beside = {&log, 3, 0};
     struct test_box box;
@@ -56,9 +53,9 @@ void test_legacy_stream(void)
     OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
     OK(cuStreamCreate(&blocking2, CU_STREAM_DEFAULT));
     OK(cuLaunchHostFunc(blocking, write_note, &slow));
-    OK(cuLaunchHostFunc(NULL, write_note, &fast));             /* waits for blocking */
-    OK(cuLaunchHostFunc(blocking2, write_note, &slow));        /* waits for the legacy stream */
-    OK(cuLaunchHostFunc(box.stream[0], write_note, &beside));  /* waits for nobody */
+    OK(cuLaunchHostFunc(NULL, write_note, &fast));            /* waits for blocking */
+    OK(cuLaunchHostFunc(blocking2, write_note, &slow));       /* waits for the legacy stream */
+    OK(cuLaunchHostFunc(box.stream[0], write_note, &beside)); /* waits for nobody */
     OK(cuCtxSynchronize());
     CHECK(log.order[0] == 3 && log.order[1] == 1 && log.order[2] == 2 && log.order[3] == 1);
     OK(cuStreamDestroy(blocking));
@@ -66,8 +63,7 @@ void test_legacy_stream(void)
     test_box_close(&box);
 }
 
-void test_events(void)
-{
+void test_events(void) {
     struct log log = {0};
     struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0};
     struct test_box box;
@@ -83,7 +79,7 @@ void test_events(void)
     OK(cuEventRecord(last, box.stream[0]));
     EXPECT(cuEventQuery(last), CUDA_ERROR_NOT_READY);
     EXPECT(cuEventRecord(last, box.stream[1]), CUDA_ERROR_INVALID_HANDLE); /* another context's */
-    OK(cuStreamWaitEvent(box.stream[1], last, 0)); /* waiting across contexts is fine */
+    OK(cuStreamWaitEvent(box.stream[1], last, 0));                         /* waiting across contexts is fine */
     OK(cuLaunchHostFunc(box.stream[1], write_note, &fast));
     OK(cuStreamSynchronize(box.stream[1]));
     CHECK(log.order[0] == 1 && log.order[1] == 2);
@@ -97,8 +93,7 @@ void test_events(void)
     test_box_close(&box);
 }
 
-void test_contexts(void)
-{
+void test_contexts(void) {
     struct test_box box;
     CUcontext current = NULL, mine = NULL;
     CUdeviceptr p;
@@ -130,14 +125,14 @@ void test_contexts(void)
     OK(cuCtxDestroy(mine));
     EXPECT(cuCtxSetCurrent(mine), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     EXPECT(cuCtxSetCurrent((CUcontext)&box), CUDA_ERROR_INVALID_CONTEXT);
-    while (cuCtxPopCurrent(NULL) == CUDA_SUCCESS) {}
+    while (cuCtxPopCurrent(NULL) == CUDA_SUCCESS) {
+    }
     EXPECT(cuMemAlloc(&p, 100), CUDA_ERROR_INVALID_CONTEXT);
     test_box_close(&box);
     EXPECT(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
-void test_handles(void)
-{
+void test_handles(void) {
     struct test_box box;
     CUfunction function;
     CUstream stream;

@@ -1,25 +1,26 @@
-/* primitives.cuh - the emulated box's stand-in for kernels/primitives.cuh: the same names, for kernels compiled with a host
- * compiler.  Each CUDA thread is a fiber of the emulated driver, and each primitive is a point at which another may run.
+/* primitives.cuh - the emulated box's stand-in for kernels/primitives.cuh: the same names, for kernels compiled with a
+ * host compiler.  Each CUDA thread is a fiber of the emulated driver, and each primitive is a point at which another
+ * may run.
  *
  * What is modelled: stores to memory that peers can see are delivered late and out of order, except that stores to one
- * address keep their order, a packet or a line is delivered whole, and a fence or release delivers all that came before it.
- * Loads of such memory may return what was there before the newest store until the thread has acquired.
+ * address keep their order, a packet or a line is delivered whole, and a fence or release delivers all that came before
+ * it. Loads of such memory may return what was there before the newest store until the thread has acquired.
  */
 #ifndef BEELINE_PRIMITIVES_CUH
 #define BEELINE_PRIMITIVES_CUH
 
 #include <stdint.h>
 
-/* What kernel sources say around functions.  CUDA's own headers, which some of them include for the datatypes, have empty
- * definitions for a host compiler: those come first. */
+/* What kernel sources say around functions.  CUDA's own headers, which some of them include for the datatypes, have
+ * empty definitions for a host compiler: those come first. */
 #if __has_include(<vector_types.h>)
 #include <vector_types.h>
 #endif
 #define BL_EMU_EMPTY
 #ifndef __device__
-#define __device__ BL_EMU_EMPTY
-#define __host__ BL_EMU_EMPTY
-#define __global__ BL_EMU_EMPTY
+#define __device__   BL_EMU_EMPTY
+#define __host__     BL_EMU_EMPTY
+#define __global__   BL_EMU_EMPTY
 #define __constant__ BL_EMU_EMPTY
 #endif
 #ifndef __forceinline__
@@ -48,137 +49,158 @@ __attribute__((weak, visibility("default"))) struct bl_emu_seam *bl_emu;
     extern "C" __attribute__((visibility("default"))) const unsigned name##_argument_size;                             \
     const unsigned name##_argument_size = sizeof(struct bl_kernel_args);                                               \
     extern "C" __attribute__((visibility("default"))) void name(const struct bl_kernel_args *args);                    \
-    void name(const struct bl_kernel_args *args) { __VA_ARGS__(*args); }
+    void name(const struct bl_kernel_args *args) {                                                                     \
+        __VA_ARGS__(*args);                                                                                            \
+    }
 
-struct Pair { uint64_t x, y; };
+struct Pair {
+    uint64_t x, y;
+};
 
-BL_DEVICE void bl_emu_switch_point()
-{
+BL_DEVICE void bl_emu_switch_point() {
     if (--bl_emu->budget < 0) bl_emu->yield();
 }
 
 /* --- where am I --- */
-BL_DEVICE unsigned thread_in_grid() { return bl_emu->block.x * bl_emu->block_dim.x + bl_emu->thread.x; }
-BL_DEVICE unsigned threads_in_grid() { return bl_emu->grid_dim.x * bl_emu->block_dim.x; }
-BL_DEVICE unsigned lane_in_warp() { return bl_emu->thread.x & 31; }
+BL_DEVICE unsigned thread_in_grid() {
+    return bl_emu->block.x * bl_emu->block_dim.x + bl_emu->thread.x;
+}
+BL_DEVICE unsigned threads_in_grid() {
+    return bl_emu->grid_dim.x * bl_emu->block_dim.x;
+}
+BL_DEVICE unsigned lane_in_warp() {
+    return bl_emu->thread.x & 31;
+}
 
 /* --- warp: lanes run on their own, in any order, and meet only at warp_sync --- */
-BL_DEVICE bool warp_all(bool mine) { return mine; }
-BL_DEVICE void warp_sync() { bl_emu->warp_sync(); }
+BL_DEVICE bool warp_all(bool mine) {
+    return mine;
+}
+BL_DEVICE void warp_sync() {
+    bl_emu->warp_sync();
+}
 
 /* --- block --- */
-BL_DEVICE void block_sync() { bl_emu->block_sync(); }
+BL_DEVICE void block_sync() {
+    bl_emu->block_sync();
+}
 
 /* --- user buffers and this device's own words --- */
-template <class T> BL_DEVICE T load_own(const T *p)
-{
+template <class T> BL_DEVICE T load_own(const T *p) {
     static_assert(sizeof(T) <= 16, "one access");
     T v;
     bl_emu_switch_point();
     bl_emu->load(&v, p, sizeof v, BL_EMU_OWN);
     return v;
 }
-template <class T> BL_DEVICE void store_own(T *p, T v)
-{
+template <class T> BL_DEVICE void store_own(T *p, T v) {
     static_assert(sizeof(T) <= 16, "one access");
     bl_emu_switch_point();
     bl_emu->store(p, &v, sizeof v, BL_EMU_OWN);
 }
 
 /* --- packets --- */
-struct PacketView { uint64_t data, flag; };
-BL_DEVICE void store_packet_relaxed_sys(void *packet, uint64_t data, uint64_t flag)
-{
+struct PacketView {
+    uint64_t data, flag;
+};
+BL_DEVICE void store_packet_relaxed_sys(void *packet, uint64_t data, uint64_t flag) {
     bl_emu_switch_point();
     bl_emu->store_packet(packet, data, flag);
 }
-BL_DEVICE PacketView load_packet_relaxed_sys(const void *packet)
-{
+BL_DEVICE PacketView load_packet_relaxed_sys(const void *packet) {
     uint64_t v[2];
     bl_emu_switch_point();
     bl_emu->load_packet(v, packet);
     return PacketView{v[0], v[1]};
 }
-BL_DEVICE bool packet_arrived(const PacketView &v, uint64_t flag) { return v.flag == flag; }
-BL_DEVICE uint64_t packet_data(const PacketView &v) { return v.data; }
+BL_DEVICE bool packet_arrived(const PacketView &v, uint64_t flag) {
+    return v.flag == flag;
+}
+BL_DEVICE uint64_t packet_data(const PacketView &v) {
+    return v.data;
+}
 
 /* --- lines: a lane cannot ask lane 7, so each carries the flag that it saw --- */
-struct LineView { Pair v; uint64_t flag; };
-BL_DEVICE void store_line_relaxed_sys(void *line, unsigned part, Pair data, uint64_t flag)
-{
+struct LineView {
+    Pair v;
+    uint64_t flag;
+};
+BL_DEVICE void store_line_relaxed_sys(void *line, unsigned part, Pair data, uint64_t flag) {
     bl_emu_switch_point();
     bl_emu->store_line(line, part, data.x, part == 7 ? flag : data.y);
 }
-BL_DEVICE LineView load_line_relaxed_sys(const void *line, unsigned part)
-{
+BL_DEVICE LineView load_line_relaxed_sys(const void *line, unsigned part) {
     uint64_t v[3];
     bl_emu_switch_point();
     bl_emu->load_line(v, line, part);
     return LineView{{v[0], v[1]}, v[2]};
 }
-BL_DEVICE bool line_arrived(const LineView &l, unsigned, uint64_t flag) { return l.flag == flag; }
-BL_DEVICE Pair line_data(const LineView &l) { return l.v; }
+BL_DEVICE bool line_arrived(const LineView &l, unsigned, uint64_t flag) {
+    return l.flag == flag;
+}
+BL_DEVICE Pair line_data(const LineView &l) {
+    return l.v;
+}
 
 /* --- single words that peers see --- */
 #define BL_EMU_WORD(type)                                                                                              \
-    BL_DEVICE type load_relaxed_sys(const type *p)                                                                     \
-    {                                                                                                                  \
+    BL_DEVICE type load_relaxed_sys(const type *p) {                                                                   \
         type v;                                                                                                        \
         bl_emu_switch_point();                                                                                         \
-        bl_emu->load(&v, p, sizeof v, BL_EMU_RELAXED);                                                            \
+        bl_emu->load(&v, p, sizeof v, BL_EMU_RELAXED);                                                                 \
         return v;                                                                                                      \
     }                                                                                                                  \
-    BL_DEVICE type load_acquire_sys(const type *p)                                                                     \
-    {                                                                                                                  \
+    BL_DEVICE type load_acquire_sys(const type *p) {                                                                   \
         type v;                                                                                                        \
         bl_emu_switch_point();                                                                                         \
-        bl_emu->load(&v, p, sizeof v, BL_EMU_ACQUIRE);                                                            \
+        bl_emu->load(&v, p, sizeof v, BL_EMU_ACQUIRE);                                                                 \
         return v;                                                                                                      \
     }                                                                                                                  \
-    BL_DEVICE void store_relaxed_sys(type *p, type v)                                                                  \
-    {                                                                                                                  \
+    BL_DEVICE void store_relaxed_sys(type *p, type v) {                                                                \
         bl_emu_switch_point();                                                                                         \
-        bl_emu->store(p, &v, sizeof v, BL_EMU_RELAXED);                                                           \
+        bl_emu->store(p, &v, sizeof v, BL_EMU_RELAXED);                                                                \
     }                                                                                                                  \
-    BL_DEVICE void store_release_sys(type *p, type v)                                                                  \
-    {                                                                                                                  \
+    BL_DEVICE void store_release_sys(type *p, type v) {                                                                \
         bl_emu_switch_point();                                                                                         \
-        bl_emu->store(p, &v, sizeof v, BL_EMU_RELEASE);                                                           \
+        bl_emu->store(p, &v, sizeof v, BL_EMU_RELEASE);                                                                \
     }
 BL_EMU_WORD(uint64_t)
 #undef BL_EMU_WORD
 
 /* --- words that the blocks of one grid share --- */
-BL_DEVICE uint64_t atomic_add_acq_rel_gpu(uint64_t *p, uint64_t v)
-{
+BL_DEVICE uint64_t atomic_cas_relaxed_gpu(uint64_t *p, uint64_t expected, uint64_t v) {
+    bl_emu_switch_point();
+    return bl_emu->atomic_cas(p, expected, v);
+}
+BL_DEVICE uint64_t atomic_add_acq_rel_gpu(uint64_t *p, uint64_t v) {
     bl_emu_switch_point();
     return bl_emu->atomic_add(p, v, sizeof v);
 }
 
 /* --- waiting --- */
-BL_DEVICE void spin_pause() { bl_emu->pause(); }
-BL_DEVICE uint64_t clock_ns() { return bl_emu->clock(); }
+BL_DEVICE void spin_pause() {
+    bl_emu->pause();
+}
+BL_DEVICE uint64_t clock_ns() {
+    return bl_emu->clock();
+}
 
 /* --- words in host memory --- */
-BL_DEVICE uint32_t load_host_relaxed_sys(const uint32_t *p)
-{
+BL_DEVICE uint32_t load_host_relaxed_sys(const uint32_t *p) {
     uint32_t v;
     bl_emu_switch_point();
     bl_emu->load(&v, p, sizeof v, BL_EMU_RELAXED);
     return v;
 }
-BL_DEVICE void store_host_relaxed_sys(uint32_t *p, uint32_t v)
-{
+BL_DEVICE void store_host_relaxed_sys(uint32_t *p, uint32_t v) {
     bl_emu_switch_point();
     bl_emu->store(p, &v, sizeof v, BL_EMU_RELAXED);
 }
-BL_DEVICE void store_host64_relaxed_sys(uint64_t *p, uint64_t v)
-{
+BL_DEVICE void store_host64_relaxed_sys(uint64_t *p, uint64_t v) {
     bl_emu_switch_point();
     bl_emu->store(p, &v, sizeof v, BL_EMU_RELAXED);
 }
-BL_DEVICE void fence_acq_rel_sys()
-{
+BL_DEVICE void fence_acq_rel_sys() {
     bl_emu_switch_point();
     bl_emu->fence();
 }

@@ -26,7 +26,9 @@ struct bl_emu_seam {
     void (*store_packet)(void *packet, uint64_t data, uint64_t flag);
     void (*load_line)(uint64_t value[3], const void *line, unsigned part); /* two words of the part, and the flag */
     void (*store_line)(void *line, unsigned part, uint64_t x, uint64_t y);
-    uint64_t (*atomic_add)(void *address, uint64_t value, unsigned size); /* acquire and release; returns the old value */
+    uint64_t (*atomic_add)(void *address, uint64_t value,
+                           unsigned size); /* acquire and release; returns the old value */
+    uint64_t (*atomic_cas)(uint64_t *address, uint64_t expected, uint64_t value); /* relaxed; returns the old value */
     void (*fence)(void);
     void (*block_sync)(void);
     void (*warp_sync)(void);
