@@ -59,6 +59,7 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_packet(const struct b
             if (warp_all(arrived)) break;
             if (!wait_again(a, wait, missing, flag)) return;
         }
+        wait_over(wait);
         if (active) {
             Sum<T, 1> sum;
             uint64_t result[1];

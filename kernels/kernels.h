@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { BL_MAX_RANKS = 16, BL_MAX_WARPS = 2560, BL_MAX_THREADS = 512 };
+enum { BL_MAX_RANKS = 16, BL_MAX_WARPS = 2560, BL_LOCAL_WORDS = BL_MAX_WARPS + 2, BL_MAX_THREADS = 512 };
 
 enum bl_datatype {
     BL_INT8,
@@ -70,7 +70,8 @@ struct bl_kernel_args {
     uint32_t rank, nranks;
     uint32_t pad;
     uint64_t timeout_ns; /* of one wait; 0: none */
-    uint64_t *epochs;    /* BL_MAX_WARPS words in this device's memory, all equal between launches, zero at first */
+    uint64_t *epochs;    /* BL_LOCAL_WORDS words of this device alone, zero at first: BL_MAX_WARPS epochs, equal between
+                            launches, then the time of the next look at `control`, then whether to stop */
     struct bl_control *control; /* device address of the host words */
     struct bl_staging_layout layout;
     unsigned char *staging[BL_MAX_RANKS]; /* each rank's staging as mapped here; [rank] is our own */

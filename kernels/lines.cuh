@@ -40,7 +40,10 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const unsigned char
                 }
             }
         }
-        if (warp_all(arrived)) return true;
+        if (warp_all(arrived)) {
+            wait_over(wait);
+            return true;
+        }
         if (!wait_again(a, wait, missing, flag)) return false;
     }
 }

@@ -76,6 +76,19 @@ struct Wait {
 };
 
 enum { POLLS_PER_LOOK = 512 };
+static const uint64_t HOST_LOOK_NS = 1000000;
+
+/* Whether the host, or a wait that ran out, has told this device to stop.  Words in host memory are read over PCIe one
+ * after another (1.5 us each on an H200: 3 ms if every warp of a full grid looks), so at most one thread in
+ * HOST_LOOK_NS reads them, and leaves what it read in device memory for all. */
+BL_DEVICE bool told_to_stop(const struct bl_kernel_args &a, uint64_t now) {
+    uint64_t *next_look = a.epochs + BL_MAX_WARPS, *stop = next_look + 1;
+    const uint64_t due = load_relaxed_sys(next_look);
+    if (now >= due && atomic_cas_relaxed_gpu(next_look, due, now + HOST_LOOK_NS) == due &&
+        load_host_relaxed_sys(&a.control->abort))
+        store_relaxed_sys(stop, 1);
+    return load_relaxed_sys(stop) != 0;
+}
 
 /* After a failed poll: true to poll again, false to leave the kernel.  `missing` is a rank that this lane waits for, or
  * its own if there is none. */
@@ -91,11 +104,17 @@ BL_DEVICE bool wait_again(const struct bl_kernel_args &a, Wait &wait, unsigned m
             store_host64_relaxed_sys(&a.control->error_epoch, flag);
             fence_acq_rel_sys(); /* whoever reads the error reads what goes with it */
             store_host_relaxed_sys(&a.control->error, BL_KERNEL_TIMEOUT);
-            store_host_relaxed_sys(&a.control->abort, 1); /* the other warps and later launches leave too */
+            store_host_relaxed_sys(&a.control->abort, 1);
+            store_relaxed_sys(&a.epochs[BL_MAX_WARPS + 1], 1); /* the other warps and later launches leave too */
         }
         return false;
     }
-    return warp_all(load_host_relaxed_sys(&a.control->abort) == 0);
+    return warp_all(!told_to_stop(a, now));
+}
+
+/* What was waited for has come: the next wait has its own time. */
+BL_DEVICE void wait_over(Wait &wait) {
+    wait.since = 0;
 }
 
 #endif

@@ -64,7 +64,7 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
     memory->have_handle[rank] = true;
     if (map(memory, rank, why, size)) return -1;
 
-    const size_t epoch_bytes = BL_MAX_WARPS * sizeof(uint64_t);
+    const size_t epoch_bytes = BL_LOCAL_WORDS * sizeof(uint64_t);
     CHECK_RETURN(cu->cuMemAlloc(&memory->epochs, epoch_bytes), "allocating the epochs (cuMemAlloc)");
     CHECK_RETURN(cu->cuMemHostAlloc(&memory->control, sizeof(struct bl_control),
                                     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),

@@ -24,7 +24,7 @@ struct bl_memory {
     bool have_handle[BL_MAX_RANKS], mapped[BL_MAX_RANKS], reserved[BL_MAX_RANKS];
     void *control; /* host address of struct bl_control, page-locked */
     CUdeviceptr control_device;
-    CUdeviceptr epochs; /* BL_MAX_WARPS words of this device alone */
+    CUdeviceptr epochs; /* BL_LOCAL_WORDS words of this device alone */
 };
 
 /* Each returns 0, or -1 with what failed and why in `why`.  The context of the device must be current. */

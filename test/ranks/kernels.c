@@ -66,7 +66,8 @@ static void rig_open(struct rig *rig, struct part *part, const struct options *o
         CU_OK(cuMemMap(rig->staging[i], rig->bytes, 0, rig->handle[i], 0));
         CU_OK(cuMemSetAccess(rig->staging[i], rig->bytes, access, (size_t)n));
         CU_OK(cuMemsetD8Async(rig->staging[i], 0, rig->bytes, rank->stream[0]));
-        CU_OK(cuMemAlloc(&rig->epochs[i], BL_MAX_WARPS * sizeof(uint64_t)));
+        CU_OK(cuMemAlloc(&rig->epochs[i], BL_LOCAL_WORDS * sizeof(uint64_t)));
+        CU_OK(cuMemsetD8(rig->epochs[i], 0, BL_LOCAL_WORDS * sizeof(uint64_t)));
         CU_OK(cuMemHostAlloc((void **)&rig->control[i], sizeof(struct bl_control), CU_MEMHOSTALLOC_DEVICEMAP));
         memset(rig->control[i], 0, sizeof(struct bl_control));
         CHECK(bl_fatbin_count <= MOST_FATBINS);
