@@ -27,15 +27,19 @@ static bool is_nonblocking(ncclComm_t handle) {
     return comm && bl_setup_nonblocking(comm);
 }
 
-static void add(ncclComm_t *handle, ncclResult_t result, bool nonblocking) {
-    if (made(result) && handle) bl_group_add_init(&(struct bl_setup_request){handle, nonblocking});
+/* Beeline's side of the new communicator: now, at the end of the group, or in the background.  Returns what the caller
+ * is to get: a nonblocking communicator is in progress as long as either side is. */
+static ncclResult_t add(ncclComm_t *handle, ncclResult_t result, bool nonblocking) {
+    if (bl_real_depth > 0 || !made(result) || !handle) return result;
+    bl_group_add_init(&(struct bl_setup_request){handle, nonblocking});
+    const struct bl_comm *comm = bl_group_open() ? NULL : bl_comm_find(*handle);
+    return comm && bl_setup_busy(comm) ? ncclInProgress : result;
 }
 
 #ifdef BL_HAVE_ncclCommInitRank
 BL_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank) {
     ncclResult_t result = BL_REAL(ncclCommInitRank, comm, nranks, commId, rank);
-    if (bl_real_depth == 0) add(comm, result, asks_nonblocking(NULL, result));
-    return result;
+    return add(comm, result, asks_nonblocking(NULL, result));
 }
 #endif
 
@@ -43,8 +47,7 @@ BL_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUnique
 BL_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank,
                                               ncclConfig_t *config) {
     ncclResult_t result = BL_REAL(ncclCommInitRankConfig, comm, nranks, commId, rank, config);
-    if (bl_real_depth == 0) add(comm, result, asks_nonblocking(config, result));
-    return result;
+    return add(comm, result, asks_nonblocking(config, result));
 }
 #endif
 
@@ -52,8 +55,7 @@ BL_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, nccl
 BL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId,
                                                 ncclUniqueId *commIds, ncclConfig_t *config) {
     ncclResult_t result = BL_REAL(ncclCommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
-    if (bl_real_depth == 0) add(newcomm, result, asks_nonblocking(config, result));
-    return result;
+    return add(newcomm, result, asks_nonblocking(config, result));
 }
 #endif
 
@@ -81,8 +83,7 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
 #ifdef BL_HAVE_ncclCommSplit
 BL_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
     ncclResult_t result = BL_REAL(ncclCommSplit, comm, color, key, newcomm, config);
-    if (bl_real_depth == 0) add(newcomm, result, asks_nonblocking(config, result) || (!config && is_nonblocking(comm)));
-    return result;
+    return add(newcomm, result, asks_nonblocking(config, result) || (!config && is_nonblocking(comm)));
 }
 #endif
 
@@ -94,8 +95,7 @@ BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, in
     if (parent && shrinkFlags & NCCL_SHRINK_ABORT) bl_setup_revoke(parent);
     ncclResult_t result =
         BL_REAL(ncclCommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
-    if (bl_real_depth == 0) add(newcomm, result, asks_nonblocking(config, result) || (!config && is_nonblocking(comm)));
-    return result;
+    return add(newcomm, result, asks_nonblocking(config, result) || (!config && is_nonblocking(comm)));
 }
 #endif
 
@@ -146,8 +146,7 @@ BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
         return ncclSuccess;
     }
     ncclResult_t result = BL_REAL(ncclCommGetAsyncError, comm, asyncError);
-    if (known && result == ncclSuccess && *asyncError == ncclSuccess)
-        *asyncError = bl_setup_deferred(known) ? ncclInProgress : bl_comm_check(known);
+    if (known && result == ncclSuccess && *asyncError == ncclSuccess) *asyncError = bl_comm_check(known);
     return result;
 }
 #endif

@@ -20,14 +20,15 @@
 enum { WORD = sizeof(uint64_t) };
 
 /* Each launch uses the other half of the staging than the one before, so each row runs twice.  The packets are all
- * written; of the lines enough to meet every peer and every multiprocessor, not the last megabyte. */
+ * written; of the lines enough that every peer and a good part of the multiprocessors are met, an eighth or so: bytes
+ * of one region take one way. */
 static const struct {
     enum bl_kernel kernel;
-    uint64_t most_words;
+    unsigned words, lines_per; /* for each `lines_per` lines of the layout; 0: all that fits */
 } runs[] = {
-    {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, UINT64_MAX},  {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, UINT64_MAX},
-    {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 32 * 1024 - 7}, {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 32 * 1024 - 7},
-    {BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, 64 * 1024 - 7}, {BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, 64 * 1024 - 7},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, 0, 0}, {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, 0, 0},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 15, 4},  {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 15, 4},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, 15, 2},  {BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, 15, 2},
 };
 enum { RUNS = sizeof(runs) / sizeof(*runs) };
 
@@ -44,7 +45,10 @@ static bool in_use(const struct bl_table *table, enum bl_kernel kernel) {
 static uint64_t words_of(const struct bl_comm *comm, int run) {
     if (!in_use(&comm->table, runs[run].kernel)) return 0;
     uint64_t room = bl_kernel_capacity(runs[run].kernel, comm->nranks, &comm->args.layout) / WORD;
-    return room < runs[run].most_words ? room : runs[run].most_words;
+    if (!runs[run].lines_per) return room;
+    /* Not a whole number of lines: the end of the last one is tried, too. */
+    uint64_t words = comm->args.layout.lines * runs[run].words / runs[run].lines_per - 7;
+    return words < room ? words : room;
 }
 
 /* splitmix64 of rank and place. */

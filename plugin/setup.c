@@ -336,7 +336,7 @@ static struct bl_comm *enlist(ncclComm_t handle, bool nonblocking) {
         return NULL;
     }
     *upkeep = (struct bl_upkeep){.pid = getpid(), .nonblocking = nonblocking};
-    atomic_store(&upkeep->stage, nonblocking ? BL_STAGE_WAITING : BL_STAGE_RUNNING);
+    atomic_store(&upkeep->stage, BL_STAGE_RUNNING);
     comm->handle = handle;
     comm->upkeep = upkeep;
     /* One that does not fit takes part in set-up all the same, as a rank that cannot be served. */
@@ -348,6 +348,27 @@ static struct bl_comm *enlist(ncclComm_t handle, bool nonblocking) {
     return comm;
 }
 
+/* A rank may poll its communicators in any order, or wait for one before it looks at the next, so the real NCCL's
+ * progress does not depend on polls, and neither may ours. */
+static void *background_main(void *arg) {
+    struct bl_comm *comm = arg;
+    char why[160];
+    if (bl_gather_settle(comm->handle, UINT64_MAX, &comm->upkeep->cancel, why, sizeof(why)) == 0)
+        set_up(&comm, 1);
+    else
+        bl_info("a nonblocking communicator did not come about: %s", why);
+    atomic_store(&comm->upkeep->stage, BL_STAGE_DONE);
+    return NULL;
+}
+
+static void set_up_in_background(struct bl_comm *comm) {
+    struct bl_upkeep *upkeep = comm->upkeep;
+    upkeep->threaded = !pthread_create(&upkeep->thread, NULL, background_main, comm);
+    if (upkeep->threaded) return;
+    bl_warn("no thread can be made: a communicator is left to NCCL here, and its peers will wait");
+    atomic_store(&upkeep->stage, BL_STAGE_DONE);
+}
+
 void bl_setup_run(const struct bl_setup_request *requests, int count) {
     struct bl_comm **comms = calloc((size_t)count, sizeof(*comms));
     int now = 0;
@@ -357,18 +378,15 @@ void bl_setup_run(const struct bl_setup_request *requests, int count) {
         if (!handle) continue; /* a split that this rank has no part in */
         BL_REAL(ncclCommGetAsyncError, handle, &state);
         struct bl_comm *comm = comms ? enlist(handle, requests[i].nonblocking || state == ncclInProgress) : NULL;
-        if (comm && !comm->upkeep->nonblocking) comms[now++] = comm;
+        if (comm && comm->upkeep->nonblocking)
+            set_up_in_background(comm);
+        else if (comm)
+            comms[now++] = comm;
     }
     if (now) set_up(comms, now);
     for (int i = 0; i < now; i++)
         if (comms[i]->upkeep->unlisted) bl_setup_release(comms[i], BL_END_DESTROY);
     free(comms);
-}
-
-static void *deferred_main(void *arg) {
-    struct bl_comm *comm = arg;
-    set_up(&comm, 1);
-    return NULL;
 }
 
 bool bl_setup_busy(const struct bl_comm *comm) {
@@ -377,16 +395,4 @@ bool bl_setup_busy(const struct bl_comm *comm) {
 
 bool bl_setup_nonblocking(const struct bl_comm *comm) {
     return comm->upkeep->nonblocking;
-}
-
-bool bl_setup_deferred(struct bl_comm *comm) {
-    struct bl_upkeep *upkeep = comm->upkeep;
-    int waiting = BL_STAGE_WAITING;
-    if (upkeep->pid != getpid() || !atomic_compare_exchange_strong(&upkeep->stage, &waiting, BL_STAGE_RUNNING))
-        return false;
-    /* A rank may poll its communicators in another order than its peers: whoever waited here for them would deadlock.
-     */
-    upkeep->threaded = !pthread_create(&upkeep->thread, NULL, deferred_main, comm);
-    if (!upkeep->threaded) deferred_main(comm);
-    return true;
 }

@@ -15,17 +15,13 @@
 
 struct bl_setup_request {
     ncclComm_t *handle; /* where the real NCCL stored, or will store at the group's end, the new communicator */
-    bool nonblocking;   /* the real init may still be in progress: set up when GetAsyncError first says success */
+    bool nonblocking;   /* the real init may still be in progress: Beeline's side follows in the background */
 };
 
 void bl_setup_run(const struct bl_setup_request *requests, int count);
 
-/* Part of GetAsyncError, which polls a nonblocking communicator.  True while Beeline is still setting it up, on a
- * thread of its own, so that the poll must go on. */
+/* True while Beeline is still setting it up on a thread of its own: to the caller it is in progress. */
 bool bl_setup_busy(const struct bl_comm *comm);
-
-/* The real NCCL reports success for it: starts what was put off.  True if that made it busy. */
-bool bl_setup_deferred(struct bl_comm *comm);
 
 /* Whether the communicator was made, and is destroyed, without waiting. */
 bool bl_setup_nonblocking(const struct bl_comm *comm);
