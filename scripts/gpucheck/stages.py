@@ -157,10 +157,18 @@ def nccl_tests(box):
     return steps[:3] + mpi_step(box, box.most) + steps[3:]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def ports():
+    """Free ones below those that the system hands out by itself, which could be taken before torchrun binds them."""
+    for port in range(23456, 32768):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port
+
+
+PORTS = ports()
 
 
 TORCH_CHECKS = "eager,bits,same_bits,coalesced,in_flight,streams,groups,others,graphs"
@@ -170,7 +178,7 @@ def torch_step(box, name, ranks, parts, preload, limit, **env):
     """A torchrun job of the programs in test/gpu.  Its tag names what was the same about losses to be compared."""
     records = os.path.join(box.folder, f"torch-{name.replace(' ', '-')}.json")
     argv = [sys.executable if box.emulated else "python3", "-m", "torch.distributed.run", "--nproc_per_node", ranks,
-            "--master_addr", "127.0.0.1", "--master_port", free_port(), os.path.join(GPU_TESTS, "torch_suite.py"),
+            "--master_addr", "127.0.0.1", "--master_port", next(PORTS), os.path.join(GPU_TESTS, "torch_suite.py"),
             "--parts", parts, "--json", records, "--tag", name]
     env = dict(dict(OMP_NUM_THREADS=1, TORCHINDUCTOR_COMPILE_THREADS=1, TORCH_CHECK_TIMEOUT=40), **env)
     return Step(name, argv, box.env(preload, **env), limit, r"\d+ passed, 0 failed", records)

@@ -13,7 +13,6 @@ import sys
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic matrix products; read when CUDA starts
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 
 import torch_common
