@@ -235,6 +235,13 @@ static bool run_fiber(int block_place, int place) {
     }
     release_warp(block, fiber->thread / EMU_WARP);
     if (block->alive && block->at_barrier == block->alive) release_barrier(block);
+    if (block->alive && !block->nrunnable) { /* hardware would hang */
+        emu_say("kernel %s, block %u: its threads wait for each other at different barriers", launch->function->name,
+                block->index);
+        kernel->result = CUDA_ERROR_LAUNCH_FAILED;
+        kernel_kill(kernel);
+        return false;
+    }
     if (block->alive) return true;
     block_end(block_place);
     if (!kernel->running && kernel->started == kernel->blocks) kernel_finish(kernel);
