@@ -4,7 +4,7 @@
  * line of each peer, and reduce in rank order.  One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the
  * data.
  *
- * Contract: count >= 1 and at most 4 * layout.lines lines; equal grid on all ranks, whole warps; sendbuff and recvbuff
+ * Contract: count >= 1 and at most 2 * layout.lines lines; equal grid on all ranks, whole warps; sendbuff and recvbuff
  * any alignment, equal or disjoint (a line's own words are loaded by the lanes that later store them).  Flags and reuse
  * of the staging: staging.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff
  * unspecified and the communicator unusable.
@@ -20,7 +20,7 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_
     const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
     const unsigned n = a.nranks, rank = a.rank, part = lane_in_warp() % LINE_LANES;
     const uint64_t lines = (in.words + LINE_WORDS - 1) / LINE_WORDS;
-    const uint64_t stride = 4 * line_stride(a); /* between sources */
+    const uint64_t stride = 2 * line_stride(a); /* between sources */
     Wait wait = {0, 0};
 
     for (uint64_t line = thread_in_grid() / LINE_LANES; line - lane_in_warp() / LINE_LANES < lines;

@@ -39,8 +39,8 @@ template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_
         const uint64_t first = (done + g) * LINE_WORDS, per_run = run * LINE_WORDS;
 
         const Pair own = load_part(in, first + rank * per_run, part);
-        const unsigned char *inputs = lines_begin_phase(a, e, pass, 0) + slot;
-        const unsigned char *results = lines_begin_phase(a, e, pass, 1) + slot;
+        const unsigned char *inputs = lines_begin_phase(a, e, 0) + slot;
+        const unsigned char *results = lines_begin_phase(a, e, 1) + slot;
 
 #pragma unroll
         for (int begin = 1; begin < N; begin += LOADS) {

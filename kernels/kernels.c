@@ -53,7 +53,7 @@ int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t 
 uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout) {
     switch (kernel) {
     case BL_KERNEL_ALLREDUCE_ONESHOT_PACKET: return layout->packets * PACKET_DATA;
-    case BL_KERNEL_ALLREDUCE_ONESHOT_LINE: return 4 * layout->lines * LINE_DATA;
+    case BL_KERNEL_ALLREDUCE_ONESHOT_LINE: return 2 * layout->lines * LINE_DATA;
     case BL_KERNEL_ALLREDUCE_TWOSHOT_LINE: return (uint64_t)1 << 40; /* passes go round in the staging */
     default: return 0;
     }
@@ -79,7 +79,7 @@ unsigned bl_kernel_blocks(int kernel, int nranks, const struct bl_staging_layout
 }
 
 static uint64_t line_bytes_per_unit(int nranks) {
-    return 8ull * nranks * LINE_BYTES; /* halves * quarters * phases * sources */
+    return 4ull * nranks * LINE_BYTES; /* halves * phases * sources */
 }
 
 uint64_t bl_staging_minimum(int nranks) {
@@ -95,7 +95,10 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     while (packets > FEWEST_PACKETS && 2ull * nranks * packets * PACKET_BYTES > most) packets /= 2;
     uint64_t packet_bytes = 2ull * nranks * packets * PACKET_BYTES;
     uint64_t lines = (bytes - packet_bytes) / line_bytes_per_unit(nranks);
-    if (lines > max_threads / LINE_LANES) lines = max_threads / LINE_LANES;
+    /* A pass of the two-shot needs a line for each group.  Between two ranks the one-shot moves no more bytes than the
+     * two-shot, so it serves larger messages: it gets room for them. */
+    const uint64_t useful = max_threads / LINE_LANES * (nranks == 2 ? 2 : 1);
+    if (lines > useful) lines = useful;
     if (lines < FEWEST_LINES) lines = FEWEST_LINES;
     lines -= lines % FEWEST_LINES; /* whole blocks of 512 threads */
     *layout = (struct bl_staging_layout){

@@ -58,8 +58,8 @@ struct bl_staging_layout {
     uint64_t bytes;         /* in all */
     uint64_t packet_offset; /* packets [2 halves][nranks sources][packets] of 16 B */
     uint64_t packets;       /* per half and source */
-    uint64_t line_offset;   /* lines [2 halves][2 quarters][2 phases][nranks sources][lines] of 128 B */
-    uint64_t lines;         /* per half, quarter, phase and source */
+    uint64_t line_offset;   /* lines [2 halves][2 phases][nranks sources][lines] of 128 B */
+    uint64_t lines;         /* per half, phase and source */
 };
 
 struct bl_kernel_args {

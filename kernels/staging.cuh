@@ -7,12 +7,15 @@
  *
  * Rule 1, between launches.  In every launch each rank sends at least once to each peer, and ends only when something
  * came from each peer.  So a rank in launch k+1 has ended launch k, hence heard from each peer in launch k, hence each
- * peer has ended launch k-1: nobody reads the half of launch k-1 any more, and launch k+1 may write it. Rule 2, between
- * the passes of a launch (two-shot).  Passes alternate between the two *quarters* of the half, and a slot of a quarter
- * is written and read by the same 8-lane group on every rank (equal grids).  A group in pass p+1 has heard from that
- * same group of each peer in pass p, which it sent after it was done with pass p-1: so the quarter of p-1 is free. The
- * shape of a launch (grid, algorithm, datatype) may change from launch to launch: rule 1 does not depend on it. Packets
- * and lines have regions of their own: a line holds user data where a packet has its flag.
+ * peer has ended launch k-1: nobody reads the half of launch k-1 any more, and launch k+1 may write it.
+ *
+ * Rule 2, between the passes of a launch (two-shot).  A slot is written and read by the same 8-lane group on every rank
+ * (equal grids).  A group in pass p+1 has the results of pass p of each peer, which that peer's group sent after it had
+ * read all inputs of pass p: so the slots of inputs are free.  It sends results in pass p+1 once it has the inputs of
+ * pass p+1 of each peer, which that peer's group sent after it was done with pass p: so the slots of results are free.
+ *
+ * The shape of a launch (grid, algorithm, datatype) may change from launch to launch: rule 1 does not depend on it.
+ * Packets and lines have regions of their own: a line holds user data where a packet has its flag.
  */
 #ifndef BEELINE_STAGING_CUH
 #define BEELINE_STAGING_CUH
@@ -33,14 +36,14 @@ BL_DEVICE unsigned char *packets_begin(const struct bl_kernel_args &a, uint64_t 
     return a.staging[a.rank] + a.layout.packet_offset + (e & 1) * a.nranks * packet_stride(a);
 }
 
-/* One-shot: the whole half belongs to the sources, 4 * layout.lines lines each. */
+/* One-shot: the whole half belongs to the sources, 2 * layout.lines lines each. */
 BL_DEVICE unsigned char *lines_begin(const struct bl_kernel_args &a, uint64_t e) {
-    return a.staging[a.rank] + a.layout.line_offset + (e & 1) * a.nranks * 4 * line_stride(a);
+    return a.staging[a.rank] + a.layout.line_offset + (e & 1) * a.nranks * 2 * line_stride(a);
 }
 
-/* Two-shot: a quarter for each parity of the pass, in it a part for each phase (0: inputs, 1: results). */
-BL_DEVICE unsigned char *lines_begin_phase(const struct bl_kernel_args &a, uint64_t e, unsigned pass, unsigned phase) {
-    return lines_begin(a, e) + ((pass & 1) * 2 + phase) * a.nranks * line_stride(a);
+/* Two-shot: a part of the half for each phase (0: inputs, 1: results). */
+BL_DEVICE unsigned char *lines_begin_phase(const struct bl_kernel_args &a, uint64_t e, unsigned phase) {
+    return lines_begin(a, e) + phase * a.nranks * line_stride(a);
 }
 
 /* The address in `owner`'s staging, as mapped here, of what `own` is in ours. */

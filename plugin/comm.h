@@ -29,6 +29,7 @@ struct bl_order {
     unsigned long long capture; /* id of the capture that the last captured call belongs to */
     CUgraphNode last_node, record_node; /* of that capture: the last call, and the record of `event` behind it */
     bool served;                        /* Beeline launched something: before that NCCL's own order is enough */
+    bool recorded;                      /* `event` is behind the last call */
     bool used, last_captured, many_streams, captured_ever;
 };
 

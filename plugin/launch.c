@@ -40,7 +40,7 @@ ncclResult_t bl_launch(const struct bl_call *call) {
     if (result == ncclSuccess) result = launch_kernel(call);
     if (result == ncclSuccess) {
         comm->order.served = true;
-        result = bl_order_after(comm, call->stream, &turn);
+        result = bl_order_after(comm, call->stream, &turn, true);
     }
     context_leave(entered);
     return result;
@@ -62,7 +62,7 @@ ncclResult_t bl_forward_end(struct bl_comm *comm, CUstream stream, const struct 
         return ncclSuccess;
     }
     const bool entered = context_enter(comm);
-    ncclResult_t result = bl_order_after(comm, stream, turn);
+    ncclResult_t result = bl_order_after(comm, stream, turn, false);
     context_leave(entered);
     return result;
 }

@@ -34,11 +34,11 @@ static CUresult capture_frontier(CUstream stream, CUgraph *graph, const CUgraphN
     return bl_driver()->cuStreamGetCaptureInfo(stream, &status, &id, graph, nodes, &edges, count);
 }
 
-/* Records the event behind the last call, on the stream that it used.  The one place where a stream is named that the
- * caller may have destroyed, or begun to capture, since: then there is nothing to wait for that the caller has not
- * waited for. */
+/* Records the event behind the last call, on the stream that it used, if that was not done at the call.  The one place
+ * where a stream is named that the caller may have begun to capture, or destroyed, since. */
 static bool record_behind_last(struct bl_order *order) {
     CUstreamCaptureStatus status;
+    if (order->recorded) return true;
     if (bl_driver()->cuStreamIsCapturing(order->last_stream, &status) != CUDA_SUCCESS) return false;
     return status == CU_STREAM_CAPTURE_STATUS_NONE &&
            bl_driver()->cuEventRecord(order->event, order->last_stream) == CUDA_SUCCESS;
@@ -55,7 +55,7 @@ static ncclResult_t before_captured(struct bl_order *order, CUstream stream, uns
     }
     if (!bl_params()->graph_mixing) return ncclSuccess;
     CHECK_RETURN(event_create(&order->event));
-    if (!order->captured_ever && !order->many_streams && order->used) record_behind_last(order);
+    if (!order->captured_ever && order->used) record_behind_last(order);
     CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->event, CU_EVENT_WAIT_EXTERNAL));
     return ncclSuccess;
 }
@@ -65,12 +65,12 @@ static ncclResult_t before_eager(struct bl_order *order, CUstream stream) {
     if (order->captured_ever && bl_params()->graph_mixing) {
         CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->event, CU_EVENT_WAIT_DEFAULT));
     } else if (order->used && !order->last_captured && !is_last_stream(order, stream)) {
-        if (!order->many_streams) {
-            order->many_streams = true;
-            CHECK_RETURN(event_create(&order->event));
-            if (!record_behind_last(order)) return ncclSuccess;
-        }
-        CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->event, CU_EVENT_WAIT_DEFAULT));
+        order->many_streams = true;
+        CHECK_RETURN(event_create(&order->event));
+        if (record_behind_last(order))
+            CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->event, CU_EVENT_WAIT_DEFAULT));
+        else /* its stream is gone, its work may not be */
+            CHECK_RETURN(cu->cuCtxSynchronize());
     }
     return ncclSuccess;
 }
@@ -106,7 +106,7 @@ static ncclResult_t record_at_end(struct bl_order *order, CUstream stream, const
     return ncclSuccess;
 }
 
-ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool launched) {
     struct bl_order *order = &comm->order;
     ncclResult_t result = ncclSuccess;
     if (turn->capturing) {
@@ -115,7 +115,9 @@ ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct 
         order->captured_ever = true;
     } else {
         if (stream == CU_STREAM_PER_THREAD) order->many_streams = true; /* cannot be named from another thread */
-        if (order->many_streams || (order->captured_ever && bl_params()->graph_mixing)) {
+        order->recorded = order->many_streams || (launched && bl_params()->stream_events) ||
+                          (order->captured_ever && bl_params()->graph_mixing);
+        if (order->recorded) {
             CHECK_RETURN(event_create(&order->event));
             CHECK_RETURN(bl_driver()->cuEventRecord(order->event, stream));
         }

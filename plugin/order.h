@@ -3,16 +3,18 @@
  * Work on one stream is in order by itself, and NCCL keeps its own calls in order; this is about the rest: Beeline's
  * calls on several streams, Beeline's beside NCCL's, eager calls beside replays of graphs that hold captured ones.
  *
- *   eager, one stream             nothing to do, and nothing is done
- *   eager, another stream         an event behind the last call; from then on each call is followed by one
+ *   eager                         an event is recorded behind each launch of Beeline's, and a call on another stream than
+ *                                 the last waits for it.  BEELINE_STREAM_EVENTS=0 records it only when the stream has
+ *                                 changed, on the stream of the last call: cheaper, for programs that destroy no stream
+ *                                 while they use the communicator.
  *   captured, in one graph        the streams of the capture are joined, so that the calls become a chain of nodes
  *   captured beside anything else the graph begins by waiting for the communicator's event and ends by recording it (as
- *                                 NCCL's own does), and so does each eager call from then on: replays and eager calls
- * take turns in the order in which they are issued.  BEELINE_GRAPH_MIXING=0, or NCCL's own NCCL_GRAPH_MIXING_SUPPORT=0,
- * leaves that out for those who never overlap the two.
+ *                                 NCCL's own does), and each eager call from then on does so too: replays and eager calls
+ *                                 take turns in the order in which they are issued.  BEELINE_GRAPH_MIXING=0, or NCCL's own
+ *                                 NCCL_GRAPH_MIXING_SUPPORT=0, leaves that out for those who never overlap the two.
  *
- * Not covered: eager calls that were issued before the communicator's first capture on the very stream that is
- * captured, and that still run when the graph is replayed on another stream.
+ * Calls of the real NCCL are recorded only once the communicator is used from several streams, so that they cost nothing:
+ * a first change of stream right behind one names the stream of that call, which must still be there.
  *
  * Called with the communicator's context current, by the thread that uses the communicator.
  */
@@ -30,8 +32,8 @@ struct bl_order_turn {
 /* Makes `stream` wait for the communicator's last call. */
 ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn);
 
-/* Notes that a call, Beeline's or the real NCCL's, was issued on `stream`. */
-ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
+/* Notes that a call, Beeline's (`launched`) or the real NCCL's, was issued on `stream`. */
+ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool launched);
 
 void bl_order_release(struct bl_comm *comm);
 

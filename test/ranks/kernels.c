@@ -36,7 +36,7 @@ struct rig {
 /* --- the rig: staging that all map, epochs, control words, modules --- */
 
 static void set_epochs(struct rig *rig, uint64_t epoch) {
-    static uint64_t words[BL_MAX_WARPS];
+    static uint64_t words[BL_LOCAL_WORDS]; /* the last two stay zero */
     for (int w = 0; w < BL_MAX_WARPS; w++) words[w] = epoch;
     for (int i = 0; i < rig->part->count; i++) {
         part_enter(rig->part, i);
@@ -67,7 +67,6 @@ static void rig_open(struct rig *rig, struct part *part, const struct options *o
         CU_OK(cuMemSetAccess(rig->staging[i], rig->bytes, access, (size_t)n));
         CU_OK(cuMemsetD8Async(rig->staging[i], 0, rig->bytes, rank->stream[0]));
         CU_OK(cuMemAlloc(&rig->epochs[i], BL_LOCAL_WORDS * sizeof(uint64_t)));
-        CU_OK(cuMemsetD8(rig->epochs[i], 0, BL_LOCAL_WORDS * sizeof(uint64_t)));
         CU_OK(cuMemHostAlloc((void **)&rig->control[i], sizeof(struct bl_control), CU_MEMHOSTALLOC_DEVICEMAP));
         memset(rig->control[i], 0, sizeof(struct bl_control));
         CHECK(bl_fatbin_count <= MOST_FATBINS);

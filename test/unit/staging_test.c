@@ -26,7 +26,7 @@ enum { PACKET = 16, LINE = 128 };
  */
 static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t given) {
     uint64_t packet_bytes = 2ull * (uint64_t)nranks * l->packets * PACKET,
-             line_bytes = 8ull * (uint64_t)nranks * l->lines * LINE;
+             line_bytes = 4ull * (uint64_t)nranks * l->lines * LINE;
     CHECK(l->bytes <= given, "%d ranks, %llu bytes given: %llu taken", nranks, (unsigned long long)given,
           (unsigned long long)l->bytes);
     CHECK(l->packets > 0 && l->lines > 0, "%d ranks, %llu bytes", nranks, (unsigned long long)given);
