@@ -129,6 +129,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(LIB) $(DESTDIR)$(PREFIX)/lib/libbeeline.so
 	install -m 755 $(PERF) $(DESTDIR)$(PREFIX)/bin/beeline-perf
+	install -m 755 scripts/beeline-run $(DESTDIR)$(PREFIX)/bin/beeline-run
 
 clean:
 	rm -rf $(BUILD)
