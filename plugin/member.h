@@ -23,13 +23,13 @@ struct bl_member {
     struct bl_mesh mesh;
     struct bl_identity identity, *all; /* all: nranks of them */
     struct bl_selftest selftest;
-    int exported;              /* our staging as a file descriptor, on its way to the peers; else -1 */
-    struct bl_verdict verdict; /* our own until a vote or the final agreement makes it everybody's */
-    enum bl_link link;         /* the worst of the communicator, once voted */
-    bool open;                 /* takes part in the gathers */
-    bool gathered;             /* the identities are known and in order */
-    bool agreed;               /* the verdict is that of all ranks */
-    uint64_t begin;            /* bl_clock_ns */
+    int exported;                          /* our staging as a file descriptor, on its way to the peers; else -1 */
+    struct bl_verdict verdict;             /* our own until a vote or the final agreement makes it everybody's */
+    enum bl_link link;                     /* the worst of the communicator, once voted */
+    bool open;                             /* takes part in the gathers */
+    bool gathered;                         /* the identities are known and in order */
+    bool agreed;                           /* the verdict is that of all ranks */
+    uint64_t begin, gathered_at, built_at; /* bl_clock_ns */
 };
 
 /* Our own rank fails, or declines: "rank 2: " and the text.  The first reason stays. */

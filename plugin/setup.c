@@ -257,10 +257,14 @@ static void log_served(const struct bl_member *member) {
     bl_table_describe(&comm->table, BL_ALLREDUCE, routes, sizeof(routes));
     bl_log(BL_LOG_INFO,
            "communicator %016llx: rank %d of %d on %s (%s), link %s, all_reduce %s (%s), staging %.1f MiB, "
-           "NCCL %d.%d.%d, set up in %.1f ms",
+           "NCCL %d.%d.%d, set up in %.1f ms (NCCL's first call %.1f)",
            (unsigned long long)comm->id, comm->rank, comm->nranks, member->identity.pci, member->identity.gpu,
            bl_link_name(member->link), routes, comm->table.source, (double)comm->memory->bytes / (1 << 20),
-           version / 10000, version / 100 % 100, version % 100, (double)(bl_clock_ns() - member->begin) / 1e6);
+           version / 10000, version / 100 % 100, version % 100, (double)(bl_clock_ns() - member->begin) / 1e6,
+           (double)(member->gathered_at - member->begin) / 1e6);
+    bl_trace("communicator %016llx rank %d: built in %.1f ms, agreed in %.1f ms", (unsigned long long)comm->id,
+             comm->rank, (double)(member->built_at - member->gathered_at) / 1e6,
+             (double)(bl_clock_ns() - member->built_at) / 1e6);
 }
 
 /* One rank speaks up for all: rank 0, or rank 1 where rank 0 is the one that is gone. */
@@ -316,7 +320,9 @@ static void set_up(struct bl_comm **comms, int count) {
         begin(&members[i]);
     }
     gather(members, count, &identities);
+    for (int i = 0; i < count; i++) members[i].gathered_at = bl_clock_ns();
     build(members, count);
+    for (int i = 0; i < count; i++) members[i].built_at = bl_clock_ns();
     gather(members, count, &verdicts);
     for (int i = 0; i < count; i++) conclude(&members[i]);
     if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
