@@ -88,11 +88,12 @@ uint64_t bl_staging_minimum(int nranks) {
 
 int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, uint64_t max_threads) {
     if (nranks < 2 || nranks > BL_MAX_RANKS || bytes < bl_staging_minimum(nranks)) return -1;
-    uint64_t packets = MOST_PACKETS;
-    const uint64_t spare =
-        bytes - line_bytes_per_unit(nranks) * FEWEST_LINES; /* packets leave room for the fewest lines */
+    /* Packets: for a few rounds of the largest grid, and so that the fewest lines have room beside them. */
+    const uint64_t spare = bytes - line_bytes_per_unit(nranks) * FEWEST_LINES;
     const uint64_t most = spare < bytes / 4 ? spare : bytes / 4;
-    while (packets > FEWEST_PACKETS && 2ull * nranks * packets * PACKET_BYTES > most) packets /= 2;
+    uint64_t packets = MOST_PACKETS;
+    while (packets > FEWEST_PACKETS && (packets > 4 * max_threads || 2ull * nranks * packets * PACKET_BYTES > most))
+        packets /= 2;
     uint64_t packet_bytes = 2ull * nranks * packets * PACKET_BYTES;
     uint64_t lines = (bytes - packet_bytes) / line_bytes_per_unit(nranks);
     /* A pass of the two-shot needs a line for each group.  Between two ranks the one-shot moves no more bytes than the
