@@ -189,8 +189,8 @@ int bl_mesh_send(struct bl_mesh *mesh, int peer, uint32_t step, const void *data
     while (sendmsg(mesh->fd[peer], &message, MSG_NOSIGNAL) < 0) {
         if (errno == EINTR) continue;
         if (errno == EAGAIN && wait_for(mesh, mesh->fd[peer], POLLOUT, deadline)) continue;
-        snprintf(why, size, "sending to rank %d failed: %s", peer,
-                 errno == EPIPE || errno == ECONNRESET ? "it is gone" : strerror(errno));
+        if (errno == EPIPE || errno == ECONNRESET) return 0; /* the receiving half will tell of it */
+        snprintf(why, size, "sending to rank %d failed: %s", peer, strerror(errno));
         return -1;
     }
     return 0;

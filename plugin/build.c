@@ -33,9 +33,16 @@ struct bl_verdict bl_verdict_choose(const struct bl_verdict *verdicts, int nrank
         for (int rank = 0; rank < nranks; rank++)
             if (verdicts[rank].fate == fate && verdicts[rank].culprit == rank) return verdicts[rank];
         for (int rank = 0; rank < nranks; rank++)
+            if (verdicts[rank].fate == fate && verdicts[rank].culprit >= 0) return verdicts[rank];
+        for (int rank = 0; rank < nranks; rank++)
             if (verdicts[rank].fate == fate) return verdicts[rank];
     }
     return verdicts[0];
+}
+
+static void fail_for_peer(struct bl_member *member, int peer, const char *why) {
+    member->bereft = true;
+    bl_member_fail(member, BL_FAILED, peer, "%s", why);
 }
 
 static uint64_t deadline_from_now(void) {
@@ -60,7 +67,7 @@ static void send_to_all(struct bl_member *member, uint32_t step, const void *dat
         /* A connection that was never made has been reported; one that broke will be, by the receiving half. */
         if (peer == member->comm->rank || member->mesh.fd[peer] < 0) continue;
         if (bl_mesh_send(&member->mesh, peer, step, data, bytes, fd, deadline_from_now(), why, sizeof(why)))
-            bl_member_fail(member, BL_FAILED, peer, "%s", why);
+            bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
     }
 }
 
@@ -82,6 +89,7 @@ static void vote_receive(struct bl_member *member) {
                             sizeof(one->why))) {
             one->fate = BL_FAILED;
             one->culprit = peer;
+            member->bereft = true;
         }
         one->why[sizeof(one->why) - 1] = 0;
     }
@@ -123,7 +131,7 @@ static void connect_receive(struct bl_member *member) {
     int missing = 0;
     if (bl_mesh_accept(&member->mesh, member->all[0].cookie, sizeof(*member->all), deadline_from_now(), &missing, why,
                        sizeof(why)))
-        bl_member_fail(member, BL_FAILED, missing, "%s", why);
+        fail_for_peer(member, missing, why);
 }
 
 static void look_at_links(struct bl_member *member) {
@@ -206,7 +214,7 @@ static void table_receive(struct bl_member *member) {
     char why[200];
     if (comm->rank != 0 && bl_mesh_receive(&member->mesh, 0, STEP_TABLE, &comm->table, sizeof(comm->table), NULL,
                                            deadline_from_now(), why, sizeof(why))) {
-        bl_member_fail(member, BL_FAILED, 0, "%s", why);
+        fail_for_peer(member, 0, why);
     } else if (!serves_anything(&comm->table)) {
         /* Then it need not take memory either. */
         struct bl_route route;
@@ -251,7 +259,7 @@ static void memory_receive(struct bl_member *member) {
         int fd;
         if (peer == comm->rank) continue;
         if (bl_mesh_receive(&member->mesh, peer, STEP_MEMORY, &(char){0}, 0, &fd, deadline, why, sizeof(why))) {
-            bl_member_fail(member, BL_FAILED, peer, "%s", why);
+            fail_for_peer(member, peer, why);
             continue;
         }
         if (member->verdict.fate == BL_WELL && bl_memory_import(&member->upkeep->memory, peer, fd, why, sizeof(why)))

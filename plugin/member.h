@@ -29,6 +29,7 @@ struct bl_member {
     bool open;                             /* takes part in the gathers */
     bool gathered;                         /* the identities are known and in order */
     bool agreed;                           /* the verdict is that of all ranks */
+    bool bereft;                           /* a peer is gone or does not answer: no agreement will come */
     uint64_t begin, gathered_at, built_at; /* bl_clock_ns */
 };
 
@@ -36,7 +37,8 @@ struct bl_member {
 void bl_member_fail(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The verdict that all ranks report, from those of each: the lowest failing rank's, at first hand if possible. */
+/* The verdict that all ranks report, from those of each: the lowest failing rank's, at first hand if possible.  A culprit
+ * of -1 has the least to say. */
 struct bl_verdict bl_verdict_choose(const struct bl_verdict *verdicts, int nranks);
 
 /* Everything between the two gathers, for the members of one communicator on this thread, with a vote after each step.

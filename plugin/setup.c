@@ -107,10 +107,10 @@ static void fail(struct bl_member *member, const char *why) {
     bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
 }
 
-/* A rank that is not well waits only as long as it takes the others to hear of it. */
+/* A peer that waits for us in some step may be late by its own time limit. */
 static uint64_t gather_deadline(const struct bl_member *member) {
     uint64_t limit = bl_params()->setup_timeout;
-    return from_now(member->verdict.fate == BL_FAILED && limit > HOPELESS_SECONDS ? HOPELESS_SECONDS : limit);
+    return from_now(member->bereft ? HOPELESS_SECONDS : 2 * limit);
 }
 
 /* For each member that takes part, in lockstep: NCCL needs the calls of one thread for several ranks in one group. */
@@ -193,11 +193,13 @@ static void verdicts_came(struct bl_member *member, const void *pieces) {
     struct bl_verdict verdicts[BL_MAX_RANKS];
     const int nranks = member->comm->nranks;
     memcpy(verdicts, pieces, sizeof(*verdicts) * (size_t)nranks);
+    /* NCCL may end a call for a rank that died; what it left behind then is no agreement. */
+    if (memcmp(&verdicts[member->comm->rank], &member->verdict, sizeof(*verdicts))) return;
     for (int rank = 0; rank < nranks; rank++) {
         struct bl_verdict *one = &verdicts[rank];
         one->why[sizeof(one->why) - 1] = 0;
         if (one->magic == BL_IDENTITY_MAGIC) continue;
-        *one = (struct bl_verdict){.fate = BL_FAILED, .culprit = rank};
+        *one = (struct bl_verdict){.fate = BL_FAILED, .culprit = -1};
         snprintf(one->why, sizeof(one->why), "rank %d could not send its verdict", rank);
     }
     member->verdict = bl_verdict_choose(verdicts, nranks);
@@ -278,11 +280,15 @@ static void log_left(const struct bl_member *member) {
 }
 
 static void free_leftovers(struct bl_member *member) {
-    if (!member->upkeep->stuck) bl_selftest_release(&member->selftest);
-    if (member->gather.pending)
-        member->upkeep->gather = member->gather; /* until the real communicator ends */
-    else
-        bl_gather_close(&member->gather);
+    struct bl_upkeep *upkeep = member->upkeep;
+    if (member->gather.pending || upkeep->stuck) {
+        upkeep->gather = member->gather;
+        upkeep->selftest = member->selftest;
+        return;
+    }
+    bl_selftest_release(&member->selftest);
+    bl_gather_close(&member->gather);
+    if (member->verdict.fate != BL_WELL) bl_upkeep_release(member->comm);
 }
 
 static void conclude(struct bl_member *member) {
@@ -295,7 +301,6 @@ static void conclude(struct bl_member *member) {
         log_served(member);
         atomic_store_explicit(&comm->active, true, memory_order_release);
     } else {
-        if (comm->context) bl_upkeep_release(comm);
         log_left(member);
     }
     free(member->all);

@@ -46,6 +46,7 @@ static void unrelax(CUstreamCaptureMode mode) {
  */
 struct wait {
     CUcontext context;
+    CUevent event;    /* behind all of the communicator's work, if there is one; else the whole context is waited for */
     _Atomic int done; /* 1: the context is at rest, 2: the wait failed */
     _Atomic int users;
 };
@@ -59,7 +60,7 @@ static void *wait_main(void *arg) {
     const struct bl_driver *cu = bl_driver();
     relax();
     CUresult status = cu->cuCtxPushCurrent(wait->context);
-    if (status == CUDA_SUCCESS) status = cu->cuCtxSynchronize();
+    if (status == CUDA_SUCCESS) status = wait->event ? cu->cuEventSynchronize(wait->event) : cu->cuCtxSynchronize();
     /* A broken context runs nothing any more. */
     bool busy = status == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
                 status == CUDA_ERROR_INVALID_CONTEXT;
@@ -68,13 +69,20 @@ static void *wait_main(void *arg) {
     return NULL;
 }
 
-/* True once no kernel runs in the communicator's context; false after `seconds` (0: for ever), or if nobody can tell.
+/* The event of order.h that is behind every call, replays included, or NULL.  A context cannot be waited for without
+ * spoiling captures in it, so the event is better where there is one. */
+static CUevent last_event(const struct bl_comm *comm) {
+    const struct bl_order *order = &comm->order;
+    return order->many_streams && (!order->captured_ever || bl_params()->graph_mixing) ? order->event : NULL;
+}
+
+/* True once no kernel of the communicator runs; false after `seconds` (0: for ever), or if nobody can tell.
  */
-static bool context_at_rest(const struct bl_comm *comm, unsigned seconds) {
+static bool at_rest(const struct bl_comm *comm, unsigned seconds) {
     struct wait *wait = malloc(sizeof(*wait));
     pthread_t thread;
     if (!wait) return false;
-    *wait = (struct wait){.context = comm->context, .users = 2};
+    *wait = (struct wait){.context = comm->context, .event = last_event(comm), .users = 2};
     if (pthread_create(&thread, NULL, wait_main, wait)) {
         free(wait);
         return false;
@@ -100,7 +108,7 @@ static bool has_run(const struct bl_comm *comm) {
 void bl_setup_drain(struct bl_comm *comm) {
     if (!is_ours(comm)) return;
     atomic_store(&comm->active, false);
-    if (has_run(comm) && !comm->upkeep->stuck && !context_at_rest(comm, 0)) {
+    if (has_run(comm) && !comm->upkeep->stuck && !at_rest(comm, 0)) {
         comm->upkeep->stuck = true;
         bl_warn(
             "communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured?);"
@@ -146,17 +154,22 @@ void bl_setup_release(struct bl_comm *comm, enum bl_end end) {
     if (!comm) return;
     struct bl_upkeep *upkeep = comm->upkeep;
     CUstreamCaptureMode mode = bl_driver() ? relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
-    if (end == BL_END_ABORT && has_run(comm) && !context_at_rest(comm, ABORT_SECONDS)) {
+    if (end == BL_END_ABORT && has_run(comm) && !at_rest(comm, ABORT_SECONDS)) {
         upkeep->stuck = true;
         bl_warn("communicator %016llx rank %d: kernels still run %d s after the abort; its staging is not freed",
                 (unsigned long long)comm->id, comm->rank, ABORT_SECONDS);
     }
     bl_stats_log(comm);
+    /* What hung on the real communicator ended with it, unless a group holds its end back. */
+    if (upkeep->gather.pending && bl_group_open()) upkeep->stuck = true;
+    if (!upkeep->stuck && bl_context_push(comm)) {
+        bl_selftest_release(&upkeep->selftest);
+        bl_gather_close(&upkeep->gather);
+        bl_context_pop();
+    }
     bl_upkeep_release(comm);
     if (bl_context_push(comm)) {
         bl_order_release(comm);
-        /* What hung on the real communicator ends with it, unless a group holds its end back. */
-        if (upkeep->gather.host && !bl_group_open()) bl_gather_close(&upkeep->gather);
         bl_context_pop();
     }
     if (upkeep->context_retained) bl_driver()->cuDevicePrimaryCtxRelease(comm->device);

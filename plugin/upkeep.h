@@ -11,6 +11,7 @@
 #include "gather.h"
 #include "memory.h"
 #include "modules.h"
+#include "selftest.h"
 
 /* Where set-up is.  A nonblocking communicator WAITS until the real NCCL has made it, then RUNS on a thread of its own.
  */
@@ -20,8 +21,11 @@ struct bl_upkeep {
     pid_t pid; /* who made it: a forked child must not touch it */
     bool nonblocking;
     bool context_retained;
-    bool unlisted;           /* the side table is full */
-    struct bl_gather gather; /* all zero, or one that was still pending when set-up gave up */
+    bool unlisted; /* the side table is full */
+    /* All zero, or the last all-gather, which was still pending when set-up gave up.  Nothing can be freed then, since the
+     * driver would wait for it: all that set-up took stays until the real communicator has ended. */
+    struct bl_gather gather;
+    struct bl_selftest selftest;
     struct bl_modules *modules;
     struct bl_memory memory;
     bool stuck; /* a kernel did not leave: what it uses cannot be freed */

@@ -1,0 +1,292 @@
+/* faults.c - ways in which communicators end that are not the usual ones; one scenario a run, named on the command
+ * line.
+ *
+ * Options as of test/ranks (test/harness/options.h).  A scenario runs on every part, and makes its own communicators.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "box.h"
+#include "options.h"
+
+enum { ELEMENTS = 1000 };
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void nap(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+/* --- sums: rank r of n gives r + 1 --- */
+struct sums {
+    CUdeviceptr buffer[BOX_RANKS];
+};
+
+static void sums_open(struct part *part, struct sums *sums) {
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        CU_OK(cuMemAlloc(&sums->buffer[i], ELEMENTS * 4));
+    }
+}
+
+static void sums_close(struct part *part, struct sums *sums) {
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        CU_OK(cuMemFree(sums->buffer[i]));
+    }
+}
+
+static ncclResult_t sums_call(struct part *part, struct sums *sums, int i, ncclComm_t comm) {
+    int r;
+    uint32_t image[ELEMENTS];
+    struct rank *rank = part_enter(part, i);
+    NCCL_OK(ncclCommUserRank(comm, &r));
+    for (int k = 0; k < ELEMENTS; k++) image[k] = (uint32_t)(r + 1);
+    CU_OK(cuMemcpyHtoD(sums->buffer[i], image, sizeof image));
+    return ncclAllReduce((void *)sums->buffer[i], (void *)sums->buffer[i], ELEMENTS, ncclUint32, ncclSum, comm,
+                         rank->stream[0]);
+}
+
+static void sums_check(struct part *part, struct sums *sums, int i, int n) {
+    uint32_t image[ELEMENTS];
+    struct rank *rank = part_enter(part, i);
+    CU_OK(cuStreamSynchronize(rank->stream[0]));
+    CU_OK(cuMemcpyDtoH(image, sums->buffer[i], sizeof image));
+    for (int k = 0; k < ELEMENTS; k++)
+        CHECK(image[k] == (uint32_t)(n * (n + 1) / 2), "element %d is %u for %d ranks", k, image[k], n);
+}
+
+/* Every communicator that is not NULL has `n` ranks and works. */
+static void works(struct part *part, ncclComm_t *comms, int n) {
+    struct sums sums;
+    sums_open(part, &sums);
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++)
+        if (comms[i]) NCCL_OK(sums_call(part, &sums, i, comms[i]));
+    part_group_end(part);
+    for (int i = 0; i < part->count; i++)
+        if (comms[i]) sums_check(part, &sums, i, n);
+    sums_close(part, &sums);
+}
+
+static void destroy(struct part *part, ncclComm_t *comms) {
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        if (comms[i]) NCCL_OK(ncclCommDestroy(comms[i]));
+    }
+    part_group_end(part);
+}
+
+static void abort_all(struct part *part, ncclComm_t *comms) {
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        NCCL_OK(ncclCommAbort(comms[i]));
+    }
+}
+
+static int index_of(const struct part *part, int rank) {
+    for (int i = 0; i < part->count; i++)
+        if (part->rank[i].rank == rank) return i;
+    return -1;
+}
+
+/* --- scenarios --- */
+
+/* A peer may die in the middle of the init: the others come out of it, all left to NCCL. */
+static void survive(struct part *part) {
+    ncclComm_t comms[BOX_RANKS];
+    double begin = seconds();
+    part_make_communicators(part, 1, comms);
+    printf("rank %d survived: route %s after %.1f s\n", part->rank[0].rank,
+           box_route(comms[0], ELEMENTS, ncclUint32, ncclSum), seconds() - begin);
+    fflush(stdout);
+    abort_all(part, comms);
+}
+
+/* Rank 0 calls, the others never do: the kernel gives up, and the error can be read. */
+static void timeout(struct part *part) {
+    ncclComm_t comms[BOX_RANKS];
+    struct sums sums;
+    part_make_communicators(part, 1, comms);
+    sums_open(part, &sums);
+    int zero = index_of(part, 0);
+    if (zero >= 0) {
+        NCCL_OK(sums_call(part, &sums, zero, comms[zero]));
+        ncclResult_t state = ncclSuccess;
+        double limit = seconds() + 30;
+        while (state == ncclSuccess && seconds() < limit) {
+            NCCL_OK(ncclCommGetAsyncError(comms[zero], &state));
+            nap();
+        }
+        CHECK(state == ncclRemoteError, "the error is %s", ncclGetErrorString(state));
+        const char *text = ncclGetLastError(comms[zero]);
+        CHECK(strstr(text, "rank 0") && strstr(text, "waited 1 s"), "it says: %s", text);
+        CHECK(sums_call(part, &sums, zero, comms[zero]) == ncclRemoteError);
+        CU_OK(cuStreamSynchronize(part_enter(part, zero)->stream[0]));
+    }
+    part_barrier(part);
+    abort_all(part, comms);
+    sums_close(part, &sums);
+}
+
+/* Rank 0 waits for peers that do not come; revoked, it waits no longer. */
+static void revoke(struct part *part) {
+    ncclComm_t comms[BOX_RANKS];
+    struct sums sums;
+    part_make_communicators(part, 1, comms);
+    sums_open(part, &sums);
+    int zero = index_of(part, 0);
+    if (zero >= 0) NCCL_OK(sums_call(part, &sums, zero, comms[zero]));
+    part_barrier(part);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        NCCL_OK(ncclCommRevoke(comms[i], 0));
+    }
+    if (zero >= 0) CU_OK(cuStreamSynchronize(part_enter(part, zero)->stream[0]));
+    part_barrier(part);
+    destroy(part, comms);
+    sums_close(part, &sums);
+}
+
+/* The last rank is out of order; the others, which wait for it, shrink it away and go on. */
+static void shrink_abort(struct part *part) {
+    ncclComm_t comms[BOX_RANKS], fewer[BOX_RANKS] = {0};
+    struct sums sums;
+    const int n = part->box->nranks;
+    int last = n - 1;
+    part_make_communicators(part, 1, comms);
+    sums_open(part, &sums);
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++)
+        if (part->rank[i].rank != last) NCCL_OK(sums_call(part, &sums, i, comms[i]));
+    part_group_end(part);
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        if (part->rank[i].rank != last) NCCL_OK(ncclCommShrink(comms[i], &last, 1, &fewer[i], NULL, NCCL_SHRINK_ABORT));
+    }
+    part_group_end(part);
+    works(part, fewer, n - 1);
+    part_barrier(part);
+    destroy(part, fewer);
+    abort_all(part, comms);
+    sums_close(part, &sums);
+}
+
+/* Destroyed behind Beeline's back; the real NCCL may give the same handle again. */
+static void stale(struct part *part) {
+    for (int round = 0; round < 4; round++) {
+        ncclComm_t comms[BOX_RANKS];
+        part_make_communicators(part, round, comms);
+        works(part, comms, part->box->nranks);
+        part_group_start(part);
+        for (int i = 0; i < part->count; i++) {
+            part_enter(part, i);
+            NCCL_OK(round < 3 ? pncclCommDestroy(comms[i]) : ncclCommDestroy(comms[i]));
+        }
+        part_group_end(part);
+    }
+}
+
+static void churn(struct part *part) {
+    for (int round = 0; round < 50; round++) {
+        ncclComm_t comms[BOX_RANKS];
+        part_make_communicators(part, round, comms);
+        if (round % 10 == 0) works(part, comms, part->box->nranks);
+        destroy(part, comms);
+    }
+}
+
+/* Two communicators in one group, in another order on every other rank. */
+static void crossed(struct part *part) {
+    ncclComm_t comms[2][BOX_RANKS];
+    ncclUniqueId id[2];
+    for (int which = 0; which < 2; which++) box_unique_id(part, which, &id[which]);
+    NCCL_OK(ncclGroupStart());
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < part->count; i++) {
+            struct rank *rank = part_enter(part, i);
+            int which = (k + rank->rank) % 2;
+            NCCL_OK(ncclCommInitRank(&comms[which][i], part->box->nranks, id[which], rank->rank));
+        }
+    NCCL_OK(ncclGroupEnd());
+    for (int which = 0; which < 2; which++) works(part, comms[which], part->box->nranks);
+    for (int which = 0; which < 2; which++) destroy(part, comms[which]);
+}
+
+/* Nonblocking, and waited for in another order on every other rank. */
+static void crossed_nonblocking(struct part *part) {
+    ncclComm_t comms[2][BOX_RANKS];
+    ncclUniqueId id[2];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    for (int which = 0; which < 2; which++) box_unique_id(part, which, &id[which]);
+    for (int which = 0; which < 2; which++) {
+        part_group_start(part);
+        for (int i = 0; i < part->count; i++) {
+            struct rank *rank = part_enter(part, i);
+            ncclResult_t made =
+                ncclCommInitRankConfig(&comms[which][i], part->box->nranks, id[which], rank->rank, &config);
+            CHECK(made == ncclSuccess || made == ncclInProgress);
+        }
+        if (part->count > 1) CHECK(ncclGroupEnd() != ncclInternalError);
+    }
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < part->count; i++) {
+            ncclResult_t state = ncclInProgress;
+            for (double limit = seconds() + 40; state == ncclInProgress && seconds() < limit; nap())
+                NCCL_OK(ncclCommGetAsyncError(comms[(k + part->rank[i].rank) % 2][i], &state));
+            CHECK(state == ncclSuccess, "it ended with %s", ncclGetErrorString(state));
+        }
+    for (int which = 0; which < 2; which++) abort_all(part, comms[which]);
+}
+
+/* A stream is being captured in the strictest mode while communicators are made. */
+static void capturing(struct part *part) {
+    ncclComm_t comms[BOX_RANKS];
+    CUgraph graph;
+    struct rank *rank = part_enter(part, 0);
+    CU_OK(cuStreamBeginCapture(rank->stream[1], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    part_make_communicators(part, 1, comms);
+    part_enter(part, 0);
+    CU_OK(cuStreamEndCapture(rank->stream[1], &graph));
+    CU_OK(cuGraphDestroy(graph));
+    part_barrier(part); /* the strictest mode binds the other threads, too */
+    works(part, comms, part->box->nranks);
+    destroy(part, comms);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct part *part);
+} scenarios[] = {
+    {"survive", survive},     {"timeout", timeout}, {"revoke", revoke},   {"shrink_abort", shrink_abort},
+    {"stale", stale},         {"churn", churn},     {"crossed", crossed}, {"crossed_nonblocking", crossed_nonblocking},
+    {"capturing", capturing},
+};
+enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
+
+static int chosen;
+
+static void body(struct part *part) {
+    scenarios[chosen].run(part);
+}
+
+int main(int argc, char **argv) {
+    static struct options options;
+    options_read(&options, argc, argv);
+    while (chosen < SCENARIOS && (!options.name || strcmp(scenarios[chosen].name, options.name))) chosen++;
+    if (chosen == SCENARIOS) {
+        fprintf(stderr, "no such scenario\n");
+        return 2;
+    }
+    options.box.no_communicators = true;
+    box_run(&options.box, body);
+    return 0;
+}

@@ -1,0 +1,11 @@
+# rules.mk - the programs of test/faults; included by test/test.mk.
+FAULTS := $(TEST)/faults
+TEST_PROGRAMS += $(FAULTS)/faults $(FAULTS)/sockets.so
+
+$(FAULTS)/faults: $(FAULTS)/faults.o $(TEST_HARNESS_OBJ) | $(BUILD)/emu/libnccl.so.2
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
+
+$(FAULTS)/sockets.so: test/faults/sockets.c
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -fvisibility=default -shared -o $@ $<
