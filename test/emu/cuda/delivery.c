@@ -4,9 +4,9 @@
  * at a random later time, and at the latest when its kernel ends or has nothing left to do, except:
  * - stores to one address are delivered in the order of issue;
  * - a packet is delivered whole; so is a line, once its 8 lanes have stored their parts; the flag comes last;
- * - a fence, release or atomic of a thread delivers all that the thread has stored, and all that its block had stored
- * before the block's last barrier (cumulativity);
- * - a thread sees its own stores, and its block's from before the last barrier.
+ * - a fence, release or atomic of a thread delivers all that the thread has stored, and all that its block or warp had
+ *   stored before their last barrier (cumulativity);
+ * - a thread sees its own stores, and those of its block and warp from before their last barrier.
  *
  * On the reader's side, a plain or relaxed load of a word may for a while return what the word held before its newest
  * delivery, unless the thread has acquired since.  Within one process only: who needs the order must test there.
@@ -77,7 +77,6 @@ bool delivery_open(struct kernel *kernel) {
     kernel->pending = malloc(MAX_PENDING * sizeof *kernel->pending);
     for (int i = 0; i < MAX_PENDING; i++) kernel->order[i] = i;
     for (int i = 0; i < BUCKETS; i++) kernel->head[i] = kernel->tail[i] = -1;
-    kernel->laziness = (unsigned)(emu_random(&simt_random) & 15);
     return kernel->pending;
 }
 
@@ -109,6 +108,7 @@ static void unlink_pending(struct kernel *kernel, int index) {
     }
     *at = p->next;
     if (kernel->tail[b] == index) kernel->tail[b] = before;
+    kernel->npending_to[p->device + 1]--;
     int last = kernel->order[--kernel->npending];
     kernel->order[kernel->npending] = index;
     kernel->order[p->place] = last;
@@ -183,7 +183,7 @@ void delivery_close(struct kernel *kernel, bool drop) {
     free(kernel->pending);
 }
 
-static struct pending *pending_new(struct kernel *kernel, uintptr_t address) {
+static struct pending *pending_new(struct kernel *kernel, uintptr_t address, const struct emu_range *range) {
     while (kernel->npending == MAX_PENDING) {
         int before = kernel->npending;
         delivery_some(kernel, 64);
@@ -194,10 +194,13 @@ static struct pending *pending_new(struct kernel *kernel, uintptr_t address) {
     unsigned b = bucket(address);
     p->place = kernel->npending++;
     p->address = address;
+    p->device = range->device;
+    kernel->npending_to[range->device + 1]++;
     p->next = -1;
     p->parts = 0;
     p->block = fiber_now->block;
     p->generation = fiber_now->block->generation;
+    p->warp_generation = fiber_now->block->warp_generation[fiber_now->thread / EMU_WARP];
     if (kernel->tail[b] >= 0)
         kernel->pending[kernel->tail[b]].next = index;
     else
@@ -208,15 +211,22 @@ static struct pending *pending_new(struct kernel *kernel, uintptr_t address) {
 
 /* True if the running thread must see it, or has it before its fence. */
 static bool known_here(const struct pending *p) {
-    unsigned me = thread_in_grid();
-    if (p->block == fiber_now->block && p->generation < fiber_now->block->generation) return true;
+    const struct block *block = fiber_now->block;
+    unsigned me = thread_in_grid(), warp = fiber_now->thread / EMU_WARP;
+    if (p->block == block) {
+        unsigned by = p->thread[p->line ? __builtin_ctz(p->parts) : 0] % block->kernel->threads;
+        if (p->generation < block->generation) return true;
+        if (by / EMU_WARP == warp && p->warp_generation < block->warp_generation[warp]) return true;
+    }
     if (!p->line) return p->thread[0] == me;
     for (unsigned part = 0; part < 8; part++)
         if (p->parts >> part & 1 && p->thread[part] == me) return true;
     return false;
 }
 
-static void see_own(struct kernel *kernel, uintptr_t address, unsigned size) {
+static void see_own(const struct emu_range *range, uintptr_t address, unsigned size) {
+    struct kernel *kernel = fiber_now->block->kernel;
+    if (!kernel->npending_to[range->device + 1]) return;
     for (int i = kernel->head[bucket(address)]; i >= 0;) {
         int next = kernel->pending[i].next;
         if (overlap(&kernel->pending[i], address, size) && known_here(&kernel->pending[i])) {
@@ -272,6 +282,13 @@ static void read_words(void *value, uintptr_t address, unsigned size, int memord
     }
 }
 
+/* If the thread pauses next, it is this word that it waits for. */
+static void note_poll(uintptr_t address, unsigned size, const void *value) {
+    if (size != sizeof(uint64_t)) return;
+    emu_seam.missing = (const void *)address;
+    memcpy(&emu_seam.saw, value, sizeof emu_seam.saw);
+}
+
 static void seam_load(void *value, const void *pointer, unsigned size, enum bl_emu_order order) {
     uintptr_t address = (uintptr_t)pointer;
     if (size > 8) { /* two accesses: only packets and lines count on more being whole */
@@ -280,11 +297,11 @@ static void seam_load(void *value, const void *pointer, unsigned size, enum bl_e
         return;
     }
     struct emu_range *range = range_for(address, size, false);
-    struct kernel *kernel = fiber_now->block->kernel;
-    if (kernel->npending) see_own(kernel, address, size);
+    see_own(range, address, size);
     if (order == BL_EMU_ACQUIRE) {
         read_words(value, address, size, __ATOMIC_ACQUIRE);
         fiber_now->horizon = clock_of_deliveries;
+        note_poll(address, size, value);
         return;
     }
     if (range->kind == EMU_MAPPED) {
@@ -295,6 +312,7 @@ static void seam_load(void *value, const void *pointer, unsigned size, enum bl_e
         }
     }
     read_words(value, address, size, __ATOMIC_RELAXED);
+    if (order == BL_EMU_RELAXED) note_poll(address, size, value);
 }
 
 static void seam_store(void *pointer, const void *value, unsigned size, enum bl_emu_order order) {
@@ -308,12 +326,12 @@ static void seam_store(void *pointer, const void *value, unsigned size, enum bl_
     struct kernel *kernel = fiber_now->block->kernel;
     if (order == BL_EMU_RELEASE) drain();
     if (range->kind != EMU_MAPPED) {
-        if (kernel->npending) see_own(kernel, address, size);
+        see_own(range, address, size);
         copy_words(address, value, size, __ATOMIC_RELEASE);
         simt_activity++;
         return;
     }
-    struct pending *p = pending_new(kernel, address);
+    struct pending *p = pending_new(kernel, address, range);
     p->line = p->vouched = false;
     p->size = size;
     p->thread[0] = thread_in_grid();
@@ -322,17 +340,15 @@ static void seam_store(void *pointer, const void *value, unsigned size, enum bl_
 
 static void seam_load_packet(uint64_t value[2], const void *packet) {
     uintptr_t address = (uintptr_t)packet;
-    range_for(address, 16, false);
-    struct kernel *kernel = fiber_now->block->kernel;
-    if (kernel->npending) see_own(kernel, address, 16);
+    see_own(range_for(address, 16, false), address, 16);
     value[1] = __atomic_load_n((uint64_t *)address + 1, __ATOMIC_ACQUIRE);
     value[0] = __atomic_load_n((uint64_t *)address, __ATOMIC_RELAXED);
 }
 
 static void seam_store_packet(void *packet, uint64_t data, uint64_t flag) {
     uint64_t words[2] = {data, flag};
-    range_for((uintptr_t)packet, 16, true);
-    struct pending *p = pending_new(fiber_now->block->kernel, (uintptr_t)packet);
+    struct emu_range *range = range_for((uintptr_t)packet, 16, true);
+    struct pending *p = pending_new(fiber_now->block->kernel, (uintptr_t)packet, range);
     p->line = false;
     p->vouched = true;
     p->size = 16;
@@ -342,9 +358,7 @@ static void seam_store_packet(void *packet, uint64_t data, uint64_t flag) {
 
 static void seam_load_line(uint64_t value[3], const void *line, unsigned part) {
     uintptr_t address = (uintptr_t)line;
-    range_for(address, 128, false);
-    struct kernel *kernel = fiber_now->block->kernel;
-    if (kernel->npending) see_own(kernel, address + part * 16, 16);
+    see_own(range_for(address, 128, false), address + part * 16, 16);
     value[2] = __atomic_load_n((uint64_t *)(address + 120), __ATOMIC_ACQUIRE);
     value[0] = __atomic_load_n((uint64_t *)(address + part * 16), __ATOMIC_RELAXED);
     value[1] = __atomic_load_n((uint64_t *)(address + part * 16) + 1, __ATOMIC_RELAXED);
@@ -353,7 +367,7 @@ static void seam_load_line(uint64_t value[3], const void *line, unsigned part) {
 static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y) {
     uintptr_t address = (uintptr_t)line;
     uint64_t words[2] = {x, y};
-    range_for(address, 128, true);
+    struct emu_range *range = range_for(address, 128, true);
     struct kernel *kernel = fiber_now->block->kernel;
     unsigned me = thread_in_grid();
     struct pending *p = NULL;
@@ -365,7 +379,7 @@ static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y) {
         if (q->thread[other] - other == me - part) p = q;
     }
     if (!p) {
-        p = pending_new(kernel, address);
+        p = pending_new(kernel, address, range);
         p->line = p->vouched = true;
     }
     p->parts |= 1u << part;
@@ -375,9 +389,9 @@ static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y) {
 }
 
 static uint64_t seam_atomic_add(void *pointer, uint64_t value, unsigned size) {
-    range_for((uintptr_t)pointer, size, true);
+    struct emu_range *range = range_for((uintptr_t)pointer, size, true);
     drain();
-    if (fiber_now->block->kernel->npending) see_own(fiber_now->block->kernel, (uintptr_t)pointer, size);
+    see_own(range, (uintptr_t)pointer, size);
     uint64_t old = size == 8 ? __atomic_fetch_add((uint64_t *)pointer, value, __ATOMIC_ACQ_REL)
                              : __atomic_fetch_add((uint32_t *)pointer, (uint32_t)value, __ATOMIC_ACQ_REL);
     fiber_now->horizon = clock_of_deliveries;
@@ -386,8 +400,7 @@ static uint64_t seam_atomic_add(void *pointer, uint64_t value, unsigned size) {
 }
 
 static uint64_t seam_atomic_cas(uint64_t *pointer, uint64_t expected, uint64_t value) {
-    range_for((uintptr_t)pointer, sizeof *pointer, true);
-    if (fiber_now->block->kernel->npending) see_own(fiber_now->block->kernel, (uintptr_t)pointer, sizeof *pointer);
+    see_own(range_for((uintptr_t)pointer, sizeof *pointer, true), (uintptr_t)pointer, sizeof *pointer);
     __atomic_compare_exchange_n(pointer, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return expected;
 }
@@ -400,11 +413,11 @@ static void seam_warp_sync(void) {
     simt_switch(FIBER_WAITS_WARP);
 }
 
-void delivery_barrier(struct block *block) {
+void delivery_barrier(struct block *block, unsigned first, unsigned count) {
     uint64_t horizon = 0;
-    for (unsigned i = 0; i < block->kernel->threads; i++)
+    for (unsigned i = first; i < first + count; i++)
         if (block->fibers[i].horizon > horizon) horizon = block->fibers[i].horizon;
-    for (unsigned i = 0; i < block->kernel->threads; i++) block->fibers[i].horizon = horizon;
+    for (unsigned i = first; i < first + count; i++) block->fibers[i].horizon = horizon;
 }
 
 static uint64_t seam_clock(void) {

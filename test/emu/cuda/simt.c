@@ -55,6 +55,7 @@ static struct block *block_new(struct kernel *kernel) {
     unsigned threads = kernel->threads;
     struct block *block = calloc(1, sizeof *block + threads * (sizeof(struct fiber) + sizeof(struct fiber *)));
     if (!block) return NULL;
+    if (!kernel->started) kernel->laziness = (unsigned)draw(16);
     block->kernel = kernel;
     block->index = (unsigned)kernel->started++;
     block->fibers = (struct fiber *)(block + 1);
@@ -71,6 +72,7 @@ static struct block *block_new(struct kernel *kernel) {
     if (draw(8) == 0) block->stalled = (unsigned)draw(256);
     kernel->running++;
     live += threads;
+    kernel->live += threads;
     resident_of[kernel->launch.context->device]++;
     return block;
 }
@@ -99,7 +101,10 @@ static void block_end(int place) {
     struct kernel *kernel = block->kernel;
     resident[place] = resident[--nresident];
     for (unsigned i = 0; i < kernel->threads; i++) {
-        if (block->fibers[i].state != FIBER_DONE) live--;
+        if (block->fibers[i].state != FIBER_DONE) {
+            live--;
+            kernel->live--;
+        }
         fiber_stop(&block->fibers[i]);
     }
     resident_of[kernel->launch.context->device]--;
@@ -147,7 +152,7 @@ static void start_blocks(void) {
 
 /* --- the scheduler --- */
 static void release_barrier(struct block *block) {
-    delivery_barrier(block);
+    delivery_barrier(block, 0, block->kernel->threads);
     block->generation++;
     block->at_barrier = 0;
     for (unsigned i = 0; i < block->kernel->threads; i++) {
@@ -161,8 +166,12 @@ static void release_barrier(struct block *block) {
 /* The lanes of a warp that have not ended have all come, so they go on. */
 static void release_warp(struct block *block, unsigned warp) {
     if (!block->warp_waits[warp] || block->warp_waits[warp] < block->warp_alive[warp]) return;
+    unsigned first = warp * EMU_WARP, end = first + EMU_WARP;
+    if (end > block->kernel->threads) end = block->kernel->threads;
     block->warp_waits[warp] = 0;
-    for (unsigned i = warp * EMU_WARP; i < (warp + 1) * EMU_WARP && i < block->kernel->threads; i++) {
+    block->warp_generation[warp]++;
+    delivery_barrier(block, first, end - first);
+    for (unsigned i = first; i < end; i++) {
         if (block->fibers[i].state != FIBER_AT_WARP) continue;
         block->fibers[i].state = FIBER_READY;
         block->runnable[block->nrunnable++] = &block->fibers[i];
@@ -231,6 +240,7 @@ static bool run_fiber(int block_place, int place) {
         block->warp_alive[fiber->thread / EMU_WARP]--;
         fiber_stop(fiber);
         block->alive--;
+        kernel->live--;
         live--;
     }
     release_warp(block, fiber->thread / EMU_WARP);
@@ -263,10 +273,29 @@ static unsigned run_some(void) {
     int burst = bursts[r >> 24 & 7], first = (int)((r >> 32) % (uint64_t)block->nrunnable);
     unsigned vain = 0;
     for (int i = 0; i < burst && i < block->nrunnable; i++) {
+        int which = (first + i) % block->nrunnable;
+        struct fiber *fiber = block->runnable[which];
         uint64_t before = simt_activity;
-        if (!run_fiber(place, (first + i) % block->nrunnable)) return 0;
-        vain += reason == FIBER_PAUSES && simt_activity == before;
+        /* What it waits for has not come.  It may have other reasons to go on (time, the host), so it looks at times. */
+        if (fiber->watch && __atomic_load_n(fiber->watch, __ATOMIC_RELAXED) == fiber->saw &&
+            emu_random(&simt_random) & 7) {
+            vain++;
+            continue;
+        }
+        emu_seam.missing = NULL;
+        if (!run_fiber(place, which)) return 0;
+        fiber->watch = reason == FIBER_PAUSES ? emu_seam.missing : NULL;
+        fiber->saw = emu_seam.saw;
+        if (reason == FIBER_PAUSES && simt_activity == before)
+            vain++;
+        else
+            kernel->vain = 0;
         if (!block->nrunnable) return vain;
+    }
+    kernel->vain += vain;
+    if (kernel->npending && kernel->vain > kernel->live) {
+        kernel->vain = 0;
+        delivery_some(kernel, 1 + kernel->npending / 2); /* it waits for others, who may wait for these */
     }
     if (kernel->npending && (emu_random(&simt_random) & 15) >= kernel->laziness)
         delivery_some(kernel, 1 + (int)draw(8));

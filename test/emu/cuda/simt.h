@@ -23,7 +23,9 @@ struct fiber {
     void *context, *stack; /* fiber.c */
     struct block *block;
     enum fiber_state state;
-    unsigned thread;  /* in its block */
+    unsigned thread;       /* in its block */
+    const uint64_t *watch; /* a word that its last poll found wanting, and what it saw; NULL if none */
+    uint64_t saw;
     uint64_t horizon; /* it has acquired all that was delivered before this time (delivery.c) */
 };
 
@@ -35,6 +37,7 @@ struct block {
     int nrunnable, alive, at_barrier;
     unsigned generation;                                                /* barriers passed */
     unsigned char warp_alive[EMU_MAX_WARPS], warp_waits[EMU_MAX_WARPS]; /* lanes, of each warp */
+    unsigned warp_generation[EMU_MAX_WARPS];                            /* warp_syncs passed */
     unsigned stalled;                                                   /* picks for which it is passed over */
 };
 
@@ -47,9 +50,10 @@ struct pending {
     unsigned parts;     /* of a line: a bit each */
     unsigned thread[8]; /* in the grid; of a line's parts, else [0] */
     struct block *block;
-    unsigned generation;
-    int next;  /* in its bucket, in the order of issue; -1 is none */
-    int place; /* in kernel.order */
+    unsigned generation, warp_generation; /* of the block and the warp, when it was issued */
+    int device;                           /* owner of the memory */
+    int next;                             /* in its bucket, in the order of issue; -1 is none */
+    int place;                            /* in kernel.order */
 };
 
 enum { MAX_PENDING = 512, BUCKETS = 256 };
@@ -60,10 +64,12 @@ struct kernel {
     uint64_t blocks, started, running;
     unsigned threads; /* of a block */
     CUresult result;
-    unsigned laziness; /* how long stores stay undelivered: drawn for each kernel */
+    uint64_t live, vain; /* threads resident; polls in vain since one of them got further */
+    unsigned laziness;   /* how long stores stay undelivered: drawn for each kernel */
     struct pending *pending;
     int order[MAX_PENDING]; /* indices of what is pending, then of what is free */
     int npending;
+    int npending_to[EMU_MAX_DEVICES + 1]; /* by the owner of the memory + 1, to see fast that there is none */
     int head[BUCKETS], tail[BUCKETS];
 };
 
@@ -84,7 +90,8 @@ void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned s
 bool delivery_open(struct kernel *kernel);
 void delivery_close(struct kernel *kernel, bool drop);
 void delivery_some(struct kernel *kernel, int count); /* that many, picked at random, if they are whole */
-void delivery_barrier(struct block *block);           /* all its threads have come: they see what each has acquired */
+/* These threads have all come to a barrier: each sees what any of them has acquired. */
+void delivery_barrier(struct block *block, unsigned first, unsigned count);
 uint64_t delivery_time(void);
 extern struct bl_emu_seam emu_seam; /* what kernel libraries are given */
 

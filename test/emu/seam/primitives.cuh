@@ -102,7 +102,14 @@ template <class T> BL_DEVICE void store_own(T *p, T v) {
 /* --- packets --- */
 struct PacketView {
     uint64_t data, flag;
+    const void *at; /* of the flag */
 };
+BL_DEVICE bool bl_emu_arrived(uint64_t seen, uint64_t flag, const void *at) {
+    if (seen == flag) return true;
+    bl_emu->missing = at;
+    bl_emu->saw = seen;
+    return false;
+}
 BL_DEVICE void store_packet_relaxed_sys(void *packet, uint64_t data, uint64_t flag) {
     bl_emu_switch_point();
     bl_emu->store_packet(packet, data, flag);
@@ -111,10 +118,10 @@ BL_DEVICE PacketView load_packet_relaxed_sys(const void *packet) {
     uint64_t v[2];
     bl_emu_switch_point();
     bl_emu->load_packet(v, packet);
-    return PacketView{v[0], v[1]};
+    return PacketView{v[0], v[1], (const uint64_t *)packet + 1};
 }
 BL_DEVICE bool packet_arrived(const PacketView &v, uint64_t flag) {
-    return v.flag == flag;
+    return bl_emu_arrived(v.flag, flag, v.at);
 }
 BL_DEVICE uint64_t packet_data(const PacketView &v) {
     return v.data;
@@ -124,6 +131,7 @@ BL_DEVICE uint64_t packet_data(const PacketView &v) {
 struct LineView {
     Pair v;
     uint64_t flag;
+    const void *at;
 };
 BL_DEVICE void store_line_relaxed_sys(void *line, unsigned part, Pair data, uint64_t flag) {
     bl_emu_switch_point();
@@ -133,10 +141,10 @@ BL_DEVICE LineView load_line_relaxed_sys(const void *line, unsigned part) {
     uint64_t v[3];
     bl_emu_switch_point();
     bl_emu->load_line(v, line, part);
-    return LineView{{v[0], v[1]}, v[2]};
+    return LineView{{v[0], v[1]}, v[2], (const uint64_t *)line + 15};
 }
 BL_DEVICE bool line_arrived(const LineView &l, unsigned, uint64_t flag) {
-    return l.flag == flag;
+    return bl_emu_arrived(l.flag, flag, l.at);
 }
 BL_DEVICE Pair line_data(const LineView &l) {
     return l.v;

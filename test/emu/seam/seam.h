@@ -17,7 +17,9 @@ enum bl_emu_order { BL_EMU_OWN, BL_EMU_RELAXED, BL_EMU_ACQUIRE, BL_EMU_RELEASE }
 
 struct bl_emu_seam {
     struct bl_emu_dim thread, block, block_dim, grid_dim; /* of the running fiber */
-    int64_t budget; /* switch points that the running fiber may still pass before it must yield */
+    int64_t budget;      /* switch points that the running fiber may still pass before it must yield */
+    const void *missing; /* the last 64-bit word that the fiber found not to be what it waits for, and what it was: */
+    uint64_t saw;        /* a fiber that pauses is left alone until the word changes, or for a while */
     void (*yield)(void);
     void (*pause)(void); /* a failed poll */
     void (*load)(void *value, const void *address, unsigned size, enum bl_emu_order order);
