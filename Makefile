@@ -8,6 +8,11 @@ PYTHON  ?= python3
 # Machine code for each, and PTX of the last for what comes after.
 ARCHS   ?= 80 90 100 120
 
+# All processors, unless -j says otherwise.
+ifeq (,$(findstring -j,$(MAKEFLAGS)))
+MAKEFLAGS += -j$(shell nproc)
+endif
+
 Q = $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 

@@ -64,10 +64,12 @@ $(TEST_MUTATIONS): $(patsubst kernels/%.cu,$(TEST)/mutations/%.o,$(KERNEL_CU))
 test-programs: $(TEST_PROGRAMS) $(TEST_MUTATIONS)
 
 # With CI=true, lint is part of the check.
-check: setup-deps $(if $(CI),lint) all emu test-programs
+check: setup-deps
+	@$(MAKE) --no-print-directory $(if $(CI),lint) all emu test-programs
 	@BUILD=$(BUILD) test/run $(if $(V),,-q) -j $(JOBS) --seed $(SEED) $(if $(CI),--slowest 10) $(ONLY)
 
-soak: setup-deps all emu test-programs
+soak: setup-deps
+	@$(MAKE) --no-print-directory all emu test-programs
 	@BUILD=$(BUILD) test/run --soak --timeout 600 -j $(JOBS) --seed $(SEED) $(ONLY)
 
 # What the build and the tests need of Debian: installed where that is allowed, else named.
