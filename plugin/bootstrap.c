@@ -196,17 +196,17 @@ int bl_mesh_send(struct bl_mesh *mesh, int peer, uint32_t step, const void *data
     return 0;
 }
 
-int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t step, void *data, size_t bytes, int *fd, uint64_t deadline,
-                    char *why, size_t size) {
+int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t *step, void *data, size_t room, size_t *bytes, int *fd,
+                    uint64_t deadline, char *why, size_t size) {
     struct header header = {0};
-    struct iovec parts[2] = {{&header, sizeof(header)}, {data, bytes}};
+    struct iovec parts[2] = {{&header, sizeof(header)}, {data, room}};
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
     struct msghdr message = {
         .msg_iov = parts, .msg_iovlen = 2, .msg_control = &control, .msg_controllen = sizeof(control)};
-    if (fd) *fd = -1;
+    *fd = -1;
     ssize_t got;
     do {
         if (!wait_for(mesh, mesh->fd[peer], POLLIN, deadline)) {
@@ -214,24 +214,22 @@ int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t step, void *data, s
             return -1;
         }
         got = recvmsg(mesh->fd[peer], &message, MSG_CMSG_CLOEXEC);
-    } while (got < 0 && (errno == EINTR || errno == EAGAIN));
+        /* A reset comes before what the peer sent while it was there, and only once. */
+    } while (got < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNRESET));
     if (got <= 0) {
-        bool gone = got == 0 || errno == ECONNRESET;
-        snprintf(why, size, "rank %d is gone%s%s", peer, gone ? "" : ": ", gone ? "" : strerror(errno));
+        snprintf(why, size, "rank %d is gone%s%s", peer, got ? ": " : "", got ? strerror(errno) : "");
         return -1;
     }
-    int came = -1;
     struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
     if (rights && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS)
-        memcpy(&came, CMSG_DATA(rights), sizeof(int));
-    bool expected = (size_t)got == sizeof(header) + bytes && header.magic == magic && header.step == step &&
-                    !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
-    if (!expected || (came >= 0) != (fd != NULL)) {
-        close_fd(&came);
-        snprintf(why, size, "rank %d is at another step (%u, expected %u)", peer, header.step, step);
+        memcpy(fd, CMSG_DATA(rights), sizeof(int));
+    if ((size_t)got < sizeof(header) || header.magic != magic || message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+        close_fd(fd);
+        snprintf(why, size, "rank %d sent what cannot be read (out of file descriptors?)", peer);
         return -1;
     }
-    if (fd) *fd = came;
+    *step = header.step;
+    *bytes = (size_t)got - sizeof(header);
     return 0;
 }
 

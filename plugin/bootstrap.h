@@ -48,12 +48,13 @@ int bl_mesh_connect(struct bl_mesh *mesh, int peer, const char *name, const unsi
 int bl_mesh_accept(struct bl_mesh *mesh, const unsigned char *cookies, size_t stride, uint64_t deadline, int *missing,
                    char *why, size_t size);
 
-/* One message of `bytes` (at most BL_MESH_MESSAGE) and, if fd is not -1, a copy of that file descriptor.  `step` must
- * be what the receiver expects.  To send to a peer that is gone is no error: to receive from it is.  A received *fd is the caller's to close, and -1 if none came. */
+/* One message of `bytes` (at most BL_MESH_MESSAGE) and, if fd is not -1, a copy of that file descriptor; `step` says what
+ * it is.  To send to a peer that is gone is no error: to receive from it is.  What a received message is, and how long,
+ * is for the caller to look at; a received *fd is the caller's to close, and -1 if none came. */
 int bl_mesh_send(struct bl_mesh *mesh, int peer, uint32_t step, const void *data, size_t bytes, int fd,
                  uint64_t deadline, char *why, size_t size);
-int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t step, void *data, size_t bytes, int *fd, uint64_t deadline,
-                    char *why, size_t size);
+int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t *step, void *data, size_t room, size_t *bytes, int *fd,
+                    uint64_t deadline, char *why, size_t size);
 
 void bl_mesh_close(struct bl_mesh *mesh);
 

@@ -31,7 +31,8 @@ void bl_member_fail(struct bl_member *member, enum bl_fate fate, int culprit, co
 struct bl_verdict bl_verdict_choose(const struct bl_verdict *verdicts, int nranks) {
     for (int fate = BL_FAILED; fate > BL_WELL; fate--) {
         for (int rank = 0; rank < nranks; rank++)
-            if (verdicts[rank].fate == fate && verdicts[rank].culprit == rank) return verdicts[rank];
+            if (verdicts[rank].fate == fate && verdicts[rank].culprit == rank && verdicts[rank].magic)
+                return verdicts[rank];
         for (int rank = 0; rank < nranks; rank++)
             if (verdicts[rank].fate == fate && verdicts[rank].culprit >= 0) return verdicts[rank];
         for (int rank = 0; rank < nranks; rank++)
@@ -71,6 +72,40 @@ static void send_to_all(struct bl_member *member, uint32_t step, const void *dat
     }
 }
 
+/* The message of `step` from a peer.  A peer that has to leave sends its verdict, whatever is expected of it: then that is
+ * ours, too. */
+static bool receive(struct bl_member *member, int peer, uint32_t step, void *data, size_t bytes, int *fd,
+                    uint64_t deadline) {
+    union {
+        struct bl_verdict verdict;
+        char bytes[BL_MESH_MESSAGE];
+    } message;
+    char why[200];
+    uint32_t came;
+    size_t length;
+    int came_fd;
+    if (bl_mesh_receive(&member->mesh, peer, &came, &message, sizeof(message), &length, &came_fd, deadline, why,
+                        sizeof(why))) {
+        fail_for_peer(member, peer, why);
+        return false;
+    }
+    if (came == step && length == bytes && (came_fd >= 0) == (fd != NULL)) {
+        memcpy(data, &message, bytes);
+        if (fd) *fd = came_fd;
+        return true;
+    }
+    if (came_fd >= 0) close(came_fd);
+    member->bereft = true;
+    if (came == STEP_VOTE && length == sizeof(message.verdict) && message.verdict.fate != BL_WELL) {
+        message.verdict.why[sizeof(message.verdict.why) - 1] = 0;
+        message.verdict.link = member->verdict.link;
+        if (member->verdict.fate == BL_WELL) member->verdict = message.verdict;
+    } else {
+        bl_member_fail(member, BL_FAILED, peer, "rank %d is at another step (%u, expected %u)", peer, came, step);
+    }
+    return false;
+}
+
 /* --- the vote --- */
 static void vote_send(struct bl_member *member) {
     struct bl_verdict mine = member->verdict;
@@ -81,26 +116,22 @@ static void vote_receive(struct bl_member *member) {
     const int nranks = member->comm->nranks;
     struct bl_verdict verdicts[BL_MAX_RANKS] = {0};
     uint64_t deadline = deadline_from_now();
-    verdicts[member->comm->rank] = member->verdict;
+    const bool voted_well = member->verdict.fate == BL_WELL;
     for (int peer = 0; peer < nranks; peer++) {
         if (peer == member->comm->rank || member->mesh.fd[peer] < 0) continue;
         struct bl_verdict *one = &verdicts[peer];
-        if (bl_mesh_receive(&member->mesh, peer, STEP_VOTE, one, sizeof(*one), NULL, deadline, one->why,
-                            sizeof(one->why))) {
-            one->fate = BL_FAILED;
-            one->culprit = peer;
-            member->bereft = true;
-        }
-        one->why[sizeof(one->why) - 1] = 0;
+        if (receive(member, peer, STEP_VOTE, one, sizeof(*one), NULL, deadline)) one->why[sizeof(one->why) - 1] = 0;
     }
+    verdicts[member->comm->rank] = member->verdict; /* what was found out just now is in it */
     enum bl_link own = (enum bl_link)member->verdict.link;
     member->link = own;
     for (int peer = 0; peer < nranks; peer++)
         if (peer != member->comm->rank && verdicts[peer].link < (int)member->link)
             member->link = (enum bl_link)verdicts[peer].link;
     member->verdict = bl_verdict_choose(verdicts, nranks);
-    member->verdict.magic = BL_IDENTITY_MAGIC; /* a peer that is gone sent none */
     member->verdict.link = (int32_t)own;
+    /* Peers that heard from the one we miss go on to the next step: they must know why we do not. */
+    if (voted_well && member->bereft) vote_send(member);
 }
 
 /* True if every rank is well.  Equal on all ranks unless one of them died just now, which the next vote shows. */
@@ -129,7 +160,9 @@ static void connect_send(struct bl_member *member) {
 static void connect_receive(struct bl_member *member) {
     char why[200];
     int missing = 0;
-    if (bl_mesh_accept(&member->mesh, member->all[0].cookie, sizeof(*member->all), deadline_from_now(), &missing, why,
+    /* Half the time that those who are connected already wait for our vote, so that it says who is missing. */
+    uint64_t deadline = bl_clock_ns() + bl_params()->setup_timeout * 500000000u;
+    if (bl_mesh_accept(&member->mesh, member->all[0].cookie, sizeof(*member->all), deadline, &missing, why,
                        sizeof(why)))
         fail_for_peer(member, missing, why);
 }
@@ -211,11 +244,10 @@ static bool serves_anything(const struct bl_table *table) {
 
 static void table_receive(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    char why[200];
-    if (comm->rank != 0 && bl_mesh_receive(&member->mesh, 0, STEP_TABLE, &comm->table, sizeof(comm->table), NULL,
-                                           deadline_from_now(), why, sizeof(why))) {
-        fail_for_peer(member, 0, why);
-    } else if (!serves_anything(&comm->table)) {
+    if (comm->rank != 0 &&
+        !receive(member, 0, STEP_TABLE, &comm->table, sizeof(comm->table), NULL, deadline_from_now()))
+        return;
+    if (!serves_anything(&comm->table)) {
         /* Then it need not take memory either. */
         struct bl_route route;
         bl_table_select(&comm->table, &(struct bl_request){BL_ALLREDUCE, 1, BL_FLOAT32, BL_SUM}, &route);
@@ -258,10 +290,7 @@ static void memory_receive(struct bl_member *member) {
     for (int peer = 0; peer < comm->nranks; peer++) {
         int fd;
         if (peer == comm->rank) continue;
-        if (bl_mesh_receive(&member->mesh, peer, STEP_MEMORY, &(char){0}, 0, &fd, deadline, why, sizeof(why))) {
-            fail_for_peer(member, peer, why);
-            continue;
-        }
+        if (!receive(member, peer, STEP_MEMORY, &(char){0}, 0, &fd, deadline)) continue;
         if (member->verdict.fate == BL_WELL && bl_memory_import(&member->upkeep->memory, peer, fd, why, sizeof(why)))
             bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
         close(fd);
@@ -297,8 +326,11 @@ static uint64_t selftest_timeout_ns(void) {
 
 static void test_launch(struct bl_member *member) {
     struct bl_identity_least least = bl_identity_least(member->all, member->comm->nranks);
+    /* Few blocks: the communicators of a group are tested at once, in any order on each GPU, and must fit beside each
+     * other, or each would keep the place on one GPU that the other waits for. */
+    unsigned blocks = least.sms / 8 ? least.sms / 8 : 1;
     char why[200];
-    if (bl_selftest_launch(&member->selftest, member->comm, member->gather.stream, least.sms, least.max_threads,
+    if (bl_selftest_launch(&member->selftest, member->comm, member->gather.stream, blocks, least.max_threads,
                            selftest_timeout_ns(), why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
 }

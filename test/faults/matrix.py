@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Prints the cases of test/faults; see test/run for the form."""
+
+CALLS = "-c 17,1000"
+LEFT = "is left to NCCL: "
+
+
+def case(name, command, attributes=""):
+    print(f"{name} {attributes} | {command}".replace("  ", " "))
+
+
+def expect(command, *options):
+    return "test/faults/expect " + " ".join(options) + " -- " + command
+
+
+def box(mode, nranks, program, *options):
+    ranks = f"-n {nranks}" if mode == "processes" else f"-g {nranks}"
+    return f"scripts/emu-box {ranks} --seed $SEED --beeline {' '.join(options)} -- {program}"
+
+
+def allreduce(mode, nranks, *options, route="nccl", shell=""):
+    """All-reduces that are right, on a communicator whose calls all go to `route`."""
+    program = f"$BUILD/test/ranks/allreduce -m {mode} -n {nranks} {CALLS} -a {route}"
+    if shell:
+        program = f"sh -c '{shell} exec {program}'"
+    return box(mode, nranks, program, *options)
+
+
+def faults(scenario, mode, nranks, *options):
+    return box(mode, nranks, f"$BUILD/test/faults/faults -m {mode} -n {nranks} {scenario}", *options)
+
+
+# A driver call that fails on one rank, and what the warning calls it.  The number: the first call of its kind is for one
+# thing, the next for another.
+DRIVER = (
+    ("cuModuleLoadData", 1, "CUDA_ERROR_NO_BINARY_FOR_GPU", "loading the kernels"),
+    ("cuModuleGetFunction", 5, "CUDA_ERROR_INVALID_HANDLE", "kernel bl_allreduce_"),
+    ("cuFuncLoad", 3, "CUDA_ERROR_OUT_OF_MEMORY", "kernel bl_allreduce_"),
+    ("cuMemGetAllocationGranularity", 1, "CUDA_ERROR_INVALID_VALUE", "granularity"),
+    ("cuMemCreate", 1, "CUDA_ERROR_OUT_OF_MEMORY", "allocating 2 MiB of staging"),
+    ("cuMemAddressReserve", 1, "CUDA_ERROR_OUT_OF_MEMORY", "reserving addresses"),
+    ("cuMemAddressReserve", 3, "CUDA_ERROR_OUT_OF_MEMORY", "reserving addresses"),
+    ("cuMemMap", 1, "CUDA_ERROR_OUT_OF_MEMORY", "mapping the staging"),
+    ("cuMemMap", 2, "CUDA_ERROR_OUT_OF_MEMORY", "mapping the staging of rank"),
+    ("cuMemSetAccess", 1, "CUDA_ERROR_NOT_SUPPORTED", "access to the staging"),
+    ("cuMemSetAccess", 3, "CUDA_ERROR_NOT_SUPPORTED", "access to the staging of rank"),
+    ("cuMemAlloc", 2, "CUDA_ERROR_OUT_OF_MEMORY", "allocating the epochs"),
+    ("cuMemHostAlloc", 2, "CUDA_ERROR_OUT_OF_MEMORY", "control words"),
+    ("cuMemHostGetDevicePointer", 1, "CUDA_ERROR_INVALID_VALUE", "control words"),
+    ("cuMemsetD8Async", 1, "CUDA_ERROR_INVALID_VALUE", "zeroing the staging"),
+    ("cuMemExportToShareableHandle", 1, "CUDA_ERROR_NOT_PERMITTED", "exporting the staging"),
+    ("cuMemImportFromShareableHandle", 2, "CUDA_ERROR_INVALID_VALUE", "importing the staging of rank"),
+    ("cuMemAlloc", 3, "CUDA_ERROR_OUT_OF_MEMORY", "self-test: allocating memory"),
+    ("cuLaunchKernel", 2, "CUDA_ERROR_LAUNCH_FAILED", "self-test: launching a kernel"),
+    ("cuMemcpyHtoDAsync", 1, "CUDA_ERROR_INVALID_VALUE", "copying to the device"),
+)
+
+
+def driver_calls_fail():
+    for i, (function, nth, error, text) in enumerate(DRIVER):
+        rank = i % 3
+        mode = ("processes", "groups", "processes", "threads")[i % 4]
+        # In one process calls are counted for all ranks together: only the first of its kind is known by number.
+        if nth > 1:
+            mode = "processes"
+        case(f"driver/{function}/{nth}/{mode}",
+             expect(allreduce(mode, 3, f"--fault {function}@{rank}#{nth}={error}", "--env BEELINE_SETUP_TIMEOUT=12"),
+                    f"--warn '{LEFT}rank {rank}: .*{text}'"))
+
+
+def there_is_a_second_way():
+    """What the agreement itself needs is not to be had: another way is taken, and the communicator is served."""
+    for fault in ("cuMemHostAlloc@1#1=CUDA_ERROR_OUT_OF_MEMORY", "cuMemAlloc@2#1=CUDA_ERROR_OUT_OF_MEMORY"):
+        case(f"second_way/{fault.partition('@')[0]}",
+             expect(allreduce("processes", 3, f"--fault {fault}", route="oneshot_packet")))
+
+
+def hardware():
+    case("topology/none", expect(allreduce("processes", 3, "-t none", "--env BEELINE_DEBUG=INFO"),
+                                 f"--info '{LEFT}rank 0: its GPU .* has no P2P access to GPU .* of rank 1'"))
+    case("topology/pcie", expect(allreduce("groups", 3, "-t pcie", "--env BEELINE_DEBUG=INFO"),
+                                 f"--info '{LEFT}no call would be Beeline.s: no NVLink'"))
+    for mode in ("processes", "groups", "threads"):
+        case(f"topology/broken/{mode}", expect(allreduce(mode, 3, "-t broken"), f"--warn '{LEFT}rank 0: self-test: .* wrong data'"))
+
+
+def settings():
+    one = "[ $RANK = 1 ] && export"
+    case("settings/one_disabled", expect(allreduce("processes", 3, shell=f"{one} BEELINE_ENABLE=0;"),
+                                         f"--warn '{LEFT}rank 1 has BEELINE_ENABLE=0, others have not'"))
+    case("settings/all_disabled", expect(allreduce("processes", 3, "--env BEELINE_ENABLE=0", "--env BEELINE_DEBUG=INFO"),
+                                         f"--info '{LEFT}rank 0 has BEELINE_ENABLE=0'"))
+    case("settings/different", expect(allreduce("processes", 3, shell=f"{one} BEELINE_ALLREDUCE_ALGO=nccl;", route="oneshot_packet"),
+                                      "--warn 'rank 1 has other settings than rank 0'"))
+    case("settings/rank_0_holds", expect(allreduce("processes", 3, shell=f"{one} BEELINE_STAGING=2M;", route="oneshot_packet"),
+                                         "--warn 'rank 1 has other settings than rank 0'"))
+    case("settings/forced_to_nccl", expect(allreduce("processes", 2, "--env BEELINE_ALLREDUCE_ALGO=nccl", "--env BEELINE_DEBUG=INFO"),
+                                           f"--info '{LEFT}no call would be Beeline.s'"))
+    case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_packet"),
+                                  "--lines 2 'stats: communicator .* oneshot_packet 2 calls'"))
+
+
+# Rank 1 or 2 of 3 meets its end at a socket call: a kill, a wait beyond the limit, or a refusal.
+DEATHS = ("accept4@0#1", "connect@2#1", "connect@2#2", "sendmsg@1#1", "sendmsg@1#3", "sendmsg@0#4", "sendmsg@2#2", "sendmsg@2#5", "recvmsg@1#2", "recvmsg@1#5",
+          "recvmsg@1#7", "recvmsg@1#9", "recvmsg@2#11", "recvmsg@1#13")
+
+
+def sockets(what):
+    return ("--preload $BUILD/test/faults/sockets.so", f"--env TEST_SOCKETS={what}", "--env BEELINE_SETUP_TIMEOUT=6", "--keep-going")
+
+
+def peers_die():
+    for when in DEATHS:
+        rank = when[when.index("@") + 1]
+        case(f"killed/{when.replace('@', '_').replace('#', '_')}",
+             expect(faults("survive", "processes", 3, *sockets(f"{when}=kill")), "--status 137 --leaks --within 40",
+                    f"--warn '{LEFT}(rank {rank} (is gone|did not connect)|self-test: rank . waited .* for the data of rank {rank},)'", "--lines 2 'survived: route nccl'"))
+    case("hanging", expect(faults("survive", "processes", 3, *sockets("recvmsg@1#5=hang")), "--leaks --within 40",
+                           f"--warn '{LEFT}rank 1 did not answer in time'", "--lines 2 'survived: route nccl'"), "timeout=90")
+    for what, text in (("socket@1#1", "rank 1: making a Unix socket"), ("connect@2#1", "rank 2: connecting to rank 0"),
+                       ("accept4@0#1", "accepting the connection of rank"), ("sendmsg@2#6", "rank 2: sending to rank"),
+                       ("recvmsg@1#5", "rank . is gone")):
+        case(f"refused/{what.replace('@', '_').replace('#', '_')}",
+             expect(allreduce("processes", 3, *sockets(f"{what}=EPERM")), "--within 40", f"--warn '{LEFT}{text}'"))
+
+
+def lives():
+    for mode in ("groups", "threads", "processes"):
+        case(f"timeout/{mode}", expect(faults("timeout", mode, 3, "--env BEELINE_TIMEOUT=1"), "--warn 'rank 0 of 3 waited 1 s for rank'"))
+        for scenario in ("revoke", "shrink_abort", "stale", "crossed", "crossed_nonblocking", "capturing"):
+            case(f"{scenario}/{mode}", expect(faults(scenario, mode, 3)))
+    case("churn/groups", expect(faults("churn", "groups", 2)), "timeout=120")
+    case("churn/processes", expect(faults("churn", "processes", 2), "--within 120"), "timeout=150")
+
+
+driver_calls_fail()
+there_is_a_second_way()
+hardware()
+settings()
+peers_die()
+lives()
