@@ -102,31 +102,41 @@ int bl_mesh_listen(struct bl_mesh *mesh, char *name, char *why, size_t size) {
     return 0;
 }
 
+/* What a refusal means: nobody listens there any more. */
+static bool is_gone(int error) {
+    return error == ECONNREFUSED || error == EPIPE || error == ECONNRESET;
+}
+
 int bl_mesh_connect(struct bl_mesh *mesh, int peer, const char *name, const unsigned char *cookie, uint64_t deadline,
-                    char *why, size_t size) {
+                    int *culprit, char *why, size_t size) {
     struct sockaddr_un address;
     socklen_t length = address_of(&address, name);
     int fd = new_socket(why, size);
+    *culprit = mesh->rank;
     if (fd < 0) return -1;
-    /* A full backlog is the one reason to try again: on a Unix socket everything else is final. */
-    while (connect(fd, (struct sockaddr *)&address, length)) {
-        bool full = errno == EAGAIN || errno == EINTR;
-        if (!full || bl_clock_ns() > deadline) {
-            snprintf(why, size, "connecting to rank %d failed: %s", peer,
-                     full ? "it does not accept" : strerror(errno));
-            close_fd(&fd);
-            return -1;
-        }
-        poll(NULL, 0, 1);
-    }
     mesh->fd[peer] = fd;
     struct hello hello = {.magic = magic, .rank = (uint32_t)mesh->rank};
     memcpy(hello.cookie, cookie, BL_MESH_COOKIE);
-    if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) != (ssize_t)sizeof(hello)) {
-        snprintf(why, size, "greeting rank %d failed: %s", peer, strerror(errno));
+    /* A full backlog is the one reason to try again: on a Unix socket everything else is final. */
+    while (connect(fd, (struct sockaddr *)&address, length)) {
+        bool full = errno == EAGAIN || errno == EINTR;
+        if (full && bl_clock_ns() < deadline) {
+            poll(NULL, 0, 1);
+            continue;
+        }
+        *culprit = full || is_gone(errno) ? peer : mesh->rank;
+        if (is_gone(errno))
+            snprintf(why, size, "rank %d is gone", peer);
+        else
+            snprintf(why, size, "connecting to rank %d failed: %s", peer,
+                     full ? "it does not accept" : strerror(errno));
+        close_fd(&mesh->fd[peer]);
         return -1;
     }
-    return 0;
+    /* That a peer left just now shows when we hear from it. */
+    if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) == (ssize_t)sizeof(hello) || is_gone(errno)) return 0;
+    snprintf(why, size, "greeting rank %d failed: %s", peer, strerror(errno));
+    return -1;
 }
 
 /* The rank that is at the other end of a new connection, or -1 if it is none that we wait for. */
@@ -189,7 +199,7 @@ int bl_mesh_send(struct bl_mesh *mesh, int peer, uint32_t step, const void *data
     while (sendmsg(mesh->fd[peer], &message, MSG_NOSIGNAL) < 0) {
         if (errno == EINTR) continue;
         if (errno == EAGAIN && wait_for(mesh, mesh->fd[peer], POLLOUT, deadline)) continue;
-        if (errno == EPIPE || errno == ECONNRESET) return 0; /* the receiving half will tell of it */
+        if (is_gone(errno)) return 0; /* the receiving half will tell of it */
         snprintf(why, size, "sending to rank %d failed: %s", peer, strerror(errno));
         return -1;
     }

@@ -39,9 +39,9 @@ void bl_mesh_init(struct bl_mesh *mesh, int rank, int nranks, const atomic_bool 
 /* Listens under a new random name, which it writes to `name` (BL_MESH_NAME bytes, zero-terminated). */
 int bl_mesh_listen(struct bl_mesh *mesh, char *name, char *why, size_t size);
 
-/* Connects to `peer`, a lower rank, and proves who we are by our own cookie. */
+/* Connects to `peer`, a lower rank, and proves who we are by our own cookie.  *culprit: whose fault it is. */
 int bl_mesh_connect(struct bl_mesh *mesh, int peer, const char *name, const unsigned char *cookie, uint64_t deadline,
-                    char *why, size_t size);
+                    int *culprit, char *why, size_t size);
 
 /* Accepts all higher ranks and closes the listener.  `cookies`: BL_MESH_COOKIE bytes of each rank, `stride` bytes
  * apart. *missing is a rank that did not come. */

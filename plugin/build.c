@@ -151,10 +151,13 @@ static bool vote(struct bl_member **members, int count) {
 /* --- step: connect, and see whether the GPUs reach each other --- */
 static void connect_send(struct bl_member *member) {
     char why[200];
+    int culprit;
     for (int peer = 0; peer < member->comm->rank; peer++)
         if (bl_mesh_connect(&member->mesh, peer, member->all[peer].socket, member->identity.cookie, deadline_from_now(),
-                            why, sizeof(why)))
-            bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+                            &culprit, why, sizeof(why))) {
+            member->bereft = member->bereft || culprit == peer;
+            bl_member_fail(member, BL_FAILED, culprit, "%s", why);
+        }
 }
 
 static void connect_receive(struct bl_member *member) {
