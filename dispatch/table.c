@@ -13,6 +13,9 @@ enum gpu_match { GPU_OTHER, GPU_ANY, GPU_ARCH, GPU_NAME, GPU_MATCHES };
 /* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
  * of ranks come before rows for another; of those, the user's before built-in ones; `gpu any` of the built-in ones is
  * last. */
+/* Two blocks of 256 threads of any kernel fit on a multiprocessor: two communicators may then run at once. */
+enum { DEFAULT_THREADS = 256 };
+
 static const int preference[2][2][GPU_MATCHES] = {
     /* built-in */ {/* other ranks */ {0, 1, 2, 2}, /* these ranks */ {0, 1, 4, 5}},
     /* user's   */ {/* other ranks */ {0, 3, 3, 3}, /* these ranks */ {0, 6, 7, 8}},
@@ -136,7 +139,7 @@ static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const 
     enum bl_reason hindrance;
     uint64_t limit = algorithm_limit(&bl_algorithms[row->algorithm], facts, settings, &hindrance);
     unsigned most = lesser(facts->max_threads, BL_MAX_THREADS) / 32 * 32;
-    unsigned threads = lesser(row->threads ? row->threads : BL_MAX_THREADS, most < 32 ? 32 : most);
+    unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most < 32 ? 32 : most);
     /* Every block must be resident at once, and every warp needs its epoch word. */
     unsigned blocks = lesser(row->blocks ? row->blocks : facts->sms, at_least_one(facts->sms));
     blocks = lesser(at_least_one(blocks), BL_MAX_WARPS / (threads / 32));

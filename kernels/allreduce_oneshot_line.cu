@@ -28,6 +28,7 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_
         const bool active = line < lines;
         const unsigned char *slot = lines_begin(a, e) + line * LINE_BYTES;
         const Pair own = load_part(in, line * LINE_WORDS, part);
+        warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
         if (active) {
 #pragma unroll
             for (int i = 1; i < N; i++) {

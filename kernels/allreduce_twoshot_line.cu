@@ -49,6 +49,7 @@ template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_
             for (int i = begin; i < begin + LOADS && i < N; i++)
                 if (active && i < (int)n)
                     outgoing[i - begin] = load_part(in, first + peer_at(rank, i, n) * per_run, part);
+            warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
 #pragma unroll
             for (int i = begin; i < begin + LOADS && i < N; i++)
                 if (active && i < (int)n)

@@ -26,7 +26,10 @@ static void tell_route(struct bl_comm *comm, const struct bl_call *call) {
 /* True if the call is Beeline's, with its result in *result; else it is the real NCCL's. */
 static bool serve(struct bl_call *call, ncclResult_t *result) {
     struct bl_comm *comm = call->comm;
-    if (!atomic_load_explicit(&comm->active, memory_order_acquire)) return false;
+    if (!atomic_load_explicit(&comm->active, memory_order_acquire)) {
+        *result = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);
+        return *result != ncclSuccess;
+    }
     *result = bl_comm_check(comm);
     if (*result != ncclSuccess) return true;
     bl_table_select(&comm->table, &call->request, &call->route);
@@ -39,11 +42,6 @@ static bool serve(struct bl_call *call, ncclResult_t *result) {
     return true;
 }
 
-/* A call that the real NCCL serves takes its turn: before, and after (in a group: at the group's end). */
-static ncclResult_t forward_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
-    return bl_group_open() ? bl_group_add_forwarded(comm, stream, turn) : bl_forward_end(comm, stream, turn);
-}
-
 static struct bl_comm *comm_of_call(ncclComm_t handle) {
     struct bl_comm *comm = bl_real_depth == 0 ? bl_comm_find(handle) : NULL;
     return comm && atomic_load_explicit(&comm->active, memory_order_acquire) ? comm : NULL;
@@ -54,12 +52,19 @@ static _Thread_local struct bl_order_turn forward_turn;
 
 ncclResult_t bl_forward_before(ncclComm_t handle, cudaStream_t stream) {
     struct bl_comm *comm = comm_of_call(handle);
-    return comm ? bl_forward_begin(comm, stream, &forward_turn) : ncclSuccess;
+    ncclResult_t result = comm ? bl_forward_begin(comm, stream, &forward_turn) : ncclSuccess;
+    if (result != ncclSuccess && bl_group_open()) bl_group_fail(result);
+    return result;
 }
 
-void bl_forward_after(ncclComm_t handle, cudaStream_t stream) {
-    struct bl_comm *comm = comm_of_call(handle);
-    if (comm) forward_end(comm, stream, &forward_turn);
+/* In a group the call's turn ends with the group. */
+void bl_forward_after(ncclComm_t handle, cudaStream_t stream, ncclResult_t result) {
+    struct bl_comm *comm = result == ncclSuccess || result == ncclInProgress ? comm_of_call(handle) : NULL;
+    if (!comm) return;
+    if (bl_group_open())
+        bl_group_add_forwarded(comm, stream, &forward_turn);
+    else
+        bl_forward_end(comm, stream, &forward_turn, result);
 }
 
 /* The real function called in turn; an error of the turn-taking before it is the result. */
@@ -68,7 +73,7 @@ void bl_forward_after(ncclComm_t handle, cudaStream_t stream) {
         ncclResult_t forwarded_ = bl_forward_before(comm, stream);                                                     \
         if (forwarded_ == ncclSuccess) {                                                                               \
             forwarded_ = BL_REAL(__VA_ARGS__);                                                                         \
-            bl_forward_after(comm, stream);                                                                            \
+            bl_forward_after(comm, stream, forwarded_);                                                                \
         }                                                                                                              \
         forwarded_;                                                                                                    \
     })
@@ -85,7 +90,9 @@ static bool serve_call(enum bl_collective collective, const void *sendbuff, void
         .recvbuff = recvbuff,
         .request = {.collective = collective, .count = count, .datatype = (int)datatype, .redop = (int)op},
         .stream = stream};
-    return serve(&call, result);
+    bool served = serve(&call, result);
+    if (served && *result != ncclSuccess && bl_group_open()) bl_group_fail(*result);
+    return served;
 }
 
 BL_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,

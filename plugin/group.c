@@ -17,6 +17,7 @@ static _Thread_local struct {
     int depth;
     struct entry *entries;
     int count, capacity;
+    ncclResult_t error; /* the first of a call that was not collected */
     struct bl_setup_request *inits;
     int init_count, init_capacity;
 } group;
@@ -71,15 +72,24 @@ void bl_group_drop(const struct bl_comm *comm) {
     group.count = kept;
 }
 
-static ncclResult_t run_entries(void) {
+void bl_group_fail(ncclResult_t error) {
+    if (group.error == ncclSuccess) group.error = error;
+}
+
+static ncclResult_t run_entries(ncclResult_t real) {
     ncclResult_t result = ncclSuccess;
     for (int i = 0; i < group.count && result == ncclSuccess; i++) {
         const struct entry *entry = &group.entries[i];
-        if (entry->forwarded) result = bl_forward_end(entry->call.comm, entry->call.stream, &entry->turn);
+        if (entry->forwarded) result = bl_forward_end(entry->call.comm, entry->call.stream, &entry->turn, real);
     }
     for (int i = 0; i < group.count && result == ncclSuccess; i++)
         if (!group.entries[i].forwarded) result = bl_launch(&group.entries[i].call);
     return result;
+}
+
+static void forget_entries(void) {
+    group.count = group.init_count = 0;
+    group.error = ncclSuccess;
 }
 
 BL_EXPORT ncclResult_t ncclGroupStart(void) {
@@ -93,11 +103,11 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     ncclResult_t result = BL_REAL(ncclGroupEnd);
     if (--group.depth > 0) return result;
     if (result == ncclSuccess || result == ncclInProgress) {
-        ncclResult_t ours = run_entries();
+        ncclResult_t ours = group.error != ncclSuccess ? group.error : run_entries(result);
         if (ours != ncclSuccess) result = ours;
         if (group.init_count) bl_setup_run(group.inits, group.init_count);
     }
-    group.count = group.init_count = 0;
+    forget_entries();
     return result;
 }
 
@@ -105,7 +115,7 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
 BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
     ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
-    if (--group.depth == 0) group.count = group.init_count = 0; /* a simulation launches and makes nothing */
+    if (--group.depth == 0) forget_entries(); /* a simulation launches and makes nothing */
     return result;
 }
 #endif

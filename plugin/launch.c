@@ -1,6 +1,9 @@
 #include "launch.h"
 
+#include <sched.h>
+
 #include "log.h"
+#include "real.h"
 
 static ncclResult_t launch_kernel(const struct bl_call *call) {
     struct bl_comm *comm = call->comm;
@@ -36,6 +39,7 @@ ncclResult_t bl_launch(const struct bl_call *call) {
     struct bl_comm *comm = call->comm;
     struct bl_order_turn turn;
     const bool entered = context_enter(comm);
+    bl_order_ask(call->stream, &turn);
     ncclResult_t result = bl_order_before(comm, call->stream, &turn);
     if (result == ncclSuccess) result = launch_kernel(call);
     if (result == ncclSuccess) {
@@ -46,23 +50,38 @@ ncclResult_t bl_launch(const struct bl_call *call) {
     return result;
 }
 
+/* NCCL keeps its own calls in order: until Beeline has launched something, only what a graph will replay later matters. */
+static bool takes_turn(const struct bl_comm *comm, const struct bl_order_turn *turn) {
+    return comm->order.served || comm->order.captured_ever || turn->capturing;
+}
+
 ncclResult_t bl_forward_begin(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn) {
-    if (!comm->order.served) return ncclSuccess;
     const bool entered = context_enter(comm);
-    ncclResult_t result = bl_order_before(comm, stream, turn);
+    bl_order_ask(stream, turn);
+    ncclResult_t result = takes_turn(comm, turn) ? bl_order_before(comm, stream, turn) : ncclSuccess;
     context_leave(entered);
     return result;
 }
 
-ncclResult_t bl_forward_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
-    if (!comm->order.served) {
+/* A nonblocking communicator's call is on its stream only once NCCL says so. */
+static ncclResult_t settle(ncclComm_t handle) {
+    ncclResult_t state = ncclInProgress;
+    while (BL_REAL(ncclCommGetAsyncError, handle, &state) == ncclSuccess && state == ncclInProgress) sched_yield();
+    return state;
+}
+
+ncclResult_t bl_forward_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
+                            ncclResult_t result) {
+    if (result == ncclInProgress && settle(comm->handle) != ncclSuccess)
+        return result; /* the caller will ask and hear */
+    if (!takes_turn(comm, turn)) {
         /* Beeline's first call must know where NCCL's last one ran. */
         comm->order.used = true;
         comm->order.last_stream = stream;
         return ncclSuccess;
     }
     const bool entered = context_enter(comm);
-    ncclResult_t result = bl_order_after(comm, stream, turn, false);
+    ncclResult_t after = bl_order_after(comm, stream, turn, false);
     context_leave(entered);
-    return result;
+    return after;
 }

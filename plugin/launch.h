@@ -19,9 +19,10 @@ struct bl_call {
  * stream whether it is captured. */
 ncclResult_t bl_launch(const struct bl_call *call);
 
-/* Around a call that goes to the real NCCL, so that it takes its turn among Beeline's.  Free while Beeline has launched
- * nothing on the communicator. */
+/* Around a call that goes to the real NCCL, so that it takes its turn among Beeline's; `result` is what the real call, or
+ * the end of its group, returned (ncclSuccess or ncclInProgress).  Nearly free while Beeline has launched nothing. */
 ncclResult_t bl_forward_begin(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn);
-ncclResult_t bl_forward_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
+ncclResult_t bl_forward_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
+                            ncclResult_t result);
 
 #endif

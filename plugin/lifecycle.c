@@ -80,10 +80,21 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
 }
 #endif
 
+/* The child of a nonblocking split or shrink exists only once NCCL says so, at a time of each rank's own: whether Beeline
+ * takes part must not depend on that, so by its config, which is the same on all ranks, it does not. */
+static ncclResult_t add_child(const char *call, ncclComm_t parent, ncclComm_t *child, ncclResult_t result,
+                              const ncclConfig_t *config) {
+    const bool nonblocking =
+        config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking == 0 : is_nonblocking(parent);
+    if (!nonblocking || bl_real_depth > 0) return add(child, result, false);
+    bl_info("%s makes a nonblocking communicator: it is left to NCCL", call);
+    return result;
+}
+
 #ifdef BL_HAVE_ncclCommSplit
 BL_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
     ncclResult_t result = BL_REAL(ncclCommSplit, comm, color, key, newcomm, config);
-    return add(newcomm, result, asks_nonblocking(config, result) || (!config && is_nonblocking(comm)));
+    return add_child("ncclCommSplit", comm, newcomm, result, config);
 }
 #endif
 
@@ -95,7 +106,7 @@ BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, in
     if (parent && shrinkFlags & NCCL_SHRINK_ABORT) bl_setup_revoke(parent);
     ncclResult_t result =
         BL_REAL(ncclCommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
-    return add(newcomm, result, asks_nonblocking(config, result) || (!config && is_nonblocking(comm)));
+    return add_child("ncclCommShrink", comm, newcomm, result, config);
 }
 #endif
 

@@ -36,12 +36,14 @@ static CUresult capture_frontier(CUstream stream, CUgraph *graph, const CUgraphN
 
 /* Records the event behind the last call, on the stream that it used, if that was not done at the call.  The one place
  * where a stream is named that the caller may have begun to capture, or destroyed, since. */
-static bool record_behind_last(struct bl_order *order) {
+enum behind { BEHIND_RECORDED, BEHIND_CAPTURED, BEHIND_GONE };
+
+static enum behind record_behind_last(struct bl_order *order) {
     CUstreamCaptureStatus status;
-    if (order->recorded) return true;
-    if (bl_driver()->cuStreamIsCapturing(order->last_stream, &status) != CUDA_SUCCESS) return false;
-    return status == CU_STREAM_CAPTURE_STATUS_NONE &&
-           bl_driver()->cuEventRecord(order->event, order->last_stream) == CUDA_SUCCESS;
+    if (order->recorded) return BEHIND_RECORDED;
+    if (bl_driver()->cuStreamIsCapturing(order->last_stream, &status) != CUDA_SUCCESS) return BEHIND_GONE;
+    if (status != CU_STREAM_CAPTURE_STATUS_NONE) return BEHIND_CAPTURED;
+    return bl_driver()->cuEventRecord(order->event, order->last_stream) == CUDA_SUCCESS ? BEHIND_RECORDED : BEHIND_GONE;
 }
 
 static ncclResult_t before_captured(struct bl_order *order, CUstream stream, unsigned long long capture) {
@@ -67,15 +69,16 @@ static ncclResult_t before_eager(struct bl_order *order, CUstream stream) {
     } else if (order->used && !order->last_captured && !is_last_stream(order, stream)) {
         order->many_streams = true;
         CHECK_RETURN(event_create(&order->event));
-        if (record_behind_last(order))
-            CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->event, CU_EVENT_WAIT_DEFAULT));
-        else /* its stream is gone, its work may not be */
-            CHECK_RETURN(cu->cuCtxSynchronize());
+        switch (record_behind_last(order)) {
+        case BEHIND_RECORDED: CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->event, CU_EVENT_WAIT_DEFAULT)); break;
+        case BEHIND_GONE: CHECK_RETURN(cu->cuCtxSynchronize()); break; /* the stream is gone, its work may not be */
+        case BEHIND_CAPTURED: break; /* neither may be asked of a stream under capture */
+        }
     }
     return ncclSuccess;
 }
 
-ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn) {
+void bl_order_ask(CUstream stream, struct bl_order_turn *turn) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t capture = 0;
     /* The legacy stream cannot be asked while others capture, nor captured: an error means that it does not capture. */
@@ -83,7 +86,10 @@ ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, struct bl_or
         status = CU_STREAM_CAPTURE_STATUS_NONE;
     turn->capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
     turn->capture = capture;
-    return turn->capturing ? before_captured(&comm->order, stream, capture) : before_eager(&comm->order, stream);
+}
+
+ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+    return turn->capturing ? before_captured(&comm->order, stream, turn->capture) : before_eager(&comm->order, stream);
 }
 
 /* One record of the event hangs behind the last call of each capture, and moves on with it: removing nodes from a graph
@@ -94,7 +100,11 @@ static ncclResult_t record_at_end(struct bl_order *order, CUstream stream, const
     const CUgraphNode *nodes;
     size_t count;
     CHECK_RETURN(capture_frontier(stream, &graph, &nodes, &count));
-    if (count != 1) return ncclSuccess; /* not reached: a call was just captured, so it is the frontier */
+    if (count != 1) { /* the call is the stream's frontier; of NCCL's calls that is not said anywhere */
+        bl_warn("a call captured on a stream with %zu ends: replays of its graph are not ordered against other calls",
+                count);
+        return ncclSuccess;
+    }
     CUgraphNode call = nodes[0];
     if (order->last_captured && order->capture == turn->capture && order->record_node) {
         CHECK_RETURN(cu->cuGraphRemoveDependencies(graph, &order->last_node, &order->record_node, NULL, 1));

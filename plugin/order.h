@@ -29,8 +29,11 @@ struct bl_order_turn {
     unsigned long long capture;
 };
 
-/* Makes `stream` wait for the communicator's last call. */
-ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn);
+/* Whether `stream` is being captured, and by which capture: the first half of a turn. */
+void bl_order_ask(CUstream stream, struct bl_order_turn *turn);
+
+/* Makes `stream`, of which bl_order_ask has told, wait for the communicator's last call. */
+ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 
 /* Notes that a call, Beeline's (`launched`) or the real NCCL's, was issued on `stream`. */
 ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool launched);

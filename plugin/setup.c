@@ -293,7 +293,15 @@ static void free_leftovers(struct bl_member *member) {
 
 static void conclude(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    if (member->verdict.fate == BL_WELL && !member->agreed) fail(member, "the final agreement did not come");
+    if (member->verdict.fate == BL_WELL && !member->agreed) {
+        /* The others may have it, and serve: calls here must not go to NCCL, nor anywhere. */
+        fail(member, "the final agreement did not come");
+        snprintf(comm->error_text, sizeof(comm->error_text),
+                 "Beeline: rank %d of %d set the communicator up, and was not told in %llu s whether its peers did "
+                 "(BEELINE_SETUP_TIMEOUT)",
+                 comm->rank, comm->nranks, (unsigned long long)bl_params()->setup_timeout);
+        atomic_store(&comm->async_error, ncclRemoteError);
+    }
     bl_mesh_close(&member->mesh);
     if (member->exported >= 0) close(member->exported);
     if (comm->context) run_in_context(member, free_leftovers);

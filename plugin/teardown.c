@@ -12,7 +12,7 @@
 #include "stats.h"
 #include "upkeep.h"
 
-enum { ABORT_SECONDS = 10, POLL_NS = 200000 };
+enum { ABORT_SECONDS = 10, SETUP_ABORT_SECONDS = 5, POLL_NS = 200000 };
 
 static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
@@ -69,11 +69,12 @@ static void *wait_main(void *arg) {
     return NULL;
 }
 
-/* The event of order.h that is behind every call, replays included, or NULL.  A context cannot be waited for without
+/* The event of order.h that is behind Beeline's last launch, replays included, or NULL.  A context cannot be waited for without
  * spoiling captures in it, so the event is better where there is one. */
 static CUevent last_event(const struct bl_comm *comm) {
     const struct bl_order *order = &comm->order;
-    return order->many_streams && (!order->captured_ever || bl_params()->graph_mixing) ? order->event : NULL;
+    const bool eager = order->many_streams || bl_params()->stream_events;
+    return eager && (!order->captured_ever || bl_params()->graph_mixing) ? order->event : NULL;
 }
 
 /* True once no kernel of the communicator runs; false after `seconds` (0: for ever), or if nobody can tell.
@@ -129,8 +130,9 @@ struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
     if (!comm) return NULL; /* another thread was first */
     struct bl_upkeep *upkeep = comm->upkeep;
     atomic_store(&upkeep->cancel, true);
-    while (atomic_load(&upkeep->stage) == BL_STAGE_RUNNING) nap();
-    if (upkeep->threaded) pthread_join(upkeep->thread, NULL);
+    /* Set-up leaves its own waits at once; one that sits in a call of the real NCCL is freed by the real abort alone. */
+    const uint64_t end_of_wait = bl_clock_ns() + SETUP_ABORT_SECONDS * UINT64_C(1000000000);
+    while (bl_setup_busy(comm) && (end == BL_END_DESTROY || bl_clock_ns() < end_of_wait)) nap();
     bl_group_drop(comm);
     if (end == BL_END_ABORT)
         bl_setup_revoke(comm);
@@ -153,6 +155,8 @@ void bl_upkeep_release(struct bl_comm *comm) {
 void bl_setup_release(struct bl_comm *comm, enum bl_end end) {
     if (!comm) return;
     struct bl_upkeep *upkeep = comm->upkeep;
+    while (bl_setup_busy(comm)) nap();
+    if (upkeep->threaded) pthread_join(upkeep->thread, NULL);
     CUstreamCaptureMode mode = bl_driver() ? relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     if (end == BL_END_ABORT && has_run(comm) && !at_rest(comm, ABORT_SECONDS)) {
         upkeep->stuck = true;
