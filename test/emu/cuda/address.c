@@ -3,6 +3,7 @@
  * Every granule has at most one range, so that a kernel's access is checked by one table look-up.  Host memory that was
  * registered lies outside the arena, in a short list.
  */
+#define _GNU_SOURCE
 #include "emu.h"
 
 #include <sys/mman.h>
@@ -27,6 +28,7 @@ CUresult emu_arena_open(void) {
     for (size_t bytes = (size_t)1 << 40; bytes >= (size_t)1 << 32; bytes /= 4) {
         void *p = reserve(bytes, PROT_NONE);
         if (!p) continue;
+        madvise(p, bytes, MADV_DONTDUMP); /* a core file must not hold all of it */
         granules = bytes / EMU_GRANULE - 1;
         taken = reserve(granules, PROT_READ | PROT_WRITE);
         emu_granules = reserve(granules * sizeof *emu_granules, PROT_READ | PROT_WRITE);

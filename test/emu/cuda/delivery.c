@@ -224,14 +224,22 @@ static bool known_here(const struct pending *p) {
     return false;
 }
 
+/* A line that some of its lanes have yet to store to: on hardware they did it with us, so they get the time to. */
+static bool wait_for_lanes(const struct pending *p, int *tries) {
+    if (whole(p) || ++*tries > 10000) return false;
+    simt_switch(FIBER_PAUSES);
+    return true;
+}
+
 static void see_own(const struct emu_range *range, uintptr_t address, unsigned size) {
     struct kernel *kernel = fiber_now->block->kernel;
     if (!kernel->npending_to[range->device + 1]) return;
-    for (int i = kernel->head[bucket(address)]; i >= 0;) {
-        int next = kernel->pending[i].next;
-        if (overlap(&kernel->pending[i], address, size) && known_here(&kernel->pending[i])) {
-            deliver(kernel, i);
-            next = kernel->head[bucket(address)]; /* earlier ones went with it */
+    for (int i = kernel->head[bucket(address)], tries = 0; i >= 0;) {
+        struct pending *p = &kernel->pending[i];
+        int next = p->next;
+        if (overlap(p, address, size) && known_here(p)) {
+            if (!wait_for_lanes(p, &tries)) deliver(kernel, i);
+            next = kernel->head[bucket(address)]; /* the list has changed */
         }
         i = next;
     }
@@ -248,21 +256,17 @@ static void seam_pause(void) {
 
 static void drain(void) {
     struct kernel *kernel = fiber_now->block->kernel;
-    for (int tries = 0;; tries++) {
+    for (int tries = 0;;) {
         int mine[MAX_PENDING], n = 0;
-        bool parts = false;
+        const struct pending *part = NULL;
         for (int i = 0; i < kernel->npending; i++) {
-            int index = kernel->order[i];
-            if (!known_here(&kernel->pending[index])) continue;
-            mine[n++] = index;
-            parts |= !whole(&kernel->pending[index]);
-        }
-        /* The other lanes of a line have yet to come to a store that, on hardware, they made with us. */
-        if (parts && tries < 10000) {
-            simt_switch(FIBER_PAUSES);
-            continue;
+            struct pending *p = &kernel->pending[kernel->order[i]];
+            if (!known_here(p)) continue;
+            mine[n++] = kernel->order[i];
+            if (!whole(p)) part = p;
         }
         if (!n) return;
+        if (part && wait_for_lanes(part, &tries)) continue;
         deliver(kernel, mine[emu_random(&simt_random) % (uint64_t)n]);
     }
 }
