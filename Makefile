@@ -9,7 +9,7 @@ PYTHON  ?= python3
 ARCHS   ?= 80 90 100 120
 
 # All processors, unless -j says otherwise.
-ifeq (,$(findstring -j,$(MAKEFLAGS)))
+ifeq (0 ,$(MAKELEVEL) $(findstring -j,$(MAKEFLAGS)))
 MAKEFLAGS += -j$(shell nproc)
 endif
 

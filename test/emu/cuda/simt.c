@@ -220,8 +220,8 @@ static bool run_fiber(int block_place, int place) {
     else
         kernel->result = CUDA_ERROR_OUT_OF_MEMORY;
     switch (reason) {
-    case FIBER_PAUSES: return true;
-    case FIBER_YIELDS: simt_activity++; return true;
+    case FIBER_PAUSES:
+    case FIBER_YIELDS: return true;
     case FIBER_FAULTS: kernel_kill(kernel); return false;
     case FIBER_WAITS:
     case FIBER_WAITS_WARP:
@@ -263,8 +263,8 @@ static unsigned run_some(void) {
     int place = (int)draw((uint64_t)nresident);
     struct block *block = resident[place];
     struct kernel *kernel = block->kernel;
-    if (block->stalled) {
-        block->stalled--;
+    if (block->stalled || !block->nrunnable) {
+        block->stalled -= block->stalled > 0;
         return 0;
     }
     uint64_t r = emu_random(&simt_random);
@@ -286,11 +286,13 @@ static unsigned run_some(void) {
         if (!run_fiber(place, which)) return 0;
         fiber->watch = reason == FIBER_PAUSES ? emu_seam.missing : NULL;
         fiber->saw = emu_seam.saw;
-        if (reason == FIBER_PAUSES && simt_activity == before)
+        fiber->polls = simt_activity == before && (fiber->polls || reason == FIBER_PAUSES);
+        if (fiber->polls) {
             vain++;
-        else
+        } else {
             kernel->vain = 0;
-        if (!block->nrunnable) return vain;
+            simt_activity++; /* a fiber that only reads gets further, too */
+        }
     }
     kernel->vain += vain;
     if (kernel->npending && kernel->vain > kernel->live) {
