@@ -251,7 +251,8 @@ static void table_receive(struct bl_member *member) {
         !receive(member, 0, STEP_TABLE, &comm->table, sizeof(comm->table), NULL, deadline_from_now()))
         return;
     if (!bl_table_valid(&comm->table) || memcmp(&comm->table.layout, &comm->args.layout, sizeof(comm->args.layout))) {
-        bl_member_fail(member, BL_FAILED, comm->rank, "the table of rank 0 is not one that this build of Beeline makes");
+        bl_member_fail(member, BL_FAILED, comm->rank,
+                       "the table of rank 0 is not one that this build of Beeline makes");
         return;
     }
     if (!serves_anything(&comm->table)) {
