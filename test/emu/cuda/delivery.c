@@ -183,12 +183,24 @@ void delivery_close(struct kernel *kernel, bool drop) {
     free(kernel->pending);
 }
 
-static struct pending *pending_new(struct kernel *kernel, uintptr_t address, const struct emu_range *range) {
-    while (kernel->npending == MAX_PENDING) {
-        int before = kernel->npending;
-        delivery_some(kernel, 64);
-        if (kernel->npending == before) deliver(kernel, kernel->order[0]); /* nothing but parts of lines */
+/* A line that some of its lanes have yet to store to: on hardware they did it with us, so they get the time to. */
+static bool wait_for_lanes(const struct pending *p, int *tries) {
+    if (whole(p) || ++*tries > 10000) return false;
+    simt_switch(FIBER_PAUSES);
+    return true;
+}
+
+/* Other threads may run meanwhile. */
+static void make_room(struct kernel *kernel) {
+    if (kernel->npending >= ENOUGH_PENDING) delivery_some(kernel, 64);
+    for (int tries = 0; kernel->npending == MAX_PENDING;) {
+        /* Nothing but parts of lines, it seems. */
+        if (!wait_for_lanes(&kernel->pending[kernel->order[0]], &tries)) deliver(kernel, kernel->order[0]);
     }
+}
+
+static struct pending *pending_new(struct kernel *kernel, uintptr_t address, const struct emu_range *range) {
+    make_room(kernel);
     int index = kernel->order[kernel->npending];
     struct pending *p = &kernel->pending[index];
     unsigned b = bucket(address);
@@ -224,13 +236,6 @@ static bool known_here(const struct pending *p) {
     return false;
 }
 
-/* A line that some of its lanes have yet to store to: on hardware they did it with us, so they get the time to. */
-static bool wait_for_lanes(const struct pending *p, int *tries) {
-    if (whole(p) || ++*tries > 10000) return false;
-    simt_switch(FIBER_PAUSES);
-    return true;
-}
-
 static void see_own(const struct emu_range *range, uintptr_t address, unsigned size) {
     struct kernel *kernel = fiber_now->block->kernel;
     if (!kernel->npending_to[range->device + 1]) return;
@@ -257,17 +262,18 @@ static void seam_pause(void) {
 static void drain(void) {
     struct kernel *kernel = fiber_now->block->kernel;
     for (int tries = 0;;) {
-        int mine[MAX_PENDING], n = 0;
         const struct pending *part = NULL;
+        uint64_t mine = 0;
+        int pick = -1;
         for (int i = 0; i < kernel->npending; i++) {
             struct pending *p = &kernel->pending[kernel->order[i]];
             if (!known_here(p)) continue;
-            mine[n++] = kernel->order[i];
+            if (emu_random(&simt_random) % ++mine == 0) pick = kernel->order[i];
             if (!whole(p)) part = p;
         }
-        if (!n) return;
+        if (!mine) return;
         if (part && wait_for_lanes(part, &tries)) continue;
-        deliver(kernel, mine[emu_random(&simt_random) % (uint64_t)n]);
+        deliver(kernel, pick);
     }
 }
 
@@ -375,6 +381,7 @@ static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y) {
     struct kernel *kernel = fiber_now->block->kernel;
     unsigned me = thread_in_grid();
     struct pending *p = NULL;
+    make_room(kernel); /* first, for then nobody comes between looking for the line and beginning it */
     /* The line that this lane's neighbours have begun; lanes come in any order, each to its lines in turn. */
     for (int i = kernel->head[bucket(address)]; i >= 0 && !p; i = kernel->pending[i].next) {
         struct pending *q = &kernel->pending[i];

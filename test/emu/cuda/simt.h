@@ -57,7 +57,8 @@ struct pending {
     int place;                            /* in kernel.order */
 };
 
-enum { MAX_PENDING = 512, BUCKETS = 256 };
+/* Lines whose lanes are far apart may be many; of what could be delivered, ENOUGH_PENDING is late enough. */
+enum { MAX_PENDING = 4096, ENOUGH_PENDING = 512, BUCKETS = 256 };
 
 struct kernel {
     struct emu_launch launch;

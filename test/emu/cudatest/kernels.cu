@@ -109,6 +109,26 @@ static void lines(const struct bl_kernel_args &args) {
 }
 BL_KERNEL(test_lines, lines)
 
+/* Each group of 8 threads sends count lines to the next rank before it waits for any: lanes get far apart. */
+static void flood(const struct bl_kernel_args &args) {
+    const uint64_t part = lane_in_warp() & 7, me = thread_in_grid(), group = me / 8, groups = threads_in_grid() / 8;
+    unsigned char *out = args.staging[(args.rank + 1) % args.nranks];
+    const unsigned char *in = args.staging[args.rank];
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < args.count; i++)
+        store_line_relaxed_sys(out + (i * groups + group) * 128, part, Pair{i, me}, 1);
+    for (uint64_t i = 0; i < args.count; i++) {
+        LineView view = load_line_relaxed_sys(in + (i * groups + group) * 128, part);
+        while (!line_arrived(view, part, 1)) {
+            spin_pause();
+            view = load_line_relaxed_sys(in + (i * groups + group) * 128, part);
+        }
+        sum += line_data(view).x;
+    }
+    store_own((uint64_t *)args.recvbuff + me, sum);
+}
+BL_KERNEL(test_flood, flood)
+
 /* All blocks wait for the last, which no GPU promises to run beside them. */
 static void resident(const struct bl_kernel_args &args) {
     uint64_t me = thread_in_grid();

@@ -53,6 +53,7 @@ static const struct test tests[] = {
     {"counting", test_counting, "1", NULL, 3, ALWAYS},
     {"packets", test_packets_arrive, "4", NULL, 10, ALWAYS},
     {"lines", test_lines_arrive, "4", NULL, 10, ALWAYS},
+    {"lines-flood", test_lines_flood, "2", NULL, 5, ALWAYS},
     {"lines-unwaited", test_lines_unwaited, "4", NULL, 3, NOT_ALWAYS},
     {"broken", test_broken, "2", "BEELINE_EMU_TOPOLOGY=broken", 1, NOT_ALWAYS},
     {"message-fence", test_message_fence, "2", NULL, 20, ALWAYS},

@@ -131,6 +131,19 @@ void test_broken(void) {
     lines(TEST_FENCE);
 }
 
+void test_lines_flood(void) {
+    enum { LINES = 1000 };
+    struct test_box box;
+    uint64_t got[THREADS];
+    test_box_open(&box, 2);
+    exchange(&box, "test_flood", 0, LINES, THREADS);
+    for (int rank = 0; rank < 2; rank++) {
+        result_of(&box, rank, got, THREADS);
+        for (int i = 0; i < THREADS; i++) CHECK(got[i] == LINES * (LINES - 1) / 2);
+    }
+    test_box_close(&box);
+}
+
 /* The same exchange several times in a process: a run without its order may come out right by chance. */
 static void message(const char *kernel, uint32_t what, unsigned threads) {
     enum { TIMES = 20 };
