@@ -102,6 +102,7 @@ BL_DEVICE Pair line_data(const LineView &l) {
 }
 
 /* --- waiting --- */
+enum { POLLS_PER_LOOK = 512 }; /* failed polls before a look at anything else is worth its time: 0.3 ms or so */
 /* Called once per failed poll. */
 BL_DEVICE void spin_pause() {}
 BL_DEVICE uint64_t clock_ns() {

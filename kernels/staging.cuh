@@ -78,7 +78,6 @@ struct Wait {
     uint64_t since;
 };
 
-enum { POLLS_PER_LOOK = 512 };
 static const uint64_t HOST_LOOK_NS = 1000000;
 
 /* Whether the host, or a wait that ran out, has told this device to stop.  Words in host memory are read over PCIe one

@@ -28,6 +28,7 @@ struct bl_member {
     enum bl_link link;                     /* the worst of the communicator, once voted */
     bool open;                             /* takes part in the gathers */
     bool gathered;                         /* the identities are known and in order */
+    bool built;                            /* our own side was well when the last gather began */
     bool agreed;                           /* the verdict is that of all ranks */
     bool bereft;                           /* a peer is gone or does not answer: no agreement will come */
     uint64_t begin, gathered_at, built_at; /* bl_clock_ns */

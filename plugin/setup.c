@@ -273,8 +273,8 @@ static void log_served(const struct bl_member *member) {
 static void log_left(const struct bl_member *member) {
     const struct bl_comm *comm = member->comm;
     const struct bl_verdict *verdict = &member->verdict;
-    int speaker = member->agreed || verdict->culprit != 0 ? 0 : 1;
-    bool loud = verdict->fate == BL_FAILED && (comm->rank == speaker || !member->open);
+    const bool speaks = comm->rank == 0 || (comm->rank == 1 && !member->agreed && verdict->culprit == 0);
+    const bool loud = verdict->fate == BL_FAILED && (speaks || !member->open);
     bl_log(loud ? BL_LOG_WARN : BL_LOG_INFO, "communicator %016llx of %d ranks is left to NCCL: %s",
            (unsigned long long)comm->id, comm->nranks, verdict->why);
 }
@@ -293,21 +293,22 @@ static void free_leftovers(struct bl_member *member) {
 
 static void conclude(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    if (member->verdict.fate == BL_WELL && !member->agreed) {
-        /* The others may have it, and serve: calls here must not go to NCCL, nor anywhere. */
-        fail(member, "the final agreement did not come");
-        snprintf(comm->error_text, sizeof(comm->error_text),
-                 "Beeline: rank %d of %d set the communicator up, and was not told in %llu s whether its peers did "
-                 "(BEELINE_SETUP_TIMEOUT)",
-                 comm->rank, comm->nranks, (unsigned long long)bl_params()->setup_timeout);
-        atomic_store(&comm->async_error, ncclRemoteError);
-    }
+    const bool untold = member->built && !member->agreed;
     bl_mesh_close(&member->mesh);
     if (member->exported >= 0) close(member->exported);
     if (comm->context) run_in_context(member, free_leftovers);
     if (member->verdict.fate == BL_WELL) {
         log_served(member);
         atomic_store_explicit(&comm->active, true, memory_order_release);
+    } else if (untold) {
+        /* The others may have agreed, and serve: calls here must not go to NCCL, nor anywhere. */
+        snprintf(comm->error_text, sizeof(comm->error_text),
+                 "Beeline: rank %d of %d set its side up, and did not hear whether its peers did "
+                 "(BEELINE_SETUP_TIMEOUT=%llu)",
+                 comm->rank, comm->nranks, (unsigned long long)bl_params()->setup_timeout);
+        atomic_store(&comm->async_error, ncclRemoteError);
+        bl_log(comm->rank == 0 ? BL_LOG_WARN : BL_LOG_INFO, "communicator %016llx: %s: %s; its calls fail, abort it",
+               (unsigned long long)comm->id, comm->error_text, member->verdict.why);
     } else {
         log_left(member);
     }
@@ -335,7 +336,10 @@ static void set_up(struct bl_comm **comms, int count) {
     gather(members, count, &identities);
     for (int i = 0; i < count; i++) members[i].gathered_at = bl_clock_ns();
     build(members, count);
-    for (int i = 0; i < count; i++) members[i].built_at = bl_clock_ns();
+    for (int i = 0; i < count; i++) {
+        members[i].built_at = bl_clock_ns();
+        members[i].built = members[i].gathered && members[i].verdict.fate == BL_WELL;
+    }
     gather(members, count, &verdicts);
     for (int i = 0; i < count; i++) conclude(&members[i]);
     if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);

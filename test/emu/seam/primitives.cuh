@@ -185,7 +185,8 @@ BL_DEVICE uint64_t atomic_add_acq_rel_gpu(uint64_t *p, uint64_t v) {
     return bl_emu->atomic_add(p, v, sizeof v);
 }
 
-/* --- waiting --- */
+/* --- waiting: a poll takes longer here --- */
+enum { POLLS_PER_LOOK = 64 };
 BL_DEVICE void spin_pause() {
     bl_emu->pause();
 }
