@@ -374,27 +374,34 @@ static void seam_load_line(uint64_t value[3], const void *line, unsigned part) {
     value[1] = __atomic_load_n((uint64_t *)(address + part * 16) + 1, __ATOMIC_RELAXED);
 }
 
+/* The line that this lane's neighbours have begun; lanes come in any order, each to its lines in turn. */
+static struct pending *line_begun(const struct kernel *kernel, uintptr_t address, unsigned part) {
+    unsigned me = thread_in_grid();
+    for (int i = kernel->head[bucket(address)]; i >= 0; i = kernel->pending[i].next) {
+        struct pending *p = &kernel->pending[i];
+        if (!p->line || p->address != address || p->parts >> part & 1 || whole(p)) continue;
+        unsigned other = (unsigned)__builtin_ctz(p->parts);
+        if (p->thread[other] - other == me - part) return p;
+    }
+    return NULL;
+}
+
 static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y) {
     uintptr_t address = (uintptr_t)line;
     uint64_t words[2] = {x, y};
     struct emu_range *range = range_for(address, 128, true);
     struct kernel *kernel = fiber_now->block->kernel;
-    unsigned me = thread_in_grid();
-    struct pending *p = NULL;
-    make_room(kernel); /* first, for then nobody comes between looking for the line and beginning it */
-    /* The line that this lane's neighbours have begun; lanes come in any order, each to its lines in turn. */
-    for (int i = kernel->head[bucket(address)]; i >= 0 && !p; i = kernel->pending[i].next) {
-        struct pending *q = &kernel->pending[i];
-        if (!q->line || q->address != address || q->parts >> part & 1 || q->parts == 0xff) continue;
-        unsigned other = (unsigned)__builtin_ctz(q->parts);
-        if (q->thread[other] - other == me - part) p = q;
+    struct pending *p = line_begun(kernel, address, part);
+    if (!p) {
+        make_room(kernel); /* while it waits, another lane may begin the line */
+        p = line_begun(kernel, address, part);
     }
     if (!p) {
         p = pending_new(kernel, address, range);
         p->line = p->vouched = true;
     }
     p->parts |= 1u << part;
-    p->thread[part] = me;
+    p->thread[part] = thread_in_grid();
     memcpy(p->data + part * 16, words, sizeof words);
     simt_activity++;
 }

@@ -55,7 +55,8 @@ void test_capture(void), test_capture_fork(void), test_capture_forbidden(void), 
 void test_memory(void), test_mapping(void), test_processes(void), test_guard(void), test_no_peer(void), test_fork(void);
 void test_proc_address(void), test_fault(void), test_identity(void), test_quiet(void);
 void test_copies(void), test_fault_address(void), test_residency(void), test_too_many_blocks(void), test_counting(void);
-void test_packets_arrive(void), test_lines_arrive(void), test_lines_unwaited(void), test_broken(void);
+void test_packets_arrive(void), test_lines_arrive(void), test_lines_flood(void), test_lines_unwaited(void),
+    test_broken(void);
 void test_message_fence(void), test_message_release(void), test_message_nothing(void), test_message_no_acquire(void);
 void test_block_fence(void), test_block_nothing(void), test_block_no_barrier(void);
 void test_throughput(void);

@@ -134,7 +134,7 @@ static void resident(const struct bl_kernel_args &args) {
     uint64_t me = thread_in_grid();
     if (me == threads_in_grid() - 1) atomic_add_acq_rel_gpu(args.epochs, 1);
     bool came = wait_word(args, args.epochs, 1, true);
-    if (me == 0) store_own((uint64_t *)args.recvbuff, (uint64_t)came);
+    store_own((uint64_t *)args.recvbuff + me, (uint64_t)came);
 }
 BL_KERNEL(test_resident, resident)
 

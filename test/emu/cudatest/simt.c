@@ -48,23 +48,27 @@ void test_fault_address(void) {
     EXPECT(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS); /* and so from now on */
 }
 
-static void residency(unsigned blocks, uint64_t expected) {
+/* Whether all threads saw the last block come. */
+static void residency(unsigned blocks, bool expected) {
+    enum { EACH = 8, MOST = 8 };
     struct test_box box;
-    uint64_t value = 2;
+    uint64_t came[MOST * EACH];
+    bool all = true;
     test_box_open(&box, 1);
     struct bl_kernel_args args = test_args(&box, 0);
-    args.timeout_ns = 200000000;
-    OK(test_launch(&box, 0, "test_resident", blocks, 8, &args));
+    args.timeout_ns = expected ? 20000000000 : 200000000;
+    OK(test_launch(&box, 0, "test_resident", blocks, EACH, &args));
     synchronize(&box);
-    OK(cuMemcpyDtoH(&value, box.result[0], 8));
-    CHECK(value == expected);
+    OK(cuMemcpyDtoH(came, box.result[0], blocks * EACH * sizeof *came));
+    for (unsigned i = 0; i < blocks * EACH; i++) all &= came[i] == 1;
+    CHECK(all == expected);
     test_box_close(&box);
 }
 void test_residency(void) {
-    residency(4, 1);
+    residency(4, true);
 }
 void test_too_many_blocks(void) {
-    residency(5, 0);
+    residency(5, false);
 }
 
 void test_counting(void) {
