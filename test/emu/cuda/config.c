@@ -1,4 +1,16 @@
-/* config.c - the emulated box as its environment describes it. */
+/* config.c - the emulated box as its environment describes it.
+ *
+ *   BEELINE_EMU_GPUS=N         GPUs of the box (2); CUDA_VISIBLE_DEVICES picks among them
+ *   BEELINE_EMU_TOPOLOGY=T     nvlink (all pairs, native atomics), pcie (without atomics), none (no peer access), broken (what
+ *                              one GPU stores to another's memory arrives changed), nvls (nvlink with multicast)
+ *   BEELINE_EMU_SMS=N          multiprocessors, each holds one block (4);  BEELINE_EMU_BLOCK=N threads of a block (64)
+ *   BEELINE_EMU_MEMORY=BYTES   of a GPU (8 GiB)
+ *   BEELINE_EMU_SEED=N         of all interleavings and deliveries (1)
+ *   BEELINE_EMU_KERNELS=FILE   the kernels (libbeeline-kernels.so beside this library)
+ *   BEELINE_EMU_FAULT=LIST     calls that fail: function[@rank-or-device][#nth]=CUDA_ERROR_NAME, comma-separated
+ *   BEELINE_EMU_TRACE=FILE     a line for each driver call: process, name, result
+ *   BEELINE_EMU_LEAKS=1|FILE   tells at exit, on stderr or in FILE, what was not given back
+ */
 #include "emu.h"
 
 #include <stdlib.h>
