@@ -1,8 +1,9 @@
 /* config.c - the emulated box as its environment describes it.
  *
  *   BEELINE_EMU_GPUS=N         GPUs of the box (2); CUDA_VISIBLE_DEVICES picks among them
- *   BEELINE_EMU_TOPOLOGY=T     nvlink (all pairs, native atomics), pcie (without atomics), none (no peer access), broken (what
- *                              one GPU stores to another's memory arrives changed), nvls (nvlink with multicast)
+ *   BEELINE_EMU_TOPOLOGY=T     nvlink (all pairs, native atomics), pcie (without atomics), none (no peer access),
+ *                              broken (packets, lines and copies from one GPU to another arrive changed), nvls (nvlink
+ *                              that reports multicast)
  *   BEELINE_EMU_SMS=N          multiprocessors, each holds one block (4);  BEELINE_EMU_BLOCK=N threads of a block (64)
  *   BEELINE_EMU_MEMORY=BYTES   of a GPU (8 GiB)
  *   BEELINE_EMU_SEED=N         of all interleavings and deliveries (1)
