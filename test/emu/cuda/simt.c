@@ -276,7 +276,7 @@ static unsigned run_some(void) {
         int which = (first + i) % block->nrunnable;
         struct fiber *fiber = block->runnable[which];
         uint64_t before = simt_activity;
-        /* What it waits for has not come.  It may have other reasons to go on (time, the host), so it looks at times. */
+        /* What it waits for has not come.  But it may go on for other reasons (time, the host): look at times. */
         if (fiber->watch && __atomic_load_n(fiber->watch, __ATOMIC_RELAXED) == fiber->saw &&
             emu_random(&simt_random) & 7) {
             vain++;
