@@ -1,7 +1,7 @@
 /* mutation.cuh - faults that a build of the emulated box may plant, to show that its tests find them.
  *
- * BL_MUTATION(k) is constant false unless the build says -DBL_MUTATE=k; `make check` builds each once and expects
- * failures. */
+ * BL_MUTATION(k) is constant false unless the build says -DBL_MUTATE=k; `make check` builds all in one, chooses each
+ * at run time and expects failures. */
 #ifndef BEELINE_MUTATION_CUH
 #define BEELINE_MUTATION_CUH
 

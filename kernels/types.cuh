@@ -53,8 +53,8 @@ template <class I> BL_DEVICE I number_max(I a, I b) {
     return b > a ? b : a;
 }
 
-/* Integers: Acc wraps like Element does, because arithmetic is unsigned and narrowing keeps the low bits; Signed orders
- * and divides. */
+/* Integers: Acc wraps like Element does, because arithmetic is unsigned and narrowing keeps the low bits; Accumulator
+ * orders and divides. */
 template <class Element, class Accumulator, class Unsigned> struct Integer {
     typedef Accumulator Acc;
     enum { SIZE = sizeof(Element), PER_WORD = 8 / sizeof(Element) };

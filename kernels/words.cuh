@@ -1,9 +1,8 @@
 /* words.cuh - user buffers as a stream of 8-byte words, whatever their alignment and length.
  *
  * Word k of a message holds its bytes [8k, 8k+8); the last may be short, its missing bytes read as zero and are not
- * written.  `unit` is the widest access that every element of the message allows: the lowest set bit of address, length
- * and
- * 8.  Only this rank's own accesses depend on it, so ranks may differ in alignment.
+ * written.  `unit` is the widest access that all of the message allows: the lowest set bit of address, length and 8.
+ * Only this rank's own accesses depend on it, so ranks may differ in alignment.
  */
 #ifndef BEELINE_WORDS_CUH
 #define BEELINE_WORDS_CUH

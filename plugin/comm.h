@@ -24,7 +24,7 @@ struct bl_upkeep;
 struct bl_order {
     CUstream last_stream;
     const void *last_thread;    /* whose CU_STREAM_PER_THREAD last_stream is, else NULL */
-    CUevent event;              /* recorded behind the last call, once the communicator is used from several streams */
+    CUevent event;              /* recorded behind Beeline's last eager launch, and every call where order.h says so */
     CUevent fork;               /* joins the streams of one capture */
     unsigned long long capture; /* id of the capture that the last captured call belongs to */
     CUgraphNode last_node, record_node; /* of that capture: the last call, and the record of `event` behind it */

@@ -13,9 +13,8 @@
 #include "modules.h"
 #include "selftest.h"
 
-/* Where set-up is.  A nonblocking communicator WAITS until the real NCCL has made it, then RUNS on a thread of its own.
- */
-enum bl_stage { BL_STAGE_WAITING, BL_STAGE_RUNNING, BL_STAGE_DONE };
+/* Where set-up is.  That of a nonblocking communicator runs on a thread of its own, once the real NCCL has made it. */
+enum bl_stage { BL_STAGE_NONE, BL_STAGE_RUNNING, BL_STAGE_DONE };
 
 struct bl_upkeep {
     pid_t pid; /* who made it: a forked child must not touch it */
