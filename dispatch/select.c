@@ -39,8 +39,7 @@ void bl_table_select(const struct bl_table *table, const struct bl_request *requ
         route->algorithm = range->algorithm;
         route->kernel = algorithm->kernel;
         route->threads = range->threads;
-        route->blocks = bl_kernel_blocks(algorithm->kernel, table->nranks, &table->layout, bytes, range->threads,
-                                         range->max_blocks);
+        route->blocks = bl_kernel_blocks(algorithm->kernel, table->nranks, bytes, range->threads, range->max_blocks);
         route->why = (enum bl_reason)range->reason;
         route->reason = reasons[range->reason];
         return;

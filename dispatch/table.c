@@ -16,6 +16,8 @@ enum gpu_match { GPU_OTHER, GPU_ANY, GPU_ARCH, GPU_NAME, GPU_MATCHES };
 /* Two blocks of 256 threads of any kernel fit on a multiprocessor: two communicators may then run at once. */
 enum { DEFAULT_THREADS = 256 };
 
+static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
+
 static const int preference[2][2][GPU_MATCHES] = {
     /* built-in */ {/* other ranks */ {0, 1, 2, 2}, /* these ranks */ {0, 1, 4, 5}},
     /* user's   */ {/* other ranks */ {0, 3, 3, 3}, /* these ranks */ {0, 6, 7, 8}},
@@ -86,7 +88,9 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
     if ((facts->caps & algorithm->needs) != algorithm->needs) return 0;
     *reason = BL_REASON_RANKS;
     if (facts->nranks < algorithm->min_ranks || facts->nranks > algorithm->max_ranks) return 0;
-    uint64_t capacity = bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
+    uint64_t capacity = bl_kernel_in_pieces(algorithm->kernel, facts->nranks)
+                            ? LONGEST_MESSAGE
+                            : bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
     uint64_t user = settings ? settings->max_bytes[algorithm->kernel] : UINT64_MAX;
     *reason = user < capacity ? BL_REASON_LIMIT : BL_REASON_STAGING;
     return user < capacity ? user : capacity;
@@ -140,9 +144,9 @@ static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const 
     uint64_t limit = algorithm_limit(&bl_algorithms[row->algorithm], facts, settings, &hindrance);
     unsigned most = lesser(facts->max_threads, BL_MAX_THREADS) / 32 * 32;
     unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most < 32 ? 32 : most);
-    /* Every block must be resident at once, and every warp needs its epoch word. */
+    /* Every block must be resident at once, and needs its epoch word. */
     unsigned blocks = lesser(row->blocks ? row->blocks : facts->sms, at_least_one(facts->sms));
-    blocks = lesser(at_least_one(blocks), BL_MAX_WARPS / (threads / 32));
+    blocks = lesser(at_least_one(blocks), BL_MAX_BLOCKS);
 
     if (limit < max_bytes && max_bytes > r->wanted) {
         r->wanted = max_bytes;
@@ -266,7 +270,7 @@ bool bl_table_valid(const struct bl_table *table) {
             if (range->algorithm < 0 || range->algorithm >= bl_algorithm_count) return false;
             if (bl_algorithms[range->algorithm].collective != (enum bl_collective)c) return false;
             if (range->threads < 32 || range->threads > BL_MAX_THREADS || range->threads % 32) return false;
-            if (!range->max_blocks || range->max_blocks > BL_MAX_WARPS / (range->threads / 32)) return false;
+            if (!range->max_blocks || range->max_blocks > BL_MAX_BLOCKS) return false;
         }
         const struct bl_range *last = &table->range[c][n - 1];
         if (last->algorithm != BL_ROUTE_NCCL || last->max_bytes != UINT64_MAX) return false;

@@ -1,13 +1,16 @@
-/* allreduce_oneshot_line.cu - small to middle all-reduces: every rank sends its whole message to every peer, in lines.
+/* allreduce_oneshot_line.cu - every rank sends its whole message to every peer, in lines.
  *
- * Eight lanes carry one line of 15 words: they load it, store it into each peer's staging, poll their own for the same
- * line of each peer, and reduce in rank order.  One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the
- * data.
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.
  *
- * Contract: count >= 1 and at most 2 * layout.lines lines; equal grid on all ranks, whole warps; sendbuff and recvbuff
- * any alignment, equal or disjoint (a line's own words are loaded by the lanes that later store them).  Flags and reuse
- * of the staging: staging.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff
- * unspecified and the communicator unusable.
+ * If the grid has a group of lanes for each line, each group loads its line, stores it into each peer's staging, polls
+ * its own staging for the same line of each peer, and reduces in rank order.  Longer messages have two crews: blocks that
+ * only send, and never wait for anything, and blocks that only receive and reduce; then neither the links nor the
+ * reduction stand still for the other.  In place, this rank's own part goes through its staging, too: that it has come
+ * shows the receivers that the senders have read the words which they are about to overwrite.
+ *
+ * Contract: count >= 1 and at most layout.oneshot_lines lines; any grid of whole warps; sendbuff and recvbuff any
+ * alignment, equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that runs
+ * out, leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "instantiate.cuh"
@@ -15,32 +18,84 @@
 #include "types.cuh"
 #include "words.cuh"
 
+/* A line for each group. */
+template <class T, int N>
+BL_DEVICE bool exchange(const struct bl_kernel_args &a, const Message &in, const Message &out, const Region &region,
+                        uint64_t flag) {
+    const Crew crew = crew_of(whole_grid());
+    const uint64_t lines = lines_of(in), line = crew.group;
+    if (crew.of_warp >= lines) return true;
+    const bool active = line < lines;
+    const Pair own = load_line(in, line);
+    warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
+    if (active) {
+#pragma unroll
+        for (int i = 1; i < N; i++)
+            if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, own, flag);
+    }
+    Wait wait = {0, 0};
+    Pair sum;
+    if (!receive_and_reduce<T, N>(a, region, line_or_last(line, lines), flag, false, own, sum, wait)) return false;
+    if (active) store_line(out, line, sum);
+    return true;
+}
+
+template <int N>
+BL_DEVICE void send_all(const struct bl_kernel_args &a, const Message &in, const Region &region, bool own_too,
+                        const Share &share, uint64_t flag) {
+    enum { LOADS = N <= 4 ? 2 : 1 }; /* in flight, so that few blocks fill the links */
+    const Crew crew = crew_of(share);
+    const uint64_t lines = lines_of(in);
+    for (uint64_t done = 0; crew.of_warp + done < lines; done += LOADS * crew.groups) {
+        Pair own[LOADS];
+#pragma unroll
+        for (int k = 0; k < LOADS; k++) own[k] = load_line(in, crew.group + done + k * crew.groups);
+        warp_sync();
+#pragma unroll
+        for (int k = 0; k < LOADS; k++) {
+            const uint64_t line = crew.group + done + k * crew.groups;
+            if (line >= lines) continue;
+#pragma unroll
+            for (int i = 1; i < N; i++)
+                if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, own[k], flag);
+            if (own_too)
+                store_line_relaxed_sys(own_place(a, region) + line * LINE_BYTES, lane_in_warp() % LINE_LANES, own[k],
+                                       flag);
+        }
+    }
+}
+
+template <class T, int N>
+BL_DEVICE bool receive_all(const struct bl_kernel_args &a, const Message &in, const Message &out, const Region &region,
+                           bool own_comes, const Share &share, uint64_t flag) {
+    const Crew crew = crew_of(share);
+    const uint64_t lines = lines_of(out);
+    Wait wait = {0, 0};
+    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups) {
+        Pair own = {0, 0}, sum;
+        if (!own_comes) own = load_line(in, line);
+        warp_sync(); /* as in exchange() */
+        if (!receive_and_reduce<T, N>(a, region, line_or_last(line, lines), flag, own_comes, own, sum, wait))
+            return false;
+        if (line < lines) store_line(out, line, sum);
+    }
+    return true;
+}
+
 template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
     const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
-    const unsigned n = a.nranks, rank = a.rank, part = lane_in_warp() % LINE_LANES;
-    const uint64_t lines = (in.words + LINE_WORDS - 1) / LINE_WORDS;
-    const uint64_t stride = 2 * line_stride(a); /* between sources */
-    Wait wait = {0, 0};
+    const Region region = oneshot_region(a, e);
 
-    for (uint64_t line = thread_in_grid() / LINE_LANES; line - lane_in_warp() / LINE_LANES < lines;
-         line += threads_in_grid() / LINE_LANES) {
-        const bool active = line < lines;
-        const unsigned char *slot = lines_begin(a, e) + line * LINE_BYTES;
-        const Pair own = load_part(in, line * LINE_WORDS, part);
-        warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
-        if (active) {
-#pragma unroll
-            for (int i = 1; i < N; i++) {
-                if (i < (int)n)
-                    store_line_relaxed_sys(staging_of(a, slot, peer_at(rank, i, n)) + rank * stride, part, own, flag);
-            }
-        }
-        Pair sum;
-        if (!receive_and_reduce<T, N>(a, slot, stride, flag, active, own, sum, wait)) return;
-        if (active) store_part(out, line * LINE_WORDS, part, sum);
+    if (lines_of(in) <= crew_of(whole_grid()).groups) {
+        if (!exchange<T, N>(a, in, out, region, flag)) return;
+    } else {
+        const Share senders = share_of(0, 7), receivers = share_of(7, 32);
+        const bool in_place = a.sendbuff == a.recvbuff && !BL_MUTATION(7);
+        if (in_share(senders)) send_all<N>(a, in, region, in_place, senders, flag);
+        if (in_share(receivers) && !receive_all<T, N>(a, in, out, region, in_place, receivers, flag)) return;
     }
-    epoch_end(a, BL_MUTATION(4) ? e + 1 : e, 1); /* the mutation keeps every launch in one half */
+    epoch_end(a, e);
 }
 
 BL_INSTANTIATE(bl_allreduce_oneshot_line, allreduce_oneshot_line)

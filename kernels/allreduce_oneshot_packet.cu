@@ -5,7 +5,7 @@
  * same word of each peer, and reduces in rank order.  One NVLink one-way, no barrier, no fence; twice the bytes of the
  * data.
  *
- * Contract: count >= 1 and at most layout.packets words; equal grid on all ranks, whole warps; sendbuff and recvbuff
+ * Contract: count >= 1 and at most layout.packets words; any grid of whole warps; sendbuff and recvbuff
  * any alignment, equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that
  * runs out, leaves the kernel with recvbuff unspecified and the communicator unusable (control->error, control->abort).
  */
@@ -20,55 +20,61 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_packet(const struct b
     const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
     const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
     const unsigned n = a.nranks, rank = a.rank;
-    const uint64_t stride = packet_stride(a); /* between sources */
+    const Region region = packet_region(a, e);
     Wait wait = {0, 0};
 
     /* The bound is rounded up to whole warps: all lanes of a warp stay in the loop together. */
     for (uint64_t k = thread_in_grid(); k - lane_in_warp() < in.words; k += threads_in_grid()) {
         const bool active = k < in.words;
-        const unsigned char *slot = packets_begin(a, e) + k * PACKET_BYTES;
         const uint64_t own = active ? load_word(in, k) : 0;
         if (active) {
 #pragma unroll
             for (int i = 1; i < N; i++) {
                 if (i < (int)n)
-                    store_packet_relaxed_sys(staging_of(a, slot, peer_at(rank, i, n)) + rank * stride, own,
+                    store_packet_relaxed_sys(place_of(a, region, peer_at(rank, i, n), rank) + k * PACKET_BYTES, own,
                                              BL_MUTATION(1) ? flag - 1 : flag);
             }
         }
-        uint64_t words[N][1];
-        unsigned missing;
+        const unsigned char *at[N];
+        PacketView view[N];
+        bool missing[N];
+#pragma unroll
+        for (int r = 0; r < N; r++) {
+            at[r] = kept(place_of(a, region, rank, r) + k * PACKET_BYTES);
+            view[r] = packet_of(own);
+            missing[r] = active && r < (int)n && r != (int)rank;
+        }
         for (;;) {
-            PacketView view[N];
 #pragma unroll
             for (int r = 0; r < N; r++)
-                if (active && r < (int)n && r != (int)rank) view[r] = load_packet_relaxed_sys(slot + r * stride);
-            bool arrived = true;
-            missing = rank;
+                if (missing[r]) view[r] = load_packet_relaxed_sys(at[r]);
+            bool all = true;
 #pragma unroll
             for (int r = 0; r < N; r++) {
-                words[r][0] = own;
-                if (active && r < (int)n && r != (int)rank) {
-                    words[r][0] = packet_data(view[r]);
-                    if (!packet_arrived(view[r], flag) && !BL_MUTATION(2)) {
-                        arrived = false;
-                        missing = r;
-                    }
-                }
+                missing[r] = missing[r] && !packet_arrived(view[r], flag) && !BL_MUTATION(2);
+                all = all && !missing[r];
             }
-            if (warp_all(arrived)) break;
-            if (!wait_again(a, wait, missing, flag)) return;
+            if (warp_all(all)) break;
+            if (wait_is_long(wait)) {
+                unsigned peer = rank;
+#pragma unroll
+                for (int r = 0; r < N; r++)
+                    if (missing[r]) peer = r;
+                if (!wait_on(a, wait, peer, flag)) return;
+            }
         }
         wait_over(wait);
         if (active) {
             Sum<T, 1> sum;
-            uint64_t result[1];
+            uint64_t words[N][1], result[1];
+#pragma unroll
+            for (int r = 0; r < N; r++) words[r][0] = packet_data(view[r]);
             reduce_in_rank_order<T, 1, N>(sum, words, 0, a.redop, n);
             sum.store(result, a.redop, n);
             store_word(out, k, result[0]);
         }
     }
-    epoch_end(a, e, 1);
+    epoch_end(a, e);
 }
 
 BL_INSTANTIATE(bl_allreduce_oneshot_packet, allreduce_oneshot_packet)

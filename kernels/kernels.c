@@ -4,7 +4,12 @@
 #include <stdio.h>
 
 enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_DATA = 120, LINE_LANES = 8 };
-enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256, FEWEST_LINES = 64 };
+enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256, LINES_STEP = 64 }; /* a step of lines holds a multiple of 128 bytes */
+
+/* Bytes of the messages that go in one launch, if the staging may be large enough; of small one-shot ones times the
+ * peers, who all get the whole message.  Between two ranks the one-shot moves no more bytes than the two-shot: there it is
+ * used for large messages. */
+static const uint64_t LARGE_ONESHOT = 8 << 20, SMALL_ONESHOT = 3 << 20, LARGE_TWOSHOT = 16 << 20, SMALL_TWOSHOT = 3 << 20;
 
 static const struct {
     const char *name, *symbol;
@@ -53,61 +58,80 @@ int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t 
 uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout) {
     switch (kernel) {
     case BL_KERNEL_ALLREDUCE_ONESHOT_PACKET: return layout->packets * PACKET_DATA;
-    case BL_KERNEL_ALLREDUCE_ONESHOT_LINE: return 2 * layout->lines * LINE_DATA;
-    case BL_KERNEL_ALLREDUCE_TWOSHOT_LINE: return (uint64_t)1 << 40; /* passes go round in the staging */
+    case BL_KERNEL_ALLREDUCE_ONESHOT_LINE: return layout->oneshot_lines * LINE_DATA;
+    case BL_KERNEL_ALLREDUCE_TWOSHOT_LINE: return layout->twoshot_lines * LINE_DATA * (uint64_t)nranks;
     default: return 0;
     }
 }
 
-unsigned bl_kernel_blocks(int kernel, int nranks, const struct bl_staging_layout *layout, uint64_t bytes,
-                          unsigned threads, unsigned max_blocks) {
-    uint64_t most = BL_MAX_WARPS * 32ull / threads, need; /* blocks that the epoch words allow, that have work */
-    if (kernel == BL_KERNEL_ALLREDUCE_ONESHOT_PACKET) {
-        need = (bytes + (uint64_t)PACKET_DATA * threads - 1) / ((uint64_t)PACKET_DATA * threads);
-    } else {
-        uint64_t share = kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_LINE ? (bytes + nranks - 1) / nranks : bytes;
-        uint64_t per_block = (uint64_t)LINE_DATA * (threads / LINE_LANES);
-        need = (share + per_block - 1) / per_block;
-        if (kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_LINE) { /* a slot for each line of a pass */
-            uint64_t fit = layout->lines / (threads / LINE_LANES);
-            if (fit < most) most = fit;
-        }
+bool bl_kernel_in_pieces(int kernel, int nranks) {
+    return kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_LINE || (kernel == BL_KERNEL_ALLREDUCE_ONESHOT_LINE && nranks == 2);
+}
+
+static uint64_t divide_up(uint64_t a, uint64_t b) {
+    return (a + b - 1) / b;
+}
+
+unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks) {
+    const uint64_t most = max_blocks < BL_MAX_BLOCKS ? max_blocks : BL_MAX_BLOCKS;
+    const uint64_t lines = divide_up(bytes, LINE_DATA), groups = threads / LINE_LANES;
+    uint64_t need = 1;
+    switch (kernel) {
+    case BL_KERNEL_ALLREDUCE_ONESHOT_PACKET: need = divide_up(divide_up(bytes, PACKET_DATA), threads); break;
+    case BL_KERNEL_ALLREDUCE_ONESHOT_LINE: need = divide_up(lines, groups); break;
+    case BL_KERNEL_ALLREDUCE_TWOSHOT_LINE: /* it has three crews, and reducing a line takes longest */
+        need = 4 * divide_up(divide_up(lines, (uint64_t)nranks), groups);
+        break;
     }
-    if (max_blocks < most) most = max_blocks;
     if (need > most) need = most;
     return need ? (unsigned)need : 1;
 }
 
-static uint64_t line_bytes_per_unit(int nranks) {
-    return 4ull * nranks * LINE_BYTES; /* halves * phases * sources */
+static uint64_t packet_bytes(int nranks, uint64_t packets) {
+    return 2 * (uint64_t)(nranks - 1) * packets * PACKET_BYTES;
+}
+static uint64_t oneshot_bytes(int nranks, uint64_t lines) {
+    return 2 * (uint64_t)nranks * lines * LINE_BYTES;
+}
+static uint64_t twoshot_bytes(int nranks, uint64_t lines) {
+    return 2 * (uint64_t)(nranks - 1) * lines * LINE_BYTES;
+}
+static uint64_t fewest_lines_bytes(int nranks) {
+    return oneshot_bytes(nranks, LINES_STEP) + twoshot_bytes(nranks, LINES_STEP);
 }
 
 uint64_t bl_staging_minimum(int nranks) {
-    return 2ull * nranks * FEWEST_PACKETS * PACKET_BYTES + line_bytes_per_unit(nranks) * FEWEST_LINES;
+    return packet_bytes(nranks, FEWEST_PACKETS) + fewest_lines_bytes(nranks);
 }
 
-int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, uint64_t max_threads) {
+/* Lines for `bytes` of data, or their share if only `given` of `wanted` bytes of staging are there; whole steps, and one
+ * more, so that there is one at least. */
+static uint64_t lines_for(uint64_t bytes, uint64_t given, uint64_t wanted) {
+    uint64_t lines = divide_up(bytes, LINE_DATA);
+    if (given < wanted) lines = (uint64_t)((double)lines * (double)given / (double)wanted);
+    return lines / LINES_STEP * LINES_STEP + LINES_STEP;
+}
+
+int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes) {
     if (nranks < 2 || nranks > BL_MAX_RANKS || bytes < bl_staging_minimum(nranks)) return -1;
-    /* Packets: for a few rounds of the largest grid, and so that the fewest lines have room beside them. */
-    const uint64_t spare = bytes - line_bytes_per_unit(nranks) * FEWEST_LINES;
-    const uint64_t most = spare < bytes / 4 ? spare : bytes / 4;
+    const uint64_t spare = bytes - fewest_lines_bytes(nranks), most = spare < bytes / 4 ? spare : bytes / 4;
     uint64_t packets = MOST_PACKETS;
-    while (packets > FEWEST_PACKETS && (packets > 4 * max_threads || 2ull * nranks * packets * PACKET_BYTES > most))
-        packets /= 2;
-    uint64_t packet_bytes = 2ull * nranks * packets * PACKET_BYTES;
-    uint64_t lines = (bytes - packet_bytes) / line_bytes_per_unit(nranks);
-    /* A pass of the two-shot needs a line for each group.  Between two ranks the one-shot moves no more bytes than the
-     * two-shot, so it serves larger messages: it gets room for them. */
-    const uint64_t useful = max_threads / LINE_LANES * (nranks == 2 ? 2 : 1);
-    if (lines > useful) lines = useful;
-    if (lines < FEWEST_LINES) lines = FEWEST_LINES;
-    lines -= lines % FEWEST_LINES; /* whole blocks of 512 threads */
+    while (packets > FEWEST_PACKETS && packet_bytes(nranks, packets) > most) packets /= 2;
+
+    const uint64_t offset = packet_bytes(nranks, packets), given = spare - offset;
+    const uint64_t oneshot_data = nranks == 2 ? LARGE_ONESHOT : SMALL_ONESHOT / (uint64_t)(nranks - 1);
+    const uint64_t twoshot_data = (nranks == 2 ? SMALL_TWOSHOT : LARGE_TWOSHOT) / (uint64_t)nranks;
+    const uint64_t wanted = oneshot_bytes(nranks, divide_up(oneshot_data, LINE_DATA)) +
+                            twoshot_bytes(nranks, divide_up(twoshot_data, LINE_DATA));
+    const uint64_t oneshot = lines_for(oneshot_data, given, wanted), twoshot = lines_for(twoshot_data, given, wanted);
     *layout = (struct bl_staging_layout){
-        .bytes = packet_bytes + lines * line_bytes_per_unit(nranks),
+        .bytes = offset + oneshot_bytes(nranks, oneshot) + twoshot_bytes(nranks, twoshot),
         .packet_offset = 0,
         .packets = packets,
-        .line_offset = packet_bytes,
-        .lines = lines,
+        .oneshot_offset = offset,
+        .oneshot_lines = oneshot,
+        .twoshot_offset = offset + oneshot_bytes(nranks, oneshot),
+        .twoshot_lines = twoshot,
     };
     return 0;
 }

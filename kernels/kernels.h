@@ -7,6 +7,7 @@
 #ifndef BEELINE_KERNELS_H
 #define BEELINE_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { BL_MAX_RANKS = 16, BL_MAX_WARPS = 2560, BL_LOCAL_WORDS = BL_MAX_WARPS + 2, BL_MAX_THREADS = 512 };
+enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256, BL_LOCAL_WORDS = BL_MAX_BLOCKS + 2 };
 
 enum bl_datatype {
     BL_INT8,
@@ -53,13 +54,16 @@ struct bl_control {
 
 enum bl_kernel_error { BL_KERNEL_OK, BL_KERNEL_TIMEOUT, BL_KERNEL_ABORTED };
 
-/* Where things lie in every rank's staging (same on all ranks of a communicator; byte offsets; see staging.h). */
+/* Where things lie in every rank's staging (same on all ranks of a communicator; byte offsets; see staging.cuh).  The
+ * sources are the peers; of one-shot lines the rank itself, too. */
 struct bl_staging_layout {
     uint64_t bytes;         /* in all */
-    uint64_t packet_offset; /* packets [2 halves][nranks sources][packets] of 16 B */
-    uint64_t packets;       /* per half and source */
-    uint64_t line_offset;   /* lines [2 halves][2 phases][nranks sources][lines] of 128 B */
-    uint64_t lines;         /* per half, phase and source */
+    uint64_t packet_offset; /* packets [2 halves][nranks - 1 sources][packets] of 16 B */
+    uint64_t packets;
+    uint64_t oneshot_offset; /* lines [2 halves][nranks sources][oneshot_lines] of 128 B */
+    uint64_t oneshot_lines;
+    uint64_t twoshot_offset; /* lines [inputs, results][nranks - 1 sources][twoshot_lines] of 128 B */
+    uint64_t twoshot_lines;
 };
 
 struct bl_kernel_args {
@@ -70,7 +74,7 @@ struct bl_kernel_args {
     uint32_t rank, nranks;
     uint32_t pad;
     uint64_t timeout_ns; /* of one wait; 0: none */
-    uint64_t *epochs;    /* BL_LOCAL_WORDS words of this device alone, zero at first: BL_MAX_WARPS epochs, equal between
+    uint64_t *epochs;    /* BL_LOCAL_WORDS words of this device alone, zero at first: BL_MAX_BLOCKS epochs, equal between
                             launches, then the time of the next look at `control`, then whether to stop */
     struct bl_control *control; /* device address of the host words */
     struct bl_staging_layout layout;
@@ -86,17 +90,18 @@ const char *bl_kernel_name(int kernel);     /* "oneshot_packet" */
 /* Writes the symbol of the kernel for this datatype and rank count to `symbol`; returns 0, or -1 if there is none. */
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size);
 
-/* Most bytes of user data that one launch may carry with this layout. */
+/* Most bytes of user data that one launch may carry with this layout: a multiple of 128. */
 uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout);
 
-/* Blocks to launch for `bytes` of user data: as many as have work, at most max_blocks. Equal input, equal answer: every
- * rank of a call must launch the same grid. */
-unsigned bl_kernel_blocks(int kernel, int nranks, const struct bl_staging_layout *layout, uint64_t bytes,
-                          unsigned threads, unsigned max_blocks);
+/* Whether a message above the capacity goes in several launches.  Where not, another algorithm sends fewer bytes. */
+bool bl_kernel_in_pieces(int kernel, int nranks);
 
-/* Lays out staging of at most `bytes` for nranks ranks and grids of at most max_threads threads in all; returns 0, or
- * -1 if `bytes` is too small to serve (bl_staging_minimum tells how many are needed). */
-int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, uint64_t max_threads);
+/* Blocks to launch for `bytes` of user data: as many as have work, at most max_blocks. */
+unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks);
+
+/* Lays out staging of at most `bytes` for nranks ranks; less, where more would not be of use.  Returns 0, or -1 if `bytes`
+ * is too small to serve (bl_staging_minimum tells how many are needed). */
+int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes);
 uint64_t bl_staging_minimum(int nranks);
 
 #ifdef __cplusplus

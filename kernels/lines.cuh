@@ -1,64 +1,132 @@
-/* lines.cuh - receive one line of each peer, and reduce them. */
+/* lines.cuh - messages as runs of lines: which lanes carry which line, and how lines are received. */
 #ifndef BEELINE_LINES_CUH
 #define BEELINE_LINES_CUH
 
 #include "mutation.cuh"
 #include "staging.cuh"
 #include "types.cuh"
+#include "words.cuh"
 
-/* Ranks whose lines one thread receives at a time, and for which it loads at a time: all, as far as registers allow. */
+BL_DEVICE uint64_t lines_of(const Message &m) {
+    return (m.words + LINE_WORDS - 1) / LINE_WORDS;
+}
+BL_DEVICE Pair load_line(const Message &m, uint64_t line) {
+    return load_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
+}
+BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v) {
+    store_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES, v);
+}
+
+/* Some blocks of the grid that share a piece of work.  Eight lanes, a *group*, carry a line at a time: lines group,
+ * group + groups, ...  A loop over them goes by `of_warp`, the group of the warp's first lanes, so that all lanes of the
+ * warp stay in it together. */
+struct Crew {
+    uint64_t group, of_warp, groups;
+};
+
+enum { FEWEST_SHARED = 6 }; /* so that every share of a 32nd times 6 or more has a block */
+
+/* Blocks first..first+blocks-1 of the grid. */
+struct Share {
+    unsigned first, blocks;
+};
+BL_DEVICE Share whole_grid() {
+    return {0, blocks_in_grid()};
+}
+/* From begin to end 32nds of the grid's blocks.  A grid that is too small to be shared has all of its blocks in every
+ * share: they do one work after the other. */
+BL_DEVICE Share share_of(unsigned begin, unsigned end) {
+    const unsigned blocks = blocks_in_grid();
+    if (blocks < FEWEST_SHARED) return whole_grid();
+    const unsigned first = blocks * begin / 32;
+    return {first, blocks * end / 32 - first};
+}
+BL_DEVICE bool in_share(const Share &s) {
+    return block_in_grid() - s.first < s.blocks;
+}
+BL_DEVICE Crew crew_of(const Share &s) {
+    Crew c;
+    c.group = ((uint64_t)(block_in_grid() - s.first) * threads_in_block() + thread_in_block()) / LINE_LANES;
+    c.of_warp = c.group - lane_in_warp() / LINE_LANES;
+    c.groups = (uint64_t)s.blocks * threads_in_block() / LINE_LANES;
+    return c;
+}
+
+/* What a lane beyond the last line does the receiver's work for, without storing it. */
+BL_DEVICE uint64_t line_or_last(uint64_t line, uint64_t lines) {
+    return line < lines ? line : lines - 1;
+}
+
+/* Sends this group's part of a line to `peer`.  All lanes of the line call it together. */
+BL_DEVICE void send_line(const struct bl_kernel_args &a, const Region &region, unsigned peer, uint64_t line, Pair v,
+                         uint64_t flag) {
+    store_line_relaxed_sys(place_of(a, region, peer, a.rank) + line * LINE_BYTES, lane_in_warp() % LINE_LANES, v, flag);
+}
+
+/* Ranks whose lines one thread receives at a time, and for which it loads at a time: as far as registers allow. */
 template <int N> struct Batch {
     enum { RANKS = N <= 8 ? N : 4, LOADS = N < 4 ? N : 4 };
 };
 
-/* Fills words[i] with this lane's part of the line of rank first + i, for RANKS ranks as far as they exist; this rank's
- * own words are `own`.  The line of rank r is at from + r * stride.  Polls all of them in one go; uniform over the
- * warp, lanes that are not active wait for nothing.  False: leave the kernel. */
+/* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
+ * words are `own`, or, if `own_comes`, come through the staging.  What has come is not read again.  All lanes of the warp call it
+ * together, each with a line that will come.  False: leave the kernel.
+ *
+ * Polling is most of what the kernels do: so it has no branch, and addresses are made before. */
 template <int RANKS>
-BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const unsigned char *from, uint64_t stride, unsigned first,
-                             uint64_t flag, bool active, Pair own, uint64_t (*words)[2], Wait &wait) {
+BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &region, uint64_t line, unsigned first,
+                             uint64_t flag, bool own_comes, Pair own, uint64_t (*words)[2], Wait &wait) {
     const unsigned part = lane_in_warp() % LINE_LANES;
+    const unsigned char *at[RANKS];
+    LineView view[RANKS];
+    bool missing[RANKS];
+#pragma unroll
+    for (int i = 0; i < RANKS; i++) {
+        const bool is_own = first + i == a.rank;
+        at[i] = kept((is_own ? own_place(a, region) : place_of(a, region, a.rank, first + i)) + line * LINE_BYTES);
+        view[i] = line_of(own);
+        missing[i] = first + i < a.nranks && (!is_own || own_comes);
+    }
     for (;;) {
-        LineView view[RANKS];
 #pragma unroll
         for (int i = 0; i < RANKS; i++)
-            if (active && first + i < a.nranks && first + i != a.rank)
-                view[i] = load_line_relaxed_sys(from + (first + i) * stride, part);
-        bool arrived = true;
-        unsigned missing = a.rank;
+            if (missing[i]) view[i] = load_line_relaxed_sys(at[i], part);
+        bool all = true;
 #pragma unroll
         for (int i = 0; i < RANKS; i++) {
-            words[i][0] = own.x;
-            words[i][1] = own.y;
-            if (active && first + i < a.nranks && first + i != a.rank) {
-                const Pair v = line_data(view[i]);
-                words[i][0] = v.x;
-                words[i][1] = v.y;
-                if (!line_arrived(view[i], part, flag) && !BL_MUTATION(3)) {
-                    arrived = false;
-                    missing = first + i;
-                }
-            }
+            missing[i] = !warp_all(!missing[i] || line_arrived(view[i], part, flag) || BL_MUTATION(3));
+            all = all && !missing[i];
         }
-        if (warp_all(arrived)) {
-            wait_over(wait);
-            return true;
+        if (all) break;
+        if (wait_is_long(wait)) {
+            unsigned peer = a.rank;
+#pragma unroll
+            for (int i = 0; i < RANKS; i++)
+                if (missing[i] && !line_arrived(view[i], part, flag)) peer = first + i;
+            if (!wait_on(a, wait, peer, flag)) return false;
         }
-        if (!wait_again(a, wait, missing, flag)) return false;
     }
+    wait_over(wait);
+#pragma unroll
+    for (int i = 0; i < RANKS; i++) {
+        const Pair v = line_data(view[i]);
+        words[i][0] = v.x;
+        words[i][1] = v.y;
+    }
+    return true;
 }
 
-/* Receives one line of every peer and reduces them with `own` in rank order, a batch at a time. */
+/* Receives `line` of every peer and reduces them with `own` in rank order, a batch at a time. */
 template <class T, int N>
-BL_DEVICE bool receive_and_reduce(const struct bl_kernel_args &a, const unsigned char *from, uint64_t stride,
-                                  uint64_t flag, bool active, Pair own, Pair &result, Wait &wait) {
+BL_DEVICE bool receive_and_reduce(const struct bl_kernel_args &a, const Region &region, uint64_t line, uint64_t flag,
+                                  bool own_comes, Pair own, Pair &result, Wait &wait) {
     enum { RANKS = Batch<N>::RANKS };
     Sum<T, 2> sum;
 #pragma unroll
     for (int first = 0; first < N; first += RANKS) {
         if (first >= (int)a.nranks) break;
         uint64_t words[RANKS][2];
-        if (!receive_lines<RANKS>(a, from, stride, first, flag, active, own, words, wait)) return false;
+        if (!receive_lines<RANKS>(a, region, line, first, flag, own_comes, own, words, wait)) return false;
         reduce_in_rank_order<T, 2, RANKS>(sum, words, first, a.redop, a.nranks);
     }
     uint64_t words[2];

@@ -17,9 +17,11 @@
 #define BL_DEVICE        static __device__ __forceinline__
 #define BL_DEVICE_MEMBER __device__ __forceinline__
 
-/* Defines kernel `name`, which calls function(args).  Every kernel takes one struct bl_kernel_args by value. */
+/* Defines kernel `name`, which calls function(args).  Every kernel takes one struct bl_kernel_args by value.  Two of the
+ * largest blocks fit on a multiprocessor: then the grids of two communicators can be resident at once, and neither keeps
+ * the other from starting. */
 #define BL_KERNEL(name, ...)                                                                                           \
-    extern "C" __global__ void __launch_bounds__(BL_MAX_THREADS, 1)                                                    \
+    extern "C" __global__ void __launch_bounds__(BL_MAX_THREADS, 2)                                                    \
         name(const __grid_constant__ struct bl_kernel_args args) {                                                     \
         __VA_ARGS__(args);                                                                                             \
     }
@@ -37,6 +39,33 @@ BL_DEVICE unsigned threads_in_grid() {
 }
 BL_DEVICE unsigned lane_in_warp() {
     return threadIdx.x & 31;
+}
+BL_DEVICE unsigned block_in_grid() {
+    return blockIdx.x;
+}
+BL_DEVICE unsigned blocks_in_grid() {
+    return gridDim.x;
+}
+BL_DEVICE unsigned thread_in_block() {
+    return threadIdx.x;
+}
+BL_DEVICE unsigned threads_in_block() {
+    return blockDim.x;
+}
+
+/* p; the compiler must keep it, and not compute it again where it is used, in a loop that polls for instance. */
+BL_DEVICE const unsigned char *kept(const unsigned char *p) {
+    asm volatile("" : "+l"(p));
+    return p;
+}
+
+/* --- what came before on the stream --- */
+/* Until it returns, the stream's earlier work may still run: a launch may start early (programmatic dependent launch).
+ * Nothing may be read or written before. */
+BL_DEVICE void stream_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 /* --- warp --- */
@@ -75,6 +104,13 @@ BL_DEVICE bool packet_arrived(const PacketView &v, uint64_t flag) {
 BL_DEVICE uint64_t packet_data(const PacketView &v) {
     return v.data;
 }
+/* As if `data` had been loaded. */
+BL_DEVICE PacketView packet_of(uint64_t data) {
+    PacketView v;
+    v.data = data;
+    v.flag = 0;
+    return v;
+}
 
 /* --- lines, sys scope, relaxed; `part` (0..7) is the lane within the line --- */
 struct LineView {
@@ -99,6 +135,12 @@ BL_DEVICE bool line_arrived(const LineView &l, unsigned part, uint64_t flag) {
 }
 BL_DEVICE Pair line_data(const LineView &l) {
     return l.v;
+}
+/* As if v had been loaded. */
+BL_DEVICE LineView line_of(Pair v) {
+    LineView l;
+    l.v = v;
+    return l;
 }
 
 /* --- waiting --- */
@@ -147,6 +189,7 @@ BL_DEVICE void store_release_sys(uint64_t *p, uint64_t v) {
 }
 
 /* --- threads of a block, blocks of a grid --- */
+/* Of those that have not left the kernel. */
 BL_DEVICE void block_sync() {
     __syncthreads();
 }

@@ -312,6 +312,8 @@ static void fill_args(struct bl_member *member) {
     comm->args.rank = (uint32_t)comm->rank;
     comm->args.nranks = (uint32_t)comm->nranks;
     comm->args.timeout_ns = member->all[0].timeout_s * 1000000000u;
+    comm->early_launch =
+        bl_params()->early_launch && member->identity.arch >= 90 && bl_driver()->cuLaunchKernelEx != NULL;
     comm->args.epochs = (uint64_t *)(uintptr_t)memory->epochs;
     comm->args.control = (struct bl_control *)(uintptr_t)memory->control_device;
     for (int peer = 0; peer < comm->nranks; peer++)

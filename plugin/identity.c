@@ -158,8 +158,5 @@ struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nr
 }
 
 int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout) {
-    struct bl_identity_least least = bl_identity_least(all, nranks);
-    uint64_t threads = (uint64_t)least.sms * least.max_threads;
-    if (threads > BL_MAX_WARPS * 32) threads = BL_MAX_WARPS * 32;
-    return bl_staging_plan(layout, nranks, all[0].staging, threads);
+    return bl_staging_plan(layout, nranks, all[0].staging);
 }

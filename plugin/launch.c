@@ -5,22 +5,46 @@
 #include "log.h"
 #include "real.h"
 
+/* A launch that may start before the work ahead of it on the stream is over spares the time between two kernels where
+ * that work is a kernel, too; all of Beeline's wait for it before they touch memory. */
+static CUresult launch_early(CUfunction function, const struct bl_route *route, CUstream stream, void **parameters) {
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig config = {.gridDimX = route->blocks,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = route->threads,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream,
+                             .attrs = &early,
+                             .numAttrs = 1};
+    return bl_driver()->cuLaunchKernelEx(&config, function, parameters, NULL);
+}
+
 static ncclResult_t launch_kernel(const struct bl_call *call) {
     struct bl_comm *comm = call->comm;
     const struct bl_route *route = &call->route;
-    struct bl_kernel_args args = comm->args;
-    args.sendbuff = call->sendbuff;
-    args.recvbuff = call->recvbuff;
-    args.count = call->request.count;
-    args.redop = (uint32_t)call->request.redop;
-    void *parameters[] = {&args};
+    const uint64_t size = bl_datatype_size(call->request.datatype);
+    const uint64_t most = bl_kernel_capacity(route->kernel, comm->nranks, &comm->args.layout) / size;
     CUfunction function = comm->function[route->kernel][call->request.datatype];
-    CUresult status = bl_driver()->cuLaunchKernel(function, route->blocks, 1, 1, route->threads, 1, 1, 0, call->stream,
-                                                  parameters, NULL);
-    if (status == CUDA_SUCCESS) return ncclSuccess;
-    bl_warn("launch of %s on rank %d failed: %s", bl_kernel_name(route->kernel), comm->rank,
-            bl_driver_strerror(status));
-    return ncclUnhandledCudaError;
+    struct bl_kernel_args args = comm->args;
+    void *parameters[] = {&args};
+    args.redop = (uint32_t)call->request.redop;
+    for (uint64_t done = 0; done < call->request.count; done += args.count) {
+        args.sendbuff = (const char *)call->sendbuff + done * size;
+        args.recvbuff = (char *)call->recvbuff + done * size;
+        args.count = call->request.count - done < most ? call->request.count - done : most;
+        CUresult status = comm->early_launch
+                              ? launch_early(function, route, call->stream, parameters)
+                              : bl_driver()->cuLaunchKernel(function, route->blocks, 1, 1, route->threads, 1, 1, 0,
+                                                            call->stream, parameters, NULL);
+        if (status == CUDA_SUCCESS) continue;
+        bl_warn("launch of %s on rank %d failed: %s", bl_kernel_name(route->kernel), comm->rank,
+                bl_driver_strerror(status));
+        return ncclUnhandledCudaError;
+    }
+    return ncclSuccess;
 }
 
 /* A launch needs the context of its stream current; a thread that drives several GPUs has another one. */

@@ -16,7 +16,8 @@ struct bl_call {
 
 /* Launches call->route, which the caller has selected, on call->stream, behind the communicator's earlier calls.  It
  * allocates nothing (but two events, once), takes no lock and, on one stream, makes two driver calls besides asking the
- * stream whether it is captured: the launch, and the record of an event behind it (order.h). */
+ * stream whether it is captured: the launch, and the record of an event behind it (order.h).  A message above the
+ * kernel's capacity is launched in pieces. */
 ncclResult_t bl_launch(const struct bl_call *call);
 
 /* Around a call that goes to the real NCCL, so that it takes its turn among Beeline's; `result` is what the real call, or

@@ -19,18 +19,13 @@
 
 enum { WORD = sizeof(uint64_t) };
 
-/* Each launch uses the other half of the staging than the one before, so each row runs twice.  The packets are all
- * written; of the lines enough that every peer and a good part of the multiprocessors are met, an eighth or so: bytes
- * of one region take one way. */
-static const struct {
-    enum bl_kernel kernel;
-    unsigned words, lines_per; /* for each `lines_per` lines of the layout; 0: all that fits */
-} runs[] = {
-    {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, 0, 0}, {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, 0, 0},
-    {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 15, 4},  {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 15, 4},
-    {BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, 15, 2},  {BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, 15, 2},
+/* Halves alternate from launch to launch, so kernels that have halves run twice.  The packets are all written; of the lines
+ * enough that every peer, a good part of the multiprocessors and all crews are met: bytes of one region take one way. */
+static const enum bl_kernel runs[] = {
+    BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_KERNEL_ALLREDUCE_ONESHOT_LINE,
+    BL_KERNEL_ALLREDUCE_ONESHOT_LINE,   BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,
 };
-enum { RUNS = sizeof(runs) / sizeof(*runs) };
+enum { RUNS = sizeof(runs) / sizeof(*runs), MOST_WORDS = 128 * 1024 };
 
 /* A kernel that no call will go to may have reasons not to work here: it is not run. */
 static bool in_use(const struct bl_table *table, enum bl_kernel kernel) {
@@ -43,12 +38,10 @@ static bool in_use(const struct bl_table *table, enum bl_kernel kernel) {
 }
 
 static uint64_t words_of(const struct bl_comm *comm, int run) {
-    if (!in_use(&comm->table, runs[run].kernel)) return 0;
-    uint64_t room = bl_kernel_capacity(runs[run].kernel, comm->nranks, &comm->args.layout) / WORD;
-    if (!runs[run].lines_per) return room;
-    /* Not a whole number of lines: the end of the last one is tried, too. */
-    uint64_t words = comm->args.layout.lines * runs[run].words / runs[run].lines_per - 7;
-    return words < room ? words : room;
+    if (!in_use(&comm->table, runs[run])) return 0;
+    uint64_t room = bl_kernel_capacity(runs[run], comm->nranks, &comm->args.layout) / WORD;
+    if (room > MOST_WORDS) room = MOST_WORDS;
+    return room - 7; /* not a whole number of lines: the end of the last one is tried, too */
 }
 
 /* splitmix64 of rank and place. */
@@ -95,9 +88,9 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
         args.recvbuff = (void *)(uintptr_t)(test->buffer + result * WORD);
         result += args.count;
         unsigned blocks =
-            bl_kernel_blocks(runs[run].kernel, comm->nranks, &args.layout, args.count * WORD, max_threads, max_blocks);
+            bl_kernel_blocks(runs[run], comm->nranks, args.count * WORD, max_threads, max_blocks);
         void *parameters[] = {&args};
-        CHECK_RETURN(bl_driver()->cuLaunchKernel(comm->function[runs[run].kernel][BL_UINT64], blocks, 1, 1, max_threads,
+        CHECK_RETURN(bl_driver()->cuLaunchKernel(comm->function[runs[run]][BL_UINT64], blocks, 1, 1, max_threads,
                                                  1, 1, 0, stream, parameters, NULL),
                      "launching a kernel (cuLaunchKernel)");
     }
@@ -149,7 +142,7 @@ int bl_selftest_check(const struct bl_selftest *test, const struct bl_comm *comm
             for (int rank = 0; rank < comm->nranks; rank++) sum += word_of(rank, i);
             if (result[i] == sum) continue;
             snprintf(why, size, "self-test: %s delivered wrong data (word %llu of %llu)",
-                     bl_kernel_name(runs[run].kernel), (unsigned long long)i, (unsigned long long)words);
+                     bl_kernel_name(runs[run]), (unsigned long long)i, (unsigned long long)words);
             return -1;
         }
         result += words;

@@ -69,6 +69,8 @@ static struct emu_range *range_for(uintptr_t address, unsigned size, bool write)
         simt_fault(CUDA_ERROR_ILLEGAL_ADDRESS, write ? "store outside memory" : "load outside memory", address, size);
     if (address & ((size < 8 ? size : 8) - 1))
         simt_fault(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access", address, size);
+    if (!fiber_now->waited)
+        simt_fault(CUDA_ERROR_LAUNCH_FAILED, "access before the stream's earlier work was waited for", address, size);
     return range;
 }
 
@@ -423,6 +425,11 @@ static uint64_t seam_atomic_cas(uint64_t *pointer, uint64_t expected, uint64_t v
     return expected;
 }
 
+/* Here a launch never starts early; one that might must wait all the same. */
+static void seam_stream_wait(void) {
+    fiber_now->waited = true;
+}
+
 static void seam_block_sync(void) {
     simt_switch(FIBER_WAITS);
 }
@@ -458,6 +465,7 @@ __attribute__((constructor)) static void fill_seam(void) {
         .atomic_add = seam_atomic_add,
         .atomic_cas = seam_atomic_cas,
         .fence = seam_fence,
+        .stream_wait = seam_stream_wait,
         .block_sync = seam_block_sync,
         .warp_sync = seam_warp_sync,
         .clock = seam_clock,

@@ -181,6 +181,7 @@ struct emu_op {
         struct {
             struct emu_function *function;
             unsigned grid[3], block[3];
+            bool early; /* programmatic dependent launch */
             void *args;
         } kernel; /* owns args */
         struct {
@@ -328,6 +329,7 @@ struct emu_launch {
     struct emu_function *function;
     struct emu_context *context;
     unsigned grid[3], block[3];
+    bool early; /* may start before what came before on its stream is over: it must wait before it touches memory */
     const void *args;
     void (*done)(void *argument, CUresult result); /* on the engine's thread */
     void *argument;

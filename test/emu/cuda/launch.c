@@ -11,8 +11,8 @@ static bool dimensions_good(const unsigned grid[3], const unsigned block[3]) {
     return threads <= 1024 && threads * block[2] <= (uint64_t)emu_config.max_threads;
 }
 
-static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned block[3], CUstream stream_handle,
-                       void **parameters, void **extra) {
+static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned block[3], bool early,
+                       CUstream stream_handle, void **parameters, void **extra) {
     struct emu_context *context;
     struct emu_stream *stream;
     if (!dimensions_good(grid, block)) return CUDA_ERROR_INVALID_VALUE;
@@ -29,7 +29,7 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
     emu_unlock();
     if (result != CUDA_SUCCESS) return result;
     struct emu_op op = {.kind = EMU_OP_KERNEL,
-                        .kernel = {.function = function, .args = malloc(function->argument_size)}};
+                        .kernel = {.function = function, .early = early, .args = malloc(function->argument_size)}};
     if (!op.kernel.args) return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(op.kernel.args, parameters[0], function->argument_size);
     memcpy(op.kernel.grid, grid, sizeof op.kernel.grid);
@@ -41,15 +41,20 @@ EMU_CALL(cuLaunchKernel,
          (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
           unsigned shared, CUstream stream, void **parameters, void **extra),
          (function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra)) {
-    return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, stream, parameters, extra);
+    return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, false, stream, parameters, extra);
 }
 
 EMU_CALL(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra),
          (config, function, parameters, extra)) {
-    if (!config) return CUDA_ERROR_INVALID_VALUE;
+    if (!config || (config->numAttrs && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
+    bool early = false;
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) return CUDA_ERROR_NOT_SUPPORTED;
+        early = config->attrs[i].value.programmaticStreamSerializationAllowed;
+    }
     return launch(function, (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
-                  (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->hStream, parameters,
-                  extra);
+                  (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ}, early, config->hStream,
+                  parameters, extra);
 }
 
 EMU_CALL(cuLaunchCooperativeKernel,
@@ -57,5 +62,5 @@ EMU_CALL(cuLaunchCooperativeKernel,
           unsigned shared, CUstream stream, void **parameters),
          (function, gx, gy, gz, bx, by, bz, shared, stream, parameters)) {
     if ((uint64_t)gx * gy * gz > (uint64_t)emu_config.sms) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, stream, parameters, NULL);
+    return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, false, stream, parameters, NULL);
 }

@@ -26,6 +26,7 @@ static CUresult run_kernel(struct emu_op *op) {
     struct wait wait = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     struct emu_launch launch = {.function = op->kernel.function,
                                 .context = op->context,
+                                .early = op->kernel.early,
                                 .args = op->kernel.args,
                                 .done = kernel_done,
                                 .argument = &wait};

@@ -65,6 +65,7 @@ static void start_kernel(struct run *run, int index) {
     }
     struct emu_launch launch = {.function = op->kernel.function,
                                 .context = op->context,
+                                .early = op->kernel.early,
                                 .args = op->kernel.args,
                                 .done = kernel_done,
                                 .argument = &run->steps[index]};

@@ -65,6 +65,7 @@ static struct block *block_new(struct kernel *kernel) {
         block->fibers[i].block = block;
         block->fibers[i].thread = i;
         block->fibers[i].horizon = delivery_time();
+        block->fibers[i].waited = !kernel->launch.early;
         block->runnable[i] = &block->fibers[i];
         block->warp_alive[i / EMU_WARP]++;
     }

@@ -26,6 +26,7 @@ struct fiber {
     unsigned thread;       /* in its block */
     const uint64_t *watch; /* a word that its last poll found wanting, and what it saw; NULL if none */
     uint64_t saw;
+    bool waited;      /* for what came before on its stream */
     bool polls;       /* it has done nothing else since it last paused */
     uint64_t horizon; /* it has acquired all that was delivered before this time (delivery.c) */
 };

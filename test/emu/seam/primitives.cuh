@@ -71,6 +71,27 @@ BL_DEVICE unsigned threads_in_grid() {
 BL_DEVICE unsigned lane_in_warp() {
     return bl_emu->thread.x & 31;
 }
+BL_DEVICE unsigned block_in_grid() {
+    return bl_emu->block.x;
+}
+BL_DEVICE unsigned blocks_in_grid() {
+    return bl_emu->grid_dim.x;
+}
+BL_DEVICE unsigned thread_in_block() {
+    return bl_emu->thread.x;
+}
+BL_DEVICE unsigned threads_in_block() {
+    return bl_emu->block_dim.x;
+}
+
+BL_DEVICE const unsigned char *kept(const unsigned char *p) {
+    return p;
+}
+
+/* --- what came before on the stream --- */
+BL_DEVICE void stream_wait() {
+    bl_emu->stream_wait();
+}
 
 /* --- warp: lanes run on their own, in any order, and meet only at warp_sync --- */
 BL_DEVICE bool warp_all(bool mine) {
@@ -126,6 +147,9 @@ BL_DEVICE bool packet_arrived(const PacketView &v, uint64_t flag) {
 BL_DEVICE uint64_t packet_data(const PacketView &v) {
     return v.data;
 }
+BL_DEVICE PacketView packet_of(uint64_t data) {
+    return PacketView{data, 0, nullptr};
+}
 
 /* --- lines: a lane cannot ask lane 7, so each carries the flag that it saw --- */
 struct LineView {
@@ -148,6 +172,9 @@ BL_DEVICE bool line_arrived(const LineView &l, unsigned, uint64_t flag) {
 }
 BL_DEVICE Pair line_data(const LineView &l) {
     return l.v;
+}
+BL_DEVICE LineView line_of(Pair v) {
+    return LineView{v, 0, nullptr};
 }
 
 /* --- single words that peers see --- */

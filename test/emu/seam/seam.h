@@ -32,6 +32,7 @@ struct bl_emu_seam {
                            unsigned size); /* acquire and release; returns the old value */
     uint64_t (*atomic_cas)(uint64_t *address, uint64_t expected, uint64_t value); /* relaxed; returns the old value */
     void (*fence)(void);
+    void (*stream_wait)(void);
     void (*block_sync)(void);
     void (*warp_sync)(void);
     uint64_t (*clock)(void);
