@@ -460,6 +460,7 @@ __attribute__((constructor)) static void fill_seam(void) {
         .fence = seam_fence,
         .block_sync = seam_block_sync,
         .warp_sync = seam_warp_sync,
+        .exchange = simt_exchange,
         .clock = seam_clock,
     };
 }

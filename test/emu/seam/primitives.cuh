@@ -72,12 +72,16 @@ BL_DEVICE unsigned lane_in_warp() {
     return bl_emu->thread.x & 31;
 }
 
-/* --- warp: lanes run on their own, in any order, and meet only at warp_sync --- */
+/* --- warp: lanes run on their own, in any order, and meet only where they wait for each other --- */
 BL_DEVICE bool warp_all(bool mine) {
     return mine;
 }
 BL_DEVICE void warp_sync() {
     bl_emu->warp_sync();
+}
+BL_DEVICE uint64_t exchange_in_line(uint64_t v, unsigned from) {
+    bl_emu_switch_point();
+    return bl_emu->exchange(v, from);
 }
 
 /* --- block --- */

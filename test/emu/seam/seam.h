@@ -34,6 +34,7 @@ struct bl_emu_seam {
     void (*fence)(void);
     void (*block_sync)(void);
     void (*warp_sync)(void);
+    uint64_t (*exchange)(uint64_t value, unsigned from); /* among 8 adjacent lanes: what lane `from` of them passes */
     uint64_t (*clock)(void);
 };
 
