@@ -17,7 +17,7 @@
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
+    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const unsigned n = a.nranks, rank = a.rank, part = lane_in_warp() % LINE_LANES;
     const uint64_t lines = (in.words + LINE_WORDS - 1) / LINE_WORDS;
     const uint64_t stride = 2 * line_stride(a); /* between sources */

@@ -20,7 +20,7 @@
 template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_kernel_args &a) {
     enum { RANKS = Batch<N>::RANKS, LOADS = Batch<N>::LOADS };
     const uint64_t e = epoch_begin(a), bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
+    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const unsigned n = a.nranks, rank = a.rank, part = lane_in_warp() % LINE_LANES;
     const uint64_t g = thread_in_grid() / LINE_LANES, groups = threads_in_grid() / LINE_LANES;
     const uint64_t first_of_warp = g - lane_in_warp() / LINE_LANES;
