@@ -84,7 +84,7 @@ BL_DEVICE bool receive_all(const struct bl_kernel_args &a, const Message &in, co
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
+    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const Region region = oneshot_region(a, e);
 
     if (lines_of(in) <= crew_of(whole_grid()).groups) {

@@ -18,7 +18,7 @@
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_packet(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
+    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const unsigned n = a.nranks, rank = a.rank;
     const Region region = packet_region(a, e);
     Wait wait = {0, 0};

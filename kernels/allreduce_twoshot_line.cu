@@ -93,7 +93,7 @@ BL_DEVICE bool collect_results(const struct bl_kernel_args &a, const Message &ou
 
 template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
+    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
     const Share senders = share_of(0, 7), reducers = share_of(7, 22), collectors = share_of(22, 32);
 

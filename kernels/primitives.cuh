@@ -77,6 +77,10 @@ BL_DEVICE bool warp_all(bool mine) {
 BL_DEVICE void warp_sync() {
     __syncwarp();
 }
+/* What lane `from` (0..7) of this lane's group of eight passes as v; all eight call it together. */
+BL_DEVICE uint64_t exchange_in_line(uint64_t v, unsigned from) {
+    return __shfl_sync(0xffu << (lane_in_warp() & 24), v, from, 8);
+}
 
 /* --- user buffers and this device's own words: plain accesses, ordered by the stream alone --- */
 template <class T> BL_DEVICE T load_own(const T *p) {

@@ -46,86 +46,214 @@ BL_DEVICE double number_min(double a, double b) {
 BL_DEVICE double number_max(double a, double b) {
     return BL_DMAX(a, b);
 }
-template <class I> BL_DEVICE I number_min(I a, I b) {
-    return b < a ? b : a;
-}
-template <class I> BL_DEVICE I number_max(I a, I b) {
-    return b > a ? b : a;
+
+/* Every type has
+ *   Acc, and ACCS of them for the PER_WORD elements of a word;
+ *   unpack(word, v) and pack(v), between a word and its ACCS accumulators;
+ *   add, mul, least, most of two accumulators;
+ *   average<COUNT>(v, n), which divides COUNT accumulators by n <= BL_MAX_RANKS. */
+
+/* By a power of two, a product with the reciprocal is the quotient, to the bit. */
+template <class F, int COUNT> BL_DEVICE void average_floats(F *v, unsigned n) {
+    if ((n & (n - 1)) == 0) {
+        const F reciprocal = (F)1 / (F)n;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) v[i] *= reciprocal;
+    } else {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) v[i] /= (F)n;
+    }
 }
 
-/* Integers: Acc wraps like Element does, because arithmetic is unsigned and narrowing keeps the low bits; Accumulator
- * orders and divides. */
-template <class Element, class Accumulator, class Unsigned> struct Integer {
-    typedef Accumulator Acc;
-    enum { SIZE = sizeof(Element), PER_WORD = 8 / sizeof(Element) };
-    BL_DEVICE Acc unpack(uint64_t word, int i) { return (Acc)(Element)(word >> (i * SIZE * 8)); }
-    BL_DEVICE uint64_t pack(Acc a, int i) {
-        const uint64_t mask = SIZE == 8 ? ~(uint64_t)0 : ((uint64_t)1 << (SIZE % 8 * 8)) - 1;
-        return ((uint64_t)a & mask) << (i * SIZE * 8);
+/* Integers of 32 and 64 bits: arithmetic is unsigned, which wraps; Element orders and divides. */
+template <class Element, class Unsigned> struct Integer {
+    typedef Element Acc;
+    enum { SIZE = sizeof(Element), PER_WORD = 8 / SIZE, ACCS = PER_WORD, IS_SIGNED = (Element)-1 < 0 };
+    BL_DEVICE void unpack(uint64_t word, Acc *v) {
+#pragma unroll
+        for (int i = 0; i < ACCS; i++) v[i] = (Acc)(Unsigned)(word >> (i * SIZE * 8 % 64));
     }
-    BL_DEVICE Acc add(Acc a, Acc b) { return (Acc)((Unsigned)a + (Unsigned)b); }
-    BL_DEVICE Acc mul(Acc a, Acc b) { return (Acc)((Unsigned)a * (Unsigned)b); }
-    BL_DEVICE Acc average(Acc a, unsigned n) { return (Acc)((Acc)(Element)a / (Acc)n); }
+    BL_DEVICE uint64_t pack(const Acc *v) {
+        uint64_t word = 0;
+#pragma unroll
+        for (int i = 0; i < ACCS; i++) word |= (uint64_t)(Unsigned)v[i] << (i * SIZE * 8 % 64);
+        return word;
+    }
+    BL_DEVICE Acc add(Acc a, Acc b) {
+        return (Acc)((Unsigned)a + (Unsigned)b);
+    }
+    BL_DEVICE Acc mul(Acc a, Acc b) {
+        return (Acc)((Unsigned)a * (Unsigned)b);
+    }
+    BL_DEVICE Acc least(Acc a, Acc b) {
+        return b < a ? b : a;
+    }
+    BL_DEVICE Acc most(Acc a, Acc b) {
+        return b > a ? b : a;
+    }
+    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) {
+        if ((n & (n - 1)) == 0) {
+            const int shift = (n > 1) + (n > 2) + (n > 4) + (n > 8);
+            const Unsigned to_zero = n - 1; /* a shift alone rounds down */
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                const bool below_zero = IS_SIGNED && (Unsigned)v[i] >> (8 * SIZE - 1);
+                v[i] = (Acc)((Unsigned)v[i] + (below_zero ? to_zero : 0)) >> shift;
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) v[i] /= (Acc)n;
+        }
+    }
 };
 
-/* Floats narrower than fp32: Format has widen(bits) and narrow(float) -> bits. */
+/* Integers of 8 bits: four to an accumulator, all at once, since sums need no more than their low bits. */
+template <class Element> struct Bytes {
+    typedef uint32_t Acc;
+    enum { SIZE = 1, PER_WORD = 8, ACCS = 2, IS_SIGNED = (Element)-1 < 0 };
+    static const uint32_t TOP = 0x80808080u; /* bits of the bytes */
+
+    BL_DEVICE void unpack(uint64_t word, Acc *v) {
+        v[0] = (uint32_t)word;
+        v[1] = (uint32_t)(word >> 32);
+    }
+    BL_DEVICE uint64_t pack(const Acc *v) { return v[0] | (uint64_t)v[1] << 32; }
+    BL_DEVICE Element at(Acc a, int i) { return (Element)(a >> (8 * i)); }
+    /* The low seven bits carry into the top one and no further; the top ones add without a carry. */
+    BL_DEVICE Acc add(Acc a, Acc b) { return ((a & ~TOP) + (b & ~TOP)) ^ ((a ^ b) & TOP); }
+    BL_DEVICE Acc mul(Acc a, Acc b) {
+        Acc product = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) product |= ((a >> (8 * i)) * (b >> (8 * i)) & 0xff) << (8 * i);
+        return product;
+    }
+    /* 0xff in each byte in which a >= b: the top bits tell, or, where they are alike, the low ones do, by what is left
+     * of a's top bit after b's low bits were taken off. */
+    BL_DEVICE Acc not_less(Acc a, Acc b) {
+        const Acc low = (a | TOP) - (b & ~TOP), above = IS_SIGNED ? ~a & b : a & ~b;
+        const Acc top = (above | (~(a ^ b) & low)) & TOP;
+        return (top >> 7) * 0xff;
+    }
+    BL_DEVICE Acc least(Acc a, Acc b) {
+        const Acc mask = not_less(a, b);
+        return (b & mask) | (a & ~mask);
+    }
+    BL_DEVICE Acc most(Acc a, Acc b) {
+        const Acc mask = not_less(a, b);
+        return (a & mask) | (b & ~mask);
+    }
+    /* x / n is x * ceil(2^16 / n) / 2^16 for all of 8 bits and n <= 16; below zero, rounded up. */
+    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) {
+        const int reciprocal = (int)((65535 + n) / n);
+#pragma unroll
+        for (int a = 0; a < COUNT; a++) {
+            Acc quotients = 0;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int x = at(v[a], i), to_zero = (int)((uint32_t)x >> 16); /* 0, or 65535 below zero */
+                quotients |= ((uint32_t)(x * reciprocal + to_zero) >> 16 & 0xff) << (8 * i);
+            }
+            v[a] = quotients;
+        }
+    }
+};
+
+/* Floats narrower than fp32: Format has widen, which makes two floats of the low bits of its argument, and narrow, which
+ * goes back.  Two at a time is what the conversions do in one instruction. */
 template <class Format, int BYTES> struct Narrow {
     typedef float Acc;
-    enum { SIZE = BYTES, PER_WORD = 8 / BYTES };
-    BL_DEVICE Acc unpack(uint64_t word, int i) {
-        return Format::widen((unsigned)(word >> (i * SIZE * 8)) & ((1u << (SIZE * 8)) - 1));
+    enum { SIZE = BYTES, PER_WORD = 8 / BYTES, ACCS = PER_WORD, PER_HALF = ACCS / 2 };
+    BL_DEVICE void unpack(uint64_t word, Acc *v) {
+#pragma unroll
+        for (int i = 0; i < ACCS; i += 2) {
+            const uint32_t half = (uint32_t)(word >> (i / PER_HALF * 32));
+            Format::widen(half >> (i % PER_HALF * SIZE * 8), v + i);
+        }
     }
-    BL_DEVICE uint64_t pack(Acc a, int i) { return (uint64_t)Format::narrow(a) << (i * SIZE * 8); }
-    BL_DEVICE Acc add(Acc a, Acc b) { return a + b; }
-    BL_DEVICE Acc mul(Acc a, Acc b) { return a * b; }
-    BL_DEVICE Acc average(Acc a, unsigned n) { return a / (float)n; }
+    BL_DEVICE uint64_t pack(const Acc *v) {
+        uint32_t half[2] = {0, 0};
+#pragma unroll
+        for (int i = 0; i < ACCS; i += 2) half[i / PER_HALF] |= Format::narrow(v + i) << (i % PER_HALF * SIZE * 8);
+        return half[0] | (uint64_t)half[1] << 32;
+    }
+    BL_DEVICE Acc add(Acc a, Acc b) {
+        return a + b;
+    }
+    BL_DEVICE Acc mul(Acc a, Acc b) {
+        return a * b;
+    }
+    BL_DEVICE Acc least(Acc a, Acc b) {
+        return number_min(a, b);
+    }
+    BL_DEVICE Acc most(Acc a, Acc b) {
+        return number_max(a, b);
+    }
+    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) {
+        average_floats<Acc, COUNT>(v, n);
+    }
 };
 
 struct FormatBf16 {
-    BL_DEVICE float widen(unsigned bits) {
-        unsigned wide = bits << 16;
-        float f;
-        memcpy(&f, &wide, 4);
-        return f;
+    BL_DEVICE void widen(uint32_t bits, float *v) {
+        const uint32_t low = bits << 16, high = bits & 0xffff0000u;
+        memcpy(v, &low, 4);
+        memcpy(v + 1, &high, 4);
     }
-    BL_DEVICE unsigned narrow(float f) { return __bfloat16_as_ushort(__float2bfloat16_rn(f)); }
+    BL_DEVICE uint32_t narrow(const float *v) {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(v[0], v[1]);
+        uint32_t bits;
+        memcpy(&bits, &pair, 4);
+        return bits;
+    }
 };
 struct FormatF16 {
-    BL_DEVICE float widen(unsigned bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
-    BL_DEVICE unsigned narrow(float f) { return __half_as_ushort(__float2half_rn(f)); }
+    BL_DEVICE void widen(uint32_t bits, float *v) {
+        __half2_raw pair;
+        memcpy(&pair, &bits, 4);
+        const float2 wide = __half22float2(__half2(pair));
+        v[0] = wide.x;
+        v[1] = wide.y;
+    }
+    BL_DEVICE uint32_t narrow(const float *v) {
+        const __half2 pair = __floats2half2_rn(v[0], v[1]);
+        uint32_t bits;
+        memcpy(&bits, &pair, 4);
+        return bits;
+    }
 };
 template <__nv_fp8_interpretation_t KIND> struct FormatF8 {
-    BL_DEVICE float widen(unsigned bits) {
-        return __half2float(__half(__nv_cvt_fp8_to_halfraw((__nv_fp8_storage_t)bits, KIND)));
+    BL_DEVICE void widen(uint32_t bits, float *v) {
+        const float2 wide = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)bits, KIND)));
+        v[0] = wide.x;
+        v[1] = wide.y;
     }
-    BL_DEVICE unsigned narrow(float f) { return __nv_cvt_float_to_fp8(f, __NV_SATFINITE, KIND); }
+    BL_DEVICE uint32_t narrow(const float *v) {
+        return __nv_cvt_float2_to_fp8x2(make_float2(v[0], v[1]), __NV_SATFINITE, KIND);
+    }
 };
 
 template <class F> struct Wide {
     typedef F Acc;
-    enum { SIZE = sizeof(F), PER_WORD = 8 / sizeof(F) };
-    BL_DEVICE Acc unpack(uint64_t word, int i) {
-        word >>= i * SIZE * 8 % 64;
-        F f;
-        memcpy(&f, &word, SIZE);
-        return f;
-    }
-    BL_DEVICE uint64_t pack(Acc a, int i) {
-        uint64_t word = 0;
-        memcpy(&word, &a, SIZE);
-        return word << (i * SIZE * 8 % 64);
+    enum { SIZE = sizeof(F), PER_WORD = 8 / SIZE, ACCS = PER_WORD };
+    BL_DEVICE void unpack(uint64_t word, Acc *v) { memcpy(v, &word, 8); }
+    BL_DEVICE uint64_t pack(const Acc *v) {
+        uint64_t word;
+        memcpy(&word, v, 8);
+        return word;
     }
     BL_DEVICE Acc add(Acc a, Acc b) { return a + b; }
     BL_DEVICE Acc mul(Acc a, Acc b) { return a * b; }
-    BL_DEVICE Acc average(Acc a, unsigned n) { return a / (F)n; }
+    BL_DEVICE Acc least(Acc a, Acc b) { return number_min(a, b); }
+    BL_DEVICE Acc most(Acc a, Acc b) { return number_max(a, b); }
+    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) { average_floats<Acc, COUNT>(v, n); }
 };
 
-typedef Integer<int8_t, int32_t, uint32_t> TypeI8;
-typedef Integer<uint8_t, uint32_t, uint32_t> TypeU8;
-typedef Integer<int32_t, int32_t, uint32_t> TypeI32;
-typedef Integer<uint32_t, uint32_t, uint32_t> TypeU32;
-typedef Integer<int64_t, int64_t, uint64_t> TypeI64;
-typedef Integer<uint64_t, uint64_t, uint64_t> TypeU64;
+typedef Bytes<int8_t> TypeI8;
+typedef Bytes<uint8_t> TypeU8;
+typedef Integer<int32_t, uint32_t> TypeI32;
+typedef Integer<uint32_t, uint32_t> TypeU32;
+typedef Integer<int64_t, uint64_t> TypeI64;
+typedef Integer<uint64_t, uint64_t> TypeU64;
 typedef Narrow<FormatF16, 2> TypeF16;
 typedef Narrow<FormatBf16, 2> TypeBf16;
 typedef Narrow<FormatF8<__NV_E4M3>, 1> TypeE4M3;
@@ -135,12 +263,12 @@ typedef Wide<double> TypeF64;
 
 /* WORDS words of user data as accumulators. */
 template <class T, int WORDS> struct Sum {
-    enum { COUNT = WORDS * T::PER_WORD };
+    enum { COUNT = WORDS * T::ACCS };
     typename T::Acc v[COUNT];
 
     BL_DEVICE_MEMBER void load(const uint64_t *words) {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) v[i] = T::unpack(words[i / T::PER_WORD], i % T::PER_WORD);
+        for (int w = 0; w < WORDS; w++) T::unpack(words[w], v + w * T::ACCS);
     }
     /* this = this op other; redop is uniform, so the switch costs one branch for all elements. */
     BL_DEVICE_MEMBER void combine(const Sum &other, unsigned redop) {
@@ -151,25 +279,22 @@ template <class T, int WORDS> struct Sum {
             break;
         case BL_MAX:
 #pragma unroll
-            for (int i = 0; i < COUNT; i++) v[i] = number_max(v[i], other.v[i]);
+            for (int i = 0; i < COUNT; i++) v[i] = T::most(v[i], other.v[i]);
             break;
         case BL_MIN:
 #pragma unroll
-            for (int i = 0; i < COUNT; i++) v[i] = number_min(v[i], other.v[i]);
+            for (int i = 0; i < COUNT; i++) v[i] = T::least(v[i], other.v[i]);
             break;
         default: /* BL_SUM, BL_AVG */
 #pragma unroll
             for (int i = 0; i < COUNT; i++) v[i] = T::add(v[i], other.v[i]);
         }
     }
-    BL_DEVICE_MEMBER void store(uint64_t *words, unsigned redop, unsigned nranks) const {
+    /* Leaves the average in place of the sum, where that was asked for. */
+    BL_DEVICE_MEMBER void store(uint64_t *words, unsigned redop, unsigned nranks) {
+        if (redop == BL_AVG) T::template average<COUNT>(v, nranks);
 #pragma unroll
-        for (int w = 0; w < WORDS; w++) words[w] = 0;
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            typename T::Acc a = redop == BL_AVG ? T::average(v[i], nranks) : v[i];
-            words[i / T::PER_WORD] |= T::pack(a, i % T::PER_WORD);
-        }
+        for (int w = 0; w < WORDS; w++) words[w] = T::pack(v + w * T::ACCS);
     }
 };
 

@@ -104,6 +104,7 @@ struct call {
     size_t count;
     bool in_place;
     unsigned send_offset, recv_offset; /* bytes past a 256-byte boundary; in place send_offset counts */
+    unsigned skew;                     /* so many more (modulo 8) from one rank to the next */
     int stream;
     uint64_t seed;
     /* held by call_prepare: */

@@ -22,8 +22,8 @@ static size_t room_with_guards(size_t bytes) {
     return bytes + 2 * GUARD + SLACK;
 }
 
-static size_t data_at(const struct call *call, bool recv) {
-    return GUARD + (recv && !call->in_place ? call->recv_offset : call->send_offset);
+static size_t data_at(const struct call *call, int i, bool recv) {
+    return GUARD + (recv && !call->in_place ? call->recv_offset : call->send_offset) + call->skew * (unsigned)i % 8;
 }
 
 static size_t call_bytes(const struct call *call) {
@@ -57,7 +57,7 @@ void call_free(struct part *part, struct call *call) {
 }
 
 void call_prepare(struct part *part, struct call *call) {
-    CHECK(call->send_offset < SLACK && call->recv_offset < SLACK);
+    CHECK(call->send_offset + 8 <= SLACK && call->recv_offset + 8 <= SLACK);
     call_allocate(part, call, call_bytes(call));
     ref_allreduce(call->datatype, call->redop, call->seed, part->box->nranks, call->count, call->expected);
     call->hash = 0;
@@ -72,18 +72,18 @@ void call_refill(struct part *part, struct call *call) {
         part_enter(part, i);
         poison(call->seed, image, room);
         CU_OK(cuMemcpyHtoD(call->recv[i], image, room));
-        ref_input(call->datatype, call->seed, part->rank[i].rank, call->count, image + data_at(call, false));
+        ref_input(call->datatype, call->seed, part->rank[i].rank, call->count, image + data_at(call, i, false));
         CU_OK(cuMemcpyHtoD(call->send[i], image, room));
     }
     free(image);
 }
 
 CUdeviceptr call_sendbuff(const struct call *call, int i) {
-    return call->send[i] + data_at(call, false);
+    return call->send[i] + data_at(call, i, false);
 }
 
 CUdeviceptr call_recvbuff(const struct call *call, int i) {
-    return (call->in_place ? call->send[i] : call->recv[i]) + data_at(call, true);
+    return (call->in_place ? call->send[i] : call->recv[i]) + data_at(call, i, true);
 }
 
 ncclResult_t call_issue_rank(struct part *part, struct call *call, int i, ncclComm_t comm, CUstream stream) {
@@ -127,17 +127,19 @@ static uint64_t hash_of(const unsigned char *p, size_t bytes) {
     return h | 1;
 }
 
-static void fail_element(const struct call *call, int rank, const unsigned char *result, size_t at) {
+static void fail_element(const struct call *call, int rank, const unsigned char *image, size_t from, size_t at) {
     size_t size = ref_datatype_size(call->datatype);
+    const unsigned char *result = image + from;
     uint64_t got = 0, want = 0;
     memcpy(&got, result + at * size, size);
     memcpy(&want, (char *)call->expected + at * size, size);
-    FAIL("rank %d, %s %s, count %zu, %s, offsets %u %u, stream %d, call seed %llu: element %zu is 0x%llx, expected "
+    FAIL("rank %d, %s %s, count %zu, %s, offsets %u %u (skew %u), stream %d, call seed %llu: element %zu is 0x%llx, "
+         "expected "
          "0x%llx%s",
          rank, ref_datatype_name(call->datatype), ref_redop_name(call->redop), call->count,
-         call->in_place ? "in place" : "out of place", call->send_offset, call->recv_offset, call->stream,
+         call->in_place ? "in place" : "out of place", call->send_offset, call->recv_offset, call->skew, call->stream,
          (unsigned long long)call->seed, at, (unsigned long long)got, (unsigned long long)want,
-         memcmp(result + at * size, (unsigned char[8]){poison_at(call->seed, data_at(call, true) + at * size)}, 1)
+         memcmp(result + at * size, (unsigned char[8]){poison_at(call->seed, from + at * size)}, 1)
              ? ""
              : " (perhaps never written)");
 }
@@ -148,9 +150,9 @@ static void check_guards(const struct call *call, int rank, const char *what, co
     for (size_t i = 0; i < room; i++) {
         if (i >= from && i < to) continue;
         if (image[i] != poison_at(call->seed, i))
-            FAIL("rank %d, %s %s, count %zu, offsets %u %u: %s was written at byte %ld of its %zu", rank,
+            FAIL("rank %d, %s %s, count %zu, offsets %u %u (skew %u): %s was written at byte %ld of its %zu", rank,
                  ref_datatype_name(call->datatype), ref_redop_name(call->redop), call->count, call->send_offset,
-                 call->recv_offset, what, (long)i - (long)from, to - from);
+                 call->recv_offset, call->skew, what, (long)i - (long)from, to - from);
     }
 }
 
@@ -161,10 +163,10 @@ void call_check(struct part *part, struct call *call) {
     for (int i = 0; i < part->count; i++) {
         int r = part->rank[i].rank;
         part_enter(part, i);
-        size_t from = data_at(call, true);
+        size_t from = data_at(call, i, true);
         CU_OK(cuMemcpyDtoH(image, call->in_place ? call->send[i] : call->recv[i], room));
         size_t at = ref_differ(call->datatype, image + from, call->expected, call->count);
-        if (at < call->count) fail_element(call, r, image + from, at);
+        if (at < call->count) fail_element(call, r, image, from, at);
         check_guards(call, r, call->in_place ? "the buffer" : "recvbuff", image, from, from + bytes);
         uint64_t hash = hash_of(image + from, bytes);
         same_on_all_ranks(call, hash);
@@ -172,7 +174,7 @@ void call_check(struct part *part, struct call *call) {
         CHECK(call->hash == hash, "rank %d: the same call gave other bits than before", r);
 
         CU_OK(cuMemcpyDtoH(image, call->in_place ? call->recv[i] : call->send[i], room));
-        from = data_at(call, false);
+        from = data_at(call, i, false);
         if (call->in_place) {
             check_guards(call, r, "another buffer", image, 0, 0);
             continue;
@@ -186,11 +188,12 @@ void call_check(struct part *part, struct call *call) {
 }
 
 void call_check_untouched(struct part *part, struct call *call) {
-    size_t bytes = call_bytes(call), room = room_with_guards(call->room), from = data_at(call, false);
+    size_t bytes = call_bytes(call), room = room_with_guards(call->room);
     unsigned char *image = malloc(room), *input = malloc(bytes + 8);
     CHECK(image && input);
     for (int i = 0; i < part->count; i++) {
         int r = part->rank[i].rank;
+        size_t from = data_at(call, i, false);
         part_enter(part, i);
         CU_OK(cuMemcpyDtoH(image, call->recv[i], room));
         check_guards(call, r, "recvbuff", image, 0, 0);

@@ -2,7 +2,8 @@
  *
  *   kernels -n N ... NAME      one process, one thread, all ranks
  *
- * `shapes`: every algorithm, grid and datatype after any other on the same staging.  `epochs`: epochs that start next
+ * `shapes`: every algorithm, grid and datatype after any other on the same staging.  `alignments`: every algorithm with
+ * every alignment of either buffer, with counts next to the edges of words and lines.  `epochs`: epochs that start next
  * to the wraps of 32 and 63 bits.  `late`: ranks whose launches come late.  `timeout`, `abort`: the ways out of a wait.
  */
 #include <stdio.h>
@@ -153,6 +154,7 @@ static void draw(struct rig *rig, struct call *call, struct shape *shape, size_t
     call->in_place = ref_below(s, 3) == 0;
     call->send_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
     call->recv_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
+    call->skew = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 8);
 }
 
 /* A few calls issued at once; `late`: the ranks' launches are far apart in time and order. */
@@ -187,12 +189,67 @@ static void batches(struct rig *rig, const struct options *o, bool late) {
     for (int k = 0; k < 8; k++) call_free(rig->part, &calls[k]);
 }
 
+/* Counts of `size` bytes each, at most one next to the edges of the first 17 words and of the lines behind them. */
+static int edge_counts(size_t size, int ranks, size_t *count) {
+    const size_t lines[] = {240, 120 * (size_t)ranks, 120 * (size_t)ranks + 120, 240 * (size_t)ranks};
+    int n = 0;
+    for (size_t k = 0; k < 18 + sizeof lines / sizeof *lines; k++) {
+        const size_t elements = (k < 18 ? 8 * k : lines[k - 18]) / size;
+        for (size_t c = elements ? elements - 1 : 1; c <= elements + 1; c++)
+            if (c) count[n++] = c;
+    }
+    return n;
+}
+
+/* One call of every alignment that the element size has, and so on round the counts until each had some. */
+static void alignments_of(struct rig *rig, const struct options *o, int kernel, int datatype) {
+    enum { MOST_EDGES = 80, CALLS = 8 };
+    const unsigned size = (unsigned)ref_datatype_size(datatype), classes = 8 / size;
+    const unsigned places = classes * classes + classes; /* in place, the alignments are one */
+    size_t count[MOST_EDGES];
+    const int counts = edge_counts(size, rig->part->count, count);
+    const long each = o->calls ? o->calls : 4, all = (long)places * each > counts ? (long)places * each : counts;
+    struct call calls[CALLS] = {0};
+    struct shape shape = {kernel, 64, 2};
+    for (int k = 0; k < CALLS; k++) call_allocate(rig->part, &calls[k], 240 * BOX_RANKS + 8);
+    for (long done = 0; done < all;) {
+        int n = 0;
+        for (; n < CALLS && done < all; n++, done++) {
+            const unsigned place = (unsigned)(done % places);
+            struct call *call = &calls[n];
+            call->datatype = datatype;
+            call->redop = (int)ref_below(&rig->state, REF_REDOPS);
+            call->seed = ref_next(&rig->state);
+            call->count = count[(done + done / counts * 7) % counts];
+            call->in_place = place >= classes * classes;
+            call->send_offset = place % classes * size;
+            call->recv_offset = place / classes % classes * size;
+            call->skew = done / places % 2 ? (unsigned)ref_below(&rig->state, classes) * size : 0;
+            call_prepare(rig->part, call);
+            for (int i = 0; i < rig->part->count; i++) launch(rig, call, &shape, i);
+        }
+        part_synchronize(rig->part);
+        expect_no_error(rig);
+        for (int k = 0; k < n; k++) call_check(rig->part, &calls[k]);
+    }
+    for (int k = 0; k < CALLS; k++) call_free(rig->part, &calls[k]);
+}
+
 /* --- what main chooses from --- */
 
 static void shapes(struct part *part, const struct options *o) {
     struct rig rig;
     rig_open(&rig, part, o, 2 << 20);
     batches(&rig, o, false);
+    rig_close(&rig);
+}
+
+static void alignments(struct part *part, const struct options *o) {
+    static const int datatypes[] = {BL_UINT8, BL_FLOAT8E5M2, BL_BFLOAT16, BL_FLOAT32, BL_INT64};
+    struct rig rig;
+    rig_open(&rig, part, o, 2 << 20);
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++)
+        for (size_t d = 0; d < sizeof datatypes / sizeof *datatypes; d++) alignments_of(&rig, o, kernel, datatypes[d]);
     rig_close(&rig);
 }
 
@@ -261,7 +318,8 @@ static void leave(struct part *part, const struct options *o) {
 static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
-} parts[] = {{"shapes", shapes}, {"late", late}, {"epochs", epochs}, {"timeout", timeout}, {"abort", leave}};
+} parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"late", late},
+             {"epochs", epochs}, {"timeout", timeout},       {"abort", leave}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -270,7 +328,7 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes late epochs timeout abort");
+    FAIL("names: shapes alignments late epochs timeout abort");
 }
 
 int main(int argc, char **argv) {

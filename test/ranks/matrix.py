@@ -156,6 +156,9 @@ def kernels():
         for nranks in RANKS if name in ("shapes", "late") else (2, 3, 16):
             command = box("groups", nranks, program="kernels", arguments=f"-k {20 if nranks < 7 else 6} {name}")
             case(f"kernels/{name}/{nranks}", command.replace("--beeline ", ""))
+    for nranks in (2, 3, 4):
+        command = box("groups", nranks, program="kernels", arguments=f"-k {32 // nranks} alignments")
+        case(f"kernels/alignments/{nranks}", command.replace("--beeline ", ""))
 
 
 def without_beeline():

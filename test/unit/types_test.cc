@@ -1,7 +1,8 @@
 /* types_test.cc - kernels/types.cuh, compiled for the host, against the independent reference.
  *
- * Conversions: every pattern of the 8- and 16-bit formats, and on the way back every midpoint between neighbours with
- * the floats next to it.  Reductions: all pairs of fp8, seeded inputs of every kind for the others, 2 to 16 ranks.
+ * Conversions: every pattern of the 8- and 16-bit formats at every place of a word, every pair of fp8, and on the way
+ * back every midpoint between neighbours with the floats next to it.  Reductions: all pairs of 8-bit types, seeded
+ * inputs of every kind for the others, 2 to 16 ranks.  Averages of 8-bit integers: every sum, 1 to 16 ranks.
  */
 #include <cmath>
 #include <cstdio>
@@ -38,7 +39,8 @@ static void narrow_one(int datatype, uint64_t (*narrow)(float), float value) {
 }
 
 template <class T> static uint64_t narrow(float value) {
-    return T::pack(value, 0);
+    float v[T::PER_WORD] = {value};
+    return T::pack(v);
 }
 
 template <class T> static void conversions(int datatype) {
@@ -48,12 +50,18 @@ template <class T> static void conversions(int datatype) {
         for (int i = 0; i < T::PER_WORD; i++) {
             /* the neighbours in the word must not matter, and must stay zero on the way back */
             const uint64_t mask = (((uint64_t)1 << bits) - 1) << (i * bits), word = ~mask | pattern << (i * bits);
-            const float got = T::unpack(word, i);
+            float v[T::PER_WORD], alone[T::PER_WORD] = {};
+            T::unpack(word, v);
+            const float got = alone[i] = v[i];
             expect(memcmp(&got, &want, 4) == 0 || (got != got && want != want), "widening", datatype, pattern,
                    (uint64_t)got, (uint64_t)want);
-            const uint64_t back = T::pack(got, i), expected = ref_narrow(datatype, want);
+            const uint64_t back = T::pack(alone), expected = ref_narrow(datatype, want);
             expect((back & ~mask) == 0 && same(datatype, back >> (i * bits), expected), "there and back", datatype,
                    pattern, back >> (i * bits), expected);
+            for (float &other : v) other = -INFINITY;
+            v[i] = got;
+            expect(same(datatype, (T::pack(v) & mask) >> (i * bits), expected), "back among others", datatype, pattern,
+                   (T::pack(v) & mask) >> (i * bits), expected);
         }
         if (want != want || std::isinf(want)) continue;
         const float next = (float)ref_widen(datatype, (pattern + 1) & (((uint64_t)1 << bits) - 1));
@@ -73,6 +81,23 @@ template <class T> static void conversions(int datatype) {
                            464.0f,   465.0f,   480.0f,     57344.0f,      61439.0f, 61440.0f, 65504.0f,
                            65519.0f, 65520.0f, 3.3895e38f, 3.4028235e38f, 1e-45f,   -1e-45f};
     for (float value : edges) narrow_one(datatype, narrow<T>, value);
+}
+
+/* Two neighbours in a word are converted at once. */
+template <class T> static void conversions_of_pairs(int datatype) {
+    for (unsigned pair = 0; pair < 65536; pair++)
+        for (int i = 0; i < T::PER_WORD; i += 2) {
+            float v[T::PER_WORD], back[T::PER_WORD] = {};
+            T::unpack((uint64_t)pair << (i * 8), v);
+            back[i] = v[i];
+            back[i + 1] = v[i + 1];
+            const uint64_t got = T::pack(back) >> (i * 8);
+            for (int k = 0; k < 2; k++) {
+                const uint64_t in = pair >> (k * 8) & 0xff, want = ref_narrow(datatype, ref_widen(datatype, in));
+                expect(same(datatype, got >> (k * 8) & 0xff, want) && got >> 16 == 0, "a pair there and back", datatype,
+                       pair, got, want);
+            }
+        }
 }
 
 /* --- reductions --- */
@@ -124,13 +149,47 @@ template <class T> static void all_pairs(int datatype) {
         }
 }
 
+/* All pairs of 8-bit integers, at every place of a word whose other bytes are anything; and every sum divided. */
+template <class T, class Element> static void all_pairs_of_bytes(int datatype) {
+    uint64_t state = 7;
+    for (int a = 0; a < 256; a++)
+        for (int b = 0; b < 256; b++) {
+            uint64_t x[2] = {ref_next(&state), ref_next(&state)};
+            const int place = b % 8 * 8;
+            x[0] = (x[0] & ~((uint64_t)0xff << place)) | (uint64_t)a << place;
+            x[1] = (x[1] & ~((uint64_t)0xff << place)) | (uint64_t)b << place;
+            for (int redop = 0; redop < BL_REDOPS; redop++) {
+                const uint64_t got = reduce<T>({x[0], x[1]}, redop);
+                uint64_t want = 0;
+                for (int i = 0; i < 8; i++) {
+                    const Element p = (Element)(x[0] >> (i * 8)), q = (Element)(x[1] >> (i * 8));
+                    const int of[BL_REDOPS] = {p + q, p * q, p > q ? p : q, p < q ? p : q, (Element)(p + q) / 2};
+                    want |= (uint64_t)(of[redop] & 0xff) << (i * 8);
+                }
+                expect(got == want, ref_redop_name(redop), datatype, (uint64_t)a << 8 | b, got, want);
+            }
+        }
+    for (int n = 1; n <= BL_MAX_RANKS; n++)
+        for (int sum = 0; sum < 256; sum++) {
+            std::vector<uint64_t> words(n);
+            words[n - 1] = (uint64_t)sum * 0x0101010101010101u;
+            const uint64_t got = reduce<T>(words, BL_AVG);
+            const uint64_t want = (uint64_t)(uint8_t)((Element)sum / n) * 0x0101010101010101u;
+            expect(got == want, "avg of a sum", datatype, (uint64_t)sum << 8 | n, got, want);
+        }
+}
+
 int main() {
     conversions<TypeF16>(BL_FLOAT16);
     conversions<TypeBf16>(BL_BFLOAT16);
     conversions<TypeE4M3>(BL_FLOAT8E4M3);
     conversions<TypeE5M2>(BL_FLOAT8E5M2);
+    conversions_of_pairs<TypeE4M3>(BL_FLOAT8E4M3);
+    conversions_of_pairs<TypeE5M2>(BL_FLOAT8E5M2);
     all_pairs<TypeE4M3>(BL_FLOAT8E4M3);
     all_pairs<TypeE5M2>(BL_FLOAT8E5M2);
+    all_pairs_of_bytes<TypeI8, int8_t>(BL_INT8);
+    all_pairs_of_bytes<TypeU8, uint8_t>(BL_UINT8);
     reductions<TypeI8>(BL_INT8);
     reductions<TypeU8>(BL_UINT8);
     reductions<TypeI32>(BL_INT32);

@@ -468,6 +468,7 @@ __attribute__((constructor)) static void fill_seam(void) {
         .stream_wait = seam_stream_wait,
         .block_sync = seam_block_sync,
         .warp_sync = seam_warp_sync,
+        .exchange = simt_exchange,
         .clock = seam_clock,
     };
 }

@@ -50,6 +50,22 @@ void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned s
     simt_switch(FIBER_FAULTS);
 }
 
+/* Each lane takes what the other passed in the same exchange, counted from the start. A lane that has ended, because it
+ * was told to stop, will pass nothing any more: whoever waits for it gets anything. */
+uint64_t simt_exchange(uint64_t value, unsigned from) {
+    struct fiber *me = fiber_now, *other = &me->block->fibers[me->thread / EMU_LINE * EMU_LINE + from];
+    unsigned turn = me->npassed++;
+    me->passed[turn % EMU_PASSED] = value;
+    simt_activity++;
+    while (other->npassed <= turn && other->state != FIBER_DONE) {
+        emu_seam.missing = NULL;
+        simt_switch(FIBER_PAUSES);
+    }
+    if (other->npassed > turn + EMU_PASSED)
+        simt_fault(CUDA_ERROR_LAUNCH_FAILED, "lanes of a line too far apart in their exchanges", from, sizeof value);
+    return other->passed[turn % EMU_PASSED];
+}
+
 /* --- blocks --- */
 static struct block *block_new(struct kernel *kernel) {
     unsigned threads = kernel->threads;

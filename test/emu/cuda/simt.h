@@ -16,7 +16,8 @@ enum fiber_state { FIBER_NEW, FIBER_READY, FIBER_AT_BARRIER, FIBER_AT_WARP, FIBE
 /* Why a fiber gave way. */
 enum fiber_reason { FIBER_YIELDS, FIBER_PAUSES, FIBER_WAITS, FIBER_WAITS_WARP, FIBER_ENDS, FIBER_FAULTS };
 
-enum { EMU_WARP = 32, EMU_MAX_WARPS = 32 }; /* lanes of a warp; warps of a block */
+enum { EMU_WARP = 32, EMU_MAX_WARPS = 32, EMU_LINE = 8 }; /* lanes of a warp; warps of a block; lanes of a line */
+enum { EMU_PASSED = 32 };                                 /* values that a lane may have passed and others not taken */
 
 struct block;
 struct fiber {
@@ -26,9 +27,11 @@ struct fiber {
     unsigned thread;       /* in its block */
     const uint64_t *watch; /* a word that its last poll found wanting, and what it saw; NULL if none */
     uint64_t saw;
-    bool waited;      /* for what came before on its stream */
-    bool polls;       /* it has done nothing else since it last paused */
-    uint64_t horizon; /* it has acquired all that was delivered before this time (delivery.c) */
+    bool waited;                 /* for what came before on its stream */
+    bool polls;                  /* it has done nothing else since it last paused */
+    uint64_t horizon;            /* it has acquired all that was delivered before this time (delivery.c) */
+    uint64_t passed[EMU_PASSED]; /* to the other lanes of its line, */
+    unsigned npassed;            /* so many so far */
 };
 
 struct block {
@@ -86,6 +89,7 @@ void fiber_stop(struct fiber *fiber); /* gives its stack back */
 extern struct fiber *fiber_now;
 extern uint64_t simt_random, simt_activity;
 void simt_switch(enum fiber_reason reason);
+uint64_t simt_exchange(uint64_t value, unsigned from); /* among the lanes of a line, whatever they do in between */
 /* The running kernel did what hardware would not survive: ends it with `result`; does not return. */
 void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned size);
 

@@ -93,12 +93,16 @@ BL_DEVICE void stream_wait() {
     bl_emu->stream_wait();
 }
 
-/* --- warp: lanes run on their own, in any order, and meet only at warp_sync --- */
+/* --- warp: lanes run on their own, in any order, and meet only where they wait for each other --- */
 BL_DEVICE bool warp_all(bool mine) {
     return mine;
 }
 BL_DEVICE void warp_sync() {
     bl_emu->warp_sync();
+}
+BL_DEVICE uint64_t exchange_in_line(uint64_t v, unsigned from) {
+    bl_emu_switch_point();
+    return bl_emu->exchange(v, from);
 }
 
 /* --- block --- */

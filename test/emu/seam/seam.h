@@ -35,6 +35,7 @@ struct bl_emu_seam {
     void (*stream_wait)(void);
     void (*block_sync)(void);
     void (*warp_sync)(void);
+    uint64_t (*exchange)(uint64_t value, unsigned from); /* among 8 adjacent lanes: what lane `from` of them passes */
     uint64_t (*clock)(void);
 };
 
