@@ -135,12 +135,12 @@ def latency(box):
 
 def load(box):
     """All-reduces beside a large matrix product."""
-    return torch_turns(box, box.most, "torch_load.py", 40, "--seconds", "10")
+    return torch_turns(box, [box.most], "torch_load.py", 40, "--seconds", "10")
 
 
 def decode(box):
     """Tensor-parallel decoding of a model of Llama 8B's shape."""
-    return [step for n in box.ranks for step in torch_turns(box, n, "torch_decode.py", 40, "--seconds", "8")]
+    return torch_turns(box, box.ranks, "torch_decode.py", 60, "--seconds", "12")
 
 
 # name, program, arguments ({n} ranks), limit
@@ -221,16 +221,16 @@ def torch_step(box, name, ranks, parts, preload, limit, **env):
     return torch_job(box, name, ranks, "torch_suite.py", preload, limit, "--parts", parts, **env)
 
 
-def torch_turns(box, ranks, program, limit, *arguments):
-    """Two jobs of a program at the same time on the same GPUs, with Beeline and without, that take turns to measure."""
+def torch_turns(box, all_ranks, program, limit, *arguments):
+    """Of each number of ranks two jobs of a program, with Beeline and without.  All start at once, and take turns to measure."""
     if box.emulated:
         return []
-    folder = os.path.join(tempfile.gettempdir(), f"gpu-check-turns-{os.getpid()}-{program}-{ranks}")
-    gpus = ",".join(str(gpu) for gpu in range(ranks))
-    jobs = [torch_job(box, f"{ranks} {name}", ranks, program, preload, limit, "--turns", folder, *arguments,
-                      CUDA_VISIBLE_DEVICES=gpus) for name, preload in (("with", True), ("without", False))]
-    jobs[0].beside.append(jobs[1])
-    return jobs[:1]
+    folder = os.path.join(tempfile.gettempdir(), f"gpu-check-turns-{os.getpid()}-{program}")
+    first, *others = [torch_job(box, f"{n} {name}", n, program, preload, limit, "--turns", os.path.join(folder, str(n)), *arguments,
+                                CUDA_VISIBLE_DEVICES=",".join(str(gpu) for gpu in range(n)))
+                      for n in all_ranks for name, preload in (("with", True), ("without", False))]
+    first.beside += others
+    return [first]
 
 
 def compare_step(box, ranks, without, with_):

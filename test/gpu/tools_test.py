@@ -112,8 +112,9 @@ def test_tables(_):
 
 
 def test_turns(results):
-    """Two jobs alternate; one that dies in its turn holds nobody up; the last to end takes the folder away."""
-    folder = os.path.join(os.path.dirname(results), "turns")
+    """Two jobs alternate; one that dies in its turn holds nobody up; the last to end takes the folders away."""
+    around = os.path.join(os.path.dirname(results), "turns")
+    folder = os.path.join(around, "4")
     order = os.path.join(os.path.dirname(results), "order")
     program = ("import os, sys, time, torch_turns; t = torch_turns.Turns(sys.argv[1], sys.argv[3]); assert t.arrive('start')\n"
                "for i in range(5):\n"
@@ -130,7 +131,7 @@ def test_turns(results):
     assert os.path.exists(folder), "b has not ended well"
     os.environ["RANK"] = "0"
     torch_turns.Turns(folder, "b").end()
-    assert not os.path.exists(folder)
+    assert not os.path.exists(around)
     alone = torch_turns.Turns(None, "alone")
     alone.take()
     alone.give()
@@ -138,17 +139,19 @@ def test_turns(results):
 
 
 def test_turn_jobs(_):
-    """Both jobs of a pair share folder and GPUs, and differ in the preload; stages that have a limit exist."""
+    """Both jobs of a pair share folder and GPUs, and differ in the preload; pairs share the folder around theirs."""
     box = stages.Box(ROOT, "build", 4, [4, 2], False, "", None, "/tmp")
-    for name, number in (("load", 1), ("decode", 2)):
-        steps = stages.STAGES[name](box)
-        assert len(steps) == number
-        for step in steps:
-            (other,) = step.beside
-            assert ("LD_PRELOAD" in step.env, "LD_PRELOAD" in other.env) == (True, False)
-            assert step.env["CUDA_VISIBLE_DEVICES"] == other.env["CUDA_VISIBLE_DEVICES"]
-            folders = [argv[argv.index("--turns") + 1] for argv in (step.argv, other.argv)]
-            assert folders[0] == folders[1] and step.records != other.records
+    for name, ranks in (("load", [4]), ("decode", [4, 2])):
+        (step,) = stages.STAGES[name](box)
+        jobs = [step, *step.beside]
+        folders = [job.argv[job.argv.index("--turns") + 1] for job in jobs]
+        assert len(jobs) == 2 * len(ranks) == len({job.records for job in jobs})
+        assert len({os.path.dirname(folder) for folder in folders}) == 1 and len(set(folders)) == len(ranks)
+        for i, number in enumerate(ranks):
+            one, other = jobs[2 * i:2 * i + 2]
+            assert folders[2 * i] == folders[2 * i + 1]
+            assert ("LD_PRELOAD" in one.env, "LD_PRELOAD" in other.env) == (True, False)
+            assert one.env["CUDA_VISIBLE_DEVICES"] == other.env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"[:2 * number - 1]
     assert set(stages.LIMITS) <= set(stages.STAGES)
 
 

@@ -1,8 +1,9 @@
 """Turns between two jobs on the same GPUs, one with Beeline preloaded and one without: both are measured in the same minutes,
 round by round, and start only once.
 
-The jobs share a folder.  Rank 0 of each locks a file in it for its turn; the system gives up the lock of a job that ends, in
-whatever way, so no job waits for one that is gone.  Without a folder a job is alone, and always has its turn.
+The two share a folder.  For its turn, rank 0 of a job locks the folder that this one lies in, so that several pairs can
+take turns as well; the system gives up the lock of a job that ends, in whatever way, so none waits for one that is gone.
+Without a folder a job is alone, and always has its turn.
 """
 import contextlib
 import fcntl
@@ -10,7 +11,7 @@ import os
 import shutil
 import time
 
-LONGEST = 40  # seconds that the other job may take: to come, and for a turn
+LONGEST = 40  # seconds to wait: for the other job to come, and for a turn
 
 
 class Turns:
@@ -19,7 +20,7 @@ class Turns:
         self.leads = folder is not None and os.environ["RANK"] == "0"
         if self.leads:
             os.makedirs(folder, exist_ok=True)
-            self.lock = open(self.path("lock"), "w", encoding="utf-8")
+            self.lock = os.open(os.path.dirname(os.path.abspath(folder)), os.O_RDONLY)
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -28,7 +29,7 @@ class Turns:
         """For rank 0, before it touches the GPU; the others wait for it in their first meeting."""
         if not self.leads:
             return
-        time.sleep(0.01)  # the other job, which looks every millisecond, comes before this one again
+        time.sleep(0.01)  # the others, which look every millisecond, come before this one again
         deadline = time.monotonic() + LONGEST
         while True:
             try:
@@ -36,7 +37,7 @@ class Turns:
                 return
             except OSError:
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"the other job's turn did not end within {LONGEST} s") from None
+                    raise TimeoutError(f"no turn within {LONGEST} s") from None
                 time.sleep(0.001)
 
     def give(self):
@@ -70,13 +71,15 @@ class Turns:
             return lines.read().split("\n")[:-1]
 
     def end(self):
-        """The last to end takes the folder away."""
+        """The last to end takes the folder away, and the last pair the one around it."""
         if not self.leads:
             return
         with open(self.path("end"), "a", encoding="utf-8") as out:
             out.write(f"{self.tag}\n")
         if len(self.arrived("end")) > 1:
             shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(os.path.abspath(self.folder)))
 
 
 def add_arguments(parser, seconds):
