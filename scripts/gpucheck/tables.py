@@ -89,7 +89,7 @@ def pairs(records, kind, *keys):
 def load(records):
     found = pairs(records, "load", "ranks", "bytes")
     for ranks in sorted({mine["ranks"] for mine, _ in found}, reverse=True):
-        lines = []
+        lines, one = [], next(mine for mine, _ in found if mine["ranks"] == ranks)
         for mine, base in found:
             if mine["ranks"] != ranks:
                 continue
@@ -99,9 +99,9 @@ def load(records):
                           f"{mine['loaded_us'] / base['loaded_us']:.3f}",
                           *(f"{r['product_loaded_ms'] / r['product_alone_ms']:.3f}" for r in (mine, base)), "; ".join(note)])
         yield Table(f"Beside a matrix product, {ranks} ranks",
-                    "`dist.all_reduce`, bf16 sum, in place, one process a rank, calls back to back from CUDA graphs on one stream; on another 32 bf16 "
-                    "products of 8192 x 8192 matrices. Two jobs, with Beeline and without, in turns in the same minutes. Slowdown: the products' time while "
-                    "calls go on over their time alone.",
+                    "`dist.all_reduce`, bf16 sum, in place, one process a rank, calls back to back from CUDA graphs on one stream; on another "
+                    f"{one['products']} bf16 products of {one['side']} x {one['side']} matrices. Two jobs, with Beeline and without, in turns in the "
+                    "same minutes. Slowdown: the products' time while calls go on over their time alone.",
                     ["bytes", "idle, with", "idle, without", "loaded, with", "loaded, without", "loaded, with / without", "slowdown, with",
                      "slowdown, without", ""], lines)
 

@@ -39,7 +39,7 @@ def made_up_tables():
            row("perf-types", "odd", 64 * KIB, 4.0, 10.0, NAMES[1]), row("perf-types", "odd", 64 * KIB - 2, 6.0, 12.0, NAMES[1], offset=2),
            row("perf-types", "operations", 64 * KIB, 12.0, 12.0, "nccl", redop="avg")]
     for beeline, us, tokens in ((True, 10.0, 600.0), (False, 20.0, 400.0)):
-        out += [dict(kind="load", ranks=4, bytes=64 * KIB, beeline=beeline, idle_us=us / 2, loaded_us=us, product_alone_ms=40.0,
+        out += [dict(kind="load", ranks=4, bytes=64 * KIB, beeline=beeline, side=8192, products=32, idle_us=us / 2, loaded_us=us, product_alone_ms=40.0,
                      product_loaded_ms=40 + us, inside=beeline, covered=True),
                 dict(kind="decode", ranks=4, batch=8, beeline=beeline, message=64 * KIB, layers=32, steps=64, context=256, tokens_s=tokens,
                      step_us=8e6 / tokens, graph=True)]
@@ -132,6 +132,10 @@ def test_turns(results):
     os.environ["RANK"] = "0"
     torch_turns.Turns(folder, "b").end()
     assert not os.path.exists(around)
+    gone, left = (torch_turns.Turns(folder, name) for name in "ab")
+    gone.end()
+    start = time.monotonic()
+    assert not left.arrive("start") and time.monotonic() - start < torch_turns.COMING / 2, "waits for a job that has ended"
     alone = torch_turns.Turns(None, "alone")
     alone.take()
     alone.give()

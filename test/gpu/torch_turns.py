@@ -11,7 +11,8 @@ import os
 import shutil
 import time
 
-LONGEST = 40  # seconds to wait: for the other job to come, and for a turn
+LONGEST = 40  # seconds to wait for a turn
+COMING = 25  # and for the other job to come
 
 
 class Turns:
@@ -61,12 +62,14 @@ class Turns:
             return False
         with open(self.path(where), "a", encoding="utf-8") as out:
             out.write(f"{self.tag}\n")
-        deadline = time.monotonic() + LONGEST
-        while len(self.arrived(where)) < 2 and time.monotonic() < deadline:
+        deadline = time.monotonic() + COMING
+        while len(self.arrived(where)) < 2 and not self.arrived("end") and time.monotonic() < deadline:
             time.sleep(0.01)
         return len(self.arrived(where)) > 1
 
     def arrived(self, where):
+        if not os.path.exists(self.path(where)):
+            return []
         with open(self.path(where), encoding="utf-8") as lines:
             return lines.read().split("\n")[:-1]
 
