@@ -1,12 +1,13 @@
 """Tables that the summary and the page share: groups, types, latency, calls beside a matrix product, decoding.
 
-A table is a title, what was measured, the header and the lines; all cells are text.
+A table is a title, what was measured, the header and the lines; all cells are text.  Some have a chart: a name for its file
+and its curves, as svg.chart has them.
 """
 from collections import namedtuple
 
-from .records import rows, size_text
+from .records import floor_us, rows, size_text
 
-Table = namedtuple("Table", "title about header lines")
+Table = namedtuple("Table", "title about header lines chart", defaults=[None])
 
 
 def ranks_of(series):
@@ -38,7 +39,7 @@ def nearest(sizes, size):
     return min((s for s in sizes if s >= size), default=None)
 
 
-def type_lines(series, ranks):
+def type_lines(series):
     """One line a datatype, operation, count and offset: of each size, time over that of the aligned bf16 sum and over NCCL's."""
     def reference(step):
         return {r["bytes"]: r["beeline"]["us"] for r in series
@@ -51,7 +52,8 @@ def type_lines(series, ranks):
         if us:
             kind = "odd" if r["bytes"] != size else ""
             cells = found.setdefault((r["step"], r["datatype"], r["redop"], kind, r["offset"]), {})
-            cells[size] = f"{r['beeline']['us'] / us:.2f} ({r['beeline']['us'] / r['nccl']['us']:.2f}{', to NCCL' if r['route'] == 'nccl' else ''})"
+            mine, nccl = r["beeline"]["us"], r["nccl"]["us"]
+            cells[size] = f"{mine / us:.2f} ({mine / nccl:.2f}{', to NCCL' if r['route'] == 'nccl' else ''})"
     return sizes, [[datatype, redop, kind, str(offset), *(cells.get(size, "") for size in sizes)]
                    for (_, datatype, redop, kind, offset), cells in found.items()]
 
@@ -59,11 +61,12 @@ def type_lines(series, ranks):
 def types(records):
     for ranks in ranks_of(rows(records, "perf-types")):
         series = rows(records, "perf-types", ranks=ranks)
-        sizes, lines = type_lines(series, ranks)
+        sizes, lines = type_lines(series)
         number = sum(r["beeline"]["wrong"] + r["nccl"]["wrong"] for r in series)
         yield Table(f"Datatypes, operations, odd counts and addresses, {ranks} ranks",
-                    "In CUDA graphs, out of place: Beeline's time over that of its bf16 sum of an even count at an aligned address, in the same run; in "
-                    f"brackets over NCCL's for the same call. odd: one element fewer; offset: bytes. {len(series)} rows, {number} wrong values.",
+                    "In CUDA graphs, out of place: Beeline's time over that of its bf16 sum of an even count at an aligned address, in the "
+                    "same run; in brackets over NCCL's for the same call. odd: one element fewer; offset: bytes. "
+                    f"{len(series)} rows, {number} wrong values.",
                     ["datatype", "operation", "count", "offset", *(size_text(s) for s in sizes)], lines)
 
 
@@ -71,10 +74,14 @@ def latency(records):
     for ranks in ranks_of(rows(records, "latency")):
         series = rows(records, "latency", ranks=ranks)
         yield Table(f"Latency of one eager call, {ranks} processes",
-                    f"bf16 sum, out of place: one call at a time, from a common start to its end as the host sees it; {series[0]['samples']} samples.",
+                    "bf16 sum, out of place: one call at a time, from a common start to its end as the host sees it; "
+                    f"{series[0]['samples']} samples.",
                     ["bytes", "Beeline", "NCCL", "NCCL / Beeline", "p99 Beeline", "p99 NCCL", "route", "wrong"],
                     [[size_text(r["bytes"]), f"{r['beeline']['us']:.2f}", f"{r['nccl']['us']:.2f}", f"{r['ratio']:.2f}",
-                      f"{r['beeline']['p99_us']:.2f}", f"{r['nccl']['p99_us']:.2f}", r["route"], wrong(r)] for r in series])
+                      f"{r['beeline']['p99_us']:.2f}", f"{r['nccl']['p99_us']:.2f}", r["route"], wrong(r)] for r in series],
+                    (f"latency-{ranks}", [(name, [(r["bytes"], r[side]["us"]) for r in series], False) for name, side in
+                                          (("Beeline", "beeline"), ("NCCL", "nccl"))] +
+                     [("floor", [(r["bytes"], floor_us(r["bytes"], ranks)) for r in series], True)]))
 
 
 def pairs(records, kind, *keys):
@@ -122,10 +129,11 @@ def decode(records):
     if lines:
         one = found[0][0]
         yield Table("Tensor-parallel decoding",
-                    f"transformers' Llama modules, Llama 8B's shape with {one['layers']} layers and random weights, bf16; greedy, {one['steps']} tokens after a "
-                    f"context of {one['context']}; two all-reduces a layer. Two jobs with the same weights, with Beeline and without, in turns in the same minutes. "
-                    "Logits: largest difference, and their standard deviation; a quarter of that is accepted. Choices: other words where both are given the same "
-                    "tokens. Tokens: of free decoding, where one other choice changes all that follow.",
+                    f"transformers' Llama modules, Llama 8B's shape with {one['layers']} layers and random weights, bf16; greedy, "
+                    f"{one['steps']} tokens after a context of {one['context']}; two all-reduces a layer. Two jobs with the same weights, with "
+                    "Beeline and without, in turns in the same minutes. Logits: largest difference, and their standard deviation; a quarter of "
+                    "that is accepted. Choices: other words where both are given the same tokens. Tokens: of free decoding, where one other "
+                    "choice changes all that follow.",
                     ["ranks", "batch", "bytes a call", "tokens/s with", "tokens/s without", "with / without", "µs a step with", "µs without", "step",
                      "logits", "choices", "tokens"], lines)
 

@@ -34,6 +34,7 @@ def row(stage, step, size, mine, nccl, route, mode="graph", **more):
 def made_up_tables():
     """What the stages beyond the plain sweep leave."""
     out = [row("perf-groups", "4 ranks", 4 * KIB, 256.0, 192.0, NAMES[0], group=64), row("latency", "4 processes", 256, 8.0, 12.0, NAMES[0], "eager"),
+           row("latency", "4 processes", KIB, 9.0, 12.0, NAMES[0], "eager"),
            dict(stage="perf-eager", step="4 processes", record="launch", what="empty kernel", ranks=4, host_us=2.0),
            row("perf-types", "types", 64 * KIB, 4.0, 10.0, NAMES[1]), row("perf-types", "types", 64 * KIB, 5.0, 10.0, NAMES[1], datatype="double"),
            row("perf-types", "odd", 64 * KIB, 4.0, 10.0, NAMES[1]), row("perf-types", "odd", 64 * KIB - 2, 6.0, 12.0, NAMES[1], offset=2),
@@ -96,8 +97,11 @@ def test_report(results):
     assert "One launch (empty kernel), in the same processes: 2.00" in content and "host Beeline / launch" in content, content
     for table in tables.tables(made_up()):
         assert f"## {table.title}" in content and f"| {' | '.join(table.lines[0])} |" in content, content
-    with open(os.path.join(folder, "page-graph-4.svg"), encoding="utf-8") as chart:
-        assert chart.read().rstrip().endswith("</svg>")
+    for name in ("graph-4", "latency-4"):
+        assert f"page-{name}.svg" in content, content
+        with open(os.path.join(folder, f"page-{name}.svg"), encoding="utf-8") as chart:
+            text = chart.read()
+        assert text.rstrip().endswith("</svg>") and all(f">{label}</text>" in text for label in ("Beeline", "NCCL", "floor")), text
 
 
 def test_tables(_):
@@ -105,7 +109,8 @@ def test_tables(_):
     want = {"Groups of 64 all-reduces": ["4K | graph | 256.00 | 192.00 | 1.333 | 4.00 | 3.00 | oneshot_packet | 0"],
             "Datatypes": ["bfloat16 | sum |  | 0 | 1.00 (0.40)", "double | sum |  | 0 | 1.25 (0.50)", "bfloat16 | sum |  | 0 | 1.00 (0.40)",
                           "bfloat16 | sum | odd | 2 | 1.50 (0.50)", "bfloat16 | avg |  | 0 | 3.00 (1.00, to NCCL)"],
-            "Latency of one eager call": ["256 | 8.00 | 12.00 | 1.50 | 8.00 | 12.00 | oneshot_packet | 0"],
+            "Latency of one eager call": ["256 | 8.00 | 12.00 | 1.50 | 8.00 | 12.00 | oneshot_packet | 0",
+                                          "1K | 9.00 | 12.00 | 1.33 | 9.00 | 12.00 | oneshot_packet | 0"],
             "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 | 20.00 | 0.500 | 1.250 | 1.500 | without: calls outlasted the product"],
             "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.0300 of 1.25 | 1 of 32 | 9 of 512"]}
     assert found == want, found
