@@ -5,6 +5,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 
 from .process import Step
 
@@ -221,12 +222,17 @@ def torch_step(box, name, ranks, parts, preload, limit, **env):
     return torch_job(box, name, ranks, "torch_suite.py", preload, limit, "--parts", parts, **env)
 
 
+TOLD = 15  # seconds that a job needs from the start of its last round to its end
+
+
 def torch_turns(box, all_ranks, program, limit, *arguments):
-    """Of each number of ranks two jobs of a program, with Beeline and without.  All start at once, and take turns to measure."""
+    """Of each number of ranks two jobs of a program, with Beeline and without.  All start at once, and take turns to measure.
+    However long they took to start, what they measured is told before the limit."""
     if box.emulated:
         return []
     folder = os.path.join(tempfile.gettempdir(), f"gpu-check-turns-{os.getpid()}-{program}")
-    first, *others = [torch_job(box, f"{n} {name}", n, program, preload, limit, "--turns", os.path.join(folder, str(n)), *arguments,
+    first, *others = [torch_job(box, f"{n} {name}", n, program, preload, limit, "--turns", os.path.join(folder, str(n)),
+                                "--end", round(time.time() + limit - TOLD), *arguments,
                                 CUDA_VISIBLE_DEVICES=",".join(str(gpu) for gpu in range(n)))
                       for n in all_ranks for name, preload in (("with", True), ("without", False))]
     first.beside += others

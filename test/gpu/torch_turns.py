@@ -88,13 +88,14 @@ class Turns:
 def add_arguments(parser, seconds):
     parser.add_argument("--turns", metavar="DIR", help="takes turns with another job that names this folder")
     parser.add_argument("--rounds", type=int, default=5, help="at most (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=seconds, help="after which no round begins (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=seconds, help="of rounds, after which none begins (default: %(default)s)")
+    parser.add_argument("--end", type=float, metavar="TIME", help="in seconds of the epoch, after which none begins either")
 
 
 def rounds(run, options):
     """0, 1, ... as long as there is time, alike on all ranks; at least one."""
-    end = time.monotonic() + options.seconds
+    end = min(time.time() + options.seconds, options.end or float("inf"))
     for number in range(options.rounds):
-        if number and not run.everyone(time.monotonic() < end)[0]:
+        if number and not run.everyone(time.time() < end)[0]:
             return
         yield number
