@@ -1,7 +1,8 @@
 """What the figures of a gpu-check run say, in few lines: for the summary."""
 import statistics
 
-from .records import floor_us, rows, size_text
+from .records import floor_us, launches, rows, size_text
+from .tables import tables
 
 
 def graph_notes(records):
@@ -27,6 +28,7 @@ def eager_notes(records):
             f"{size_text(r['bytes'])}: {r['beeline']['us']:.1f} / {r['nccl']['us']:.1f} "
             f"({r['beeline'].get('host_us', 0):.2f} / {r['nccl'].get('host_us', 0):.2f})"
             for r in rows(records, "perf-eager", ranks=ranks)))
+        notes += [f"  host us of one launch ({what}): {us:.2f}" for what, us in launches(records, "perf-eager", ranks)]
     return notes
 
 
@@ -82,6 +84,16 @@ def torch_notes(records):
     return notes
 
 
+def table_notes(records):
+    """As text in columns."""
+    notes = []
+    for table in tables(records):
+        widths = [max(len(cell) for cell in column) for column in zip(table.header, *table.lines)]
+        notes += [f"{table.title}: {table.about}"]
+        notes += ["  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths)).rstrip() for line in (table.header, *table.lines)]
+    return notes
+
+
 def other_notes(records):
     notes = [f"preloading adds {r['added_us']} us to /bin/true ({r['plain_us']} us)" for r in records if r.get("record") == "neutrality"]
     wrong = sum(r[side]["wrong"] for r in rows(records) for side in ("beeline", "nccl"))
@@ -100,7 +112,7 @@ def emulated(records):
 
 
 def notes(records):
-    parts = (graph_notes, eager_notes, route_notes, host_notes, setup_notes, torch_notes, other_notes)
+    parts = (graph_notes, eager_notes, route_notes, host_notes, setup_notes, torch_notes, table_notes, other_notes)
     if emulated(records):
         parts = (other_notes,)  # times mean nothing there
     return [line for part in parts for line in part(records)]

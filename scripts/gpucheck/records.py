@@ -23,6 +23,11 @@ def rows(records, stage=None, **fields):
             all(r.get(name) == value for name, value in fields.items())]
 
 
+def launches(records, stage, ranks):
+    """What a launch was measured with, and its microseconds on the host, in runs of a stage."""
+    return [(r["what"], r["host_us"]) for r in records if r.get("record") == "launch" and r.get("stage") == stage and r["ranks"] == ranks]
+
+
 def floor_us(size, ranks):
     """Microseconds that no all-reduce in a graph can beat: one launch, and the better of one phase and two."""
     bytes_per_us = LINK_GBS * 1e3

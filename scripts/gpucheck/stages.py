@@ -4,6 +4,8 @@ import re
 import shutil
 import socket
 import sys
+import tempfile
+import time
 
 from .process import Step
 
@@ -111,6 +113,37 @@ def types(box):
     ]
 
 
+def perf_groups(box):
+    """64 calls in one group: what a step of training or a list of small tensors issues."""
+    sizes = box.pick("--group 64 -b 4K -e 64K -f 4 -n 15 -G 4 -w 2 --seconds 0.5", "--group 6 -b 1K -e 1K -n 2 -G 1 -w 1")
+    return [box.perf(f"{n} ranks", "--spawn", n, "--place", "out", *sizes, limit=20) for n in box.ranks]
+
+
+def perf_types(box):
+    """Times of datatypes, operations, odd counts and addresses, beside those of an aligned bf16 sum."""
+    sizes = box.pick("-b 16K -e 16M -f 4 -n 10 -G 20 -w 2 --seconds 0.2", "-b 1K -e 4K -f 4 -n 2 -G 1 -w 1")
+    common = ("-t", box.most, "--mode", "graph", "--place", "out", *sizes)
+    return [box.perf("types", *common, "-d", "all", limit=30),
+            box.perf("odd", *common, "-d", "bfloat16,float,int8", "--odd", "--offset", "0,1,2,8", limit=30),
+            box.perf("operations", *common, "-d", "bfloat16,half,float,int32", "-o", "min,max,prod,avg", limit=30)]
+
+
+def latency(box):
+    """One eager call at a time, one process a rank, from a common start to its end."""
+    sizes = box.pick("-b 256 -e 16M -f 4 -n 200 -G 1 -w 10 --seconds 0.5", "-b 256 -e 4K -f 16 -n 3 -G 1 -w 1")
+    return [box.perf(f"{n} processes", "--spawn", n, "--mode", "eager", "--place", "out", *sizes, limit=20) for n in box.ranks]
+
+
+def load(box):
+    """All-reduces beside a large matrix product."""
+    return torch_turns(box, [box.most], "torch_load.py", 50, "--seconds", "8")
+
+
+def decode(box):
+    """Tensor-parallel decoding of a model of Llama 8B's shape."""
+    return torch_turns(box, box.ranks, "torch_decode.py", 60, "--seconds", "12")
+
+
 # name, program, arguments ({n} ranks), limit
 NCCL_TESTS = (
     ("one thread", "all_reduce_perf", "-g {n} -b 8 -e 64M -f 8 -c 1 -n 5 -w 2", 30),
@@ -174,14 +207,36 @@ PORTS = ports()
 TORCH_CHECKS = "eager,bits,same_bits,coalesced,in_flight,streams,groups,others,graphs"
 
 
-def torch_step(box, name, ranks, parts, preload, limit, **env):
-    """A torchrun job of the programs in test/gpu.  Its tag names what was the same about losses to be compared."""
+def torch_job(box, name, ranks, program, preload, limit, *arguments, **env):
+    """A torchrun job of a program in test/gpu."""
     records = os.path.join(box.folder, f"torch-{name.replace(' ', '-')}.json")
     argv = [sys.executable if box.emulated else "python3", "-m", "torch.distributed.run", "--nproc_per_node", ranks,
-            "--master_addr", "127.0.0.1", "--master_port", next(PORTS), os.path.join(GPU_TESTS, "torch_suite.py"),
-            "--parts", parts, "--json", records, "--tag", name]
+            "--master_addr", "127.0.0.1", "--master_port", next(PORTS), os.path.join(GPU_TESTS, program),
+            *arguments, "--json", records, "--tag", name]
     env = dict(dict(OMP_NUM_THREADS=1, TORCHINDUCTOR_COMPILE_THREADS=1, TORCH_CHECK_TIMEOUT=40), **env)
     return Step(name, argv, box.env(preload, **env), limit, r"\d+ passed, 0 failed", records)
+
+
+def torch_step(box, name, ranks, parts, preload, limit, **env):
+    """Several parts in one job.  Its tag names what was the same about losses to be compared."""
+    return torch_job(box, name, ranks, "torch_suite.py", preload, limit, "--parts", parts, **env)
+
+
+TOLD = 15  # seconds that a job needs from the start of its last round to its end
+
+
+def torch_turns(box, all_ranks, program, limit, *arguments):
+    """Of each number of ranks two jobs of a program, with Beeline and without.  All start at once, and take turns to measure.
+    However long they took to start, what they measured is told before the limit."""
+    if box.emulated:
+        return []
+    folder = os.path.join(tempfile.gettempdir(), f"gpu-check-turns-{os.getpid()}-{program}")
+    first, *others = [torch_job(box, f"{n} {name}", n, program, preload, limit, "--turns", os.path.join(folder, str(n)),
+                                "--end", round(time.time() + limit - TOLD), *arguments,
+                                CUDA_VISIBLE_DEVICES=",".join(str(gpu) for gpu in range(n)))
+                      for n in all_ranks for name, preload in (("with", True), ("without", False))]
+    first.beside += others
+    return [first]
 
 
 def compare_step(box, ranks, without, with_):
@@ -236,4 +291,8 @@ def neutrality(box):
 
 STAGES = {"facts": facts, "smoke": smoke, "perf-graph": perf_graph, "perf-eager": perf_eager, "perf-routes": perf_routes,
           "perf-big": perf_big, "types": types, "nccl-tests": nccl_tests, "torch": torch, "host-time": host_time,
-          "setup-time": setup_time, "neutrality": neutrality}
+          "setup-time": setup_time, "neutrality": neutrality, "perf-groups": perf_groups, "perf-types": perf_types,
+          "latency": latency, "load": load, "decode": decode}
+
+# Seconds for a whole stage, where that is less than its steps' limits together.
+LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60}

@@ -30,22 +30,17 @@ static int run_size(struct part *part, struct row row, bool *slow) {
     return 0;
 }
 
-/* All sizes of one collective, datatype and operation. */
-static int run_series(struct part *part, int collective, int datatype, int redop) {
+/* All sizes of one collective, datatype, operation and offset. */
+static int run_series(struct part *part, int collective, int datatype, int redop, uint64_t offset) {
     struct bench *bench = part->bench;
     const struct options *o = bench->options;
     uint64_t size = bl_datatype_size(datatype), blocks = collective == BL_ALLREDUCE ? 1 : bench->nranks;
-    struct row row = {.collective = collective, .datatype = datatype, .redop = redop};
+    struct row row = {.collective = collective, .datatype = datatype, .redop = redop, .group = o->group};
     bool slow = false;
 
-    row.offset = (o->offset + size - 1) / size * size; /* NCCL wants elements aligned to their size */
-    if (part_barrier(part)) return -1;
-    if (part->index % o->threads == 0 && pattern_make(&bench->pattern, datatype, redop, bench->nranks))
-        return part_fail(part, "out of memory");
-    if (part_barrier(part)) return -1;
-
+    row.offset = offset;
     for (uint64_t bytes = o->min_bytes; bytes <= o->max_bytes; bytes = o->step ? bytes + o->step : bytes * o->factor) {
-        if (bytes + row.offset > part->rank[0].room || slow) {
+        if (bytes * row.group > part->rank[0].room || slow) {
             if (part->index == 0)
                 report_note(&report, "sizes from %llu on left out: %s", (unsigned long long)bytes,
                             slow ? "one call takes longer than --seconds" : "device memory is too small");
@@ -63,14 +58,37 @@ static int run_series(struct part *part, int collective, int datatype, int redop
     return 0;
 }
 
+/* The offsets of one collective, datatype and operation. */
+static int run_offsets(struct part *part, int collective, int datatype, int redop) {
+    struct bench *bench = part->bench;
+    const struct options *o = bench->options;
+    uint64_t size = bl_datatype_size(datatype), last = UINT64_MAX;
+
+    if (part_barrier(part)) return -1;
+    if (part->index % o->threads == 0 && pattern_make(&bench->pattern, datatype, redop, bench->nranks))
+        return part_fail(part, "out of memory");
+    if (part_barrier(part)) return -1;
+    for (int i = 0; i < o->offsets; i++) {
+        uint64_t offset = (o->offset[i] + size - 1) / size * size; /* NCCL wants elements aligned to their size */
+        if (offset == last) continue;
+        last = offset;
+        if (run_series(part, collective, datatype, redop, offset)) return -1;
+    }
+    return 0;
+}
+
 static int run_all(struct part *part) {
     const struct options *o = part->bench->options;
 
+    if (o->modes >> EAGER & 1) {
+        if (launch_time(part)) return -1;
+        if (part->index == 0) report_launch(&report);
+    }
     for (int c = 0; c < BL_COLLECTIVES; c++) {
         unsigned redops = c == BL_ALLGATHER ? 1u << BL_SUM : o->redops;
         for (int d = 0; d < BL_DATATYPES; d++)
             for (int r = 0; r < BL_REDOPS; r++)
-                if (o->collectives >> c & 1 && o->datatypes >> d & 1 && redops >> r & 1 && run_series(part, c, d, r))
+                if (o->collectives >> c & 1 && o->datatypes >> d & 1 && redops >> r & 1 && run_offsets(part, c, d, r))
                     return -1;
     }
     return 0;

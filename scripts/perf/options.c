@@ -18,7 +18,8 @@ static const char usage[] =
     "  -b, --minbytes SIZE     -e, --maxbytes SIZE                                        [256, 64M]\n"
     "  -f, --factor N          from size to size; or -i, --step SIZE                      [4]\n"
     "      --odd               each size once more with an odd count\n"
-    "      --offset BYTES      buffers this far past a 256-byte boundary                  [0]\n"
+    "      --offset LIST       buffers so many bytes past a 256-byte boundary, rounded up to an element  [0]\n"
+    "      --group K           a call is a group of K all-reduces of the size, one behind the other in memory  [1]\n"
     "      --place LIST        out, in, or both                                           [both]\n"
     "      --mode LIST         eager, graph, or both                                      [both]\n"
     "how\n"
@@ -70,6 +71,20 @@ static int parse_int(const char *option, const char *text, int low, int high, in
     if (end == text || *end || v < low || v > high) return bad(option, text, accepted);
     *value = v;
     return 0;
+}
+
+/* Offsets, separated by commas. */
+static int parse_offsets(const char *option, const char *text, struct options *o) {
+    o->offsets = 0;
+    for (const char *word = text;; word++) {
+        char *end;
+        unsigned long v = strtoul(word, &end, 10);
+        if (end == word || *word == '-' || (*end && *end != ',') || v > 255 || o->offsets == MAX_OFFSETS)
+            return bad(option, text, "up to 16 of 0 to 255, separated by commas");
+        o->offset[o->offsets++] = v;
+        word = end;
+        if (!*word) return 0;
+    }
 }
 
 static int parse_seconds(const char *option, const char *text, double *value) {
@@ -136,21 +151,49 @@ static int find_launcher(struct options *options) {
 }
 
 int options_parse(struct options *o, int argc, char **argv) {
-    enum { ODD = 256, OFFSET, PLACE, MODE, SECONDS, SPAWN, ID_FILE, TIMEOUT, LIBRARY, BASELINE_PATH, JSON, TUNE };
+    enum {
+        ODD = 256,
+        OFFSET,
+        GROUP,
+        PLACE,
+        MODE,
+        SECONDS,
+        SPAWN,
+        ID_FILE,
+        TIMEOUT,
+        LIBRARY,
+        BASELINE_PATH,
+        JSON,
+        TUNE
+    };
     static const struct option names[] = {
-        {"collectives", 1, NULL, 'c'}, {"datatypes", 1, NULL, 'd'},
-        {"ops", 1, NULL, 'o'},         {"minbytes", 1, NULL, 'b'},
-        {"maxbytes", 1, NULL, 'e'},    {"factor", 1, NULL, 'f'},
-        {"step", 1, NULL, 'i'},        {"iters", 1, NULL, 'n'},
-        {"calls", 1, NULL, 'G'},       {"warmup", 1, NULL, 'w'},
-        {"gpus", 1, NULL, 'g'},        {"threads", 1, NULL, 't'},
-        {"odd", 0, NULL, ODD},         {"offset", 1, NULL, OFFSET},
-        {"place", 1, NULL, PLACE},     {"mode", 1, NULL, MODE},
-        {"seconds", 1, NULL, SECONDS}, {"spawn", 1, NULL, SPAWN},
-        {"id-file", 1, NULL, ID_FILE}, {"timeout", 1, NULL, TIMEOUT},
-        {"library", 1, NULL, LIBRARY}, {"baseline", 1, NULL, BASELINE_PATH},
-        {"json", 1, NULL, JSON},       {"tune", 1, NULL, TUNE},
-        {"help", 0, NULL, 'h'},        {0},
+        {"collectives", 1, NULL, 'c'},
+        {"datatypes", 1, NULL, 'd'},
+        {"ops", 1, NULL, 'o'},
+        {"minbytes", 1, NULL, 'b'},
+        {"maxbytes", 1, NULL, 'e'},
+        {"factor", 1, NULL, 'f'},
+        {"step", 1, NULL, 'i'},
+        {"iters", 1, NULL, 'n'},
+        {"calls", 1, NULL, 'G'},
+        {"warmup", 1, NULL, 'w'},
+        {"gpus", 1, NULL, 'g'},
+        {"threads", 1, NULL, 't'},
+        {"odd", 0, NULL, ODD},
+        {"offset", 1, NULL, OFFSET},
+        {"place", 1, NULL, PLACE},
+        {"mode", 1, NULL, MODE},
+        {"seconds", 1, NULL, SECONDS},
+        {"spawn", 1, NULL, SPAWN},
+        {"id-file", 1, NULL, ID_FILE},
+        {"timeout", 1, NULL, TIMEOUT},
+        {"library", 1, NULL, LIBRARY},
+        {"baseline", 1, NULL, BASELINE_PATH},
+        {"json", 1, NULL, JSON},
+        {"tune", 1, NULL, TUNE},
+        {"group", 1, NULL, GROUP},
+        {"help", 0, NULL, 'h'},
+        {0},
     };
     int c, error = 0;
     uint64_t factor = 0;
@@ -167,6 +210,8 @@ int options_parse(struct options *o, int argc, char **argv) {
         .samples = 20,
         .calls = 20,
         .warmup = 5,
+        .offsets = 1,
+        .group = 1,
         .seconds = 4,
         .processes = 1,
         .timeout = 300,
@@ -197,10 +242,8 @@ int options_parse(struct options *o, int argc, char **argv) {
         case 'g': error = parse_int("-g", optarg, 1, BL_MAX_RANKS, &o->gpus); break;
         case 't': error = parse_int("-t", optarg, 1, BL_MAX_RANKS, &o->threads); break;
         case ODD: o->odd = true; break;
-        case OFFSET:
-            error = parse_bytes("--offset", optarg, &o->offset);
-            if (!error && o->offset > 255) error = bad("--offset", optarg, "0 to 255");
-            break;
+        case OFFSET: error = parse_offsets("--offset", optarg, o); break;
+        case GROUP: error = parse_int("--group", optarg, 1, MAX_GROUP, &o->group); break;
         case PLACE: error = parse_list("--place", optarg, place_name, PLACES, "both", &o->places); break;
         case MODE: error = parse_list("--mode", optarg, mode_name, MODES, "both", &o->modes); break;
         case SECONDS: error = parse_seconds("--seconds", optarg, &o->seconds); break;
@@ -220,6 +263,8 @@ int options_parse(struct options *o, int argc, char **argv) {
     }
     if (!error && optind < argc) error = bad("argument", argv[optind], "options only; beeline-perf --help lists them");
     if (!error && !o->min_bytes && !o->step) error = bad("-b", "0", "above 0 with a factor; 0 with a step");
+    if (!error && o->group > 1 && o->collectives != 1u << BL_ALLREDUCE)
+        error = bad("--group", "for that collective", "all_reduce alone is grouped");
     if (!error && o->min_bytes > o->max_bytes) error = bad("-b", "above -e", "at most the largest size");
     if (!error && !o->spawn) error = find_launcher(o);
     return error;

@@ -21,7 +21,7 @@
 #include "dispatch.h"
 #include "kernels.h"
 
-enum { MAX_SAMPLES = 1000, MAX_CALLS = 1000, GUARD = 4096 };
+enum { MAX_SAMPLES = 1000, MAX_CALLS = 1000, MAX_GROUP = 1024, MAX_OFFSETS = 16, GUARD = 4096 };
 enum side { MEASURED, BASELINE, SIDES };
 enum mode { EAGER, GRAPH, MODES };
 enum place { OUT_OF_PLACE, IN_PLACE, PLACES };
@@ -31,7 +31,9 @@ struct options {
     unsigned collectives, datatypes, redops, modes, places; /* masks */
     uint64_t min_bytes, max_bytes, factor, step;            /* step 0: factor */
     bool odd;                                               /* each size once more with an odd count */
-    uint64_t offset;                                        /* bytes past a 256-byte boundary */
+    uint64_t offset[MAX_OFFSETS];                           /* bytes past a 256-byte boundary */
+    int offsets;
+    int group; /* collectives a call, in one group */
     int samples, calls, warmup;
     double seconds; /* about the most for the timing of one row */
     int gpus, threads, processes;
@@ -78,6 +80,8 @@ struct shared {
     double event[SIDES][BL_MAX_RANKS];               /* seconds per call by the device's clock, eager */
     double host_min[SIDES][BL_MAX_RANKS], host_median[SIDES][BL_MAX_RANKS];
     uint64_t wrong[SIDES][BL_MAX_RANKS];
+    double launch[BL_MAX_RANKS]; /* seconds on the host for one launch, by part */
+    _Atomic bool launch_is_memset;
 };
 struct shared *shared_make(void);                            /* for this process and those it forks; NULL on failure */
 struct shared *shared_attach(const struct options *options); /* one for all launched processes */
@@ -148,6 +152,7 @@ struct row {
     enum mode mode;
     enum place place;
     uint64_t bytes, count; /* of the whole message, as nccl-tests has them; elements of the call's count argument */
+    int group;             /* as many messages, one behind the other in each buffer, make one call */
     uint64_t offset;
     int samples, calls; /* after the time limit has been applied */
     const char *route;
@@ -160,6 +165,9 @@ CUdeviceptr buffer_recv(const struct rank *rank, const struct row *row);
 int buffers_fill(struct part *part, const struct row *row);                  /* inputs; outputs poisoned */
 int buffers_check(struct part *part, const struct row *row, enum side side); /* adds to shared->wrong */
 
+/* --- launch.c --- */
+int launch_time(struct part *part); /* leaves it in shared */
+
 /* --- report.c --- */
 struct report {
     const struct bench *bench;
@@ -169,6 +177,7 @@ struct report {
 };
 int report_open(struct report *report, const struct bench *bench);
 void report_row(struct report *report, const struct row *row);
+void report_launch(struct report *report);
 void report_note(struct report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int report_close(struct report *report, bool failed); /* the exit status */
 

@@ -115,7 +115,7 @@ int part_open(struct part *part) {
     /* Memory that the devices do not have cuts the largest size, on all ranks alike: half of what the least has free.
      */
     uint64_t most = atomic_load(&part->bench->shared->free_bytes) / 2 / 2 & ~(uint64_t)4095;
-    uint64_t room = options->max_bytes < most ? options->max_bytes : most;
+    uint64_t wanted = options->max_bytes * options->group, room = wanted < most ? wanted : most;
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = &part->rank[i];
         rank->room = room;

@@ -104,6 +104,7 @@ int report_open(struct report *report, const struct bench *bench) {
         fprintf(report->json,
                 "\"driver\": %d, \"nccl\": %d, \"ranks\": %d, \"processes\": %d, \"threads\": %d, \"gpus\": %d}\n",
                 driver, version[BASELINE], bench->nranks, o->processes, o->threads, o->gpus);
+    if (o->group > 1) printf("# a call is a group of %d all-reduces of the size each\n", o->group);
     printf("# times in us per call, median of the slowest rank; GB/s and host us per call of the measured side; event: "
            "by the\n"
            "# device's clock\n#\n"
@@ -112,6 +113,20 @@ int report_open(struct report *report, const struct bench *bench) {
            "event", "host", "route", "#wrong");
     fflush(stdout);
     return 0;
+}
+
+void report_launch(struct report *report) {
+    const struct shared *shared = report->bench->shared;
+    const char *what = shared->launch_is_memset ? "memset of one byte" : "empty kernel";
+    double slowest = 0;
+
+    for (int part = 0; part < report->bench->parts; part++) slowest = fmax(slowest, shared->launch[part]);
+    report_note(report, "one launch of a kernel (%s): %.2f us on the host, the median of the slowest rank", what,
+                slowest * 1e6);
+    if (!report->json) return;
+    fprintf(report->json, "{\"record\": \"launch\", ");
+    json_string(report->json, "what", what);
+    fprintf(report->json, "\"ranks\": %d, \"host_us\": %.3f}\n", report->bench->nranks, slowest * 1e6);
 }
 
 void report_note(struct report *report, const char *format, ...) {
@@ -159,14 +174,14 @@ static void json_side(FILE *f, const char *name, const struct figures *g, enum m
 void report_row(struct report *report, const struct row *row) {
     const struct bench *bench = report->bench;
     struct figures mine = figures_of(bench, row, MEASURED), base = figures_of(bench, row, BASELINE);
-    double algbw = row->bytes / mine.median / 1e9, ratio = base.median / mine.median;
+    double algbw = row->bytes * row->group / mine.median / 1e9, ratio = base.median / mine.median;
     double bus = (bench->nranks - 1.0) / bench->nranks * (row->collective == BL_ALLREDUCE ? 2 : 1);
     const char *redop = row->collective == BL_ALLGATHER ? "none" : bl_redop_name(row->redop);
     const char *mode = row->mode == EAGER ? "eager" : "graph", *place = row->place == IN_PLACE ? "in" : "out";
     char event[32] = "-", host[32] = "-";
 
     if (row->mode == EAGER) {
-        snprintf(event, sizeof event, "%.2f", mine.event * 1e6);
+        if (row->calls > 1) snprintf(event, sizeof event, "%.2f", mine.event * 1e6);
         snprintf(host, sizeof host, "%.2f", mine.host_median * 1e6);
     }
     printf("  %10llu %12llu %8s %6s %5s %5s | %9.2f %9.2f %7.3f %8.2f %8.2f %9.2f %9s %8s | %-16s %llu\n",
@@ -190,8 +205,9 @@ void report_row(struct report *report, const struct row *row) {
     json_string(report->json, "place", place);
     json_string(report->json, "route", row->route);
     fprintf(report->json,
-            "\"bytes\": %llu, \"count\": %llu, \"offset\": %llu, \"ranks\": %d, \"samples\": %d, \"calls\": %d, ",
-            (unsigned long long)row->bytes, (unsigned long long)row->count, (unsigned long long)row->offset,
+            "\"bytes\": %llu, \"count\": %llu, \"offset\": %llu, \"group\": %d, \"ranks\": %d, \"samples\": %d, "
+            "\"calls\": %d, ",
+            (unsigned long long)row->bytes, (unsigned long long)row->count, (unsigned long long)row->offset, row->group,
             bench->nranks, row->samples, row->calls);
     json_side(report->json, "beeline", &mine, row->mode);
     json_side(report->json, "nccl", &base, row->mode);

@@ -1,6 +1,7 @@
 /* row.c - one configuration: checked, timed on both sides in turn, checked again.
  *
  * Eager: a sample is one batch of calls back to back, from a common start to the end of the work, by the host's clock.
+ * With one call a batch that is its latency, and nothing else is on the stream.
  * Graph: a sample is one replay of a graph of that many calls, by the device's clock; replays follow one another, so
  * that all ranks start a timed one together and warm, and the first of each turn is not counted.
  */
@@ -11,9 +12,9 @@
 
 enum { TURN = 4 }; /* replays of one side before the other's turn */
 
-static int issue_rank(struct part *part, struct rank *rank, const struct row *row, enum side side) {
-    const void *send = (const void *)buffer_send(rank, row);
-    void *recv = (void *)buffer_recv(rank, row);
+static int issue_message(struct part *part, struct rank *rank, const struct row *row, enum side side, int index) {
+    const void *send = (const void *)(buffer_send(rank, row) + index * row->bytes);
+    void *recv = (void *)(buffer_recv(rank, row) + index * row->bytes);
     ncclComm_t comm = rank->comm[side];
 
     switch (row->collective) {
@@ -29,13 +30,14 @@ static int issue_rank(struct part *part, struct rank *rank, const struct row *ro
     }
 }
 
-/* One call on every rank of the part, in a group if it has several. */
+/* One call on every rank of the part; in a group of the side's own if the part has several, or the call has. */
 static int issue(struct part *part, const struct row *row, enum side side) {
-    if (part->count == 1) return issue_rank(part, &part->rank[0], row, side);
+    if (part->count * row->group == 1) return issue_message(part, &part->rank[0], row, side, 0);
     NCCL_TRY(part, side, GroupStart());
     for (int i = 0; i < part->count; i++) {
         CUDA_TRY(part, cuCtxSetCurrent(part->rank[i].context));
-        if (issue_rank(part, &part->rank[i], row, side)) return -1;
+        for (int g = 0; g < row->group; g++)
+            if (issue_message(part, &part->rank[i], row, side, g)) return -1;
     }
     NCCL_TRY(part, side, GroupEnd());
     return 0;
@@ -168,9 +170,11 @@ static int sample_eager(struct part *part, const struct row *row, enum side side
                         double (*event)[MAX_SAMPLES]) {
     struct shared *shared = part->bench->shared;
 
+    bool events = row->calls > 1; /* to record one takes as long as to issue a call */
+
     if (part_barrier(part)) return -1;
     double start = now(), before = start;
-    if (record(part, 0)) return -1;
+    if (events && record(part, 0)) return -1;
     before = now();
     for (int c = 0; c < row->calls; c++) {
         if (issue(part, row, side)) return -1;
@@ -178,12 +182,13 @@ static int sample_eager(struct part *part, const struct row *row, enum side side
         host[c] = (after - before) / part->count;
         before = after;
     }
-    if (record(part, 1) || part_wait(part)) return -1;
+    if ((events && record(part, 1)) || part_wait(part)) return -1;
     double took = (now() - start) / row->calls;
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = &part->rank[i];
         shared->sample[side][rank->rank][sample] = took;
-        if (elapsed(part, rank, 0, &event[i][sample])) return -1;
+        event[i][sample] = 0;
+        if (events && elapsed(part, rank, 0, &event[i][sample])) return -1;
         event[i][sample] /= row->calls;
     }
     return 0;

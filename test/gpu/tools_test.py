@@ -11,8 +11,9 @@ import time
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from gpucheck import notes, process, records, stages  # noqa: E402
+sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
+from gpucheck import notes, process, records, stages, tables  # noqa: E402
+import torch_turns  # noqa: E402
 
 KIB = 1 << 10
 # bytes: NCCL, then the three algorithms; None: does not serve the size
@@ -22,12 +23,29 @@ TIMES = {256: (9.05, 3.78, 4.19, None), 16 * KIB: (10.55, 4.50, 4.97, 6.07), 64 
 NAMES = ("oneshot_packet", "oneshot_line", "twoshot_line")
 
 
-def row(stage, step, size, mine, nccl, route, mode="graph"):
+def row(stage, step, size, mine, nccl, route, mode="graph", **more):
     def side(us):
         return dict(us=us, p99_us=us, wrong=0, host_us=3.0, host_min_us=2.5, event_us=us)
-    return dict(stage=stage, step=step, record="row", collective="all_reduce", datatype="bfloat16", redop="sum", mode=mode, place="out",
-                route=route, bytes=size, count=size // 2, offset=0, ranks=4, samples=11, calls=20, beeline=side(mine), nccl=side(nccl),
-                ratio=nccl / mine, algbw=1, busbw=1)
+    return dict(dict(stage=stage, step=step, record="row", collective="all_reduce", datatype="bfloat16", redop="sum", mode=mode, place="out",
+                     route=route, bytes=size, count=size // 2, offset=0, group=1, ranks=4, samples=11, calls=20, beeline=side(mine),
+                     nccl=side(nccl), ratio=nccl / mine, algbw=1, busbw=1), **more)
+
+
+def made_up_tables():
+    """What the stages beyond the plain sweep leave."""
+    out = [row("perf-groups", "4 ranks", 4 * KIB, 256.0, 192.0, NAMES[0], group=64), row("latency", "4 processes", 256, 8.0, 12.0, NAMES[0], "eager"),
+           row("latency", "4 processes", KIB, 9.0, 12.0, NAMES[0], "eager"),
+           dict(stage="perf-eager", step="4 processes", record="launch", what="empty kernel", ranks=4, host_us=2.0),
+           row("perf-types", "types", 64 * KIB, 4.0, 10.0, NAMES[1]), row("perf-types", "types", 64 * KIB, 5.0, 10.0, NAMES[1], datatype="double"),
+           row("perf-types", "odd", 64 * KIB, 4.0, 10.0, NAMES[1]), row("perf-types", "odd", 64 * KIB - 2, 6.0, 12.0, NAMES[1], offset=2),
+           row("perf-types", "operations", 64 * KIB, 12.0, 12.0, "nccl", redop="avg")]
+    for beeline, us, tokens in ((True, 10.0, 600.0), (False, 20.0, 400.0)):
+        out += [dict(kind="load", ranks=4, bytes=64 * KIB, beeline=beeline, side=8192, products=32, idle_us=us / 2, loaded_us=us, product_alone_ms=40.0,
+                     product_loaded_ms=40 + us, inside=beeline, covered=True),
+                dict(kind="decode", ranks=4, batch=8, beeline=beeline, message=64 * KIB, layers=32, steps=64, context=256, tokens_s=tokens,
+                     step_us=8e6 / tokens, graph=True)]
+    return out + [dict(kind="decode-compare", ranks=4, batch=8, logit_difference=0.03, logit_deviation=1.25, choices=32, choices_differ=1,
+                       tokens=512, tokens_differ=9)]
 
 
 def made_up():
@@ -44,6 +62,7 @@ def made_up():
                         bytes=1 << 28))
         out += [dict(stage="torch", step=f"4 {which}", kind="latency", mode=mode, bytes=1024, us=5.0, host_us=4.0, ranks=4, torch="2",
                      beeline=which == "with") for mode in ("graph", "eager")]
+    out += made_up_tables()
     return out + [dict(stage="neutrality", step="/bin/true", record="neutrality", added_us=80, plain_us=500, runs=1, said=[])]
 
 
@@ -73,9 +92,76 @@ def test_report(results):
     assert done.returncode == 0, done.stderr
     with open(os.path.join(folder, "page.md"), encoding="utf-8") as page:
         content = page.read()
-    assert "| 512K | 7.55 | 14.44 | 1.91 | 5.55 |" in content and "page-graph-4.svg" in content, content
-    with open(os.path.join(folder, "page-graph-4.svg"), encoding="utf-8") as chart:
-        assert chart.read().rstrip().endswith("</svg>")
+    assert "| 512K | 7.55 | 14.44 | 0.52 | 5.55 | 1.36 |" in content and "page-graph-4.svg" in content, content
+    assert "F(S, n) = 0.73 + min(1.32 + (n-1) S/B, 2.64 + 2 (n-1)/n S/B)" in content and "B = 360 GB/s" in content, content
+    assert "One launch (empty kernel), in the same processes: 2.00" in content and "host Beeline / launch" in content, content
+    for table in tables.tables(made_up()):
+        assert f"## {table.title}" in content and f"| {' | '.join(table.lines[0])} |" in content, content
+    for name in ("graph-4", "latency-4"):
+        assert f"page-{name}.svg" in content, content
+        with open(os.path.join(folder, f"page-{name}.svg"), encoding="utf-8") as chart:
+            text = chart.read()
+        assert text.rstrip().endswith("</svg>") and all(f">{label}</text>" in text for label in ("Beeline", "NCCL", "floor")), text
+
+
+def test_tables(_):
+    found = {table.title.split(",")[0]: [" | ".join(line) for line in table.lines] for table in tables.tables(made_up())}
+    want = {"Groups of 64 all-reduces": ["4K | graph | 256.00 | 192.00 | 1.333 | 4.00 | 3.00 | oneshot_packet | 0"],
+            "Datatypes": ["bfloat16 | sum |  | 0 | 1.00 (0.40)", "double | sum |  | 0 | 1.25 (0.50)", "bfloat16 | sum |  | 0 | 1.00 (0.40)",
+                          "bfloat16 | sum | odd | 2 | 1.50 (0.50)", "bfloat16 | avg |  | 0 | 3.00 (1.00, to NCCL)"],
+            "Latency of one eager call": ["256 | 8.00 | 12.00 | 1.50 | 8.00 | 12.00 | oneshot_packet | 0",
+                                          "1K | 9.00 | 12.00 | 1.33 | 9.00 | 12.00 | oneshot_packet | 0"],
+            "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 | 20.00 | 0.500 | 1.250 | 1.500 | without: calls outlasted the product"],
+            "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.0300 of 1.25 | 1 of 32 | 9 of 512"]}
+    assert found == want, found
+
+
+def test_turns(results):
+    """Two jobs alternate; one that dies in its turn holds nobody up; the last to end takes the folders away."""
+    around = os.path.join(os.path.dirname(results), "turns")
+    folder = os.path.join(around, "4")
+    order = os.path.join(os.path.dirname(results), "order")
+    program = ("import os, sys, time, torch_turns; t = torch_turns.Turns(sys.argv[1], sys.argv[3]); assert t.arrive('start')\n"
+               "for i in range(5):\n"
+               "    t.take(); open(sys.argv[2], 'a').write(sys.argv[3]); time.sleep(0.05)\n"
+               "    if sys.argv[3] == 'b' and i == 3: os._exit(0)\n"
+               "    t.give()\n"
+               "t.end()\n")
+    environment = dict(os.environ, RANK="0", PYTHONPATH=os.path.join(ROOT, "test/gpu"))
+    jobs = [subprocess.Popen([sys.executable, "-c", program, folder, order, name], env=environment) for name in "ab"]
+    assert [job.wait(60) for job in jobs] == [0, 0]
+    with open(order, encoding="utf-8") as written:
+        turns = written.read()
+    assert turns.count("a") == 5 and turns.count("b") == 4 and ("abab" in turns or "baba" in turns), turns
+    assert os.path.exists(folder), "b has not ended well"
+    os.environ["RANK"] = "0"
+    torch_turns.Turns(folder, "b").end()
+    assert not os.path.exists(around)
+    gone, left = (torch_turns.Turns(folder, name) for name in "ab")
+    gone.end()
+    start = time.monotonic()
+    assert not left.arrive("start") and time.monotonic() - start < torch_turns.COMING / 2, "waits for a job that has ended"
+    alone = torch_turns.Turns(None, "alone")
+    alone.take()
+    alone.give()
+    assert not alone.arrive("start")
+
+
+def test_turn_jobs(_):
+    """Both jobs of a pair share folder and GPUs, and differ in the preload; pairs share the folder around theirs."""
+    box = stages.Box(ROOT, "build", 4, [4, 2], False, "", None, "/tmp")
+    for name, ranks in (("load", [4]), ("decode", [4, 2])):
+        (step,) = stages.STAGES[name](box)
+        jobs = [step, *step.beside]
+        folders = [job.argv[job.argv.index("--turns") + 1] for job in jobs]
+        assert len(jobs) == 2 * len(ranks) == len({job.records for job in jobs})
+        assert len({os.path.dirname(folder) for folder in folders}) == 1 and len(set(folders)) == len(ranks)
+        for i, number in enumerate(ranks):
+            one, other = jobs[2 * i:2 * i + 2]
+            assert folders[2 * i] == folders[2 * i + 1]
+            assert ("LD_PRELOAD" in one.env, "LD_PRELOAD" in other.env) == (True, False)
+            assert one.env["CUDA_VISIBLE_DEVICES"] == other.env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"[:2 * number - 1]
+    assert set(stages.LIMITS) <= set(stages.STAGES)
 
 
 def test_notes(results):
