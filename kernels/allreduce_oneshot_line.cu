@@ -35,7 +35,7 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const Message &in, const
     }
     Wait wait = {0, 0};
     Pair sum;
-    if (!receive_and_reduce<T, N>(a, region, line_or_last(line, lines), flag, false, own, sum, wait)) return false;
+    if (!receive_and_reduce<T, N>(a, region, line, flag, active, false, own, sum, wait)) return false;
     if (active) store_line(out, line, sum);
     return true;
 }
@@ -75,7 +75,7 @@ BL_DEVICE bool receive_all(const struct bl_kernel_args &a, const Message &in, co
         Pair own = {0, 0}, sum;
         if (!own_comes) own = load_line(in, line);
         warp_sync(); /* as in exchange() */
-        if (!receive_and_reduce<T, N>(a, region, line_or_last(line, lines), flag, own_comes, own, sum, wait))
+        if (!receive_and_reduce<T, N>(a, region, line, flag, line < lines, own_comes, own, sum, wait))
             return false;
         if (line < lines) store_line(out, line, sum);
     }
@@ -90,7 +90,7 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_
     if (lines_of(in) <= crew_of(whole_grid()).groups) {
         if (!exchange<T, N>(a, in, out, region, flag)) return;
     } else {
-        const Share senders = share_of(0, 7), receivers = share_of(7, 32);
+        const Share senders = share_of(0, 6), receivers = share_of(6, 32);
         const bool in_place = a.sendbuff == a.recvbuff && !BL_MUTATION(7);
         if (in_share(senders)) send_all<N>(a, in, region, in_place, senders, flag);
         if (in_share(receivers) && !receive_all<T, N>(a, in, out, region, in_place, receivers, flag)) return;

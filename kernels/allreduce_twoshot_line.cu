@@ -18,6 +18,8 @@
 #include "types.cuh"
 #include "words.cuh"
 
+enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/algorithms.md) */
+
 template <int N>
 BL_DEVICE void send_inputs(const struct bl_kernel_args &a, const Message &in, uint64_t run, const Share &share,
                            uint64_t flag) {
@@ -52,7 +54,7 @@ BL_DEVICE bool reduce_run(const struct bl_kernel_args &a, const Message &in, con
         Pair own = {0, 0}, sum;
         if (active) own = load_line(in, a.rank * run + line);
         warp_sync();
-        if (!receive_and_reduce<T, N>(a, inputs, line_or_last(line, run), flag, false, own, sum, wait))
+        if (!receive_and_reduce<T, N>(a, inputs, line, flag, active, false, own, sum, wait))
             return false;
         if (!active) continue;
 #pragma unroll
@@ -77,7 +79,7 @@ BL_DEVICE bool collect_results(const struct bl_kernel_args &a, const Message &ou
             if (begin >= (int)a.nranks) break;
             const Pair none = {0, 0};
             uint64_t words[RANKS][2];
-            if (!receive_lines<RANKS>(a, results, line_or_last(line, run), begin, flag, false, none, words, wait))
+            if (!receive_lines<RANKS>(a, results, line, begin, flag, active, false, none, words, wait))
                 return false;
 #pragma unroll
             for (int i = 0; i < RANKS; i++) {
@@ -95,7 +97,10 @@ template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_
     const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
     const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
-    const Share senders = share_of(0, 7), reducers = share_of(7, 22), collectors = share_of(22, 32);
+    /* Long messages are not in the L2 cache: with longer loads, more senders fill the links. */
+    const unsigned sending = run < LONG_RUN ? 7 : 9, reducing = run < LONG_RUN ? 15 : 14;
+    const Share senders = share_of(0, sending), reducers = share_of(sending, sending + reducing),
+                collectors = share_of(sending + reducing, 32);
 
     if (in_share(senders)) send_inputs<N>(a, in, run, senders, flag);
     if (in_share(reducers) && !reduce_run<T, N>(a, in, out, run, reducers, flag)) return;

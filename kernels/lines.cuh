@@ -52,11 +52,6 @@ BL_DEVICE Crew crew_of(const Share &s) {
     return c;
 }
 
-/* What a lane beyond the last line does the receiver's work for, without storing it. */
-BL_DEVICE uint64_t line_or_last(uint64_t line, uint64_t lines) {
-    return line < lines ? line : lines - 1;
-}
-
 /* Sends this group's part of a line to `peer`.  All lanes of the line call it together. */
 BL_DEVICE void send_line(const struct bl_kernel_args &a, const Region &region, unsigned peer, uint64_t line, Pair v,
                          uint64_t flag) {
@@ -69,13 +64,13 @@ template <int N> struct Batch {
 };
 
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
- * words are `own`, or, if `own_comes`, come through the staging.  What has come is not read again.  All lanes of the warp call it
- * together, each with a line that will come.  False: leave the kernel.
+ * words are `own`, or, if `own_comes`, come through the staging.  What has come is not read again.  All lanes of the warp
+ * call it together; those that are not active wait for nothing.  False: leave the kernel.
  *
  * Polling is most of what the kernels do: so it has no branch, and addresses are made before. */
 template <int RANKS>
 BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &region, uint64_t line, unsigned first,
-                             uint64_t flag, bool own_comes, Pair own, uint64_t (*words)[2], Wait &wait) {
+                             uint64_t flag, bool active, bool own_comes, Pair own, uint64_t (*words)[2], Wait &wait) {
     const unsigned part = lane_in_warp() % LINE_LANES;
     const unsigned char *at[RANKS];
     LineView view[RANKS];
@@ -90,11 +85,11 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
     for (;;) {
 #pragma unroll
         for (int i = 0; i < RANKS; i++)
-            if (missing[i]) view[i] = load_line_relaxed_sys(at[i], part);
+            if (missing[i] && active) view[i] = load_line_relaxed_sys(at[i], part);
         bool all = true;
 #pragma unroll
         for (int i = 0; i < RANKS; i++) {
-            missing[i] = !warp_all(!missing[i] || line_arrived(view[i], part, flag) || BL_MUTATION(3));
+            missing[i] = !warp_all(!missing[i] || !active || line_arrived(view[i], part, flag) || BL_MUTATION(3));
             all = all && !missing[i];
         }
         if (all) break;
@@ -102,7 +97,7 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
             unsigned peer = a.rank;
 #pragma unroll
             for (int i = 0; i < RANKS; i++)
-                if (missing[i] && !line_arrived(view[i], part, flag)) peer = first + i;
+                if (missing[i] && active && !line_arrived(view[i], part, flag)) peer = first + i;
             if (!wait_on(a, wait, peer, flag)) return false;
         }
     }
@@ -119,14 +114,14 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
 /* Receives `line` of every peer and reduces them with `own` in rank order, a batch at a time. */
 template <class T, int N>
 BL_DEVICE bool receive_and_reduce(const struct bl_kernel_args &a, const Region &region, uint64_t line, uint64_t flag,
-                                  bool own_comes, Pair own, Pair &result, Wait &wait) {
+                                  bool active, bool own_comes, Pair own, Pair &result, Wait &wait) {
     enum { RANKS = Batch<N>::RANKS };
     Sum<T, 2> sum;
 #pragma unroll
     for (int first = 0; first < N; first += RANKS) {
         if (first >= (int)a.nranks) break;
         uint64_t words[RANKS][2];
-        if (!receive_lines<RANKS>(a, region, line, first, flag, own_comes, own, words, wait)) return false;
+        if (!receive_lines<RANKS>(a, region, line, first, flag, active, own_comes, own, words, wait)) return false;
         reduce_in_rank_order<T, 2, RANKS>(sum, words, first, a.redop, a.nranks);
     }
     uint64_t words[2];

@@ -19,7 +19,7 @@
 extern const void *const bl_fatbins[];
 extern const int bl_fatbin_count;
 
-enum { SMS = 132, MOST_FATBINS = 16 };
+enum { MOST_FATBINS = 16 };
 
 struct rig {
     struct part *part;
@@ -38,7 +38,7 @@ struct rig {
 
 static void set_epochs(struct rig *rig, uint64_t epoch) {
     static uint64_t words[BL_LOCAL_WORDS]; /* the last two stay zero */
-    for (int w = 0; w < BL_MAX_WARPS; w++) words[w] = epoch;
+    for (int w = 0; w < BL_MAX_BLOCKS; w++) words[w] = epoch;
     for (int i = 0; i < rig->part->count; i++) {
         part_enter(rig->part, i);
         CU_OK(cuMemcpyHtoD(rig->epochs[i], words, sizeof words));
@@ -50,7 +50,7 @@ static void rig_open(struct rig *rig, struct part *part, const struct options *o
         .part = part, .timeout_ns = 1000000000u * (o->wait ? (uint64_t)o->wait : 30), .state = part->box->seed};
     int n = part->count;
     CU_OK(cuDeviceGetAttribute(&rig->most_threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, part->rank[0].device));
-    CHECK(bl_staging_plan(&rig->layout, n, staging_bytes, SMS * BL_MAX_THREADS) == 0);
+    CHECK(bl_staging_plan(&rig->layout, n, staging_bytes) == 0);
     for (int i = 0; i < n; i++) {
         struct rank *rank = part_enter(part, i);
         CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -123,11 +123,20 @@ static void launch(struct rig *rig, struct call *call, const struct shape *shape
     };
     for (int r = 0; r < rig->part->count; r++) args.staging[r] = (unsigned char *)rig->staging[r];
     uint64_t bytes = call->count * bl_datatype_size(call->datatype);
-    unsigned blocks =
-        bl_kernel_blocks(shape->kernel, rig->part->count, &rig->layout, bytes, shape->threads, shape->most_blocks);
+    unsigned blocks = bl_kernel_blocks(shape->kernel, rig->part->count, bytes, shape->threads, shape->most_blocks);
     void *parameters[] = {&args};
-    CU_OK(cuLaunchKernel(find_function(rig, i, shape->kernel, call->datatype), blocks, 1, 1, shape->threads, 1, 1, 0,
-                         rank->stream[0], parameters, NULL));
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig config = {.gridDimX = blocks,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = shape->threads,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = rank->stream[0],
+                             .attrs = &early,
+                             .numAttrs = 1};
+    CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, shape->kernel, call->datatype), parameters, NULL));
 }
 
 static void expect_no_error(const struct rig *rig) {
@@ -137,12 +146,12 @@ static void expect_no_error(const struct rig *rig) {
 }
 
 static void draw(struct rig *rig, struct call *call, struct shape *shape, size_t most_bytes) {
-    static const unsigned threads[] = {32, 64, 128, 256, 512};
+    static const unsigned threads[] = {32, 64, 128, 256};
     uint64_t *s = &rig->state;
     shape->kernel = (int)ref_below(s, BL_KERNELS);
-    shape->threads = threads[ref_below(s, 5)];
+    shape->threads = threads[ref_below(s, 4)];
     if (shape->threads > (unsigned)rig->most_threads) shape->threads = (unsigned)rig->most_threads;
-    shape->most_blocks = 1 + (unsigned)ref_below(s, 4);
+    shape->most_blocks = 1 + (unsigned)ref_below(s, 9); /* from 6 on, the grid has crews */
     call->seed = ref_next(s);
     call->datatype = (int)ref_below(s, REF_DATATYPES);
     call->redop = (int)ref_below(s, REF_REDOPS);

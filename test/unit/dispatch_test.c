@@ -223,7 +223,7 @@ static void test_limits(void) {
         build(&table, &facts, NULL);
         struct bl_route route = select_bytes(&table, 128 * K);
         CHECK(route.blocks >= 1 && (route.blocks <= facts.sms || !facts.sms) && route.threads % 32 == 0 &&
-                  route.blocks * (route.threads / 32) <= BL_MAX_WARPS,
+                  route.blocks <= BL_MAX_BLOCKS,
               "sms %u: grid %ux%u", facts.sms, route.blocks, route.threads);
     }
 }
@@ -322,7 +322,7 @@ static void test_validity(void) {
     BROKEN(range[0][0].threads = 0);
     BROKEN(range[0][0].threads = 1024);
     BROKEN(range[0][0].max_blocks = 0);
-    BROKEN(range[0][0].max_blocks = BL_MAX_WARPS);
+    BROKEN(range[0][0].max_blocks = BL_MAX_BLOCKS + 1);
     BROKEN(range[0][0].reason = BL_REASONS);
     BROKEN(range[0][table.ranges[0] - 1].max_bytes = 5);
     for (unsigned i = 0; i < sizeof table.source; i++) broken.source[i] = 'x';

@@ -25,35 +25,33 @@ enum { PACKET = 16, LINE = 128 };
 /* Regions lie in the staging, apart from each other, aligned for their accesses, and hold what kernels.h says they do.
  */
 static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t given) {
-    uint64_t packet_bytes = 2ull * (uint64_t)nranks * l->packets * PACKET,
-             line_bytes = 4ull * (uint64_t)nranks * l->lines * LINE;
+    const uint64_t peers = (uint64_t)nranks - 1;
+    const uint64_t packet_bytes = 2 * peers * l->packets * PACKET, oneshot_bytes = 2 * (peers + 1) * l->oneshot_lines * LINE,
+                   twoshot_bytes = 2 * peers * l->twoshot_lines * LINE;
     CHECK(l->bytes <= given, "%d ranks, %llu bytes given: %llu taken", nranks, (unsigned long long)given,
           (unsigned long long)l->bytes);
-    CHECK(l->packets > 0 && l->lines > 0, "%d ranks, %llu bytes", nranks, (unsigned long long)given);
-    CHECK(l->packet_offset % LINE == 0 && l->line_offset % LINE == 0);
-    CHECK(l->packet_offset + packet_bytes <= l->bytes && l->line_offset + line_bytes <= l->bytes);
-    CHECK(l->packet_offset + packet_bytes <= l->line_offset || l->line_offset + line_bytes <= l->packet_offset);
+    CHECK(l->packets > 0 && l->oneshot_lines > 0 && l->twoshot_lines > 0, "%d ranks, %llu bytes", nranks,
+          (unsigned long long)given);
+    CHECK(l->packet_offset % LINE == 0 && l->oneshot_offset % LINE == 0 && l->twoshot_offset % LINE == 0);
+    CHECK(l->packet_offset + packet_bytes <= l->oneshot_offset && l->oneshot_offset + oneshot_bytes <= l->twoshot_offset &&
+          l->twoshot_offset + twoshot_bytes <= l->bytes);
 }
 
-/* Every block has work or is the only one; a one-shot launch of full capacity fits. */
+/* A full launch keeps buffers aligned for what follows it; more bytes never get fewer blocks. */
 static void check_launches(const struct bl_staging_layout *l, int nranks) {
-    static const unsigned threads[] = {32, 64, 96, 128, 256, 512};
+    static const unsigned threads[] = {32, 64, 96, 128, 256};
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         uint64_t capacity = bl_kernel_capacity(kernel, nranks, l);
-        CHECK(capacity > 0, "%s", bl_kernel_name(kernel));
+        CHECK(capacity > 0 && capacity % 128 == 0, "%s: %llu", bl_kernel_name(kernel), (unsigned long long)capacity);
         for (unsigned t = 0; t < sizeof threads / sizeof *threads; t++)
-            for (unsigned most = 1; most <= 160; most = most * 3 + 1) {
+            for (unsigned most = 1; most <= 1000; most = most * 3 + 1) {
                 unsigned last = 0;
                 for (uint64_t bytes = 0; bytes <= capacity && bytes < (uint64_t)1 << 34; bytes = bytes * 3 + 1) {
-                    unsigned blocks = bl_kernel_blocks(kernel, nranks, l, bytes, threads[t], most);
+                    unsigned blocks = bl_kernel_blocks(kernel, nranks, bytes, threads[t], most);
                     CHECK(blocks >= 1 && blocks <= most, "%s: %u blocks of at most %u", bl_kernel_name(kernel), blocks,
                           most);
-                    CHECK((uint64_t)blocks * threads[t] <= BL_MAX_WARPS * 32, "%u blocks of %u threads", blocks,
-                          threads[t]);
+                    CHECK(blocks <= BL_MAX_BLOCKS, "%u blocks", blocks);
                     CHECK(blocks >= last, "%s: fewer blocks for more bytes", bl_kernel_name(kernel));
-                    if (kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_LINE)
-                        CHECK((uint64_t)blocks * threads[t] / 8 <= l->lines, "%u blocks of %u threads, %llu lines",
-                              blocks, threads[t], (unsigned long long)l->lines);
                     last = blocks;
                 }
             }
@@ -68,26 +66,38 @@ static void plans(void) {
         struct bl_staging_layout l, untouched;
         memset(&l, 0x5a, sizeof l);
         untouched = l;
-        CHECK(bl_staging_plan(&l, nranks, least - 1, 132 * 512) == -1);
-        CHECK(bl_staging_plan(&l, nranks, 0, 132 * 512) == -1);
+        CHECK(bl_staging_plan(&l, nranks, least - 1) == -1);
+        CHECK(bl_staging_plan(&l, nranks, 0) == -1);
         CHECK(memcmp(&l, &untouched, sizeof l) == 0, "a plan that failed wrote its result");
-        for (uint64_t bytes = least; bytes <= (uint64_t)1 << 30; bytes = bytes * 5 / 4 + 4097)
-            for (uint64_t threads = 512; threads <= 160 * 512; threads *= 4) {
-                CHECK(bl_staging_plan(&l, nranks, bytes, threads) == 0, "%d ranks, %llu bytes", nranks,
-                      (unsigned long long)bytes);
-                check_layout(&l, nranks, bytes);
-            }
+        for (uint64_t bytes = least; bytes <= (uint64_t)1 << 30; bytes = bytes * 5 / 4 + 4097) {
+            CHECK(bl_staging_plan(&l, nranks, bytes) == 0, "%d ranks, %llu bytes", nranks, (unsigned long long)bytes);
+            check_layout(&l, nranks, bytes);
+        }
         static const uint64_t sizes[] = {1 << 20, 3 << 20, 64 << 20};
         for (int s = 0; s < 3; s++) {
             if (sizes[s] < least) continue;
-            CHECK(bl_staging_plan(&l, nranks, sizes[s], 132 * 512) == 0);
+            CHECK(bl_staging_plan(&l, nranks, sizes[s]) == 0);
             check_launches(&l, nranks);
         }
     }
     struct bl_staging_layout l;
-    CHECK(bl_staging_plan(&l, 1, 1 << 26, 512) == -1);
-    CHECK(bl_staging_plan(&l, BL_MAX_RANKS + 1, 1 << 30, 512) == -1);
-    CHECK(bl_staging_plan(&l, -1, 1 << 30, 512) == -1);
+    CHECK(bl_staging_plan(&l, 1, 1 << 26) == -1);
+    CHECK(bl_staging_plan(&l, BL_MAX_RANKS + 1, 1 << 30) == -1);
+    CHECK(bl_staging_plan(&l, -1, 1 << 30) == -1);
+}
+
+/* What the default memory holds in one launch is what the algorithms are used for. */
+static void capacities(void) {
+    struct bl_staging_layout l;
+    for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
+        CHECK(bl_staging_plan(&l, nranks, 64 << 20) == 0);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks, &l) >= 64 << 10);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, nranks, &l) >= (nranks == 2 ? 8u << 20 : 192u << 10));
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, nranks, &l) >= (nranks == 2 ? 3u << 20 : 16u << 20));
+        CHECK(!bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks));
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, nranks) == (nranks == 2));
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, nranks));
+    }
 }
 
 static void names(void) {
@@ -124,6 +134,7 @@ static void names(void) {
 
 int main(void) {
     plans();
+    capacities();
     names();
     printf("%ld checks, %d failures\n", checks, failures);
     return failures != 0;
