@@ -253,12 +253,15 @@ struct emu_event {
     struct emu_object object;
     struct emu_context *context;
     unsigned flags;
-    uint64_t recorded, completed; /* versions: cuEventRecord calls made, and the last that happened */
+    uint64_t recorded, completed; /* versions: cuEventRecord calls made, and the last before which all have happened */
+    uint64_t *early;              /* later ones that have happened too: records may be on several streams */
+    int nearly;
     uint64_t nanoseconds;
     struct emu_capture *capture; /* the last record was in this capture */
     struct emu_node **deps;
     int ndeps;
 };
+bool emu_event_done(const struct emu_event *event, uint64_t version); /* with the lock held */
 void emu_event_complete(struct emu_event *event, uint64_t version);
 void emu_event_wait(struct emu_event *event, uint64_t version);
 

@@ -10,9 +10,34 @@ static uint64_t now(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static int find_early(const struct emu_event *event, uint64_t version) {
+    for (int i = 0; i < event->nearly; i++)
+        if (event->early[i] == version) return i;
+    return -1;
+}
+
+bool emu_event_done(const struct emu_event *event, uint64_t version) {
+    return version <= event->completed || find_early(event, version) >= 0;
+}
+
+static void note_done(struct emu_event *event, uint64_t version) {
+    if (version != event->completed + 1) {
+        uint64_t *more = realloc(event->early, ((size_t)event->nearly + 1) * sizeof *more);
+        if (!more) return;
+        event->early = more;
+        event->early[event->nearly++] = version;
+        return;
+    }
+    event->completed = version;
+    for (int i; (i = find_early(event, event->completed + 1)) >= 0;) {
+        event->completed++;
+        event->early[i] = event->early[--event->nearly];
+    }
+}
+
 void emu_event_complete(struct emu_event *event, uint64_t version) {
     emu_lock();
-    if (event->completed < version) event->completed = version;
+    note_done(event, version);
     event->nanoseconds = now();
     pthread_cond_broadcast(&emu.progress);
     emu_unlock();
@@ -20,7 +45,7 @@ void emu_event_complete(struct emu_event *event, uint64_t version) {
 
 void emu_event_wait(struct emu_event *event, uint64_t version) {
     emu_lock();
-    while (event->completed < version) pthread_cond_wait(&emu.progress, &emu.lock);
+    while (!emu_event_done(event, version)) pthread_cond_wait(&emu.progress, &emu.lock);
     emu_unlock();
 }
 
@@ -109,7 +134,7 @@ EMU_CALL(cuStreamWaitEvent, (CUstream stream_handle, CUevent handle, unsigned fl
             result = emu_capture_add(stream, &op);
         else
             result = emu_capture_wait(stream, event, &handled);
-        if (result == CUDA_SUCCESS && !handled && !stream->capture && event->completed < event->recorded)
+        if (result == CUDA_SUCCESS && !handled && !stream->capture && !emu_event_done(event, event->recorded))
             emu_push(stream, &op);
     }
     emu_unlock();
@@ -125,7 +150,7 @@ EMU_CALL(cuEventQuery, (CUevent handle), (handle)) {
         result = CUDA_ERROR_CAPTURED_EVENT;
     }
     if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
-    if (result == CUDA_SUCCESS && event->completed < event->recorded) result = CUDA_ERROR_NOT_READY;
+    if (result == CUDA_SUCCESS && !emu_event_done(event, event->recorded)) result = CUDA_ERROR_NOT_READY;
     emu_unlock();
     return result;
 }
@@ -141,7 +166,7 @@ EMU_CALL(cuEventSynchronize, (CUevent handle), (handle)) {
     if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
     if (result == CUDA_SUCCESS) {
         uint64_t version = event->recorded;
-        while (event->completed < version) pthread_cond_wait(&emu.progress, &emu.lock);
+        while (!emu_event_done(event, version)) pthread_cond_wait(&emu.progress, &emu.lock);
         result = event->context->sticky;
     }
     emu_unlock();
@@ -159,7 +184,7 @@ EMU_CALL(cuEventElapsedTime_v2, (float *milliseconds, CUevent first, CUevent las
             result = CUDA_ERROR_CAPTURED_EVENT;
         else if (!a->recorded || !b->recorded || (a->flags | b->flags) & CU_EVENT_DISABLE_TIMING)
             result = CUDA_ERROR_INVALID_HANDLE;
-        else if (a->completed < a->recorded || b->completed < b->recorded)
+        else if (!emu_event_done(a, a->recorded) || !emu_event_done(b, b->recorded))
             result = CUDA_ERROR_NOT_READY;
         else
             *milliseconds = (float)((double)(int64_t)(b->nanoseconds - a->nanoseconds) / 1e6);

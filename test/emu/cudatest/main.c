@@ -29,6 +29,7 @@ static const struct test tests[] = {
     {"streams", test_streams, "2", NULL, 3, ALWAYS},
     {"legacy-stream", test_legacy_stream, "1", NULL, 1, ALWAYS},
     {"events", test_events, "2", NULL, 3, ALWAYS},
+    {"event-again", test_event_again, "1", NULL, 3, ALWAYS},
     {"contexts", test_contexts, "2", NULL, 1, ALWAYS},
     {"handles", test_handles, "2", NULL, 1, ALWAYS},
     {"capture", test_capture, "1", NULL, 3, ALWAYS},

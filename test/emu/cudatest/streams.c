@@ -93,6 +93,35 @@ void test_events(void) {
     test_box_close(&box);
 }
 
+/* A wait is for the record that was the last when it was asked for, whatever becomes of the event. */
+void test_event_again(void) {
+    struct log log = {0};
+    struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0};
+    struct test_box box;
+    CUstream slow_stream, fast_stream;
+    CUevent event;
+    test_box_open(&box, 1);
+    OK(cuStreamCreate(&slow_stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&fast_stream, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OK(cuLaunchHostFunc(slow_stream, write_note, &slow));
+    OK(cuEventRecord(event, slow_stream));
+    OK(cuStreamWaitEvent(box.stream[0], event, 0));
+    OK(cuEventRecord(event, fast_stream));
+    OK(cuEventSynchronize(event));
+    CHECK(log.next == 0);
+    OK(cuLaunchHostFunc(box.stream[0], write_note, &fast));
+    OK(cuStreamSynchronize(box.stream[0]));
+    CHECK(log.next == 2 && log.order[0] == 1 && log.order[1] == 2);
+    OK(cuEventQuery(event));
+    OK(cuEventRecord(event, slow_stream));
+    OK(cuEventSynchronize(event));
+    OK(cuEventDestroy(event));
+    OK(cuStreamDestroy(slow_stream));
+    OK(cuStreamDestroy(fast_stream));
+    test_box_close(&box);
+}
+
 void test_contexts(void) {
     struct test_box box;
     CUcontext current = NULL, mine = NULL;
