@@ -19,6 +19,7 @@
 #define BL_FMAX(a, b) fmaxf(a, b)
 #define BL_DMIN(a, b) fmin(a, b)
 #define BL_DMAX(a, b) fmax(a, b)
+#define BL_RESULT(x)  (x)
 #else /* what the instructions do; a host's libm leaves the sign of zero open */
 template <class F> static inline F bl_host_min(F a, F b) {
     if (a == b) return __builtin_signbit(a) ? a : b;
@@ -32,6 +33,11 @@ template <class F> static inline F bl_host_max(F a, F b) {
 #define BL_FMAX(a, b) bl_host_max<float>(a, b)
 #define BL_DMIN(a, b) bl_host_min<double>(a, b)
 #define BL_DMAX(a, b) bl_host_max<double>(a, b)
+/* A GPU's arithmetic has one NaN; a host's passes on that of the operand which its compiler happened to put first. */
+template <class F> static inline F bl_host_result(F x) {
+    return x != x ? (F)__builtin_nan("") : x;
+}
+#define BL_RESULT(x)  bl_host_result(x)
 #endif
 
 BL_DEVICE float number_min(float a, float b) {
@@ -177,10 +183,10 @@ template <class Format, int BYTES> struct Narrow {
         return half[0] | (uint64_t)half[1] << 32;
     }
     BL_DEVICE Acc add(Acc a, Acc b) {
-        return a + b;
+        return BL_RESULT(a + b);
     }
     BL_DEVICE Acc mul(Acc a, Acc b) {
-        return a * b;
+        return BL_RESULT(a * b);
     }
     BL_DEVICE Acc least(Acc a, Acc b) {
         return number_min(a, b);
@@ -241,8 +247,8 @@ template <class F> struct Wide {
         memcpy(&word, v, 8);
         return word;
     }
-    BL_DEVICE Acc add(Acc a, Acc b) { return a + b; }
-    BL_DEVICE Acc mul(Acc a, Acc b) { return a * b; }
+    BL_DEVICE Acc add(Acc a, Acc b) { return BL_RESULT(a + b); }
+    BL_DEVICE Acc mul(Acc a, Acc b) { return BL_RESULT(a * b); }
     BL_DEVICE Acc least(Acc a, Acc b) { return number_min(a, b); }
     BL_DEVICE Acc most(Acc a, Acc b) { return number_max(a, b); }
     template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) { average_floats<Acc, COUNT>(v, n); }
