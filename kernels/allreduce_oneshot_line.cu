@@ -1,4 +1,4 @@
-/* allreduce_oneshot_line.cu - every rank sends its whole message to every peer, in lines.
+/* allreduce_oneshot_line.cu - every rank sends its whole message, or a batch of messages, to every peer, in lines.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.
  *
@@ -15,12 +15,13 @@
 #include <primitives.cuh>
 #include "instantiate.cuh"
 #include "lines.cuh"
+#include "messages.cuh"
 #include "types.cuh"
 #include "words.cuh"
 
 /* A line for each group. */
-template <class T, int N>
-BL_DEVICE bool exchange(const struct bl_kernel_args &a, const Message &in, const Message &out, const Region &region,
+template <class T, int N, class In, class Out>
+BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out &out, const Region &region,
                         uint64_t flag) {
     const Crew crew = crew_of(whole_grid());
     const uint64_t lines = lines_of(in), line = crew.group;
@@ -40,8 +41,8 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const Message &in, const
     return true;
 }
 
-template <int N>
-BL_DEVICE void send_all(const struct bl_kernel_args &a, const Message &in, const Region &region, bool own_too,
+template <int N, class In>
+BL_DEVICE void send_all(const struct bl_kernel_args &a, const In &in, const Region &region, bool own_too,
                         const Share &share, uint64_t flag) {
     enum { LOADS = N <= 4 ? 2 : 1 }; /* in flight, so that few blocks fill the links */
     const Crew crew = crew_of(share);
@@ -65,8 +66,8 @@ BL_DEVICE void send_all(const struct bl_kernel_args &a, const Message &in, const
     }
 }
 
-template <class T, int N>
-BL_DEVICE bool receive_all(const struct bl_kernel_args &a, const Message &in, const Message &out, const Region &region,
+template <class T, int N, class In, class Out>
+BL_DEVICE bool receive_all(const struct bl_kernel_args &a, const In &in, const Out &out, const Region &region,
                            bool own_comes, const Share &share, uint64_t flag) {
     const Crew crew = crew_of(share);
     const uint64_t lines = lines_of(out);
@@ -75,27 +76,38 @@ BL_DEVICE bool receive_all(const struct bl_kernel_args &a, const Message &in, co
         Pair own = {0, 0}, sum;
         if (!own_comes) own = load_line(in, line);
         warp_sync(); /* as in exchange() */
-        if (!receive_and_reduce<T, N>(a, region, line, flag, line < lines, own_comes, own, sum, wait))
-            return false;
+        if (!receive_and_reduce<T, N>(a, region, line, flag, line < lines, own_comes, own, sum, wait)) return false;
         if (line < lines) store_line(out, line, sum);
     }
     return true;
 }
 
-template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
+/* in_place: of any message. */
+template <class T, int N, class In, class Out>
+BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, const Out &out, bool in_place) {
+    const uint64_t e = epoch_begin(a), flag = e + 1;
     const Region region = oneshot_region(a, e);
 
     if (lines_of(in) <= crew_of(whole_grid()).groups) {
         if (!exchange<T, N>(a, in, out, region, flag)) return;
     } else {
         const Share senders = share_of(0, 6), receivers = share_of(6, 32);
-        const bool in_place = a.sendbuff == a.recvbuff && !BL_MUTATION(7);
-        if (in_share(senders)) send_all<N>(a, in, region, in_place, senders, flag);
-        if (in_share(receivers) && !receive_all<T, N>(a, in, out, region, in_place, receivers, flag)) return;
+        const bool own_too = in_place && !BL_MUTATION(7);
+        if (in_share(senders)) send_all<N>(a, in, region, own_too, senders, flag);
+        if (in_share(receivers) && !receive_all<T, N>(a, in, out, region, own_too, receivers, flag)) return;
     }
     epoch_end(a, e);
 }
 
+template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_kernel_args &a) {
+    const uint64_t bytes = a.count * T::SIZE;
+    const bool in_place = a.sendbuff == a.recvbuff;
+    reduce_in_one_shot<T, N>(a, message_of(a.sendbuff, bytes, in_place), message_of(a.recvbuff, bytes), in_place);
+}
+
+template <class T, int N> BL_DEVICE void allreduce_oneshot_line_batch(const struct bl_batch_args &a) {
+    reduce_in_one_shot<T, N>(a.common, BatchInput<T>{a}, BatchOutput<T>{a}, a.in_place != 0);
+}
+
 BL_INSTANTIATE(bl_allreduce_oneshot_line, allreduce_oneshot_line)
+BL_INSTANTIATE_OF(struct bl_batch_args, bl_allreduce_oneshot_line_batch, allreduce_oneshot_line_batch)

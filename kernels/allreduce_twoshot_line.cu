@@ -1,4 +1,5 @@
-/* allreduce_twoshot_line.cu - middle to large all-reduces: reduce-scatter, then all-gather, both in lines, in one launch.
+/* allreduce_twoshot_line.cu - middle to large all-reduces: reduce-scatter, then all-gather, both in lines, in one launch;
+ * of one message or of a batch of messages.
  *
  * Each rank owns one of nranks equal runs of lines.  Three crews of blocks work at once, each going through its lines in
  * order: *senders* send the peers' runs to their owners and never wait; *reducers* receive the peers' versions of this
@@ -15,13 +16,14 @@
 #include <primitives.cuh>
 #include "instantiate.cuh"
 #include "lines.cuh"
+#include "messages.cuh"
 #include "types.cuh"
 #include "words.cuh"
 
 enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/algorithms.md) */
 
-template <int N>
-BL_DEVICE void send_inputs(const struct bl_kernel_args &a, const Message &in, uint64_t run, const Share &share,
+template <int N, class In>
+BL_DEVICE void send_inputs(const struct bl_kernel_args &a, const In &in, uint64_t run, const Share &share,
                            uint64_t flag) {
     enum { LOADS = Batch<N>::LOADS };
     const Crew crew = crew_of(share);
@@ -43,8 +45,8 @@ BL_DEVICE void send_inputs(const struct bl_kernel_args &a, const Message &in, ui
     }
 }
 
-template <class T, int N>
-BL_DEVICE bool reduce_run(const struct bl_kernel_args &a, const Message &in, const Message &out, uint64_t run,
+template <class T, int N, class In, class Out>
+BL_DEVICE bool reduce_run(const struct bl_kernel_args &a, const In &in, const Out &out, uint64_t run,
                           const Share &share, uint64_t flag) {
     const Crew crew = crew_of(share);
     const Region inputs = twoshot_region(a, INPUTS), results = twoshot_region(a, RESULTS);
@@ -54,8 +56,7 @@ BL_DEVICE bool reduce_run(const struct bl_kernel_args &a, const Message &in, con
         Pair own = {0, 0}, sum;
         if (active) own = load_line(in, a.rank * run + line);
         warp_sync();
-        if (!receive_and_reduce<T, N>(a, inputs, line, flag, active, false, own, sum, wait))
-            return false;
+        if (!receive_and_reduce<T, N>(a, inputs, line, flag, active, false, own, sum, wait)) return false;
         if (!active) continue;
 #pragma unroll
         for (int i = 1; i < N; i++)
@@ -65,8 +66,8 @@ BL_DEVICE bool reduce_run(const struct bl_kernel_args &a, const Message &in, con
     return true;
 }
 
-template <int N>
-BL_DEVICE bool collect_results(const struct bl_kernel_args &a, const Message &out, uint64_t run, const Share &share,
+template <int N, class Out>
+BL_DEVICE bool collect_results(const struct bl_kernel_args &a, const Out &out, uint64_t run, const Share &share,
                                uint64_t flag) {
     enum { RANKS = Batch<N>::RANKS };
     const Crew crew = crew_of(share);
@@ -79,8 +80,7 @@ BL_DEVICE bool collect_results(const struct bl_kernel_args &a, const Message &ou
             if (begin >= (int)a.nranks) break;
             const Pair none = {0, 0};
             uint64_t words[RANKS][2];
-            if (!receive_lines<RANKS>(a, results, line, begin, flag, active, false, none, words, wait))
-                return false;
+            if (!receive_lines<RANKS>(a, results, line, begin, flag, active, false, none, words, wait)) return false;
 #pragma unroll
             for (int i = 0; i < RANKS; i++) {
                 if (active && begin + i < (int)a.nranks && begin + i != (int)a.rank) {
@@ -93,9 +93,9 @@ BL_DEVICE bool collect_results(const struct bl_kernel_args &a, const Message &ou
     return true;
 }
 
-template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
+template <class T, int N, class In, class Out>
+BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in, const Out &out) {
+    const uint64_t e = epoch_begin(a), flag = e + 1;
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
     /* Long messages are not in the L2 cache: with longer loads, more senders fill the links. */
     const unsigned sending = run < LONG_RUN ? 7 : 9, reducing = run < LONG_RUN ? 15 : 14;
@@ -108,4 +108,15 @@ template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_
     epoch_end(a, e);
 }
 
+template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_kernel_args &a) {
+    const uint64_t bytes = a.count * T::SIZE;
+    reduce_in_two_shots<T, N>(a, message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff),
+                              message_of(a.recvbuff, bytes));
+}
+
+template <class T, int N> BL_DEVICE void allreduce_twoshot_line_batch(const struct bl_batch_args &a) {
+    reduce_in_two_shots<T, N>(a.common, BatchInput<T>{a}, BatchOutput<T>{a});
+}
+
 BL_INSTANTIATE(bl_allreduce_twoshot_line, allreduce_twoshot_line)
+BL_INSTANTIATE_OF(struct bl_batch_args, bl_allreduce_twoshot_line_batch, allreduce_twoshot_line_batch)

@@ -3,13 +3,14 @@
 
 #include <stdio.h>
 
-enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_DATA = 120, LINE_LANES = 8 };
+enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8 };
 enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256, LINES_STEP = 64 }; /* a step of lines holds a multiple of 128 bytes */
 
 /* Bytes of the messages that go in one launch, if the staging may be large enough; of small one-shot ones times the
  * peers, who all get the whole message.  Between two ranks the one-shot moves no more bytes than the two-shot: there it is
  * used for large messages. */
-static const uint64_t LARGE_ONESHOT = 8 << 20, SMALL_ONESHOT = 3 << 20, LARGE_TWOSHOT = 16 << 20, SMALL_TWOSHOT = 3 << 20;
+static const uint64_t LARGE_ONESHOT = 8 << 20, SMALL_ONESHOT = 3 << 20, LARGE_TWOSHOT = 16 << 20,
+                      SMALL_TWOSHOT = 3 << 20;
 
 static const struct {
     const char *name, *symbol;
@@ -25,11 +26,20 @@ static const struct {
 
 static const char *const redops[BL_REDOPS] = {"sum", "prod", "max", "min", "avg"};
 
-static const char *const kernels[BL_KERNELS] = {
-    [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = "oneshot_packet",
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = "oneshot_line",
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = "twoshot_line",
+static const struct {
+    const char *name;
+    bool packets, twoshot;
+} kernels[BL_KERNELS] = {
+    [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {"oneshot_packet", .packets = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {"oneshot_line"},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = {"twoshot_line", .twoshot = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {"oneshot_line_batch"},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH] = {"twoshot_line_batch", .twoshot = true},
 };
+
+static bool is_kernel(int kernel) {
+    return kernel >= 0 && kernel < BL_KERNELS;
+}
 
 size_t bl_datatype_size(int datatype) {
     return datatype >= 0 && datatype < BL_DATATYPES ? datatypes[datatype].size : 0;
@@ -44,24 +54,21 @@ const char *bl_redop_name(int redop) {
 }
 
 const char *bl_kernel_name(int kernel) {
-    return kernel >= 0 && kernel < BL_KERNELS ? kernels[kernel] : "?";
+    return is_kernel(kernel) ? kernels[kernel].name : "?";
 }
 
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size) {
-    if (kernel < 0 || kernel >= BL_KERNELS || datatype < 0 || datatype >= BL_DATATYPES) return -1;
+    if (!is_kernel(kernel) || datatype < 0 || datatype >= BL_DATATYPES) return -1;
     if (nranks < 2 || nranks > BL_MAX_RANKS) return -1;
     int unrolled = nranks <= 2 ? 2 : nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16; /* as instantiate.cuh has them */
-    int n = snprintf(symbol, size, "bl_allreduce_%s_%s_%d", kernels[kernel], datatypes[datatype].symbol, unrolled);
+    int n = snprintf(symbol, size, "bl_allreduce_%s_%s_%d", kernels[kernel].name, datatypes[datatype].symbol, unrolled);
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
 uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout) {
-    switch (kernel) {
-    case BL_KERNEL_ALLREDUCE_ONESHOT_PACKET: return layout->packets * PACKET_DATA;
-    case BL_KERNEL_ALLREDUCE_ONESHOT_LINE: return layout->oneshot_lines * LINE_DATA;
-    case BL_KERNEL_ALLREDUCE_TWOSHOT_LINE: return layout->twoshot_lines * LINE_DATA * (uint64_t)nranks;
-    default: return 0;
-    }
+    if (!is_kernel(kernel)) return 0;
+    if (kernels[kernel].packets) return layout->packets * PACKET_DATA;
+    return BL_LINE_DATA * (kernels[kernel].twoshot ? layout->twoshot_lines * (uint64_t)nranks : layout->oneshot_lines);
 }
 
 bool bl_kernel_in_pieces(int kernel, int nranks) {
@@ -74,15 +81,14 @@ static uint64_t divide_up(uint64_t a, uint64_t b) {
 
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks) {
     const uint64_t most = max_blocks < BL_MAX_BLOCKS ? max_blocks : BL_MAX_BLOCKS;
-    const uint64_t lines = divide_up(bytes, LINE_DATA), groups = threads / LINE_LANES;
-    uint64_t need = 1;
-    switch (kernel) {
-    case BL_KERNEL_ALLREDUCE_ONESHOT_PACKET: need = divide_up(divide_up(bytes, PACKET_DATA), threads); break;
-    case BL_KERNEL_ALLREDUCE_ONESHOT_LINE: need = divide_up(lines, groups); break;
-    case BL_KERNEL_ALLREDUCE_TWOSHOT_LINE: /* it has three crews, and reducing a line takes longest */
+    const uint64_t lines = bl_lines_of(bytes), groups = threads / LINE_LANES;
+    uint64_t need;
+    if (kernels[kernel].packets)
+        need = divide_up(divide_up(bytes, PACKET_DATA), threads);
+    else if (kernels[kernel].twoshot) /* it has three crews, and reducing a line takes longest */
         need = 4 * divide_up(divide_up(lines, (uint64_t)nranks), groups);
-        break;
-    }
+    else
+        need = divide_up(lines, groups);
     if (need > most) need = most;
     return need ? (unsigned)need : 1;
 }
@@ -107,7 +113,7 @@ uint64_t bl_staging_minimum(int nranks) {
 /* Lines for `bytes` of data, or their share if only `given` of `wanted` bytes of staging are there; whole steps, and one
  * more, so that there is one at least. */
 static uint64_t lines_for(uint64_t bytes, uint64_t given, uint64_t wanted) {
-    uint64_t lines = divide_up(bytes, LINE_DATA);
+    uint64_t lines = divide_up(bytes, BL_LINE_DATA);
     if (given < wanted) lines = (uint64_t)((double)lines * (double)given / (double)wanted);
     return lines / LINES_STEP * LINES_STEP + LINES_STEP;
 }
@@ -121,8 +127,8 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     const uint64_t offset = packet_bytes(nranks, packets), given = spare - offset;
     const uint64_t oneshot_data = nranks == 2 ? LARGE_ONESHOT : SMALL_ONESHOT / (uint64_t)(nranks - 1);
     const uint64_t twoshot_data = (nranks == 2 ? SMALL_TWOSHOT : LARGE_TWOSHOT) / (uint64_t)nranks;
-    const uint64_t wanted = oneshot_bytes(nranks, divide_up(oneshot_data, LINE_DATA)) +
-                            twoshot_bytes(nranks, divide_up(twoshot_data, LINE_DATA));
+    const uint64_t wanted = oneshot_bytes(nranks, divide_up(oneshot_data, BL_LINE_DATA)) +
+                            twoshot_bytes(nranks, divide_up(twoshot_data, BL_LINE_DATA));
     const uint64_t oneshot = lines_for(oneshot_data, given, wanted), twoshot = lines_for(twoshot_data, given, wanted);
     *layout = (struct bl_staging_layout){
         .bytes = offset + oneshot_bytes(nranks, oneshot) + twoshot_bytes(nranks, twoshot),

@@ -1,8 +1,9 @@
 /* kernels.h - the C launch interface of Beeline's kernels.
  *
- * Everything here is plain data shared by host C, CUDA C and the emulated box.  A kernel takes one argument, struct
- * bl_kernel_args by value; it is looked up by the name that bl_kernel_symbol() writes, in the fatbin that the plugin
- * embeds.  The values of enum bl_datatype and enum bl_redop are those of nccl.h.
+ * Everything here is plain data shared by host C, CUDA C and the emulated box.  A kernel takes one argument by value,
+ * struct bl_kernel_args, or struct bl_batch_args if it is one for several messages.  It is looked up by the name that
+ * bl_kernel_symbol() writes, in the fatbin that the plugin embeds.  The values of enum bl_datatype and enum bl_redop
+ * are those of nccl.h.
  */
 #ifndef BEELINE_KERNELS_H
 #define BEELINE_KERNELS_H
@@ -16,6 +17,7 @@ extern "C" {
 #endif
 
 enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256, BL_LOCAL_WORDS = BL_MAX_BLOCKS + 2 };
+enum { BL_LINE_DATA = 120, BL_BATCH_MAX = 64 }; /* user data of a line; messages of a batch */
 
 enum bl_datatype {
     BL_INT8,
@@ -36,9 +38,11 @@ enum bl_datatype {
 enum bl_redop { BL_SUM, BL_PROD, BL_MAX, BL_MIN, BL_AVG, BL_REDOPS };
 
 enum bl_kernel {
-    BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, /* 16-byte packets, 8 bytes of data each: the smallest messages */
-    BL_KERNEL_ALLREDUCE_ONESHOT_LINE,   /* 128-byte lines, 120 bytes of data each */
-    BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,   /* reduce-scatter then all-gather, in lines, any size */
+    BL_KERNEL_ALLREDUCE_ONESHOT_PACKET,     /* 16-byte packets, 8 bytes of data each: the smallest messages */
+    BL_KERNEL_ALLREDUCE_ONESHOT_LINE,       /* 128-byte lines, 120 bytes of data each */
+    BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,       /* reduce-scatter then all-gather, in lines, any size */
+    BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH, /* the same two for several messages at once: struct bl_batch_args */
+    BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH,
     BL_KERNELS
 };
 
@@ -74,12 +78,29 @@ struct bl_kernel_args {
     uint32_t rank, nranks;
     uint32_t pad;
     uint64_t timeout_ns; /* of one wait; 0: none */
-    uint64_t *epochs;    /* BL_LOCAL_WORDS words of this device alone, zero at first: BL_MAX_BLOCKS epochs, equal between
+    uint64_t *epochs; /* BL_LOCAL_WORDS words of this device alone, zero at first: BL_MAX_BLOCKS epochs, equal between
                             launches, then the time of the next look at `control`, then whether to stop */
     struct bl_control *control; /* device address of the host words */
     struct bl_staging_layout layout;
     unsigned char *staging[BL_MAX_RANKS]; /* each rank's staging as mapped here; [rank] is our own */
 };
+
+/* Messages of one datatype and operation that one launch reduces.  Each begins at a new line: message i has the lines
+ * first_line[i] to first_line[i + 1].  Under 4 KB, as kernel arguments must be. */
+struct bl_batch_args {
+    struct bl_kernel_args common; /* its sendbuff, recvbuff and count are not read */
+    const void *sendbuff[BL_BATCH_MAX];
+    void *recvbuff[BL_BATCH_MAX];
+    uint64_t count[BL_BATCH_MAX];      /* elements, at least 1 */
+    uint32_t first_line[BL_BATCH_MAX]; /* UINT32_MAX behind the last message */
+    uint32_t lines;                    /* of all messages */
+    uint32_t in_place;                 /* whether any message is */
+};
+
+/* Lines of a message, in a batch. */
+static inline uint64_t bl_lines_of(uint64_t bytes) {
+    return bytes / BL_LINE_DATA + (bytes % BL_LINE_DATA != 0);
+}
 
 /* Size of one element, 0 for an unknown datatype. */
 size_t bl_datatype_size(int datatype);
@@ -90,7 +111,8 @@ const char *bl_kernel_name(int kernel);     /* "oneshot_packet" */
 /* Writes the symbol of the kernel for this datatype and rank count to `symbol`; returns 0, or -1 if there is none. */
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size);
 
-/* Most bytes of user data that one launch may carry with this layout: a multiple of 128. */
+/* Most bytes of user data that one launch may carry with this layout: a multiple of 128.  In a batch each message counts
+ * in whole lines. */
 uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout);
 
 /* Whether a message above the capacity goes in several launches.  Where not, another algorithm sends fewer bytes. */

@@ -17,14 +17,14 @@
 #define BL_DEVICE        static __device__ __forceinline__
 #define BL_DEVICE_MEMBER __device__ __forceinline__
 
-/* Defines kernel `name`, which calls function(args).  Every kernel takes one struct bl_kernel_args by value.  Two of the
+/* Defines kernel `name`, which calls function(args) and takes one argument of that type by value.  Two of the
  * largest blocks fit on a multiprocessor: then the grids of two communicators can be resident at once, and neither keeps
  * the other from starting. */
-#define BL_KERNEL(name, ...)                                                                                           \
-    extern "C" __global__ void __launch_bounds__(BL_MAX_THREADS, 2)                                                    \
-        name(const __grid_constant__ struct bl_kernel_args args) {                                                     \
+#define BL_KERNEL_OF(type, name, ...)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(BL_MAX_THREADS, 2) name(const __grid_constant__ type args) {          \
         __VA_ARGS__(args);                                                                                             \
     }
+#define BL_KERNEL(name, ...) BL_KERNEL_OF(struct bl_kernel_args, name, __VA_ARGS__)
 
 struct Pair {
     uint64_t x, y;

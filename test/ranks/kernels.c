@@ -102,29 +102,51 @@ static CUfunction find_function(struct rig *rig, int i, int kernel, int datatype
 struct shape {
     int kernel;
     unsigned threads, most_blocks;
+    int messages; /* more than one only for kernels that take several */
 };
 
-/* Launches on rank i. */
-static void launch(struct rig *rig, struct call *call, const struct shape *shape, int i) {
+static bool takes_several(int kernel) {
+    return kernel == BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH || kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH;
+}
+
+/* Fills in the messages; returns the bytes of all, in whole lines. */
+static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls, int messages, int i) {
+    uint64_t lines = 0;
+    for (int m = 0; m < messages; m++) {
+        args->sendbuff[m] = (void *)call_sendbuff(&calls[m], i);
+        args->recvbuff[m] = (void *)call_recvbuff(&calls[m], i);
+        args->count[m] = calls[m].count;
+        args->in_place |= calls[m].in_place;
+        args->first_line[m] = (uint32_t)lines;
+        lines += bl_lines_of(calls[m].count * bl_datatype_size(calls[m].datatype));
+    }
+    for (int m = messages; m < BL_BATCH_MAX; m++) args->first_line[m] = UINT32_MAX;
+    args->lines = (uint32_t)lines;
+    return lines * BL_LINE_DATA;
+}
+
+/* Launches shape->messages calls on rank i. */
+static void launch(struct rig *rig, struct call *calls, const struct shape *shape, int i) {
     struct rank *rank = part_enter(rig->part, i);
     CUdeviceptr control;
     CU_OK(cuMemHostGetDevicePointer(&control, rig->control[i], 0));
-    struct bl_kernel_args args = {
-        .sendbuff = (void *)call_sendbuff(call, i),
-        .recvbuff = (void *)call_recvbuff(call, i),
-        .count = call->count,
-        .redop = (uint32_t)call->redop,
-        .rank = (uint32_t)i,
-        .nranks = (uint32_t)rig->part->count,
-        .timeout_ns = rig->timeout_ns,
-        .epochs = (uint64_t *)rig->epochs[i],
-        .control = (struct bl_control *)control,
-        .layout = rig->layout,
-    };
-    for (int r = 0; r < rig->part->count; r++) args.staging[r] = (unsigned char *)rig->staging[r];
-    uint64_t bytes = call->count * bl_datatype_size(call->datatype);
+    struct bl_batch_args args = {.common = {
+                                     .sendbuff = (void *)call_sendbuff(calls, i),
+                                     .recvbuff = (void *)call_recvbuff(calls, i),
+                                     .count = calls->count,
+                                     .redop = (uint32_t)calls->redop,
+                                     .rank = (uint32_t)i,
+                                     .nranks = (uint32_t)rig->part->count,
+                                     .timeout_ns = rig->timeout_ns,
+                                     .epochs = (uint64_t *)rig->epochs[i],
+                                     .control = (struct bl_control *)control,
+                                     .layout = rig->layout,
+                                 }};
+    for (int r = 0; r < rig->part->count; r++) args.common.staging[r] = (unsigned char *)rig->staging[r];
+    uint64_t bytes = takes_several(shape->kernel) ? fill_batch(&args, calls, shape->messages, i)
+                                                  : calls->count * bl_datatype_size(calls->datatype);
     unsigned blocks = bl_kernel_blocks(shape->kernel, rig->part->count, bytes, shape->threads, shape->most_blocks);
-    void *parameters[] = {&args};
+    void *parameters[] = {&args}; /* of which a kernel for one message takes the beginning */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
     CUlaunchConfig config = {.gridDimX = blocks,
@@ -136,7 +158,7 @@ static void launch(struct rig *rig, struct call *call, const struct shape *shape
                              .hStream = rank->stream[0],
                              .attrs = &early,
                              .numAttrs = 1};
-    CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, shape->kernel, call->datatype), parameters, NULL));
+    CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, shape->kernel, calls->datatype), parameters, NULL));
 }
 
 static void expect_no_error(const struct rig *rig) {
@@ -145,20 +167,14 @@ static void expect_no_error(const struct rig *rig) {
               rig->control[i]->error_peer, (unsigned long long)rig->control[i]->error_epoch);
 }
 
-static void draw(struct rig *rig, struct call *call, struct shape *shape, size_t most_bytes) {
-    static const unsigned threads[] = {32, 64, 128, 256};
-    uint64_t *s = &rig->state;
-    shape->kernel = (int)ref_below(s, BL_KERNELS);
-    shape->threads = threads[ref_below(s, 4)];
-    if (shape->threads > (unsigned)rig->most_threads) shape->threads = (unsigned)rig->most_threads;
-    shape->most_blocks = 1 + (unsigned)ref_below(s, 9); /* from 6 on, the grid has crews */
-    call->seed = ref_next(s);
-    call->datatype = (int)ref_below(s, REF_DATATYPES);
-    call->redop = (int)ref_below(s, REF_REDOPS);
-    uint64_t most = bl_kernel_capacity(shape->kernel, rig->part->count, &rig->layout);
-    if (most > most_bytes) most = most_bytes;
+enum { POOL = 24, LAUNCHES = 8, MOST_BYTES = 40000 };
+
+static void draw_call(struct rig *rig, struct call *call, int datatype, int redop, uint64_t most_bytes) {
+    uint64_t *s = &rig->state, most = most_bytes / ref_datatype_size(datatype);
     size_t scale = (size_t)1 << ref_below(s, 15);
-    most /= ref_datatype_size(call->datatype);
+    call->seed = ref_next(s);
+    call->datatype = datatype;
+    call->redop = redop;
     call->count = 1 + ref_below(s, scale < most ? scale : most);
     call->in_place = ref_below(s, 3) == 0;
     call->send_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
@@ -166,36 +182,55 @@ static void draw(struct rig *rig, struct call *call, struct shape *shape, size_t
     call->skew = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 8);
 }
 
-/* A few calls issued at once; `late`: the ranks' launches are far apart in time and order. */
-static void batch(struct rig *rig, struct call *calls, int n, bool late) {
-    struct shape shape[8];
-    int ranks = rig->part->count;
-    CHECK(n <= 8);
+/* A launch of one call, or of at most `left`. */
+static void draw(struct rig *rig, struct call *calls, struct shape *shape, int left) {
+    static const unsigned threads[] = {32, 64, 128, 256};
+    uint64_t *s = &rig->state;
+    shape->kernel = (int)ref_below(s, BL_KERNELS);
+    shape->threads = threads[ref_below(s, 4)];
+    if (shape->threads > (unsigned)rig->most_threads) shape->threads = (unsigned)rig->most_threads;
+    shape->most_blocks = 1 + (unsigned)ref_below(s, 9); /* from 6 on, the grid has crews */
+    shape->messages = takes_several(shape->kernel) ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
+    int datatype = (int)ref_below(s, REF_DATATYPES), redop = (int)ref_below(s, REF_REDOPS);
+    uint64_t most = bl_kernel_capacity(shape->kernel, rig->part->count, &rig->layout);
+    if (most > MOST_BYTES) most = MOST_BYTES;
+    if (takes_several(shape->kernel)) most = most / (uint64_t)shape->messages / BL_LINE_DATA * BL_LINE_DATA;
+    for (int m = 0; m < shape->messages; m++) draw_call(rig, &calls[m], datatype, redop, most);
+}
+
+/* A few launches issued at once; `late`: those of the ranks are far apart in time and order. */
+static void salvo(struct rig *rig, struct call *calls, int n, bool late) {
+    struct shape shape[LAUNCHES];
+    struct call *first_of[LAUNCHES];
+    int ranks = rig->part->count, used = 0;
+    CHECK(n <= LAUNCHES);
     for (int k = 0; k < n; k++) {
-        draw(rig, &calls[k], &shape[k], 40000);
-        call_prepare(rig->part, &calls[k]);
+        first_of[k] = &calls[used];
+        draw(rig, first_of[k], &shape[k], POOL - used - (n - k - 1));
+        used += shape[k].messages;
     }
+    for (int k = 0; k < used; k++) call_prepare(rig->part, &calls[k]);
     int first = late ? (int)ref_below(&rig->state, (uint64_t)ranks) : 0;
-    if (late) { /* all calls of one rank, then of the next */
+    if (late) { /* all launches of one rank, then of the next */
         for (int i = 0; i < ranks; i++) {
-            for (int k = 0; k < n; k++) launch(rig, &calls[k], &shape[k], (first + i) % ranks);
+            for (int k = 0; k < n; k++) launch(rig, first_of[k], &shape[k], (first + i) % ranks);
             nanosleep(&(struct timespec){.tv_nsec = (long)ref_below(&rig->state, 3000000)}, NULL);
         }
     } else {
         for (int k = 0; k < n; k++)
-            for (int i = 0; i < ranks; i++) launch(rig, &calls[k], &shape[k], i);
+            for (int i = 0; i < ranks; i++) launch(rig, first_of[k], &shape[k], i);
     }
     part_synchronize(rig->part);
     expect_no_error(rig);
-    for (int k = 0; k < n; k++) call_check(rig->part, &calls[k]);
+    for (int k = 0; k < used; k++) call_check(rig->part, &calls[k]);
 }
 
-static void batches(struct rig *rig, const struct options *o, bool late) {
-    struct call calls[8] = {0};
-    for (int k = 0; k < 8; k++) call_allocate(rig->part, &calls[k], 40000);
+static void salvos(struct rig *rig, const struct options *o, bool late) {
+    struct call calls[POOL] = {0};
+    for (int k = 0; k < POOL; k++) call_allocate(rig->part, &calls[k], MOST_BYTES);
     long steps = o->calls ? o->calls : 20;
-    for (long step = 0; step < steps; step++) batch(rig, calls, 1 + (int)ref_below(&rig->state, 8), late);
-    for (int k = 0; k < 8; k++) call_free(rig->part, &calls[k]);
+    for (long step = 0; step < steps; step++) salvo(rig, calls, 1 + (int)ref_below(&rig->state, LAUNCHES), late);
+    for (int k = 0; k < POOL; k++) call_free(rig->part, &calls[k]);
 }
 
 /* Counts of `size` bytes each, at most one next to the edges of the first 17 words and of the lines behind them. */
@@ -219,7 +254,7 @@ static void alignments_of(struct rig *rig, const struct options *o, int kernel, 
     const int counts = edge_counts(size, rig->part->count, count);
     const long each = o->calls ? o->calls : 4, all = (long)places * each > counts ? (long)places * each : counts;
     struct call calls[CALLS] = {0};
-    struct shape shape = {kernel, 64, 2};
+    struct shape shape = {kernel, 64, 2, 1};
     for (int k = 0; k < CALLS; k++) call_allocate(rig->part, &calls[k], 240 * BOX_RANKS + 8);
     for (long done = 0; done < all;) {
         int n = 0;
@@ -249,7 +284,7 @@ static void alignments_of(struct rig *rig, const struct options *o, int kernel, 
 static void shapes(struct part *part, const struct options *o) {
     struct rig rig;
     rig_open(&rig, part, o, 2 << 20);
-    batches(&rig, o, false);
+    salvos(&rig, o, false);
     rig_close(&rig);
 }
 
@@ -265,7 +300,7 @@ static void alignments(struct part *part, const struct options *o) {
 static void late(struct part *part, const struct options *o) {
     struct rig rig;
     rig_open(&rig, part, o, 2 << 20);
-    batches(&rig, o, true);
+    salvos(&rig, o, true);
     rig_close(&rig);
 }
 
@@ -275,14 +310,14 @@ static void epochs(struct part *part, const struct options *o) {
         struct rig rig;
         rig_open(&rig, part, o, 2 << 20);
         set_epochs(&rig, start[k]);
-        batches(&rig, o, k % 2);
+        salvos(&rig, o, k % 2);
         rig_close(&rig);
     }
 }
 
 /* Rank 0 alone calls. */
 static void call_alone(struct rig *rig, struct call *call, int kernel) {
-    struct shape shape = {kernel, 64, 2};
+    struct shape shape = {kernel, 64, 2, 1};
     *call = (struct call){.datatype = BL_FLOAT32, .count = 100, .seed = 1};
     call_prepare(rig->part, call);
     launch(rig, call, &shape, 0);

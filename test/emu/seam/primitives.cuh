@@ -45,13 +45,14 @@ __attribute__((weak, visibility("default"))) struct bl_emu_seam *bl_emu;
 #define BL_DEVICE_MEMBER inline __attribute__((always_inline))
 
 /* The size of the argument goes with the kernel, so that the driver can copy it at launch. */
-#define BL_KERNEL(name, ...)                                                                                           \
+#define BL_KERNEL_OF(type, name, ...)                                                                                  \
     extern "C" __attribute__((visibility("default"))) const unsigned name##_argument_size;                             \
-    const unsigned name##_argument_size = sizeof(struct bl_kernel_args);                                               \
-    extern "C" __attribute__((visibility("default"))) void name(const struct bl_kernel_args *args);                    \
-    void name(const struct bl_kernel_args *args) {                                                                     \
+    const unsigned name##_argument_size = sizeof(type);                                                                \
+    extern "C" __attribute__((visibility("default"))) void name(const type *args);                                     \
+    void name(const type *args) {                                                                                      \
         __VA_ARGS__(*args);                                                                                            \
     }
+#define BL_KERNEL(name, ...) BL_KERNEL_OF(struct bl_kernel_args, name, __VA_ARGS__)
 
 struct Pair {
     uint64_t x, y;
