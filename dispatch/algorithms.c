@@ -11,9 +11,12 @@
 #define PUSH (BL_CAP_P2P | BL_CAP_NVLINK)
 
 const struct bl_algorithm bl_algorithms[] = {
-    {"oneshot_packet", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true},
-    {"oneshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true},
-    {"twoshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false},
+    {"oneshot_packet", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true,
+     -1},
+    {"oneshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true,
+     BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH},
+    {"twoshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false,
+     BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH},
 };
 const int bl_algorithm_count = sizeof bl_algorithms / sizeof *bl_algorithms;
 

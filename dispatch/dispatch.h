@@ -32,6 +32,7 @@ struct bl_facts {
 struct bl_settings {
     char force[BL_COLLECTIVES][32]; /* algorithm name, or "nccl" */
     uint64_t max_bytes[BL_KERNELS]; /* per algorithm; UINT64_MAX is unset */
+    uint64_t fuse_max;              /* largest all-reduce that shares a launch with others of its group; 0: none does */
     const char *tuning_text;        /* content of the user's tuning file, or NULL */
     const char *tuning_name;        /* its path, for messages */
 };
@@ -46,6 +47,7 @@ struct bl_algorithm {
     int min_ranks, max_ranks;
     unsigned needs;  /* BL_CAP_* */
     bool all_to_all; /* every rank sends the whole message to every peer: with more ranks it pays up to less */
+    int batch;       /* enum bl_kernel that does the same for several messages, or -1 */
 };
 
 /* Why a route was picked; the texts are in reason.def. */
@@ -72,6 +74,7 @@ struct bl_table {
     int32_t nranks;
     uint32_t pad;
     struct bl_staging_layout layout;
+    uint64_t fuse_max; /* as in bl_settings */
     uint32_t ranges[BL_COLLECTIVES];
     /* The first that holds the bytes and covers datatype and operation serves; the last is NCCL up to UINT64_MAX. */
     struct bl_range range[BL_COLLECTIVES][BL_MAX_RANGES];
@@ -113,6 +116,41 @@ bool bl_table_valid(const struct bl_table *table);
 /* Picks.  Pure; a few dozen nanoseconds. */
 void bl_table_select(const struct bl_table *table, const struct bl_request *request, struct bl_route *route);
 const char *bl_reason_text(enum bl_reason reason); /* static text, never NULL */
+
+/* The route that `range` gives to `bytes` on `kernel`, one of its algorithm's. */
+void bl_range_route(const struct bl_table *table, const struct bl_range *range, enum bl_kernel kernel, uint64_t bytes,
+                    struct bl_route *route);
+
+/* --- all-reduces of one group that share launches --- */
+
+/* Messages for one launch. */
+struct bl_batch {
+    int datatype, redop;
+    uint32_t messages;
+    uint64_t lines; /* bl_lines_of each, in all */
+};
+
+/* False if no algorithm that has a kernel for it serves that much, or if another algorithm is forced. */
+bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route);
+
+/* Is told of the calls that one communicator gets in one group, one after another, and says which of them follow which
+ * in a launch.  Pure: the answers follow from the table and the requests. */
+struct bl_fuser {
+    const struct bl_table *table;
+    struct bl_fuser_open {
+        int last;
+        uint32_t messages;
+        uint64_t lines;
+    } open[BL_DATATYPES][BL_REDOPS]; /* the launch that the next call of its kind would join */
+};
+
+enum { BL_FUSE_BEGINS = -1 };
+
+void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table);
+
+/* The next call, one that Beeline serves, with a number of the caller's from 0 on.  Returns the number of the call that it
+ * follows, in the same launch, or BL_FUSE_BEGINS: it begins one.  A call alone in its launch keeps its own route. */
+int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number);
 
 /* Human-readable listing of one collective's ranges: "0..16K oneshot_packet | ..256K oneshot_line | .. nccl".
  * Truncates. */

@@ -17,6 +17,16 @@ static void to_nccl(struct bl_route *route, enum bl_reason reason) {
     *route = (struct bl_route){.algorithm = BL_ROUTE_NCCL, .why = reason, .reason = reasons[reason]};
 }
 
+void bl_range_route(const struct bl_table *table, const struct bl_range *range, enum bl_kernel kernel, uint64_t bytes,
+                    struct bl_route *route) {
+    route->algorithm = range->algorithm;
+    route->kernel = kernel;
+    route->threads = range->threads;
+    route->blocks = bl_kernel_blocks(kernel, table->nranks, bytes, range->threads, range->max_blocks);
+    route->why = (enum bl_reason)range->reason;
+    route->reason = reasons[range->reason];
+}
+
 void bl_table_select(const struct bl_table *table, const struct bl_request *request, struct bl_route *route) {
     uint64_t size = bl_datatype_size(request->datatype), bytes;
     bool uncovered = false;
@@ -36,13 +46,7 @@ void bl_table_select(const struct bl_table *table, const struct bl_request *requ
             uncovered = true;
             continue;
         }
-        route->algorithm = range->algorithm;
-        route->kernel = algorithm->kernel;
-        route->threads = range->threads;
-        route->blocks = bl_kernel_blocks(algorithm->kernel, table->nranks, bytes, range->threads, range->max_blocks);
-        route->why = (enum bl_reason)range->reason;
-        route->reason = reasons[range->reason];
-        return;
+        return bl_range_route(table, range, algorithm->kernel, bytes, route);
     }
     to_nccl(route, uncovered ? BL_REASON_UNCOVERED : BL_REASON_UNTUNED);
 }

@@ -243,6 +243,7 @@ void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const 
     memset(table, 0, sizeof *table); /* padding too: the table travels as bytes */
     table->nranks = facts->nranks;
     table->layout = facts->layout;
+    table->fuse_max = settings ? settings->fuse_max : 0;
     for (size_t i = 0; i < sizeof bl_builtin_tunings / sizeof *bl_builtin_tunings; i++) {
         build.file = bl_builtin_tunings[i].name;
         bl_tuning_parse(build.file, bl_builtin_tunings[i].text, visit, &build, warn, arg);

@@ -1,0 +1,68 @@
+/* fuse.c - which all-reduces of a group go out in one launch: the pure part.
+ *
+ * Calls of one datatype and operation are put together in call order, until a launch is full; what is fused with what
+ * follows from the table and from the counts, datatypes and operations of one communicator's calls, and from nothing
+ * else, so that every rank comes to the same launches. */
+#include "dispatch.h"
+
+#include <string.h>
+
+/* A batch is never launched in pieces. */
+static bool carries(const struct bl_table *table, const struct bl_algorithm *algorithm, const struct bl_batch *batch,
+                    uint64_t bytes) {
+    return algorithm->batch >= 0 &&
+           (algorithm->datatypes >> batch->datatype & algorithm->redops >> batch->redop & 1) != 0 &&
+           bytes <= bl_kernel_capacity(algorithm->batch, table->nranks, &table->layout);
+}
+
+bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route) {
+    const uint64_t bytes = batch->lines * BL_LINE_DATA;
+    const struct bl_range *range = table->range[BL_ALLREDUCE];
+    for (const struct bl_range *end = range + table->ranges[BL_ALLREDUCE]; range < end; range++) {
+        const bool forced = range->reason == BL_REASON_FORCED;
+        if (bytes > range->max_bytes && !forced) continue;
+        if (range->algorithm == BL_ROUTE_NCCL) return false;
+        const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
+        if (bytes <= range->max_bytes && carries(table, algorithm, batch, bytes)) {
+            bl_range_route(table, range, (enum bl_kernel)algorithm->batch, bytes, route);
+            return true;
+        }
+        if (forced) return false; /* what is forced carries the batch, or nothing does */
+    }
+    return false;
+}
+
+void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table) {
+    memset(fuser, 0, sizeof *fuser);
+    fuser->table = table;
+}
+
+/* The bytes of a call that may share a launch, else 0. */
+static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_request *request) {
+    const uint64_t size = bl_datatype_size(request->datatype);
+    uint64_t bytes;
+    if (request->collective != BL_ALLREDUCE || (unsigned)request->redop >= BL_REDOPS) return 0;
+    if (__builtin_mul_overflow(request->count, size, &bytes)) return 0;
+    return bytes <= table->fuse_max ? bytes : 0;
+}
+
+int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number) {
+    const uint64_t bytes = fusable_bytes(fuser->table, request);
+    if (!bytes) return BL_FUSE_BEGINS;
+    struct bl_fuser_open *open = &fuser->open[request->datatype][request->redop];
+    const struct bl_batch joined = {.datatype = request->datatype,
+                                    .redop = request->redop,
+                                    .messages = open->messages + 1,
+                                    .lines = open->lines + bl_lines_of(bytes)};
+    struct bl_route route;
+    const int before = open->last;
+    open->last = number;
+    if (open->messages && joined.messages <= BL_BATCH_MAX && bl_table_select_batch(fuser->table, &joined, &route)) {
+        open->messages = joined.messages;
+        open->lines = joined.lines;
+        return before;
+    }
+    open->messages = 1;
+    open->lines = bl_lines_of(bytes);
+    return BL_FUSE_BEGINS;
+}

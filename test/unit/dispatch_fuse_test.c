@@ -1,0 +1,234 @@
+/* dispatch_fuse_test.c - which all-reduces of a group share launches: its limits, its purity, and that every call is
+ * launched once. */
+#include "dispatch_test.h"
+
+enum { MOST = 2000 };
+
+struct plan {
+    int count, launches;
+    struct bl_request request[MOST];
+    int before[MOST]; /* as bl_fuser_add said */
+    int leader[MOST];
+};
+
+static void add(struct plan *plan, uint64_t count, int datatype, int redop) {
+    plan->request[plan->count++] = (struct bl_request){BL_ALLREDUCE, count, datatype, redop};
+}
+
+static void add_many(struct plan *plan, int calls, uint64_t count, int datatype, int redop) {
+    for (int i = 0; i < calls; i++) add(plan, count, datatype, redop);
+}
+
+/* Asks, and checks what holds for every answer: a call follows an earlier one of its kind that none follows yet, and what
+ * comes together has a kernel. */
+static void run(struct plan *plan, const struct bl_table *table) {
+    static bool followed[MOST];
+    struct bl_fuser fuser;
+    plan->launches = 0;
+    memset(followed, 0, sizeof followed);
+    bl_fuser_begin(&fuser, table);
+    for (int i = 0; i < plan->count; i++) {
+        const struct bl_request *request = &plan->request[i];
+        int before = plan->before[i] = bl_fuser_add(&fuser, request, i);
+        plan->leader[i] = before < 0 ? i : plan->leader[before];
+        plan->launches += before < 0;
+        CHECK(before < i && before >= BL_FUSE_BEGINS, "call %d follows %d", i, before);
+        if (before < 0) continue;
+        CHECK(!followed[before], "two calls follow call %d", before);
+        followed[before] = true;
+        CHECK(request->datatype == plan->request[before].datatype && request->redop == plan->request[before].redop,
+              "calls %d and %d are of different kinds", before, i);
+    }
+    for (int lead = 0; lead < plan->count; lead++) {
+        struct bl_batch batch = {.datatype = plan->request[lead].datatype, .redop = plan->request[lead].redop};
+        struct bl_route route;
+        if (plan->leader[lead] != lead) continue;
+        for (int i = lead; i < plan->count; i++) {
+            if (plan->leader[i] != lead) continue;
+            batch.messages++;
+            batch.lines += bl_lines_of(plan->request[i].count * bl_datatype_size(batch.datatype));
+        }
+        if (batch.messages == 1) continue;
+        CHECK(batch.messages <= BL_BATCH_MAX, "%u messages", batch.messages);
+        CHECK(bl_table_select_batch(table, &batch, &route), "no kernel for %u messages of %llu lines", batch.messages,
+              (unsigned long long)batch.lines);
+        CHECK((int)route.kernel == bl_algorithms[route.algorithm].batch, "%s", bl_kernel_name(route.kernel));
+        CHECK(batch.lines * BL_LINE_DATA <= bl_kernel_capacity(route.kernel, table->nranks, &table->layout),
+              "%llu lines are too many for %s", (unsigned long long)batch.lines, bl_kernel_name(route.kernel));
+        CHECK(route.blocks >= 1 && route.threads >= 32, "grid %ux%u", route.blocks, route.threads);
+    }
+}
+
+static void expect_launches(struct plan *plan, const struct bl_table *table, int launches, int line) {
+    run(plan, table);
+    CHECK(plan->launches == launches, "line %d: %d calls: %d launches, expected %d", line, plan->count, plan->launches,
+          launches);
+    plan->count = 0;
+}
+#define EXPECT(plan, table, launches) expect_launches(plan, table, launches, __LINE__)
+
+static void make_table(struct bl_table *table, int nranks, struct bl_settings *settings) {
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, nranks);
+    build(table, &facts, settings);
+}
+
+static struct plan plan;
+
+static void test_limits(void) {
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table;
+    settings.fuse_max = 1 * M;
+    make_table(&table, 4, &settings);
+    for (int n = 1; n <= 3 * BL_BATCH_MAX; n++) {
+        add_many(&plan, n, 1, BL_FLOAT32, BL_SUM);
+        EXPECT(&plan, &table, (n + BL_BATCH_MAX - 1) / BL_BATCH_MAX);
+    }
+    add_many(&plan, 64, 16 * K, BL_BFLOAT16, BL_AVG);
+    EXPECT(&plan, &table, 1);
+    /* As many of 1 MB as a launch carries, and one more. */
+    const uint64_t capacity = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH, 4, &table.layout);
+    const int fit = (int)(capacity / (bl_lines_of(1 * M) * BL_LINE_DATA));
+    CHECK(fit > 2 && fit < 24, "Beeline serves 24 MB with 4 ranks");
+    add_many(&plan, 2 * fit, 1 * M, BL_UINT8, BL_SUM);
+    EXPECT(&plan, &table, 2);
+    add_many(&plan, 2 * fit + 1, 1 * M, BL_UINT8, BL_SUM);
+    EXPECT(&plan, &table, 3);
+    /* A byte above the limit: alone. */
+    add_many(&plan, 5, 1 * M + 1, BL_UINT8, BL_SUM);
+    EXPECT(&plan, &table, 5);
+    add(&plan, 100, BL_UINT8, BL_SUM);
+    add(&plan, 2 * M, BL_UINT8, BL_SUM);
+    add(&plan, 100, BL_UINT8, BL_SUM);
+    EXPECT(&plan, &table, 2);
+    settings.fuse_max = 0;
+    make_table(&table, 4, &settings);
+    add_many(&plan, 5, 1, BL_UINT8, BL_SUM);
+    EXPECT(&plan, &table, 5);
+    /* Without settings nothing is fused. */
+    make_table(&table, 4, NULL);
+    add_many(&plan, 5, 1, BL_UINT8, BL_SUM);
+    EXPECT(&plan, &table, 5);
+}
+
+static void test_kinds(void) {
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table;
+    settings.fuse_max = 1 * M;
+    make_table(&table, 8, &settings);
+    for (int round = 0; round < 3; round++)
+        for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
+            for (int redop = 0; redop < BL_REDOPS; redop++) add(&plan, 1 + (uint64_t)(redop * round), datatype, redop);
+    EXPECT(&plan, &table, BL_DATATYPES * BL_REDOPS);
+    /* What is no all-reduce of Beeline's, or unknown, stands by itself. */
+    add(&plan, 4, BL_DATATYPES, BL_SUM);
+    add(&plan, 4, BL_DATATYPES, BL_SUM);
+    add(&plan, 4, -1, BL_SUM);
+    add(&plan, 4, BL_FLOAT32, BL_REDOPS);
+    add(&plan, 4, BL_FLOAT32, -1);
+    add(&plan, UINT64_MAX / 2, BL_FLOAT64, BL_SUM);
+    add(&plan, 0, BL_FLOAT32, BL_SUM);
+    add(&plan, 0, BL_FLOAT32, BL_SUM);
+    EXPECT(&plan, &table, 8);
+    add_many(&plan, 2, 4, BL_FLOAT32, BL_SUM);
+    plan.request[0].collective = plan.request[1].collective = BL_ALLGATHER;
+    EXPECT(&plan, &table, 2);
+}
+
+static void expect_batch(const struct bl_table *table, uint64_t lines, const char *kernel, int line) {
+    struct bl_batch batch = {.datatype = BL_FLOAT16, .redop = BL_MAX, .messages = 2, .lines = lines};
+    struct bl_route route;
+    bool fits = bl_table_select_batch(table, &batch, &route);
+    CHECK(fits == (kernel != NULL), "line %d: %llu lines", line, (unsigned long long)lines);
+    if (fits && kernel)
+        CHECK(!strcmp(bl_kernel_name(route.kernel), kernel), "line %d: %s, expected %s", line,
+              bl_kernel_name(route.kernel), kernel);
+}
+#define EXPECT_BATCH(table, lines, kernel) expect_batch(table, lines, kernel, __LINE__)
+
+static void test_kernels(void) {
+    static const char one[] = "oneshot_line_batch", two[] = "twoshot_line_batch";
+    struct bl_settings settings =
+        settings_of("gpu any\nall_reduce 4 1200 oneshot_packet\nall_reduce 4 12000 oneshot_line\n"
+                    "all_reduce 4 1200000 twoshot_line\nall_reduce 4 max nccl\n");
+    struct bl_table table;
+    settings.fuse_max = 1 * M;
+    make_table(&table, 4, &settings);
+    EXPECT_BATCH(&table, 2, one); /* packets have no kernel for several */
+    EXPECT_BATCH(&table, 100, one);
+    EXPECT_BATCH(&table, 101, two);
+    EXPECT_BATCH(&table, 10000, two);
+    EXPECT_BATCH(&table, 10001, NULL);
+    /* A limit on an algorithm holds for its batches. */
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = 0;
+    make_table(&table, 4, &settings);
+    EXPECT_BATCH(&table, 2, two);
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = 1200;
+    make_table(&table, 4, &settings);
+    EXPECT_BATCH(&table, 10, two);
+    EXPECT_BATCH(&table, 11, NULL);
+}
+
+static void force(struct bl_table *table, const char *name) {
+    struct bl_settings settings = settings_of(NULL);
+    settings.fuse_max = 1 * M;
+    snprintf(settings.force[BL_ALLREDUCE], sizeof settings.force[BL_ALLREDUCE], "%s", name);
+    make_table(table, 4, &settings);
+}
+
+static void test_forced(void) {
+    struct bl_table table;
+    force(&table, "oneshot_packet"); /* has no kernel for several: nothing is fused */
+    add_many(&plan, 6, 10, BL_FLOAT32, BL_SUM);
+    EXPECT(&plan, &table, 6);
+    force(&table, "nccl");
+    EXPECT_BATCH(&table, 2, NULL);
+    force(&table, "twoshot_line"); /* takes messages of any size, in pieces, but no batch */
+    uint64_t lines = table.layout.twoshot_lines * 4;
+    EXPECT_BATCH(&table, 2, "twoshot_line_batch");
+    EXPECT_BATCH(&table, lines, "twoshot_line_batch");
+    EXPECT_BATCH(&table, lines + 1, NULL);
+    force(&table, "oneshot_line");
+    lines = table.layout.oneshot_lines;
+    EXPECT_BATCH(&table, 2, "oneshot_line_batch");
+    EXPECT_BATCH(&table, lines, "oneshot_line_batch");
+    EXPECT_BATCH(&table, lines + 1, NULL); /* rather two launches than another algorithm */
+    add_many(&plan, 60, lines / 10 * BL_LINE_DATA, BL_UINT8, BL_SUM);
+    EXPECT(&plan, &table, 6);
+}
+
+/* The calls of one communicator come in their own order, under whatever numbers: the answers are the same. */
+static void test_pure(void) {
+    static int shifted[MOST];
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table;
+    struct bl_fuser fuser;
+    uint64_t state = 7;
+    settings.fuse_max = 64 * K;
+    for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
+        make_table(&table, nranks, &settings);
+        for (int i = 0; i < MOST; i++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            add(&plan, (state >> 33) % ((uint64_t)1 << (state >> 20) % 18), (int)((state >> 40) % 3),
+                (int)((state >> 50) % 2));
+        }
+        run(&plan, &table);
+        CHECK(plan.launches < MOST / 4, "%d launches for %d calls", plan.launches, MOST);
+        memset(&fuser, 0xee, sizeof fuser);
+        bl_fuser_begin(&fuser, &table);
+        for (int i = 0; i < MOST; i++) {
+            shifted[i] = bl_fuser_add(&fuser, &plan.request[i], 3 * i + 11);
+            CHECK(shifted[i] == (plan.before[i] < 0 ? plan.before[i] : 3 * plan.before[i] + 11), "call %d", i);
+        }
+        plan.count = 0;
+    }
+}
+
+int main(void) {
+    test_limits();
+    test_kinds();
+    test_kernels();
+    test_forced();
+    test_pure();
+    printf("%d checks, %d failures\n", checks, failures);
+    return failures ? 1 : 0;
+}
