@@ -222,6 +222,7 @@ static void make_table(struct bl_member *member) {
         .max_bytes = {[BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = params->oneshot_packet_max,
                       [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = params->oneshot_line_max,
                       [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = params->twoshot_line_max},
+        .fuse_max = params->fuse_max,
         .tuning_text = tuning,
         .tuning_name = params->tuning_file,
     };

@@ -25,7 +25,7 @@ struct bl_order {
     CUstream last_stream;
     const void *last_thread;    /* whose CU_STREAM_PER_THREAD last_stream is, else NULL */
     CUevent event;              /* recorded behind Beeline's last eager launch, and every call where order.h says so */
-    CUevent fork;               /* joins the streams of one capture */
+    CUevent fork;               /* joins the streams of one capture, or of one launch */
     unsigned long long capture; /* id of the capture that the last captured call belongs to */
     CUgraphNode last_node, record_node; /* of that capture: the last call, and the record of `event` behind it */
     bool served;                        /* Beeline launched something: before that NCCL's own order is enough */
@@ -50,7 +50,9 @@ struct bl_comm {
     struct bl_upkeep *upkeep;                              /* what set-up and teardown keep; upkeep.h */
     _Atomic int readers;                                   /* in bl_comm_check; teardown waits for them */
     uint64_t calls[BL_KERNELS + 1], bytes[BL_KERNELS + 1]; /* per route, the last is NCCL */
+    uint64_t batches;                                      /* launches of several calls */
     uint64_t told[BL_COLLECTIVES];                         /* routes already told of at INFO, a bit each */
+    bool told_fused;
     _Atomic int async_error; /* ncclResult_t that GetAsyncError reports; ncclSuccess while well */
     char error_text[256];    /* what ncclGetLastError says of async_error */
 };

@@ -3,20 +3,23 @@
 #include <stdlib.h>
 
 #include "export.h"
+#include "fuse.h"
 #include "log.h"
 #include "real.h"
 
-/* One collected entry: a call to launch, or a forwarded call whose turn is to be ended. */
-struct entry {
-    bool forwarded;
-    struct bl_call call; /* of a forwarded one: comm and stream */
+/* A call that went to the real NCCL, whose turn is to be ended. */
+struct forwarded {
+    struct bl_comm *comm;
+    CUstream stream;
     struct bl_order_turn turn;
 };
 
 static _Thread_local struct {
     int depth;
-    struct entry *entries;
+    struct bl_collected *calls;
     int count, capacity;
+    struct forwarded *forwarded;
+    int forwarded_count, forwarded_capacity;
     ncclResult_t error; /* the first of a call that was not collected */
     struct bl_setup_request *inits;
     int init_count, init_capacity;
@@ -37,21 +40,22 @@ static bool grow(void **array, int count, int *capacity, size_t size) {
     return true;
 }
 
-static ncclResult_t add_entry(const struct entry *entry) {
-    if (!grow((void **)&group.entries, group.count, &group.capacity, sizeof *entry)) {
-        bl_warn("out of memory for call %d of a group", group.count + 1);
-        return ncclSystemError;
-    }
-    group.entries[group.count++] = *entry;
-    return ncclSuccess;
+static ncclResult_t no_memory(void) {
+    bl_warn("out of memory for call %d of a group", group.count + group.forwarded_count + 1);
+    return ncclSystemError;
 }
 
 ncclResult_t bl_group_add_call(const struct bl_call *call) {
-    return add_entry(&(struct entry){.call = *call});
+    if (!grow((void **)&group.calls, group.count, &group.capacity, sizeof *group.calls)) return no_memory();
+    group.calls[group.count++] = (struct bl_collected){.call = *call};
+    return ncclSuccess;
 }
 
 ncclResult_t bl_group_add_forwarded(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
-    return add_entry(&(struct entry){.forwarded = true, .call = {.comm = comm, .stream = stream}, .turn = *turn});
+    if (!grow((void **)&group.forwarded, group.forwarded_count, &group.forwarded_capacity, sizeof *group.forwarded))
+        return no_memory();
+    group.forwarded[group.forwarded_count++] = (struct forwarded){comm, stream, *turn};
+    return ncclSuccess;
 }
 
 void bl_group_add_init(const struct bl_setup_request *request) {
@@ -66,29 +70,30 @@ void bl_group_add_init(const struct bl_setup_request *request) {
 }
 
 void bl_group_drop(const struct bl_comm *comm) {
-    int kept = 0;
+    int kept = 0, forwarded_kept = 0;
     for (int i = 0; i < group.count; i++)
-        if (group.entries[i].call.comm != comm) group.entries[kept++] = group.entries[i];
+        if (group.calls[i].call.comm != comm) group.calls[kept++] = group.calls[i];
+    for (int i = 0; i < group.forwarded_count; i++)
+        if (group.forwarded[i].comm != comm) group.forwarded[forwarded_kept++] = group.forwarded[i];
     group.count = kept;
+    group.forwarded_count = forwarded_kept;
 }
 
 void bl_group_fail(ncclResult_t error) {
     if (group.error == ncclSuccess) group.error = error;
 }
 
-static ncclResult_t run_entries(ncclResult_t real) {
+static ncclResult_t run_calls(ncclResult_t real) {
     ncclResult_t result = ncclSuccess;
-    for (int i = 0; i < group.count && result == ncclSuccess; i++) {
-        const struct entry *entry = &group.entries[i];
-        if (entry->forwarded) result = bl_forward_end(entry->call.comm, entry->call.stream, &entry->turn, real);
+    for (int i = 0; i < group.forwarded_count && result == ncclSuccess; i++) {
+        const struct forwarded *call = &group.forwarded[i];
+        result = bl_forward_end(call->comm, call->stream, &call->turn, real);
     }
-    for (int i = 0; i < group.count && result == ncclSuccess; i++)
-        if (!group.entries[i].forwarded) result = bl_launch(&group.entries[i].call);
-    return result;
+    return result == ncclSuccess ? bl_fuse_launch(group.calls, group.count) : result;
 }
 
-static void forget_entries(void) {
-    group.count = group.init_count = 0;
+static void forget_calls(void) {
+    group.count = group.forwarded_count = group.init_count = 0;
     group.error = ncclSuccess;
 }
 
@@ -103,11 +108,11 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     ncclResult_t result = BL_REAL(ncclGroupEnd);
     if (--group.depth > 0) return result;
     if (result == ncclSuccess || result == ncclInProgress) {
-        ncclResult_t ours = group.error != ncclSuccess ? group.error : run_entries(result);
+        ncclResult_t ours = group.error != ncclSuccess ? group.error : run_calls(result);
         if (ours != ncclSuccess) result = ours;
         if (group.init_count) bl_setup_run(group.inits, group.init_count);
     }
-    forget_entries();
+    forget_calls();
     return result;
 }
 
@@ -115,7 +120,7 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
 BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
     ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
-    if (--group.depth == 0) forget_entries(); /* a simulation launches and makes nothing */
+    if (--group.depth == 0) forget_calls(); /* a simulation launches and makes nothing */
     return result;
 }
 #endif

@@ -1,8 +1,8 @@
 /* group.h - ncclGroupStart/End of this thread: calls and new communicators are collected, and run at the outermost end.
  *
  * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end the real group ends first;
- * only if that succeeded are Beeline's calls launched, in call order: an error anywhere in the group launches nothing.
- * The order between NCCL's part and Beeline's is the same on every rank, because the routes are.
+ * only if that succeeded are Beeline's calls launched, in few launches (fuse.h): an error anywhere in the group launches
+ * nothing.  The order between NCCL's part and Beeline's is the same on every rank, because the routes are.
  *
  * All of it is the calling thread's own.
  */

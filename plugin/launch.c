@@ -22,29 +22,59 @@ static CUresult launch_early(CUfunction function, const struct bl_route *route, 
     return bl_driver()->cuLaunchKernelEx(&config, function, parameters, NULL);
 }
 
-static ncclResult_t launch_kernel(const struct bl_call *call) {
-    struct bl_comm *comm = call->comm;
-    const struct bl_route *route = &call->route;
-    const uint64_t size = bl_datatype_size(call->request.datatype);
-    const uint64_t most = bl_kernel_capacity(route->kernel, comm->nranks, &comm->args.layout) / size;
-    CUfunction function = comm->function[route->kernel][call->request.datatype];
+static ncclResult_t launch_kernel(const struct bl_comm *comm, const struct bl_route *route, int datatype,
+                                  CUstream stream, void *args) {
+    void *parameters[] = {args};
+    CUfunction function = comm->function[route->kernel][datatype];
+    CUresult status = comm->early_launch ? launch_early(function, route, stream, parameters)
+                                         : bl_driver()->cuLaunchKernel(function, route->blocks, 1, 1, route->threads, 1,
+                                                                       1, 0, stream, parameters, NULL);
+    if (status == CUDA_SUCCESS) return ncclSuccess;
+    bl_warn("launch of %s on rank %d failed: %s", bl_kernel_name(route->kernel), comm->rank,
+            bl_driver_strerror(status));
+    return ncclUnhandledCudaError;
+}
+
+static ncclResult_t launch_message(const struct bl_call *call) {
+    const struct bl_comm *comm = call->comm;
+    const struct bl_request *request = &call->request;
+    const uint64_t size = bl_datatype_size(request->datatype);
+    const uint64_t most = bl_kernel_capacity(call->route.kernel, comm->nranks, &comm->args.layout) / size;
     struct bl_kernel_args args = comm->args;
-    void *parameters[] = {&args};
-    args.redop = (uint32_t)call->request.redop;
-    for (uint64_t done = 0; done < call->request.count; done += args.count) {
+    ncclResult_t result = ncclSuccess;
+    args.redop = (uint32_t)request->redop;
+    for (uint64_t done = 0; done < request->count && result == ncclSuccess; done += args.count) {
         args.sendbuff = (const char *)call->sendbuff + done * size;
         args.recvbuff = (char *)call->recvbuff + done * size;
-        args.count = call->request.count - done < most ? call->request.count - done : most;
-        CUresult status = comm->early_launch
-                              ? launch_early(function, route, call->stream, parameters)
-                              : bl_driver()->cuLaunchKernel(function, route->blocks, 1, 1, route->threads, 1, 1, 0,
-                                                            call->stream, parameters, NULL);
-        if (status == CUDA_SUCCESS) continue;
-        bl_warn("launch of %s on rank %d failed: %s", bl_kernel_name(route->kernel), comm->rank,
-                bl_driver_strerror(status));
-        return ncclUnhandledCudaError;
+        args.count = request->count - done < most ? request->count - done : most;
+        result = launch_kernel(comm, &call->route, request->datatype, call->stream, &args);
     }
-    return ncclSuccess;
+    return result;
+}
+
+/* More than that not every GPU takes. */
+_Static_assert(sizeof(struct bl_batch_args) <= 4096, "a batch fits into the arguments of a kernel");
+
+static ncclResult_t launch_messages(const struct bl_call *const *calls, int count, struct bl_route *route) {
+    const struct bl_comm *comm = calls[0]->comm;
+    const struct bl_request *first = &calls[0]->request;
+    struct bl_batch batch = {.datatype = first->datatype, .redop = first->redop, .messages = (uint32_t)count};
+    struct bl_batch_args args;
+    args.common = comm->args;
+    args.common.redop = (uint32_t)first->redop;
+    args.in_place = false;
+    for (int i = 0; i < count; i++) {
+        args.sendbuff[i] = calls[i]->sendbuff;
+        args.recvbuff[i] = calls[i]->recvbuff;
+        args.count[i] = calls[i]->request.count;
+        args.first_line[i] = (uint32_t)batch.lines;
+        args.in_place |= calls[i]->sendbuff == calls[i]->recvbuff;
+        batch.lines += bl_lines_of(args.count[i] * bl_datatype_size(batch.datatype));
+    }
+    for (int i = count; i < BL_BATCH_MAX; i++) args.first_line[i] = UINT32_MAX;
+    args.lines = (uint32_t)batch.lines;
+    if (!bl_table_select_batch(&comm->table, &batch, route)) return ncclInternalError; /* bl_fuser_add has asked, too */
+    return launch_kernel(comm, route, batch.datatype, calls[0]->stream, &args);
 }
 
 /* A launch needs the context of its stream current; a thread that drives several GPUs has another one. */
@@ -59,16 +89,87 @@ static void context_leave(bool entered) {
     if (entered) bl_driver()->cuCtxPopCurrent(&ours);
 }
 
+/* Before and after what is launched on streams[0], which stands for all of the streams. */
+static ncclResult_t turn_begin(struct bl_comm *comm, const CUstream *streams, int count, struct bl_order_turn *turn) {
+    bl_order_ask(streams[0], turn);
+    ncclResult_t result = bl_order_before(comm, streams[0], turn);
+    return result == ncclSuccess ? bl_order_join(comm, streams, count) : result;
+}
+
+static ncclResult_t turn_end(struct bl_comm *comm, const CUstream *streams, int count,
+                             const struct bl_order_turn *turn) {
+    comm->order.served = true;
+    ncclResult_t result = bl_order_after(comm, streams[0], turn, true);
+    return result == ncclSuccess ? bl_order_fork(comm, streams, count) : result;
+}
+
 ncclResult_t bl_launch(const struct bl_call *call) {
     struct bl_comm *comm = call->comm;
     struct bl_order_turn turn;
     const bool entered = context_enter(comm);
-    bl_order_ask(call->stream, &turn);
-    ncclResult_t result = bl_order_before(comm, call->stream, &turn);
-    if (result == ncclSuccess) result = launch_kernel(call);
+    ncclResult_t result = turn_begin(comm, &call->stream, 1, &turn);
+    if (result == ncclSuccess) result = launch_message(call);
+    if (result == ncclSuccess) result = turn_end(comm, &call->stream, 1, &turn);
+    context_leave(entered);
+    return result;
+}
+
+/* Each stream once, that of the first call first. */
+static int streams_of(const struct bl_call *const *calls, int count, CUstream streams[BL_BATCH_MAX]) {
+    int streams_used = 0;
+    for (int i = 0; i < count; i++) {
+        int at = 0;
+        while (at < streams_used && streams[at] != calls[i]->stream) at++;
+        if (at == streams_used) streams[streams_used++] = calls[i]->stream;
+    }
+    return streams_used;
+}
+
+ncclResult_t bl_launch_batch_check(const struct bl_call *const *calls, int count) {
+    const struct bl_comm *comm = calls[0]->comm;
+    CUstream streams[BL_BATCH_MAX];
+    struct bl_order_turn first, other;
+    const int used = streams_of(calls, count, streams);
+    bool alike = true;
+    if (used == 1) return ncclSuccess;
+    const bool entered = context_enter(comm);
+    bl_order_ask(streams[0], &first);
+    for (int i = 1; i < used && alike; i++) {
+        bl_order_ask(streams[i], &other);
+        alike = other.capturing == first.capturing && (!first.capturing || other.capture == first.capture);
+    }
+    context_leave(entered);
+    if (alike) return ncclSuccess;
+    bl_warn("communicator %016llx rank %d: the streams of a group are to be captured by one graph, all or none",
+            (unsigned long long)comm->id, comm->rank);
+    return ncclInvalidUsage;
+}
+
+/* The calls were counted on their own routes. */
+static void count_batch(struct bl_comm *comm, const struct bl_call *const *calls, int count, enum bl_kernel kernel) {
+    for (int i = 0; i < count; i++) {
+        const uint64_t bytes = calls[i]->request.count * bl_datatype_size(calls[i]->request.datatype);
+        const enum bl_kernel own = calls[i]->route.kernel;
+        comm->calls[own]--;
+        comm->bytes[own] -= bytes;
+        comm->calls[kernel]++;
+        comm->bytes[kernel] += bytes;
+    }
+    comm->batches++;
+}
+
+ncclResult_t bl_launch_batch(const struct bl_call *const *calls, int count) {
+    struct bl_comm *comm = calls[0]->comm;
+    struct bl_order_turn turn;
+    struct bl_route route;
+    CUstream streams[BL_BATCH_MAX];
+    const int used = streams_of(calls, count, streams);
+    const bool entered = context_enter(comm);
+    ncclResult_t result = turn_begin(comm, streams, used, &turn);
+    if (result == ncclSuccess) result = launch_messages(calls, count, &route);
     if (result == ncclSuccess) {
-        comm->order.served = true;
-        result = bl_order_after(comm, call->stream, &turn, true);
+        count_batch(comm, calls, count, route.kernel);
+        result = turn_end(comm, streams, used, &turn);
     }
     context_leave(entered);
     return result;

@@ -139,6 +139,25 @@ ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct 
     return result;
 }
 
+/* An event may be recorded again once all have been told to wait for it. */
+ncclResult_t bl_order_join(struct bl_comm *comm, const CUstream *streams, int count) {
+    const struct bl_driver *cu = bl_driver();
+    if (count > 1) CHECK_RETURN(event_create(&comm->order.fork));
+    for (int i = 1; i < count; i++) {
+        CHECK_RETURN(cu->cuEventRecord(comm->order.fork, streams[i]));
+        CHECK_RETURN(cu->cuStreamWaitEvent(streams[0], comm->order.fork, CU_EVENT_WAIT_DEFAULT));
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t bl_order_fork(struct bl_comm *comm, const CUstream *streams, int count) {
+    const struct bl_driver *cu = bl_driver();
+    if (count > 1) CHECK_RETURN(cu->cuEventRecord(comm->order.fork, streams[0]));
+    for (int i = 1; i < count; i++)
+        CHECK_RETURN(cu->cuStreamWaitEvent(streams[i], comm->order.fork, CU_EVENT_WAIT_DEFAULT));
+    return ncclSuccess;
+}
+
 void bl_order_release(struct bl_comm *comm) {
     if (comm->order.event) bl_driver()->cuEventDestroy(comm->order.event);
     if (comm->order.fork) bl_driver()->cuEventDestroy(comm->order.fork);

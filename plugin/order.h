@@ -38,6 +38,11 @@ ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct
 /* Notes that a call, Beeline's (`launched`) or the real NCCL's, was issued on `stream`. */
 ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool launched);
 
+/* Around a launch on streams[0] that holds calls of all these streams: it waits for what is on them, and they wait for it.
+ * All of them are captured by one graph, or none is. */
+ncclResult_t bl_order_join(struct bl_comm *comm, const CUstream *streams, int count);
+ncclResult_t bl_order_fork(struct bl_comm *comm, const CUstream *streams, int count);
+
 void bl_order_release(struct bl_comm *comm);
 
 #endif

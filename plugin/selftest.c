@@ -87,11 +87,10 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
         if (!args.count) continue;
         args.recvbuff = (void *)(uintptr_t)(test->buffer + result * WORD);
         result += args.count;
-        unsigned blocks =
-            bl_kernel_blocks(runs[run], comm->nranks, args.count * WORD, max_threads, max_blocks);
+        unsigned blocks = bl_kernel_blocks(runs[run], comm->nranks, args.count * WORD, max_threads, max_blocks);
         void *parameters[] = {&args};
-        CHECK_RETURN(bl_driver()->cuLaunchKernel(comm->function[runs[run]][BL_UINT64], blocks, 1, 1, max_threads,
-                                                 1, 1, 0, stream, parameters, NULL),
+        CHECK_RETURN(bl_driver()->cuLaunchKernel(comm->function[runs[run]][BL_UINT64], blocks, 1, 1, max_threads, 1, 1,
+                                                 0, stream, parameters, NULL),
                      "launching a kernel (cuLaunchKernel)");
     }
     return 0;
@@ -141,8 +140,8 @@ int bl_selftest_check(const struct bl_selftest *test, const struct bl_comm *comm
             uint64_t sum = 0;
             for (int rank = 0; rank < comm->nranks; rank++) sum += word_of(rank, i);
             if (result[i] == sum) continue;
-            snprintf(why, size, "self-test: %s delivered wrong data (word %llu of %llu)",
-                     bl_kernel_name(runs[run]), (unsigned long long)i, (unsigned long long)words);
+            snprintf(why, size, "self-test: %s delivered wrong data (word %llu of %llu)", bl_kernel_name(runs[run]),
+                     (unsigned long long)i, (unsigned long long)words);
             return -1;
         }
         result += words;

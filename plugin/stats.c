@@ -28,7 +28,7 @@ void bl_stats_arm(void) {
 
 void bl_stats_log(struct bl_comm *comm) {
     if (!bl_params()->stats) return;
-    char text[400];
+    char text[600];
     size_t used = 0;
     for (int row = 0; row <= BL_KERNELS; row++) {
         int n = snprintf(text + used, sizeof(text) - used, "%s%s %llu calls %llu bytes", used ? ", " : "",
@@ -37,6 +37,8 @@ void bl_stats_log(struct bl_comm *comm) {
         if (n < 0 || (size_t)n >= sizeof(text) - used) break;
         used += (size_t)n;
     }
+    if (comm->batches)
+        snprintf(text + used, sizeof(text) - used, "; batches launched: %llu", (unsigned long long)comm->batches);
     bl_log(BL_LOG_NONE, "stats: communicator %016llx rank %d of %d: %s", (unsigned long long)comm->id, comm->rank,
            comm->nranks, text);
 }

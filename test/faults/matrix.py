@@ -98,6 +98,10 @@ def settings():
                                            f"--info '{LEFT}no call would be Beeline.s'"))
     case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_packet"),
                                   "--lines 2 'stats: communicator .* oneshot_packet 2 calls'"))
+    case("settings/fused", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 -c 64,1 -k 11 fused_launches",
+                                      "--env BEELINE_STATS=1", "--env BEELINE_DEBUG=INFO"),
+                                  "--info 'rank 1: the 64 all_reduce calls of a group are fused into 1 launch$'",
+                                  "--lines 2 'stats: .* oneshot_packet 1 calls.* oneshot_line_batch 64 calls.*; batches launched: 1'"))
 
 
 # Rank 1 or 2 of 3 meets its end at a socket call: a kill, a wait beyond the limit, or a refusal.

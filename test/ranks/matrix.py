@@ -121,12 +121,14 @@ SCENARIOS = ("group_many group_two_communicators group_nested group_mixed_routes
              "graph_other_stream graph_beside_eager graph_replays_beside graph_grouped graph_captured_apart comm_recreate "
              "comm_many comm_split comm_shrink comm_config comm_scalable comm_nonblocking comm_finalized comm_aborted "
              "comm_aborted_while_waiting argument_errors argument_zero_count argument_huge_count argument_not_covered "
-             "argument_unequal_ranks other_collectives other_send_receive other_premulsum other_one_rank").split()
+             "argument_unequal_ranks other_collectives other_send_receive other_premulsum other_one_rank fused_many fused_replayed "
+             "fused_two_communicators fused_streams fused_streams_captured fused_destroyed").split()
 
 
 # Kernels of two communicators must be resident at once, on hardware too, so the box has room for both.
 ROOMY = "--sms 32 "
-BESIDE_EACH_OTHER = {"stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many"}
+BESIDE_EACH_OTHER = {"stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many",
+                     "fused_two_communicators"}
 
 
 def scenarios():
@@ -135,6 +137,29 @@ def scenarios():
             nranks = (2, 4, 3)[(s + m) % 3]
             case(f"{scenario}/{mode}", box(mode, nranks, program="scenarios", arguments=scenario,
                                              options=ROOMY if scenario in BESIDE_EACH_OTHER else ""))
+
+
+def fused():
+    """Groups whose calls share launches: over ranks and algorithms, and how many launches they are."""
+    for n, nranks in enumerate(RANKS):
+        for a, algorithm in enumerate(("", "oneshot_line", "twoshot_line")):
+            environment = f"BEELINE_ALLREDUCE_ALGO={algorithm} BEELINE_STAGING=1M" if algorithm else ""
+            case(f"fused/{algorithm or 'table'}/{nranks}",
+                 box(MODES[(n + a) % 3], nranks, program="scenarios", environment=environment,
+                     arguments=f"-k {8 if nranks < 7 else 3} fused_many"))
+    for name, environment, counts, launches in (
+            ("table", "", "64,65,140,1,2,63", 123111),
+            ("capacity", "BEELINE_ALLREDUCE_ALGO=oneshot_line BEELINE_STAGING=1M", "64,100", 0),
+            ("twoshot_line", "BEELINE_ALLREDUCE_ALGO=twoshot_line", "64,100", 12),
+            ("oneshot_packet", "BEELINE_ALLREDUCE_ALGO=oneshot_packet", "2,7", 27),
+            ("limit", "BEELINE_TWOSHOT_LINE_MAX=15K BEELINE_ONESHOT_LINE_MAX=15K", "50,64", 0),
+            ("off", "BEELINE_FUSE_MAX=0", "1,2,7", 127)):
+        for m, mode in enumerate(MODES):
+            case(f"fused/launches/{name}/{mode}",
+                 box(mode, (4, 7, 3)[m], program="scenarios", environment=environment,
+                     arguments=f"-c {counts} -k {launches} fused_launches"))
+    for m, mode in enumerate(MODES):
+        case(f"fused_half_captured/{mode}", box(mode, (2, 4, 3)[m], program="scenarios", arguments="fused_half_captured"), "warn-ok")
 
 
 def torture():
@@ -166,8 +191,10 @@ def without_beeline():
     for mode in MODES:
         command = box(mode, 3, arguments="-t all -o all -c 0-17,60,1000 -x elements -g 2 -k 40")
         case(f"reference/{mode}", command.replace("--beeline ", ""))
+        command = box(mode, 3, program="scenarios", arguments="fused_many")
+        case(f"reference/fused/{mode}", command.replace("--beeline ", ""))
 
 
-for generate in (algorithms_by_datatypes, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios,
+for generate in (algorithms_by_datatypes, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios, fused,
                  torture, without_beeline):
     generate()

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct scenario *const suites[] = {group_scenarios, stream_scenarios,   graph_scenarios,
-                                                comm_scenarios,  argument_scenarios, torture_scenarios};
+static const struct scenario *const suites[] = {group_scenarios,    stream_scenarios,  graph_scenarios, comm_scenarios,
+                                                argument_scenarios, torture_scenarios, fused_scenarios};
 
 /* --- single calls --- */
 

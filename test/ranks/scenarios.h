@@ -18,7 +18,7 @@ struct scenario {
 };
 
 extern const struct scenario group_scenarios[], stream_scenarios[], graph_scenarios[], comm_scenarios[],
-    argument_scenarios[], torture_scenarios[];
+    argument_scenarios[], torture_scenarios[], fused_scenarios[];
 
 /* Describes the k-th call of a scenario: datatype, operation, placement and seed follow from the run's seed and k. */
 void scenario_call(const struct part *part, struct call *call, int k, size_t count, int stream);

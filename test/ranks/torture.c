@@ -14,11 +14,12 @@ struct torture {
     struct call call[SLOTS];
 };
 
-static void draw_call(struct torture *t, struct call *call) {
+/* `like`: of the same datatype and operation, so that a group of them may share launches; or NULL. */
+static void draw_call(struct torture *t, struct call *call, const struct call *like) {
     uint64_t *s = &t->state;
     call->seed = ref_next(s);
-    call->datatype = (int)ref_below(s, REF_DATATYPES);
-    call->redop = (int)ref_below(s, REF_REDOPS);
+    call->datatype = like ? like->datatype : (int)ref_below(s, REF_DATATYPES);
+    call->redop = like ? like->redop : (int)ref_below(s, REF_REDOPS);
     size_t size = ref_datatype_size(call->datatype), most = t->largest / size;
     size_t scale = (size_t)1 << ref_below(s, 18);
     call->count = ref_below(s, (scale < most ? scale : most) + 1);
@@ -102,8 +103,9 @@ static void torture(struct part *part, const struct options *o) {
     long steps = o->calls ? o->calls : 40;
     for (long step = 0; step < steps; step++) {
         int calls = 1 + (int)ref_below(&t.state, SLOTS);
+        bool alike = ref_below(&t.state, 2);
         for (int k = 0; k < calls; k++) {
-            draw_call(&t, &t.call[k]);
+            draw_call(&t, &t.call[k], alike && k ? &t.call[0] : NULL);
             call_prepare(part, &t.call[k]);
         }
         switch (ref_below(&t.state, 5)) {

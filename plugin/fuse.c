@@ -1,0 +1,54 @@
+#include "fuse.h"
+
+#include "log.h"
+
+/* At INFO, once a communicator. */
+static void tell_fused(struct bl_comm *comm, int calls, int launches) {
+    if (comm->told_fused || calls == launches || !bl_log_enabled(BL_LOG_INFO)) return;
+    comm->told_fused = true;
+    bl_log(BL_LOG_INFO, "communicator %016llx rank %d: the %d all_reduce calls of a group are fused into %d launch%s",
+           (unsigned long long)comm->id, comm->rank, calls, launches, launches == 1 ? "" : "es");
+}
+
+/* The launches of the communicator whose first call is calls[first]. */
+static void plan(struct bl_collected *calls, int first, int count) {
+    struct bl_comm *comm = calls[first].call.comm;
+    struct bl_fuser fuser;
+    int all = 0, launches = 0;
+    bl_fuser_begin(&fuser, &comm->table);
+    for (int i = first; i < count; i++) {
+        if (calls[i].call.comm != comm) continue;
+        const int before = bl_fuser_add(&fuser, &calls[i].call.request, i);
+        calls[i].planned = true;
+        calls[i].leads = before == BL_FUSE_BEGINS;
+        calls[i].next = -1;
+        if (!calls[i].leads) calls[before].next = i;
+        all++;
+        launches += calls[i].leads;
+    }
+    tell_fused(comm, all, launches);
+}
+
+static int gather(const struct bl_collected *calls, int first, const struct bl_call *batch[BL_BATCH_MAX]) {
+    int count = 0;
+    for (int i = first; i >= 0 && count < BL_BATCH_MAX; i = calls[i].next) batch[count++] = &calls[i].call;
+    return count;
+}
+
+ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
+    const struct bl_call *batch[BL_BATCH_MAX];
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < count; i++) calls[i].planned = false;
+    for (int i = 0; i < count; i++)
+        if (!calls[i].planned) plan(calls, i, count);
+    for (int i = 0; i < count && result == ncclSuccess; i++)
+        if (calls[i].leads && calls[i].next >= 0) result = bl_launch_batch_check(batch, gather(calls, i, batch));
+    for (int i = 0; i < count && result == ncclSuccess; i++) {
+        if (!calls[i].leads) continue;
+        if (calls[i].next < 0)
+            result = bl_launch(&calls[i].call);
+        else
+            result = bl_launch_batch(batch, gather(calls, i, batch));
+    }
+    return result;
+}

@@ -1,0 +1,22 @@
+/* fuse.h - the calls that a group has collected, in as few launches as they fit into.
+ *
+ * What shares a launch is decided by bl_fuser_add, for each communicator by itself: by nothing that ranks may differ in,
+ * as streams, buffers, captures, or what else is in the group.  A launch takes the place of its first call, on the
+ * stream of that call; the streams of the others wait for it as it waits for them.
+ */
+#ifndef BEELINE_FUSE_H
+#define BEELINE_FUSE_H
+
+#include "launch.h"
+
+struct bl_collected {
+    struct bl_call call;
+    int next; /* the call behind it in its launch, -1 if it is the last; this and what follows is fuse.c's own */
+    bool planned, leads;
+};
+
+/* Launches all of them; none if calls that share a launch are not all captured by one graph, or all eager (NCCL, too,
+ * refuses such a group: ncclInvalidUsage).  It allocates nothing. */
+ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count);
+
+#endif
