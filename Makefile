@@ -6,7 +6,7 @@ CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
 NVCC    ?= $(CUDA_HOME)/bin/nvcc
 PYTHON  ?= python3
 # Machine code for each, and PTX of the last for what comes after.
-ARCHS   ?= 80 90 100 120
+ARCHS   ?= 80 90 100
 
 # All processors, unless -j says otherwise.
 ifeq (0 ,$(MAKELEVEL) $(findstring -j,$(MAKEFLAGS)))
