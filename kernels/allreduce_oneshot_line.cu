@@ -110,4 +110,4 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_line_batch(const stru
 }
 
 BL_INSTANTIATE(bl_allreduce_oneshot_line, allreduce_oneshot_line)
-BL_INSTANTIATE_OF(struct bl_batch_args, bl_allreduce_oneshot_line_batch, allreduce_oneshot_line_batch)
+BL_INSTANTIATE_BATCH(bl_allreduce_oneshot_line_batch, allreduce_oneshot_line_batch)

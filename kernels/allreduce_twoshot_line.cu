@@ -25,22 +25,22 @@ enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/algor
 template <int N, class In>
 BL_DEVICE void send_inputs(const struct bl_kernel_args &a, const In &in, uint64_t run, const Share &share,
                            uint64_t flag) {
-    enum { LOADS = Batch<N>::LOADS };
+    enum { LOADS = N <= 4 ? N - 1 : Batch<N>::LOADS };
     const Crew crew = crew_of(share);
     const Region inputs = twoshot_region(a, INPUTS);
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < run; line += crew.groups) {
-#pragma unroll
+#pragma unroll (Batch<N>::UNROLL)
         for (int begin = 1; begin < N; begin += LOADS) {
             Pair outgoing[LOADS];
 #pragma unroll
-            for (int i = begin; i < begin + LOADS && i < N; i++)
-                if (line < run && i < (int)a.nranks)
-                    outgoing[i - begin] = load_line(in, peer_at(a.rank, i, a.nranks) * run + line);
+            for (int i = 0; i < LOADS; i++)
+                if (line < run && begin + i < (int)a.nranks)
+                    outgoing[i] = load_line(in, peer_at(a.rank, begin + i, a.nranks) * run + line);
             warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
 #pragma unroll
-            for (int i = begin; i < begin + LOADS && i < N; i++)
-                if (line < run && i < (int)a.nranks)
-                    send_line(a, inputs, peer_at(a.rank, i, a.nranks), line, outgoing[i - begin], flag);
+            for (int i = 0; i < LOADS; i++)
+                if (line < run && begin + i < (int)a.nranks)
+                    send_line(a, inputs, peer_at(a.rank, begin + i, a.nranks), line, outgoing[i], flag);
         }
     }
 }
@@ -75,7 +75,7 @@ BL_DEVICE bool collect_results(const struct bl_kernel_args &a, const Out &out, u
     Wait wait = {0, 0};
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < run; line += crew.groups) {
         const bool active = line < run;
-#pragma unroll
+#pragma unroll (Batch<N>::UNROLL)
         for (int begin = 0; begin < N; begin += RANKS) {
             if (begin >= (int)a.nranks) break;
             const Pair none = {0, 0};
@@ -119,4 +119,4 @@ template <class T, int N> BL_DEVICE void allreduce_twoshot_line_batch(const stru
 }
 
 BL_INSTANTIATE(bl_allreduce_twoshot_line, allreduce_twoshot_line)
-BL_INSTANTIATE_OF(struct bl_batch_args, bl_allreduce_twoshot_line_batch, allreduce_twoshot_line_batch)
+BL_INSTANTIATE_BATCH(bl_allreduce_twoshot_line_batch, allreduce_twoshot_line_batch)

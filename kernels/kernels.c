@@ -28,13 +28,13 @@ static const char *const redops[BL_REDOPS] = {"sum", "prod", "max", "min", "avg"
 
 static const struct {
     const char *name;
-    bool packets, twoshot;
+    bool packets, twoshot, batch;
 } kernels[BL_KERNELS] = {
     [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {"oneshot_packet", .packets = true},
     [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {"oneshot_line"},
     [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = {"twoshot_line", .twoshot = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {"oneshot_line_batch"},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH] = {"twoshot_line_batch", .twoshot = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {"oneshot_line_batch", .batch = true},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH] = {"twoshot_line_batch", .twoshot = true, .batch = true},
 };
 
 static bool is_kernel(int kernel) {
@@ -61,6 +61,7 @@ int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t 
     if (!is_kernel(kernel) || datatype < 0 || datatype >= BL_DATATYPES) return -1;
     if (nranks < 2 || nranks > BL_MAX_RANKS) return -1;
     int unrolled = nranks <= 2 ? 2 : nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16; /* as instantiate.cuh has them */
+    if (kernels[kernel].batch) unrolled = nranks <= 4 ? 4 : 16;
     int n = snprintf(symbol, size, "bl_allreduce_%s_%s_%d", kernels[kernel].name, datatypes[datatype].symbol, unrolled);
     return n > 0 && (size_t)n < size ? 0 : -1;
 }

@@ -61,6 +61,7 @@ BL_DEVICE void send_line(const struct bl_kernel_args &a, const Region &region, u
 /* Ranks whose lines one thread receives at a time, and for which it loads at a time: as far as registers allow. */
 template <int N> struct Batch {
     enum { RANKS = N <= 8 ? N : 4, LOADS = N < 4 ? N : 4 };
+    enum { UNROLL = N <= 8 ? N : 1 }; /* of the loop over batches: more would be much code for few */
 };
 
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
@@ -117,7 +118,7 @@ BL_DEVICE bool receive_and_reduce(const struct bl_kernel_args &a, const Region &
                                   bool active, bool own_comes, Pair own, Pair &result, Wait &wait) {
     enum { RANKS = Batch<N>::RANKS };
     Sum<T, 2> sum;
-#pragma unroll
+#pragma unroll (Batch<N>::UNROLL)
     for (int first = 0; first < N; first += RANKS) {
         if (first >= (int)a.nranks) break;
         uint64_t words[RANKS][2];
