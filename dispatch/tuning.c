@@ -171,7 +171,7 @@ static bool option(struct parser *p, const struct word *word) {
         }
         if (is(&key, "threads")) {
             if (!number(equals + 1, left, 32, BL_MAX_THREADS, &value) || value % 32)
-                return refuse(p, word, "threads is 32 to 512 and a multiple of 32");
+                return refuse(p, word, "threads is 32 to 256 and a multiple of 32");
             p->row.threads = value;
             return true;
         }

@@ -29,7 +29,7 @@ BL_DEVICE void send_inputs(const struct bl_kernel_args &a, const In &in, uint64_
     const Crew crew = crew_of(share);
     const Region inputs = twoshot_region(a, INPUTS);
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < run; line += crew.groups) {
-#pragma unroll (Batch<N>::UNROLL)
+#pragma unroll(Batch <N>::UNROLL)
         for (int begin = 1; begin < N; begin += LOADS) {
             Pair outgoing[LOADS];
 #pragma unroll
@@ -75,7 +75,7 @@ BL_DEVICE bool collect_results(const struct bl_kernel_args &a, const Out &out, u
     Wait wait = {0, 0};
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < run; line += crew.groups) {
         const bool active = line < run;
-#pragma unroll (Batch<N>::UNROLL)
+#pragma unroll(Batch <N>::UNROLL)
         for (int begin = 0; begin < N; begin += RANKS) {
             if (begin >= (int)a.nranks) break;
             const Pair none = {0, 0};
@@ -97,8 +97,9 @@ template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in, const Out &out) {
     const uint64_t e = epoch_begin(a), flag = e + 1;
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
-    /* Long messages are not in the L2 cache: with longer loads, more senders fill the links. */
-    const unsigned sending = run < LONG_RUN ? 7 : 9, reducing = run < LONG_RUN ? 15 : 14;
+    /* Long messages are not in the L2 cache: with longer loads, more senders fill the links.  With one peer, a line has more
+     * to reduce for what there is to send. */
+    const unsigned sending = N == 2 ? 6 : run < LONG_RUN ? 7 : 9, reducing = N == 2 ? 16 : run < LONG_RUN ? 15 : 14;
     const Share senders = share_of(0, sending), reducers = share_of(sending, sending + reducing),
                 collectors = share_of(sending + reducing, 32);
 

@@ -9,8 +9,7 @@ enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256, LINES_STEP = 64 }; /* a step o
 /* Bytes of the messages that go in one launch, if the staging may be large enough; of small one-shot ones times the
  * peers, who all get the whole message.  Between two ranks the one-shot moves no more bytes than the two-shot: there it is
  * used for large messages. */
-static const uint64_t LARGE_ONESHOT = 8 << 20, SMALL_ONESHOT = 3 << 20, LARGE_TWOSHOT = 16 << 20,
-                      SMALL_TWOSHOT = 3 << 20;
+static const uint64_t LARGE_ONESHOT = 8 << 20, SMALL_ONESHOT = 3 << 20, LARGE_TWOSHOT = 16 << 20;
 
 static const struct {
     const char *name, *symbol;
@@ -127,7 +126,7 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
 
     const uint64_t offset = packet_bytes(nranks, packets), given = spare - offset;
     const uint64_t oneshot_data = nranks == 2 ? LARGE_ONESHOT : SMALL_ONESHOT / (uint64_t)(nranks - 1);
-    const uint64_t twoshot_data = (nranks == 2 ? SMALL_TWOSHOT : LARGE_TWOSHOT) / (uint64_t)nranks;
+    const uint64_t twoshot_data = LARGE_TWOSHOT / (uint64_t)nranks;
     const uint64_t wanted = oneshot_bytes(nranks, divide_up(oneshot_data, BL_LINE_DATA)) +
                             twoshot_bytes(nranks, divide_up(twoshot_data, BL_LINE_DATA));
     const uint64_t oneshot = lines_for(oneshot_data, given, wanted), twoshot = lines_for(twoshot_data, given, wanted);

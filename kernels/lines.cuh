@@ -118,7 +118,7 @@ BL_DEVICE bool receive_and_reduce(const struct bl_kernel_args &a, const Region &
                                   bool active, bool own_comes, Pair own, Pair &result, Wait &wait) {
     enum { RANKS = Batch<N>::RANKS };
     Sum<T, 2> sum;
-#pragma unroll (Batch<N>::UNROLL)
+#pragma unroll(Batch <N>::UNROLL)
     for (int first = 0; first < N; first += RANKS) {
         if (first >= (int)a.nranks) break;
         uint64_t words[RANKS][2];

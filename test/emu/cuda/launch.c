@@ -49,7 +49,8 @@ EMU_CALL(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, v
     if (!config || (config->numAttrs && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
     bool early = false;
     for (unsigned i = 0; i < config->numAttrs; i++) {
-        if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) return CUDA_ERROR_NOT_SUPPORTED;
+        if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            return CUDA_ERROR_NOT_SUPPORTED;
         early = config->attrs[i].value.programmaticStreamSerializationAllowed;
     }
     return launch(function, (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
