@@ -37,7 +37,7 @@ DRIVER = (
     ("cuModuleGetFunction", 5, "CUDA_ERROR_INVALID_HANDLE", "kernel bl_allreduce_"),
     ("cuFuncLoad", 3, "CUDA_ERROR_OUT_OF_MEMORY", "kernel bl_allreduce_"),
     ("cuMemGetAllocationGranularity", 1, "CUDA_ERROR_INVALID_VALUE", "granularity"),
-    ("cuMemCreate", 1, "CUDA_ERROR_OUT_OF_MEMORY", "allocating 2 MiB of staging"),
+    ("cuMemCreate", 1, "CUDA_ERROR_OUT_OF_MEMORY", "allocating [0-9]+ MiB of staging"),
     ("cuMemAddressReserve", 1, "CUDA_ERROR_OUT_OF_MEMORY", "reserving addresses"),
     ("cuMemAddressReserve", 3, "CUDA_ERROR_OUT_OF_MEMORY", "reserving addresses"),
     ("cuMemMap", 1, "CUDA_ERROR_OUT_OF_MEMORY", "mapping the staging"),

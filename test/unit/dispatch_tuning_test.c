@@ -45,7 +45,7 @@ static void test_bad_files(void) {
         {"gpu any\nall_reduce 4 1K nccl blocks=1025", "'blocks=1025'", "1 to 1024"},
         {"gpu any\nall_reduce 4 1K nccl threads=31", "'threads=31'", "multiple of 32"},
         {"gpu any\nall_reduce 4 1K nccl threads=48", "'threads=48'", "multiple of 32"},
-        {"gpu any\nall_reduce 4 1K nccl threads=544", "'threads=544'", "32 to 512"},
+        {"gpu any\nall_reduce 4 1K nccl threads=544", "'threads=544'", "32 to 256"},
         {"gpu any\nall_reduce 4 1K nccl a b c d e", "'e'", "too many words"},
         {"gpu any\nall_reduce 4 2K nccl\nall_reduce 4 2K nccl", "3: '2K'", "must rise"},
         {"gpu any\nall_reduce 4 max nccl\nall_reduce 4 2K nccl", "3: '2K'", "must rise"},
