@@ -31,7 +31,7 @@ BL_DEVICE void send_inputs(const struct bl_kernel_args &a, const In &in, uint64_
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < run; line += crew.groups) {
 #pragma unroll(Batch <N>::UNROLL)
         for (int begin = 1; begin < N; begin += LOADS) {
-            Pair outgoing[LOADS];
+            Pair outgoing[LOADS] = {}; /* what is not loaded is not sent */
 #pragma unroll
             for (int i = 0; i < LOADS; i++)
                 if (line < run && begin + i < (int)a.nranks)
