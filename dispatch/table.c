@@ -10,14 +10,14 @@
 /* How well a section's GPU fits. */
 enum gpu_match { GPU_OTHER, GPU_ANY, GPU_ARCH, GPU_NAME, GPU_MATCHES };
 
-/* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
- * of ranks come before rows for another; of those, the user's before built-in ones; `gpu any` of the built-in ones is
- * last. */
 /* Two blocks of 256 threads of any kernel fit on a multiprocessor: two communicators may then run at once. */
 enum { DEFAULT_THREADS = 256 };
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
+/* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
+ * of ranks come before rows for another; of those, the user's before built-in ones; `gpu any` of the built-in ones is
+ * last. */
 static const int preference[2][2][GPU_MATCHES] = {
     /* built-in */ {/* other ranks */ {0, 1, 2, 2}, /* these ranks */ {0, 1, 4, 5}},
     /* user's   */ {/* other ranks */ {0, 3, 3, 3}, /* these ranks */ {0, 6, 7, 8}},

@@ -56,7 +56,7 @@ struct bl_control {
     uint64_t error_epoch;
 };
 
-enum bl_kernel_error { BL_KERNEL_OK, BL_KERNEL_TIMEOUT, BL_KERNEL_ABORTED };
+enum bl_kernel_error { BL_KERNEL_OK, BL_KERNEL_TIMEOUT };
 
 /* Where things lie in every rank's staging (same on all ranks of a communicator; byte offsets; see staging.cuh).  The
  * sources are the peers; of one-shot lines the rank itself, too. */

@@ -307,14 +307,20 @@ static void memory_receive(struct bl_member *member) {
 }
 
 /* --- step: self-test --- */
+/* Kernels made for older architectures have no instruction to wait with, wherever the driver makes them run. */
+static bool waits_for_stream(const struct bl_comm *comm) {
+    int version = 0;
+    CUfunction any = comm->function[BL_KERNEL_ALLREDUCE_ONESHOT_PACKET][BL_FLOAT32];
+    return bl_driver()->cuFuncGetAttribute(&version, CU_FUNC_ATTRIBUTE_PTX_VERSION, any) == CUDA_SUCCESS && version >= 90;
+}
+
 static void fill_args(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     const struct bl_memory *memory = &member->upkeep->memory;
     comm->args.rank = (uint32_t)comm->rank;
     comm->args.nranks = (uint32_t)comm->nranks;
     comm->args.timeout_ns = member->all[0].timeout_s * 1000000000u;
-    comm->early_launch =
-        bl_params()->early_launch && member->identity.arch >= 90 && bl_driver()->cuLaunchKernelEx != NULL;
+    comm->early_launch = bl_params()->early_launch && bl_driver()->cuLaunchKernelEx && waits_for_stream(comm);
     comm->args.epochs = (uint64_t *)(uintptr_t)memory->epochs;
     comm->args.control = (struct bl_control *)(uintptr_t)memory->control_device;
     for (int peer = 0; peer < comm->nranks; peer++)

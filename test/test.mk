@@ -63,13 +63,15 @@ $(TEST_MUTATIONS): $(patsubst kernels/%.cu,$(TEST)/mutations/%.o,$(KERNEL_CU))
 
 test-programs: $(TEST_PROGRAMS) $(TEST_MUTATIONS)
 
+MAKE_TESTS = $(MAKE) --no-print-directory -j$(shell nproc) BUILD=$(BUILD) ARCHS="$(ARCHS)"
+
 # With CI=true, lint is part of the check.
 check: setup-deps
-	@$(MAKE) --no-print-directory $(if $(CI),lint) all emu test-programs
+	@$(MAKE_TESTS) $(if $(CI),lint) all emu test-programs
 	@BUILD=$(BUILD) test/run $(if $(V),,-q) -j $(JOBS) --seed $(SEED) $(if $(CI),--slowest 10) $(ONLY)
 
 soak: setup-deps
-	@$(MAKE) --no-print-directory all emu test-programs
+	@$(MAKE_TESTS) all emu test-programs
 	@BUILD=$(BUILD) test/run --soak --timeout 600 -j $(JOBS) --seed $(SEED) $(ONLY)
 
 # What the build and the tests need of Debian: installed where that is allowed, else named.

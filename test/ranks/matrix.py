@@ -11,6 +11,9 @@ ALGORITHMS = ("oneshot_packet", "oneshot_line", "twoshot_line")
 SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4,
         "int64": 8, "uint64": 8, "double": 8}
 
+# A box of few multiprocessors has grids in which every block does all the work; of more, grids with crews.
+CREWS = ("", "--sms 6 ")
+
 
 def box(mode, nranks, seed="$SEED", environment="", options="", program="allreduce", arguments=""):
     """A command line on an emulated box."""
@@ -54,7 +57,7 @@ def algorithms_by_datatypes():
                 mode = MODES[(a + n + d) % 2]
                 counts = edge_counts(datatype, nranks, most[algorithm] if nranks < 16 else most[algorithm] // 4)
                 case(f"{algorithm}/{nranks}/{datatype}",
-                     box(mode, nranks, environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}",
+                     box(mode, nranks, environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}", options=CREWS[d % 2],
                          arguments=f"-t {datatype} -o all -c {listed(counts)} -x elements -a {algorithm} "
                                    f"-b 8 -k {120 if nranks < 16 else 50}"))
 
@@ -81,8 +84,8 @@ def captured():
         for nranks in RANKS:
             mode = MODES[nranks % 3]
             case(f"captured/{algorithm}/{nranks}",
-                 box(mode, nranks, environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}",
-                     arguments=f"-t half,bfloat16,int32,f8e4m3 -o sum,max -c 1,7,60,61,500,1000 -x elements -a {algorithm} "
+                 box(mode, nranks, environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}", options=CREWS[nranks % 2],
+                     arguments=f"-t half,bfloat16,int32,f8e4m3 -o sum,max -c 1,7,60,61,500,1000,2000 -x elements -a {algorithm} "
                                f"-g 4 -b 6 -k {24 if nranks < 8 else 12}"))
 
 
@@ -95,9 +98,15 @@ def capacity():
         case(f"capacity/small_staging/{nranks}",
              box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line BEELINE_STAGING=1M",
                  arguments="-t uint8,bfloat16 -o sum -c 30719-30721,61440,200000,262147 -a twoshot_line -b 2"))
+    case("capacity/oneshot_line/2",  # two ranks: in pieces, too
+         box("groups", 2, environment="BEELINE_ALLREDUCE_ALGO=oneshot_line BEELINE_STAGING=1M", options=CREWS[1],
+             arguments="-t uint8,bfloat16 -o sum -c 100000,200000,400001 -a oneshot_line -b 2"))
+    case("captured/late_launch/3",
+         box("threads", 3, environment="BEELINE_EARLY_LAUNCH=0",
+             arguments="-t bfloat16 -o sum -c 7,1000,20000 -g 4 -b 4 -k 12"))
     for nranks in (2, 4):
         case(f"capacity/large/{nranks}",
-             box("threads", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line",
+             box("threads", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line", options=CREWS[nranks == 4],
                  arguments="-t bfloat16,float -o sum -c 1000003 -x elements -a twoshot_line -b 1"))
         case(f"capacity/large_small_staging/{nranks}",
              box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line BEELINE_STAGING=1M",
