@@ -311,7 +311,8 @@ static void memory_receive(struct bl_member *member) {
 static bool waits_for_stream(const struct bl_comm *comm) {
     int version = 0;
     CUfunction any = comm->function[BL_KERNEL_ALLREDUCE_ONESHOT_PACKET][BL_FLOAT32];
-    return bl_driver()->cuFuncGetAttribute(&version, CU_FUNC_ATTRIBUTE_PTX_VERSION, any) == CUDA_SUCCESS && version >= 90;
+    return bl_driver()->cuFuncGetAttribute(&version, CU_FUNC_ATTRIBUTE_PTX_VERSION, any) == CUDA_SUCCESS &&
+           version >= 90;
 }
 
 static void fill_args(struct bl_member *member) {
