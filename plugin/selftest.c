@@ -25,7 +25,7 @@ static const enum bl_kernel runs[] = {
     BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_KERNEL_ALLREDUCE_ONESHOT_LINE,
     BL_KERNEL_ALLREDUCE_ONESHOT_LINE,   BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,
 };
-enum { RUNS = sizeof(runs) / sizeof(*runs), MOST_WORDS = 128 * 1024 };
+enum { RUNS = sizeof(runs) / sizeof(*runs), MOST_WORDS = 16 * 1024 };
 
 /* A kernel that no call will go to may have reasons not to work here: it is not run. */
 static bool in_use(const struct bl_table *table, enum bl_kernel kernel) {
