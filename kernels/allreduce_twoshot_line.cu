@@ -25,11 +25,11 @@ enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/algor
 template <int N, class In>
 BL_DEVICE void send_inputs(const struct bl_kernel_args &a, const In &in, uint64_t run, const Share &share,
                            uint64_t flag) {
-    enum { LOADS = N <= 4 ? N - 1 : Batch<N>::LOADS };
+    enum { LOADS = N <= 4 ? N - 1 : AtATime<N>::LOADS };
     const Crew crew = crew_of(share);
     const Region inputs = twoshot_region(a, INPUTS);
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < run; line += crew.groups) {
-#pragma unroll(Batch <N>::UNROLL)
+#pragma unroll(AtATime <N>::UNROLL)
         for (int begin = 1; begin < N; begin += LOADS) {
             Pair outgoing[LOADS] = {}; /* what is not loaded is not sent */
 #pragma unroll
@@ -69,13 +69,13 @@ BL_DEVICE bool reduce_run(const struct bl_kernel_args &a, const In &in, const Ou
 template <int N, class Out>
 BL_DEVICE bool collect_results(const struct bl_kernel_args &a, const Out &out, uint64_t run, const Share &share,
                                uint64_t flag) {
-    enum { RANKS = Batch<N>::RANKS };
+    enum { RANKS = AtATime<N>::RANKS };
     const Crew crew = crew_of(share);
     const Region results = twoshot_region(a, RESULTS);
     Wait wait = {0, 0};
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < run; line += crew.groups) {
         const bool active = line < run;
-#pragma unroll(Batch <N>::UNROLL)
+#pragma unroll(AtATime <N>::UNROLL)
         for (int begin = 0; begin < N; begin += RANKS) {
             if (begin >= (int)a.nranks) break;
             const Pair none = {0, 0};

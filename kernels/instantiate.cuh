@@ -4,22 +4,30 @@
 #define BEELINE_INSTANTIATE_CUH
 
 #define BL_FOR_RANKS(name, function, symbol, type)                                                                     \
-    BL_KERNEL_OF(struct bl_kernel_args, name##_##symbol##_2, function<type, 2>)                                        \
-    BL_KERNEL_OF(struct bl_kernel_args, name##_##symbol##_4, function<type, 4>)                                        \
-    BL_KERNEL_OF(struct bl_kernel_args, name##_##symbol##_8, function<type, 8>)                                        \
-    BL_KERNEL_OF(struct bl_kernel_args, name##_##symbol##_16, function<type, 16>)
+    BL_KERNEL(name##_##symbol##_2, function<type, 2>)                                                                  \
+    BL_KERNEL(name##_##symbol##_4, function<type, 4>)                                                                  \
+    BL_KERNEL(name##_##symbol##_8, function<type, 8>)                                                                  \
+    BL_KERNEL(name##_##symbol##_16, function<type, 16>)
 
 #define BL_FOR_RANKS_BATCH(name, function, symbol, type)                                                               \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_4, function<type, 4>)                                         \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_16, function<type, 16>)
 
+/* clang-format off */
 #define BL_FOR_TYPES(for_ranks, name, function)                                                                        \
-    for_ranks(name, function, i8, TypeI8) for_ranks(name, function, u8, TypeU8)                                        \
-        for_ranks(name, function, i32, TypeI32) for_ranks(name, function, u32, TypeU32)                                \
-            for_ranks(name, function, i64, TypeI64) for_ranks(name, function, u64, TypeU64)                            \
-                for_ranks(name, function, f16, TypeF16) for_ranks(name, function, f32, TypeF32)                        \
-                    for_ranks(name, function, f64, TypeF64) for_ranks(name, function, bf16, TypeBf16)                  \
-                        for_ranks(name, function, e4m3, TypeE4M3) for_ranks(name, function, e5m2, TypeE5M2)
+    for_ranks(name, function, i8, TypeI8)                                                                              \
+    for_ranks(name, function, u8, TypeU8)                                                                              \
+    for_ranks(name, function, i32, TypeI32)                                                                            \
+    for_ranks(name, function, u32, TypeU32)                                                                            \
+    for_ranks(name, function, i64, TypeI64)                                                                            \
+    for_ranks(name, function, u64, TypeU64)                                                                            \
+    for_ranks(name, function, f16, TypeF16)                                                                            \
+    for_ranks(name, function, f32, TypeF32)                                                                            \
+    for_ranks(name, function, f64, TypeF64)                                                                            \
+    for_ranks(name, function, bf16, TypeBf16)                                                                          \
+    for_ranks(name, function, e4m3, TypeE4M3)                                                                          \
+    for_ranks(name, function, e5m2, TypeE5M2)
+/* clang-format on */
 
 #define BL_INSTANTIATE(name, function)       BL_FOR_TYPES(BL_FOR_RANKS, name, function)
 #define BL_INSTANTIATE_BATCH(name, function) BL_FOR_TYPES(BL_FOR_RANKS_BATCH, name, function)

@@ -72,7 +72,8 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
 }
 
 bool bl_kernel_in_pieces(int kernel, int nranks) {
-    return kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_LINE || (kernel == BL_KERNEL_ALLREDUCE_ONESHOT_LINE && nranks == 2);
+    if (!is_kernel(kernel) || kernels[kernel].packets || kernels[kernel].batch) return false;
+    return kernels[kernel].twoshot || nranks == 2;
 }
 
 static uint64_t divide_up(uint64_t a, uint64_t b) {
@@ -113,7 +114,7 @@ uint64_t bl_staging_minimum(int nranks) {
 /* Lines for `bytes` of data, or their share if only `given` of `wanted` bytes of staging are there; whole steps, and one
  * more, so that there is one at least. */
 static uint64_t lines_for(uint64_t bytes, uint64_t given, uint64_t wanted) {
-    uint64_t lines = divide_up(bytes, BL_LINE_DATA);
+    uint64_t lines = bl_lines_of(bytes);
     if (given < wanted) lines = (uint64_t)((double)lines * (double)given / (double)wanted);
     return lines / LINES_STEP * LINES_STEP + LINES_STEP;
 }
@@ -127,8 +128,8 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     const uint64_t offset = packet_bytes(nranks, packets), given = spare - offset;
     const uint64_t oneshot_data = nranks == 2 ? LARGE_ONESHOT : SMALL_ONESHOT / (uint64_t)(nranks - 1);
     const uint64_t twoshot_data = LARGE_TWOSHOT / (uint64_t)nranks;
-    const uint64_t wanted = oneshot_bytes(nranks, divide_up(oneshot_data, BL_LINE_DATA)) +
-                            twoshot_bytes(nranks, divide_up(twoshot_data, BL_LINE_DATA));
+    const uint64_t wanted =
+        oneshot_bytes(nranks, bl_lines_of(oneshot_data)) + twoshot_bytes(nranks, bl_lines_of(twoshot_data));
     const uint64_t oneshot = lines_for(oneshot_data, given, wanted), twoshot = lines_for(twoshot_data, given, wanted);
     *layout = (struct bl_staging_layout){
         .bytes = offset + oneshot_bytes(nranks, oneshot) + twoshot_bytes(nranks, twoshot),

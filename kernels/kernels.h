@@ -40,7 +40,7 @@ enum bl_redop { BL_SUM, BL_PROD, BL_MAX, BL_MIN, BL_AVG, BL_REDOPS };
 enum bl_kernel {
     BL_KERNEL_ALLREDUCE_ONESHOT_PACKET,     /* 16-byte packets, 8 bytes of data each: the smallest messages */
     BL_KERNEL_ALLREDUCE_ONESHOT_LINE,       /* 128-byte lines, 120 bytes of data each */
-    BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,       /* reduce-scatter then all-gather, in lines, any size */
+    BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,       /* reduce-scatter then all-gather, in lines */
     BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH, /* the same two for several messages at once: struct bl_batch_args */
     BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH,
     BL_KERNELS
@@ -78,8 +78,9 @@ struct bl_kernel_args {
     uint32_t rank, nranks;
     uint32_t pad;
     uint64_t timeout_ns; /* of one wait; 0: none */
-    uint64_t *epochs; /* BL_LOCAL_WORDS words of this device alone, zero at first: BL_MAX_BLOCKS epochs, equal between
-                            launches, then the time of the next look at `control`, then whether to stop */
+    /* BL_LOCAL_WORDS words of this device alone, zero at first: BL_MAX_BLOCKS epochs, equal between launches, then the
+     * time of the next look at `control`, then whether to stop. */
+    uint64_t *epochs;
     struct bl_control *control; /* device address of the host words */
     struct bl_staging_layout layout;
     unsigned char *staging[BL_MAX_RANKS]; /* each rank's staging as mapped here; [rank] is our own */
@@ -97,7 +98,7 @@ struct bl_batch_args {
     uint32_t in_place;                 /* whether any message is */
 };
 
-/* Lines of a message, in a batch. */
+/* Lines of a message. */
 static inline uint64_t bl_lines_of(uint64_t bytes) {
     return bytes / BL_LINE_DATA + (bytes % BL_LINE_DATA != 0);
 }

@@ -59,9 +59,9 @@ BL_DEVICE void send_line(const struct bl_kernel_args &a, const Region &region, u
 }
 
 /* Ranks whose lines one thread receives at a time, and for which it loads at a time: as far as registers allow. */
-template <int N> struct Batch {
+template <int N> struct AtATime {
     enum { RANKS = N <= 8 ? N : 4, LOADS = N < 4 ? N : 4 };
-    enum { UNROLL = N <= 8 ? N : 1 }; /* of the loop over batches: more would be much code for few */
+    enum { UNROLL = N <= 8 ? N : 1 }; /* of the loop over what is left: more would be much code for few */
 };
 
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
@@ -112,13 +112,13 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
     return true;
 }
 
-/* Receives `line` of every peer and reduces them with `own` in rank order, a batch at a time. */
+/* Receives `line` of every peer and reduces them with `own` in rank order, some at a time. */
 template <class T, int N>
 BL_DEVICE bool receive_and_reduce(const struct bl_kernel_args &a, const Region &region, uint64_t line, uint64_t flag,
                                   bool active, bool own_comes, Pair own, Pair &result, Wait &wait) {
-    enum { RANKS = Batch<N>::RANKS };
+    enum { RANKS = AtATime<N>::RANKS };
     Sum<T, 2> sum;
-#pragma unroll(Batch <N>::UNROLL)
+#pragma unroll(AtATime <N>::UNROLL)
     for (int first = 0; first < N; first += RANKS) {
         if (first >= (int)a.nranks) break;
         uint64_t words[RANKS][2];

@@ -321,6 +321,8 @@ static void fill_args(struct bl_member *member) {
     comm->args.rank = (uint32_t)comm->rank;
     comm->args.nranks = (uint32_t)comm->nranks;
     comm->args.timeout_ns = member->all[0].timeout_s * 1000000000u;
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++)
+        comm->most_bytes[kernel] = bl_kernel_capacity(kernel, comm->nranks, &comm->args.layout);
     comm->early_launch = bl_params()->early_launch && bl_driver()->cuLaunchKernelEx && waits_for_stream(comm);
     comm->args.epochs = (uint64_t *)(uintptr_t)memory->epochs;
     comm->args.control = (struct bl_control *)(uintptr_t)memory->control_device;

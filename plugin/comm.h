@@ -43,8 +43,9 @@ struct bl_comm {
     struct bl_table table;      /* the agreed routes */
     struct bl_kernel_args args; /* all but the buffers, count and redop is filled at set-up */
     CUfunction function[BL_KERNELS][BL_DATATYPES];
-    bool early_launch;          /* launches ask to start early: this device can */
-    struct bl_control *control; /* host address of args.control */
+    uint64_t most_bytes[BL_KERNELS]; /* of one launch */
+    bool early_launch;               /* launches ask to start early: the kernels can wait */
+    struct bl_control *control;      /* host address of args.control */
     struct bl_order order;
     struct bl_memory *memory;                              /* staging and mappings; memory.h */
     struct bl_upkeep *upkeep;                              /* what set-up and teardown keep; upkeep.h */

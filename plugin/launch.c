@@ -39,7 +39,7 @@ static ncclResult_t launch_message(const struct bl_call *call) {
     const struct bl_comm *comm = call->comm;
     const struct bl_request *request = &call->request;
     const uint64_t size = bl_datatype_size(request->datatype);
-    const uint64_t most = bl_kernel_capacity(call->route.kernel, comm->nranks, &comm->args.layout) / size;
+    const uint64_t most = comm->most_bytes[call->route.kernel] / size;
     struct bl_kernel_args args = comm->args;
     ncclResult_t result = ncclSuccess;
     args.redop = (uint32_t)request->redop;
