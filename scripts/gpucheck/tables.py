@@ -93,6 +93,11 @@ def pairs(records, kind, *keys):
     return [(both[True], both[False]) for _, both in sorted(by.items()) if len(both) == 2]
 
 
+def spread(middle, samples):
+    """A median, and the least and the most: some samples lie far apart."""
+    return f"{middle:.2f} ({min(samples):.0f}-{max(samples):.0f})"
+
+
 def load(records):
     found = pairs(records, "load", "ranks", "bytes")
     for ranks in sorted({mine["ranks"] for mine, _ in found}, reverse=True):
@@ -102,13 +107,13 @@ def load(records):
                 continue
             note = [f"{name}: {text}" for name, r in (("with", mine), ("without", base))
                     for good, text in ((r["inside"], "calls outlasted the product"), (r["covered"], "the product outlasted the calls")) if not good]
-            lines.append([size_text(mine["bytes"]), *(f"{r[name]:.2f}" for name in ("idle_us", "loaded_us") for r in (mine, base)),
+            lines.append([size_text(mine["bytes"]), *(f"{r['idle_us']:.2f}" for r in (mine, base)), *(spread(r["loaded_us"], r["loaded_us_all"]) for r in (mine, base)),
                           f"{mine['loaded_us'] / base['loaded_us']:.3f}",
                           *(f"{r['product_loaded_ms'] / r['product_alone_ms']:.3f}" for r in (mine, base)), "; ".join(note)])
         yield Table(f"Beside a matrix product, {ranks} ranks",
                     "`dist.all_reduce`, bf16 sum, in place, one process a rank, calls back to back from CUDA graphs on one stream; on another "
                     f"{one['products']} bf16 products of {one['side']} x {one['side']} matrices. Two jobs, with Beeline and without, in turns in the "
-                    "same minutes. Slowdown: the products' time while calls go on over their time alone.",
+                    "same minutes; loaded: median (least-most) of the rounds. Slowdown: the products' time while calls go on over their time alone.",
                     ["bytes", "idle, with", "idle, without", "loaded, with", "loaded, without", "loaded, with / without", "slowdown, with",
                      "slowdown, without", ""], lines)
 

@@ -1,6 +1,4 @@
 /* launch.c - what one kernel launch costs the host in this very process: what a call that is one launch cannot beat. */
-#include <stdlib.h>
-
 #include "perf.h"
 
 enum { BATCH = 100, BATCHES = 10 }; /* launches between two waits: few enough that none waits for room in a queue */
@@ -8,11 +6,6 @@ enum { BATCH = 100, BATCHES = 10 }; /* launches between two waits: few enough th
 /* A kernel that does nothing, for the driver to compile: whatever GPU there is. */
 static const char image[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
                             ".visible .entry empty(.param .u64 unused) { ret; }\n";
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* `empty` is NULL where the driver does not compile: a memset of one byte is a kernel too. */
 static int launch(struct part *part, const struct rank *rank, CUfunction empty) {
@@ -48,7 +41,7 @@ int launch_time(struct part *part) {
     int error = measure(part, rank, empty, seconds);
     if (module) cuda.cuModuleUnload(module);
     if (error) return -1;
-    qsort(seconds, BATCH * BATCHES, sizeof *seconds, by_value);
+    sort_seconds(seconds, BATCH * BATCHES);
     shared->launch[part->index] = seconds[BATCH * BATCHES / 2];
     if (!empty) atomic_store(&shared->launch_is_memset, true);
     return part_barrier(part);

@@ -185,5 +185,6 @@ int report_close(struct report *report, bool failed); /* the exit status */
 int tune_run(const struct options *options); /* the exit status */
 
 double now(void); /* seconds */
+void sort_seconds(double *seconds, size_t count);
 
 #endif

@@ -8,11 +8,6 @@
 
 #include "perf.h"
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void json_string(FILE *f, const char *name, const char *text) {
     fprintf(f, "\"%s\": \"", name);
     for (; *text; text++) {
@@ -156,7 +151,7 @@ static struct figures figures_of(const struct bench *bench, const struct row *ro
         f.host_min = fmin(f.host_min, s->host_min[side][rank]);
         f.wrong += s->wrong[side][rank];
     }
-    qsort(slowest, row->samples, sizeof *slowest, by_value);
+    sort_seconds(slowest, row->samples);
     f.median =
         row->samples % 2 ? slowest[row->samples / 2] : (slowest[row->samples / 2 - 1] + slowest[row->samples / 2]) / 2;
     f.p99 = slowest[(row->samples * 99 + 99) / 100 - 1];

@@ -118,11 +118,6 @@ static int verify_graph(struct part *part, const struct row *row, enum side side
 
 /* --- timing --- */
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Part 0 times one warm call a side; the slower one decides for all how much of the row fits the time. */
 static int plan(struct part *part, struct row *row) {
     const struct options *o = part->bench->options;
@@ -208,10 +203,10 @@ static int time_eager(struct part *part, const struct row *row) {
         }
     }
     for (int side = 0; side < SIDES && !error; side++) {
-        qsort(host + side * calls, calls, sizeof *host, by_value);
+        sort_seconds(host + side * calls, calls);
         for (int i = 0; i < part->count; i++) {
             int rank = part->rank[i].rank;
-            qsort(event[side][i], row->samples, sizeof(double), by_value);
+            sort_seconds(event[side][i], row->samples);
             shared->event[side][rank] = event[side][i][row->samples / 2];
             shared->host_min[side][rank] = host[side * calls];
             shared->host_median[side][rank] = host[side * calls + calls / 2];

@@ -21,6 +21,15 @@ double now(void) {
     return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void sort_seconds(double *seconds, size_t count) {
+    qsort(seconds, count, sizeof *seconds, by_value);
+}
+
 static void nap(long ns) {
     struct timespec t = {0, ns};
     nanosleep(&t, NULL);

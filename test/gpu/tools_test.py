@@ -40,7 +40,8 @@ def made_up_tables():
            row("perf-types", "odd", 64 * KIB, 4.0, 10.0, NAMES[1]), row("perf-types", "odd", 64 * KIB - 2, 6.0, 12.0, NAMES[1], offset=2),
            row("perf-types", "operations", 64 * KIB, 12.0, 12.0, "nccl", redop="avg")]
     for beeline, us, tokens in ((True, 10.0, 600.0), (False, 20.0, 400.0)):
-        out += [dict(kind="load", ranks=4, bytes=64 * KIB, beeline=beeline, side=8192, products=32, idle_us=us / 2, loaded_us=us, product_alone_ms=40.0,
+        out += [dict(kind="load", ranks=4, bytes=64 * KIB, beeline=beeline, side=8192, products=32, idle_us=us / 2, loaded_us=us, loaded_us_all=[us, us / 2, us * 3],
+                     product_alone_ms=40.0,
                      product_loaded_ms=40 + us, inside=beeline, covered=True),
                 dict(kind="decode", ranks=4, batch=8, beeline=beeline, message=64 * KIB, layers=32, steps=64, context=256, tokens_s=tokens,
                      step_us=8e6 / tokens, graph=True)]
@@ -111,7 +112,7 @@ def test_tables(_):
                           "bfloat16 | sum | odd | 2 | 1.50 (0.50)", "bfloat16 | avg |  | 0 | 3.00 (1.00, to NCCL)"],
             "Latency of one eager call": ["256 | 8.00 | 12.00 | 1.50 | 8.00 | 12.00 | oneshot_packet | 0",
                                           "1K | 9.00 | 12.00 | 1.33 | 9.00 | 12.00 | oneshot_packet | 0"],
-            "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 | 20.00 | 0.500 | 1.250 | 1.500 | without: calls outlasted the product"],
+            "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 (5-30) | 20.00 (10-60) | 0.500 | 1.250 | 1.500 | without: calls outlasted the product"],
             "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.0300 of 1.25 | 1 of 32 | 9 of 512"]}
     assert found == want, found
 
