@@ -17,6 +17,11 @@ const struct bl_algorithm bl_algorithms[] = {
      BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH},
     {"twoshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false,
      BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH},
+    {"gather_line", BL_ALLGATHER, BL_KERNEL_ALLGATHER_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false,
+     BL_KERNEL_ALLGATHER_LINE_BATCH},
+    {"gather_copy", BL_ALLGATHER, BL_KERNEL_ALLGATHER_COPY, ALL_DATATYPES, ALL_REDOPS, 2, 16, BL_CAP_P2P, false, -1},
+    {"scatter_line", BL_REDUCESCATTER, BL_KERNEL_REDUCESCATTER_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false,
+     BL_KERNEL_REDUCESCATTER_LINE_BATCH},
 };
 const int bl_algorithm_count = sizeof bl_algorithms / sizeof *bl_algorithms;
 

@@ -32,7 +32,8 @@ struct bl_facts {
 struct bl_settings {
     char force[BL_COLLECTIVES][32]; /* algorithm name, or "nccl" */
     uint64_t max_bytes[BL_KERNELS]; /* per algorithm; UINT64_MAX is unset */
-    uint64_t fuse_max;              /* largest all-reduce that shares a launch with others of its group; 0: none does */
+    uint64_t fuse_max;              /* largest call that shares a launch with others of its group; 0: none does */
+    bool copy_engines;              /* all-gathers are to leave the multiprocessors alone */
     const char *tuning_text;        /* content of the user's tuning file, or NULL */
     const char *tuning_name;        /* its path, for messages */
 };
@@ -121,10 +122,11 @@ const char *bl_reason_text(enum bl_reason reason); /* static text, never NULL */
 void bl_range_route(const struct bl_table *table, const struct bl_range *range, enum bl_kernel kernel, uint64_t bytes,
                     struct bl_route *route);
 
-/* --- all-reduces of one group that share launches --- */
+/* --- calls of one group that share launches --- */
 
-/* Messages for one launch. */
+/* Messages for one launch; of one datatype and operation if it reduces. */
 struct bl_batch {
+    enum bl_collective collective;
     int datatype, redop;
     uint32_t messages;
     uint64_t lines; /* bl_lines_of each, in all */
@@ -141,7 +143,7 @@ struct bl_fuser {
         int last;
         uint32_t messages;
         uint64_t lines;
-    } open[BL_DATATYPES][BL_REDOPS]; /* the launch that the next call of its kind would join */
+    } open[BL_COLLECTIVES][BL_DATATYPES][BL_REDOPS]; /* the launch that the next call of its kind would join */
 };
 
 enum { BL_FUSE_BEGINS = -1 };

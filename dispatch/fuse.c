@@ -1,6 +1,6 @@
-/* fuse.c - which all-reduces of a group go out in one launch: the pure part.
+/* fuse.c - which calls of a group go out in one launch: the pure part.
  *
- * Calls of one datatype and operation are put together in call order, until a launch is full; what is fused with what
+ * Calls of one collective, and if it reduces of one datatype and operation, are put together in call order, until a launch is full; what is fused with what
  * follows from the table and from the counts, datatypes and operations of one communicator's calls, and from nothing
  * else, so that every rank comes to the same launches. */
 #include "dispatch.h"
@@ -17,8 +17,8 @@ static bool carries(const struct bl_table *table, const struct bl_algorithm *alg
 
 bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route) {
     const uint64_t bytes = batch->lines * BL_LINE_DATA;
-    const struct bl_range *range = table->range[BL_ALLREDUCE];
-    for (const struct bl_range *end = range + table->ranges[BL_ALLREDUCE]; range < end; range++) {
+    const struct bl_range *range = table->range[batch->collective];
+    for (const struct bl_range *end = range + table->ranges[batch->collective]; range < end; range++) {
         const bool forced = range->reason == BL_REASON_FORCED;
         if (bytes > range->max_bytes && !forced) continue;
         if (range->algorithm == BL_ROUTE_NCCL) return false;
@@ -41,7 +41,7 @@ void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table) {
 static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_request *request) {
     const uint64_t size = bl_datatype_size(request->datatype);
     uint64_t bytes;
-    if (request->collective != BL_ALLREDUCE || (unsigned)request->redop >= BL_REDOPS) return 0;
+    if ((unsigned)request->redop >= BL_REDOPS) return 0;
     if (__builtin_mul_overflow(request->count, size, &bytes)) return 0;
     return bytes <= table->fuse_max ? bytes : 0;
 }
@@ -49,9 +49,12 @@ static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_requ
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number) {
     const uint64_t bytes = fusable_bytes(fuser->table, request);
     if (!bytes) return BL_FUSE_BEGINS;
-    struct bl_fuser_open *open = &fuser->open[request->datatype][request->redop];
-    const struct bl_batch joined = {.datatype = request->datatype,
-                                    .redop = request->redop,
+    const bool any = request->collective == BL_ALLGATHER; /* what does not reduce moves bytes */
+    const int datatype = any ? BL_UINT8 : request->datatype, redop = any ? BL_SUM : request->redop;
+    struct bl_fuser_open *open = &fuser->open[request->collective][datatype][redop];
+    const struct bl_batch joined = {.collective = request->collective,
+                                    .datatype = datatype,
+                                    .redop = redop,
                                     .messages = open->messages + 1,
                                     .lines = open->lines + bl_lines_of(bytes)};
     struct bl_route route;

@@ -34,7 +34,9 @@ void bl_table_select(const struct bl_table *table, const struct bl_request *requ
     if (!request->count) return to_nccl(route, BL_REASON_EMPTY);
     if (!size) return to_nccl(route, BL_REASON_DATATYPE);
     if ((unsigned)request->redop >= BL_REDOPS) return to_nccl(route, BL_REASON_CUSTOM_OP);
-    if (__builtin_mul_overflow(request->count, size, &bytes)) return to_nccl(route, BL_REASON_TOO_LARGE);
+    if (__builtin_mul_overflow(request->count, size * (uint64_t)table->nranks, &bytes))
+        return to_nccl(route, BL_REASON_TOO_LARGE);
+    bytes = request->count * size;
 
     const struct bl_range *range = table->range[request->collective];
     for (const struct bl_range *end = range + table->ranges[request->collective]; range < end; range++) {

@@ -13,6 +13,9 @@ enum gpu_match { GPU_OTHER, GPU_ANY, GPU_ARCH, GPU_NAME, GPU_MATCHES };
 /* Two blocks of 256 threads of any kernel fit on a multiprocessor: two communicators may then run at once. */
 enum { DEFAULT_THREADS = 256 };
 
+/* A kernel that is over in some microseconds takes less from others than its hand-over to the copy engines takes time. */
+static const uint64_t LEFT_TO_KERNELS = 128 << 10;
+
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
 /* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
@@ -88,9 +91,10 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
     if ((facts->caps & algorithm->needs) != algorithm->needs) return 0;
     *reason = BL_REASON_RANKS;
     if (facts->nranks < algorithm->min_ranks || facts->nranks > algorithm->max_ranks) return 0;
-    uint64_t capacity = bl_kernel_in_pieces(algorithm->kernel, facts->nranks)
-                            ? LONGEST_MESSAGE
-                            : bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
+    uint64_t capacity = bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
+    *reason = BL_REASON_NO_SLOTS;
+    if (!capacity) return 0;
+    if (bl_kernel_in_pieces(algorithm->kernel, facts->nranks)) capacity = LONGEST_MESSAGE;
     uint64_t user = settings ? settings->max_bytes[algorithm->kernel] : UINT64_MAX;
     *reason = user < capacity ? BL_REASON_LIMIT : BL_REASON_STAGING;
     return user < capacity ? user : capacity;
@@ -196,6 +200,14 @@ static bool add_forced(struct ranges *r, const struct bl_facts *facts, const str
     return true;
 }
 
+/* Whether all-gathers above LEFT_TO_KERNELS go to the copy engines, because they are asked for and can have them. */
+static bool takes_copies(const struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings) {
+    const int copy = bl_algorithm_find(r->collective, "gather_copy");
+    enum bl_reason why;
+    return settings && settings->copy_engines && copy >= 0 &&
+           algorithm_limit(&bl_algorithms[copy], facts, settings, &why) > LEFT_TO_KERNELS;
+}
+
 static bool has_algorithm(enum bl_collective collective) {
     for (int i = 0; i < bl_algorithm_count; i++)
         if (bl_algorithms[i].collective == collective) return true;
@@ -208,13 +220,20 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
     struct ranges r = {.table = table, .collective = collective};
 
     bool forced = add_forced(&r, facts, settings, warn, arg);
+    const bool copies = !forced && takes_copies(&r, facts, settings);
     for (int i = 0; i < pick->rows; i++) {
         const struct bl_tuning_row *row = &pick->row[i];
         uint64_t max_bytes = scale(row->max_bytes, row->algorithm, row->ranks, facts->nranks);
+        if (copies && r.reached >= LEFT_TO_KERNELS) break;
+        if (copies && max_bytes > LEFT_TO_KERNELS) max_bytes = LEFT_TO_KERNELS;
         if (row->algorithm == BL_ROUTE_NCCL)
             add_nccl(&r, max_bytes, BL_REASON_NCCL_TUNED);
         else
             add_algorithm(&r, facts, settings, row, max_bytes, BL_REASON_TUNED);
+    }
+    if (copies) {
+        const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "gather_copy")};
+        add_algorithm(&r, facts, settings, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
     }
     add_nccl(&r, UINT64_MAX,
              !has_algorithm(collective) ? BL_REASON_NO_ALLREDUCE + collective

@@ -13,8 +13,8 @@
  * out, leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
+#include "crews.cuh"
 #include "instantiate.cuh"
-#include "lines.cuh"
 #include "messages.cuh"
 #include "types.cuh"
 #include "words.cuh"
@@ -41,47 +41,6 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out 
     return true;
 }
 
-template <int N, class In>
-BL_DEVICE void send_all(const struct bl_kernel_args &a, const In &in, const Region &region, bool own_too,
-                        const Share &share, uint64_t flag) {
-    enum { LOADS = N <= 4 ? 2 : 1 }; /* in flight, so that few blocks fill the links */
-    const Crew crew = crew_of(share);
-    const uint64_t lines = lines_of(in);
-    for (uint64_t done = 0; crew.of_warp + done < lines; done += LOADS * crew.groups) {
-        Pair own[LOADS];
-#pragma unroll
-        for (int k = 0; k < LOADS; k++) own[k] = load_line(in, crew.group + done + k * crew.groups);
-        warp_sync();
-#pragma unroll
-        for (int k = 0; k < LOADS; k++) {
-            const uint64_t line = crew.group + done + k * crew.groups;
-            if (line >= lines) continue;
-#pragma unroll
-            for (int i = 1; i < N; i++)
-                if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, own[k], flag);
-            if (own_too)
-                store_line_relaxed_sys(own_place(a, region) + line * LINE_BYTES, lane_in_warp() % LINE_LANES, own[k],
-                                       flag);
-        }
-    }
-}
-
-template <class T, int N, class In, class Out>
-BL_DEVICE bool receive_all(const struct bl_kernel_args &a, const In &in, const Out &out, const Region &region,
-                           bool own_comes, const Share &share, uint64_t flag) {
-    const Crew crew = crew_of(share);
-    const uint64_t lines = lines_of(out);
-    Wait wait = {0, 0};
-    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups) {
-        Pair own = {0, 0}, sum;
-        if (!own_comes) own = load_line(in, line);
-        warp_sync(); /* as in exchange() */
-        if (!receive_and_reduce<T, N>(a, region, line, flag, line < lines, own_comes, own, sum, wait)) return false;
-        if (line < lines) store_line(out, line, sum);
-    }
-    return true;
-}
-
 /* in_place: of any message. */
 template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, const Out &out, bool in_place) {
@@ -93,8 +52,15 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
     } else {
         const Share senders = share_of(0, 6), receivers = share_of(6, 32);
         const bool own_too = in_place && !BL_MUTATION(7);
-        if (in_share(senders)) send_all<N>(a, in, region, own_too, senders, flag);
-        if (in_share(receivers) && !receive_all<T, N>(a, in, out, region, own_too, receivers, flag)) return;
+        const auto load = [&](uint64_t line) { return load_line(in, line); };
+        if (in_share(senders))
+            send_to_all<N>(a, region, lines_of(in), senders, flag, load, NoPrefetch(), [&](uint64_t line, Pair v) {
+                unsigned char *const place = own_place(a, region) + line * LINE_BYTES;
+                if (own_too) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
+            });
+        if (in_share(receivers) && !reduce_all<T, N>(a, region, lines_of(out), receivers, flag, own_too, load,
+                                                     [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
+            return;
     }
     epoch_end(a, e);
 }
@@ -106,7 +72,7 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_
 }
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_line_batch(const struct bl_batch_args &a) {
-    reduce_in_one_shot<T, N>(a.common, BatchInput<T>{a}, BatchOutput<T>{a}, a.in_place != 0);
+    reduce_in_one_shot<T, N>(a.common, BatchInput<T>{a, 0}, BatchOutput<T>{a, 0}, a.in_place != 0);
 }
 
 BL_INSTANTIATE(bl_allreduce_oneshot_line, allreduce_oneshot_line)

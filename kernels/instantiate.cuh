@@ -29,6 +29,16 @@
     for_ranks(name, function, e5m2, TypeE5M2)
 /* clang-format on */
 
+/* Of those that move bytes, whatever the datatype. */
+#define BL_INSTANTIATE_BYTES(name, function)                                                                           \
+    BL_KERNEL(name##_bytes_2, function<2>)                                                                             \
+    BL_KERNEL(name##_bytes_4, function<4>)                                                                             \
+    BL_KERNEL(name##_bytes_8, function<8>)                                                                             \
+    BL_KERNEL(name##_bytes_16, function<16>)
+#define BL_INSTANTIATE_BYTES_BATCH(name, function)                                                                     \
+    BL_KERNEL_OF(struct bl_batch_args, name##_bytes_4, function<4>)                                                    \
+    BL_KERNEL_OF(struct bl_batch_args, name##_bytes_16, function<16>)
+
 #define BL_INSTANTIATE(name, function)       BL_FOR_TYPES(BL_FOR_RANKS, name, function)
 #define BL_INSTANTIATE_BATCH(name, function) BL_FOR_TYPES(BL_FOR_RANKS_BATCH, name, function)
 

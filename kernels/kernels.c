@@ -6,10 +6,12 @@
 enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8 };
 enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256, LINES_STEP = 64 }; /* a step of lines holds a multiple of 128 bytes */
 
-/* Bytes of the messages that go in one launch, if the staging may be large enough; of small one-shot ones times the
- * peers, who all get the whole message.  Between two ranks the one-shot moves no more bytes than the two-shot: there it is
- * used for large messages. */
-static const uint64_t LARGE_ONESHOT = 8 << 20, SMALL_ONESHOT = 3 << 20, LARGE_TWOSHOT = 16 << 20;
+/* Bytes of an all-reduce that go in one launch of two shots, if the staging may be large enough.  What is there for that
+ * carries half of it in one shot between two ranks, and of the other collectives as much as one rank has to send. */
+static const uint64_t LARGE_TWOSHOT = 16 << 20;
+
+/* Of each of the two slots for the copy engines: a piece costs about 20 us beside its copies (docs/algorithms.md). */
+static const uint64_t COPY_SLOT = 16 << 20;
 
 static const struct {
     const char *name, *symbol;
@@ -25,15 +27,27 @@ static const struct {
 
 static const char *const redops[BL_REDOPS] = {"sum", "prod", "max", "min", "avg"};
 
+/* Among whom a kernel divides a half of the lines. */
+enum shares { PACKETS, PEERS, ONESHOT, TWOSHOT, SLOTS };
+
 static const struct {
-    const char *name;
-    bool packets, twoshot, batch;
+    const char *name, *symbol;
+    enum shares shares;
+    bool reduces, batch;
 } kernels[BL_KERNELS] = {
-    [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {"oneshot_packet", .packets = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {"oneshot_line"},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = {"twoshot_line", .twoshot = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {"oneshot_line_batch", .batch = true},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH] = {"twoshot_line_batch", .twoshot = true, .batch = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {"oneshot_packet", "allreduce_oneshot_packet", PACKETS, .reduces = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {"oneshot_line", "allreduce_oneshot_line", ONESHOT, .reduces = true},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = {"twoshot_line", "allreduce_twoshot_line", TWOSHOT, .reduces = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {"oneshot_line_batch", "allreduce_oneshot_line_batch", ONESHOT,
+                                                .reduces = true, .batch = true},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH] = {"twoshot_line_batch", "allreduce_twoshot_line_batch", TWOSHOT,
+                                                .reduces = true, .batch = true},
+    [BL_KERNEL_ALLGATHER_LINE] = {"gather_line", "allgather_line", PEERS},
+    [BL_KERNEL_ALLGATHER_LINE_BATCH] = {"gather_line_batch", "allgather_line_batch", PEERS, .batch = true},
+    [BL_KERNEL_REDUCESCATTER_LINE] = {"scatter_line", "reducescatter_line", PEERS, .reduces = true},
+    [BL_KERNEL_REDUCESCATTER_LINE_BATCH] = {"scatter_line_batch", "reducescatter_line_batch", PEERS, .reduces = true,
+                                            .batch = true},
+    [BL_KERNEL_ALLGATHER_COPY] = {"gather_copy", NULL, SLOTS},
 };
 
 static bool is_kernel(int kernel) {
@@ -56,24 +70,39 @@ const char *bl_kernel_name(int kernel) {
     return is_kernel(kernel) ? kernels[kernel].name : "?";
 }
 
+bool bl_kernel_reduces(int kernel) {
+    return is_kernel(kernel) && kernels[kernel].reduces;
+}
+
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size) {
-    if (!is_kernel(kernel) || datatype < 0 || datatype >= BL_DATATYPES) return -1;
+    if (!is_kernel(kernel) || !kernels[kernel].symbol || datatype < 0 || datatype >= BL_DATATYPES) return -1;
     if (nranks < 2 || nranks > BL_MAX_RANKS) return -1;
     int unrolled = nranks <= 2 ? 2 : nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16; /* as instantiate.cuh has them */
     if (kernels[kernel].batch) unrolled = nranks <= 4 ? 4 : 16;
-    int n = snprintf(symbol, size, "bl_allreduce_%s_%s_%d", kernels[kernel].name, datatypes[datatype].symbol, unrolled);
+    int n = snprintf(symbol, size, "bl_%s_%s_%d", kernels[kernel].symbol,
+                     kernels[kernel].reduces ? datatypes[datatype].symbol : "bytes", unrolled);
     return n > 0 && (size_t)n < size ? 0 : -1;
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
 }
 
 uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout) {
     if (!is_kernel(kernel)) return 0;
-    if (kernels[kernel].packets) return layout->packets * PACKET_DATA;
-    return BL_LINE_DATA * (kernels[kernel].twoshot ? layout->twoshot_lines * (uint64_t)nranks : layout->oneshot_lines);
+    switch (kernels[kernel].shares) {
+    case PACKETS: return layout->packets * PACKET_DATA;
+    case PEERS: return layout->peer_lines * BL_LINE_DATA;
+    case ONESHOT: return layout->oneshot_lines * BL_LINE_DATA;
+    case TWOSHOT: return layout->twoshot_lines * BL_LINE_DATA * (uint64_t)nranks;
+    case SLOTS: return layout->copy_bytes;
+    }
+    return 0;
 }
 
 bool bl_kernel_in_pieces(int kernel, int nranks) {
-    if (!is_kernel(kernel) || kernels[kernel].packets || kernels[kernel].batch) return false;
-    return kernels[kernel].twoshot || nranks == 2;
+    if (!is_kernel(kernel) || kernels[kernel].batch) return false;
+    return kernels[kernel].shares == ONESHOT ? nranks == 2 : kernels[kernel].shares != PACKETS;
 }
 
 static uint64_t divide_up(uint64_t a, uint64_t b) {
@@ -84,9 +113,9 @@ unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threa
     const uint64_t most = max_blocks < BL_MAX_BLOCKS ? max_blocks : BL_MAX_BLOCKS;
     const uint64_t lines = bl_lines_of(bytes), groups = threads / LINE_LANES;
     uint64_t need;
-    if (kernels[kernel].packets)
+    if (kernels[kernel].shares == PACKETS)
         need = divide_up(divide_up(bytes, PACKET_DATA), threads);
-    else if (kernels[kernel].twoshot) /* it has three crews, and reducing a line takes longest */
+    else if (kernels[kernel].shares == TWOSHOT) /* it has three crews, and reducing a line takes longest */
         need = 4 * divide_up(divide_up(lines, (uint64_t)nranks), groups);
     else
         need = divide_up(lines, groups);
@@ -97,48 +126,46 @@ unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threa
 static uint64_t packet_bytes(int nranks, uint64_t packets) {
     return 2 * (uint64_t)(nranks - 1) * packets * PACKET_BYTES;
 }
-static uint64_t oneshot_bytes(int nranks, uint64_t lines) {
-    return 2 * (uint64_t)nranks * lines * LINE_BYTES;
+
+/* Lines of a half: two-shot's sources are the most, and each kernel's share is of whole steps. */
+static uint64_t half_of(int nranks, uint64_t twoshot_lines) {
+    return 2 * (uint64_t)(nranks - 1) * twoshot_lines;
 }
-static uint64_t twoshot_bytes(int nranks, uint64_t lines) {
-    return 2 * (uint64_t)(nranks - 1) * lines * LINE_BYTES;
-}
-static uint64_t fewest_lines_bytes(int nranks) {
-    return oneshot_bytes(nranks, LINES_STEP) + twoshot_bytes(nranks, LINES_STEP);
+static uint64_t whole_steps(uint64_t lines) {
+    return lines / LINES_STEP * LINES_STEP;
 }
 
 uint64_t bl_staging_minimum(int nranks) {
-    return packet_bytes(nranks, FEWEST_PACKETS) + fewest_lines_bytes(nranks);
+    return packet_bytes(nranks, FEWEST_PACKETS) + 2 * LINE_BYTES * half_of(nranks, LINES_STEP);
 }
 
-/* Lines for `bytes` of data, or their share if only `given` of `wanted` bytes of staging are there; whole steps, and one
- * more, so that there is one at least. */
-static uint64_t lines_for(uint64_t bytes, uint64_t given, uint64_t wanted) {
-    uint64_t lines = bl_lines_of(bytes);
-    if (given < wanted) lines = (uint64_t)((double)lines * (double)given / (double)wanted);
-    return lines / LINES_STEP * LINES_STEP + LINES_STEP;
-}
-
-int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes) {
+int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy) {
     if (nranks < 2 || nranks > BL_MAX_RANKS || bytes < bl_staging_minimum(nranks)) return -1;
-    const uint64_t spare = bytes - fewest_lines_bytes(nranks), most = spare < bytes / 4 ? spare : bytes / 4;
+    uint64_t left = bytes, slot = 0;
+    if (copy) { /* half of it at most, and nothing rather than little */
+        const uint64_t most = (bytes - BL_COPY_WORDS_BYTES) / 4 / LINE_BYTES * LINE_BYTES;
+        slot = lesser(most, COPY_SLOT);
+        left -= 2 * slot + BL_COPY_WORDS_BYTES;
+        if (left < bl_staging_minimum(nranks)) left = bytes, slot = 0;
+    }
     uint64_t packets = MOST_PACKETS;
-    while (packets > FEWEST_PACKETS && packet_bytes(nranks, packets) > most) packets /= 2;
-
-    const uint64_t offset = packet_bytes(nranks, packets), given = spare - offset;
-    const uint64_t oneshot_data = nranks == 2 ? LARGE_ONESHOT : SMALL_ONESHOT / (uint64_t)(nranks - 1);
-    const uint64_t twoshot_data = LARGE_TWOSHOT / (uint64_t)nranks;
-    const uint64_t wanted =
-        oneshot_bytes(nranks, bl_lines_of(oneshot_data)) + twoshot_bytes(nranks, bl_lines_of(twoshot_data));
-    const uint64_t oneshot = lines_for(oneshot_data, given, wanted), twoshot = lines_for(twoshot_data, given, wanted);
+    while (packets > FEWEST_PACKETS && packet_bytes(nranks, packets) > left / 4) packets /= 2;
+    const uint64_t line_offset = packet_bytes(nranks, packets);
+    const uint64_t fit = whole_steps((left - line_offset) / (2 * LINE_BYTES * half_of(nranks, 1)));
+    const uint64_t wanted = whole_steps(bl_lines_of(LARGE_TWOSHOT / (uint64_t)nranks)) + LINES_STEP;
+    const uint64_t twoshot = lesser(fit, wanted), half = half_of(nranks, twoshot);
+    const uint64_t copy_offset = line_offset + 2 * half * LINE_BYTES;
     *layout = (struct bl_staging_layout){
-        .bytes = offset + oneshot_bytes(nranks, oneshot) + twoshot_bytes(nranks, twoshot),
+        .bytes = copy_offset + 2 * slot + (slot ? BL_COPY_WORDS_BYTES : 0),
         .packet_offset = 0,
         .packets = packets,
-        .oneshot_offset = offset,
-        .oneshot_lines = oneshot,
-        .twoshot_offset = offset + oneshot_bytes(nranks, oneshot),
+        .line_offset = line_offset,
+        .half_lines = half,
+        .peer_lines = half / (uint64_t)(nranks - 1),
+        .oneshot_lines = whole_steps(half / (uint64_t)nranks),
         .twoshot_lines = twoshot,
+        .copy_offset = copy_offset,
+        .copy_bytes = slot,
     };
     return 0;
 }

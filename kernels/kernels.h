@@ -17,7 +17,11 @@ extern "C" {
 #endif
 
 enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256, BL_LOCAL_WORDS = BL_MAX_BLOCKS + 2 };
-enum { BL_LINE_DATA = 120, BL_BATCH_MAX = 64 }; /* user data of a line; messages of a batch */
+enum {
+    BL_LINE_DATA = 120,
+    BL_BATCH_MAX = 64,
+    BL_COPY_WORDS_BYTES = 256
+}; /* user data of a line; messages of a batch */
 
 enum bl_datatype {
     BL_INT8,
@@ -43,6 +47,11 @@ enum bl_kernel {
     BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,       /* reduce-scatter then all-gather, in lines */
     BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH, /* the same two for several messages at once: struct bl_batch_args */
     BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH,
+    BL_KERNEL_ALLGATHER_LINE,
+    BL_KERNEL_ALLGATHER_LINE_BATCH,
+    BL_KERNEL_REDUCESCATTER_LINE,
+    BL_KERNEL_REDUCESCATTER_LINE_BATCH,
+    BL_KERNEL_ALLGATHER_COPY, /* not a kernel: the copy engines do it; plugin/copy.h */
     BL_KERNELS
 };
 
@@ -58,25 +67,31 @@ struct bl_control {
 
 enum bl_kernel_error { BL_KERNEL_OK, BL_KERNEL_TIMEOUT };
 
-/* Where things lie in every rank's staging (same on all ranks of a communicator; byte offsets; see staging.cuh).  The
- * sources are the peers; of one-shot lines the rank itself, too. */
+/* Where things lie in every rank's staging (same on all ranks of a communicator; byte offsets; see staging.cuh).  Each
+ * launch divides one half of the lines among those that send to this rank: its peers; in a one-shot all-reduce the rank
+ * itself, too; in a two-shot one each peer twice. */
 struct bl_staging_layout {
     uint64_t bytes;         /* in all */
     uint64_t packet_offset; /* packets [2 halves][nranks - 1 sources][packets] of 16 B */
     uint64_t packets;
-    uint64_t oneshot_offset; /* lines [2 halves][nranks sources][oneshot_lines] of 128 B */
-    uint64_t oneshot_lines;
-    uint64_t twoshot_offset; /* lines [inputs, results][nranks - 1 sources][twoshot_lines] of 128 B */
-    uint64_t twoshot_lines;
+    uint64_t line_offset; /* lines [2 halves][half_lines] of 128 B */
+    uint64_t half_lines;
+    uint64_t peer_lines;    /* [nranks - 1 sources][peer_lines] */
+    uint64_t oneshot_lines; /* [nranks sources][oneshot_lines] */
+    uint64_t twoshot_lines; /* [inputs, results][nranks - 1 sources][twoshot_lines] */
+    uint64_t
+        copy_offset; /* [2 slots][copy_bytes] that the peers' copy engines read, then BL_COPY_WORDS_BYTES of words */
+    uint64_t copy_bytes; /* 0 unless asked for */
 };
 
 struct bl_kernel_args {
     const void *sendbuff; /* any alignment of the datatype's size or better, or worse */
-    void *recvbuff;       /* equal to sendbuff, or not overlapping it */
-    uint64_t count;       /* elements */
+    void *recvbuff;       /* as NCCL's in-place layouts have it, or not overlapping sendbuff */
+    uint64_t count;       /* elements, as in the call: of a rank where the buffers hold blocks of all ranks */
+    uint64_t stride;      /* bytes from block to block in a buffer that holds one of each rank */
+    uint32_t size;        /* bytes of an element */
     uint32_t redop;       /* enum bl_redop */
     uint32_t rank, nranks;
-    uint32_t pad;
     uint64_t timeout_ns; /* of one wait; 0: none */
     /* BL_LOCAL_WORDS words of this device alone, zero at first: BL_MAX_BLOCKS epochs, equal between launches, then the
      * time of the next look at `control`, then whether to stop. */
@@ -86,16 +101,17 @@ struct bl_kernel_args {
     unsigned char *staging[BL_MAX_RANKS]; /* each rank's staging as mapped here; [rank] is our own */
 };
 
-/* Messages of one datatype and operation that one launch reduces.  Each begins at a new line: message i has the lines
- * first_line[i] to first_line[i + 1].  Under 4 KB, as kernel arguments must be. */
+/* Messages that one launch carries; of one datatype and operation if it reduces.  Each begins at a new line: message i has
+ * the lines first_line[i] to first_line[i + 1].  Blocks lie one behind the other.  Under 4 KB, as kernel arguments must be.
+ */
 struct bl_batch_args {
-    struct bl_kernel_args common; /* its sendbuff, recvbuff and count are not read */
+    struct bl_kernel_args common; /* its sendbuff, recvbuff, count, stride and size are not read */
     const void *sendbuff[BL_BATCH_MAX];
     void *recvbuff[BL_BATCH_MAX];
-    uint64_t count[BL_BATCH_MAX];      /* elements, at least 1 */
+    uint64_t count[BL_BATCH_MAX];      /* elements, at least 1; bytes if the kernel does not reduce */
     uint32_t first_line[BL_BATCH_MAX]; /* UINT32_MAX behind the last message */
     uint32_t lines;                    /* of all messages */
-    uint32_t in_place;                 /* whether any message is */
+    uint32_t in_place;                 /* whether any message is; for all-reduce */
 };
 
 /* Lines of a message. */
@@ -109,11 +125,14 @@ const char *bl_datatype_name(int datatype); /* "bfloat16", as in nccl-tests; "?"
 const char *bl_redop_name(int redop);       /* "sum" */
 const char *bl_kernel_name(int kernel);     /* "oneshot_packet" */
 
+/* Whether it reduces: what does not moves bytes, whatever the datatype is, and any messages share a batch. */
+bool bl_kernel_reduces(int kernel);
+
 /* Writes the symbol of the kernel for this datatype and rank count to `symbol`; returns 0, or -1 if there is none. */
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size);
 
-/* Most bytes of user data that one launch may carry with this layout: a multiple of 128.  In a batch each message counts
- * in whole lines. */
+/* Most bytes of user data that one launch may carry with this layout, of a rank's block where there are blocks: a multiple
+ * of 128, 0 if there is no room for it at all.  In a batch each message counts in whole lines. */
 uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout);
 
 /* Whether a message above the capacity goes in several launches.  Where not, another algorithm sends fewer bytes. */
@@ -122,9 +141,10 @@ bool bl_kernel_in_pieces(int kernel, int nranks);
 /* Blocks to launch for `bytes` of user data: as many as have work, at most max_blocks. */
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks);
 
-/* Lays out staging of at most `bytes` for nranks ranks; less, where more would not be of use.  Returns 0, or -1 if `bytes`
- * is too small to serve (bl_staging_minimum tells how many are needed). */
-int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes);
+/* Lays out staging of at most `bytes` for nranks ranks; less, where more would not be of use.  With `copy`, there are
+ * slots for the copy engines, too.  Returns 0, or -1 if `bytes` is too small to serve (bl_staging_minimum tells how many are
+ * needed). */
+int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy);
 uint64_t bl_staging_minimum(int nranks);
 
 #ifdef __cplusplus

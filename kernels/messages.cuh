@@ -1,6 +1,6 @@
 /* messages.cuh - batches: several messages as one run of lines, for the kernels that move lines.
  *
- * What those reduce is a run of lines; lines_of, load_line and store_line say where they lie: in a Message (lines.cuh), or,
+ * What those move is a run of lines; lines_of, load_line and store_line say where they lie: in a Message (lines.cuh), or,
  * here, in one of several.  Each message begins with a new line, and there are fewer lines than 32 bits count.  What lies
  * beyond the last line reads as zero and is not written.
  */
@@ -12,13 +12,42 @@
 #include "mutation.cuh"
 #include "words.cuh"
 
-/* What a batch of elements of type T is loaded from, or stored to. */
-template <class T> struct BatchInput { const struct bl_batch_args &batch; };
-template <class T> struct BatchOutput { const struct bl_batch_args &batch; };
+/* What a batch of elements of type T is loaded from, or stored to: the buffers, or the block'th block in each. */
+template <class T> struct BatchInput {
+    const struct bl_batch_args &batch;
+    unsigned block;
+};
+template <class T> struct BatchOutput {
+    const struct bl_batch_args &batch;
+    unsigned block;
+};
+
+/* A buffer that holds a block for each rank; `written` is where the launch writes to, the buffer or another one. */
+struct Blocks {
+    const void *buffer;
+    uint64_t bytes, stride;
+    const void *written;
+};
+BL_DEVICE Message block_of(const Blocks &b, unsigned block) {
+    const unsigned char *base = (const unsigned char *)b.buffer + block * b.stride;
+    return message_of(base, b.bytes, base == b.written);
+}
+template <class T> BL_DEVICE BatchInput<T> block_of(const BatchInput<T> &in, unsigned block) {
+    return {in.batch, block};
+}
+template <class T> BL_DEVICE BatchOutput<T> block_of(const BatchOutput<T> &out, unsigned block) {
+    return {out.batch, block};
+}
+BL_DEVICE uint64_t lines_of_block(const Blocks &b) {
+    return lines_of(message_of(b.buffer, b.bytes));
+}
+template <class T> BL_DEVICE uint64_t lines_of_block(const BatchInput<T> &in) {
+    return in.batch.lines;
+}
 
 /* The message of a line: as many begin at or before it, the first not counted.  Found in two rounds of comparisons that do
  * not wait for each other; a binary search would be six loads one after another. */
-BL_DEVICE unsigned message_at(const struct bl_batch_args &batch, uint64_t line) {
+BL_DEVICE unsigned message_of_line(const struct bl_batch_args &batch, uint64_t line) {
     enum { STRIDE = 8 };
     const uint32_t sought = (uint32_t)line + (BL_MUTATION(21) ? 1 : 0);
     unsigned i = 0;
@@ -42,16 +71,36 @@ template <class T> BL_DEVICE uint64_t lines_of(const BatchOutput<T> &out) {
     return out.batch.lines;
 }
 
-template <class T> BL_DEVICE Pair load_line(const BatchInput<T> &in, uint64_t line) {
+template <class T> BL_DEVICE Message message_at(const BatchInput<T> &in, unsigned i) {
     const struct bl_batch_args &b = in.batch;
-    const unsigned i = message_at(b, line);
-    return load_line(message_of(b.sendbuff[i], b.count[i] * T::SIZE, b.sendbuff[i] == b.recvbuff[i]),
-                     line_in_message(b, i, line));
+    const uint64_t bytes = b.count[i] * T::SIZE;
+    const unsigned char *base = (const unsigned char *)b.sendbuff[i] + in.block * bytes;
+    return message_of(base, bytes, base == b.recvbuff[i]);
 }
-template <class T> BL_DEVICE void store_line(const BatchOutput<T> &out, uint64_t line, Pair v) {
+template <class T> BL_DEVICE Message message_at(const BatchOutput<T> &out, unsigned i) {
     const struct bl_batch_args &b = out.batch;
-    const unsigned i = message_at(b, line);
-    store_line(message_of(b.recvbuff[i], b.count[i] * T::SIZE), line_in_message(b, i, line), v);
+    const uint64_t bytes = b.count[i] * T::SIZE;
+    return message_of((unsigned char *)b.recvbuff[i] + out.block * bytes, bytes);
+}
+
+template <class T> BL_DEVICE Pair load_line(const BatchInput<T> &in, uint64_t line) {
+    const unsigned i = message_of_line(in.batch, line);
+    return load_line(message_at(in, i), line_in_message(in.batch, i, line));
+}
+/* Batches are of small messages. */
+template <class T> BL_DEVICE void prefetch_line(const BatchInput<T> &, uint64_t) {}
+template <class T> BL_DEVICE void store_line(const BatchOutput<T> &out, uint64_t line, Pair v) {
+    const unsigned i = message_of_line(out.batch, line);
+    store_line(message_at(out, i), line_in_message(out.batch, i, line), v);
+}
+
+/* Whether the line is to be copied: `in` is not the place where it belongs. */
+BL_DEVICE bool lies_apart(const Message &in, const Message &out, uint64_t) {
+    return in.base != out.base;
+}
+template <class T> BL_DEVICE bool lies_apart(const BatchInput<T> &in, const BatchOutput<T> &out, uint64_t line) {
+    const unsigned i = message_of_line(out.batch, line);
+    return message_at(in, i).base != message_at(out, i).base;
 }
 
 #endif

@@ -90,6 +90,11 @@ template <class T> BL_DEVICE void store_own(T *p, T v) {
     *p = v;
 }
 
+/* Asks for what lies at p in the L2 cache; it will be loaded soon. */
+BL_DEVICE void prefetch_own(const void *p) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 /* --- packets, sys scope, relaxed --- */
 struct PacketView {
     uint64_t data, flag;

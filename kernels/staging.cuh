@@ -6,17 +6,13 @@
  *
  * A rank in launch k+1 has ended launch k, hence heard from each peer in launch k, hence each peer has ended launch k-1.
  *
- * Packets and one-shot lines: a launch writes the half that e's lowest bit names.  Whatever launches lay in between, the
- * last one that used this half was k-1 or earlier: nobody reads it any more.
- *
- * Two-shot lines need no halves.  Inputs: a rank that ended a two-shot launch k has the results of each peer for every
- * line, which that peer sent after it had read all inputs of the line; so launch k+1 may write inputs at once.  Results:
- * a peer gets a result in launch k+1 only after its own inputs of k+1 came here; so it has ended launch k, and reads no
- * results of it any more.
+ * Packets and lines have two halves each: a launch writes the half that e's lowest bit names.  Whatever launches lay in
+ * between, the last one that used this half was k-1 or earlier: nobody reads it any more.  So a launch may divide its half
+ * among the sources as it likes, and the results of two shots need no more room than the inputs.
  *
  * The shape of a launch (grid, datatype, redop) may change from launch to launch, and differ from rank to rank: a line's
- * place depends on its number alone.  The regions are apart, because a line holds user data where a packet has its flag,
- * and because the rules differ.
+ * place depends on its number alone.  Packets and lines are apart, because a line holds user data where a packet has its
+ * flag.
  */
 #ifndef BEELINE_STAGING_CUH
 #define BEELINE_STAGING_CUH
@@ -35,14 +31,20 @@ BL_DEVICE Region packet_region(const struct bl_kernel_args &a, uint64_t e) {
     const uint64_t stride = a.layout.packets * PACKET_BYTES;
     return {a.layout.packet_offset + (e & 1) * (a.nranks - 1) * stride, stride};
 }
+BL_DEVICE Region lines_region(const struct bl_kernel_args &a, uint64_t e, uint64_t from, uint64_t lines_each) {
+    const uint64_t half = BL_MUTATION(4) ? 0 : e & 1;
+    return {a.layout.line_offset + (half * a.layout.half_lines + from) * LINE_BYTES, lines_each * LINE_BYTES};
+}
 BL_DEVICE Region oneshot_region(const struct bl_kernel_args &a, uint64_t e) {
-    const uint64_t stride = a.layout.oneshot_lines * LINE_BYTES;
-    return {a.layout.oneshot_offset + (BL_MUTATION(4) ? 0 : e & 1) * a.nranks * stride, stride};
+    return lines_region(a, e, 0, a.layout.oneshot_lines);
+}
+BL_DEVICE Region peer_region(const struct bl_kernel_args &a, uint64_t e) {
+    return lines_region(a, e, 0, a.layout.peer_lines);
 }
 enum { INPUTS, RESULTS };
-BL_DEVICE Region twoshot_region(const struct bl_kernel_args &a, unsigned phase) {
-    const uint64_t stride = a.layout.twoshot_lines * LINE_BYTES;
-    return {a.layout.twoshot_offset + (BL_MUTATION(5) ? 0 : phase) * (a.nranks - 1) * stride, stride};
+BL_DEVICE Region twoshot_region(const struct bl_kernel_args &a, uint64_t e, unsigned phase) {
+    const uint64_t lines = a.layout.twoshot_lines;
+    return lines_region(a, e, (BL_MUTATION(5) ? 0 : phase) * (a.nranks - 1) * lines, lines);
 }
 
 /* Where `source`, a peer of `owner`, writes in the owner's region; and where the owner itself does, if the region has room

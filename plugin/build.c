@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "copy.h"
 #include "log.h"
 #include "member.h"
 #include "params.h"
@@ -221,13 +222,20 @@ static void make_table(struct bl_member *member) {
     struct bl_settings settings = {
         .max_bytes = {[BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = params->oneshot_packet_max,
                       [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = params->oneshot_line_max,
-                      [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = params->twoshot_line_max},
+                      [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = params->twoshot_line_max,
+                      [BL_KERNEL_ALLGATHER_LINE] = params->gather_line_max,
+                      [BL_KERNEL_ALLGATHER_COPY] = params->gather_copy_max,
+                      [BL_KERNEL_REDUCESCATTER_LINE] = params->scatter_line_max},
         .fuse_max = params->fuse_max,
+        .copy_engines = member->all[0].copy_engines,
         .tuning_text = tuning,
         .tuning_name = params->tuning_file,
     };
-    if (params->allreduce_algo)
-        snprintf(settings.force[BL_ALLREDUCE], sizeof(settings.force[BL_ALLREDUCE]), "%s", params->allreduce_algo);
+    const char *const forced[BL_COLLECTIVES] = {[BL_ALLREDUCE] = params->allreduce_algo,
+                                                [BL_ALLGATHER] = params->allgather_algo,
+                                                [BL_REDUCESCATTER] = params->reducescatter_algo};
+    for (int c = 0; c < BL_COLLECTIVES; c++)
+        if (forced[c]) snprintf(settings.force[c], sizeof(settings.force[c]), "%s", forced[c]);
     bl_table_build(&comm->table, &facts, &settings, warn_table, NULL);
     free(tuning);
 }
@@ -334,6 +342,10 @@ static void fill_args(struct bl_member *member) {
 static void test_prepare(struct bl_member *member) {
     char why[200];
     fill_args(member);
+    if (bl_copy_open(member->comm, why, sizeof(why))) {
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+        return;
+    }
     if (bl_selftest_prepare(&member->selftest, member->comm, member->gather.stream, why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
 }

@@ -33,6 +33,13 @@ struct bl_order {
     bool used, last_captured, many_streams, captured_ever;
 };
 
+/* Of all-gathers by the copy engines; see copy.h.  All zero where the staging has no slots. */
+struct bl_copy {
+    CUstream filler;  /* fills slots while the caller's stream fetches */
+    CUstream rescuer; /* ends waits after an abort */
+    CUevent fork, join;
+};
+
 struct bl_comm {
     ncclComm_t handle;
     uint64_t id; /* equal on all ranks, for the log */
@@ -47,6 +54,7 @@ struct bl_comm {
     bool early_launch;               /* launches ask to start early: the kernels can wait */
     struct bl_control *control;      /* host address of args.control */
     struct bl_order order;
+    struct bl_copy copy;
     struct bl_memory *memory;                              /* staging and mappings; memory.h */
     struct bl_upkeep *upkeep;                              /* what set-up and teardown keep; upkeep.h */
     _Atomic int readers;                                   /* in bl_comm_check; teardown waits for them */

@@ -26,10 +26,10 @@ struct bl_identity {
     int32_t enabled, capable, alarming; /* not capable: `reason` says why; alarming: worth a warning */
     int32_t arch;                       /* 90 for sm_90 */
     uint32_t sms, max_threads;
-    uint32_t pad;
-    uint64_t staging, timeout_s; /* BEELINE_STAGING, BEELINE_TIMEOUT */
-    uint64_t network;            /* the network namespace, in which abstract sockets live */
-    char host[112];              /* boot id and host name */
+    uint16_t copy_engines, copy_possible; /* whether they are asked for here; whether the driver can */
+    uint64_t staging, timeout_s;          /* BEELINE_STAGING, BEELINE_TIMEOUT */
+    uint64_t network;                     /* the network namespace, in which abstract sockets live */
+    char host[112];                       /* boot id and host name */
     unsigned char cookie[BL_MESH_COOKIE];
     char socket[BL_MESH_NAME];
     unsigned char uuid[16]; /* of the GPU */
@@ -38,7 +38,7 @@ struct bl_identity {
     char settings[512];
 };
 
-/* Fills in all but socket and cookie.  Never fails: what cannot be learnt makes the rank not capable. */
+/* Fills in all but socket, cookie and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */
 void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevice device);
 
 /* Makes the rank not capable, for the first reason given. */

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include "copy.h"
 #include "log.h"
 #include "real.h"
 
@@ -42,7 +43,10 @@ static ncclResult_t launch_message(const struct bl_call *call) {
     const uint64_t most = comm->most_bytes[call->route.kernel] / size;
     struct bl_kernel_args args = comm->args;
     ncclResult_t result = ncclSuccess;
+    if (call->route.kernel == BL_KERNEL_ALLGATHER_COPY) return bl_copy_launch(call);
     args.redop = (uint32_t)request->redop;
+    args.size = (uint32_t)size;
+    args.stride = request->count * size;
     for (uint64_t done = 0; done < request->count && result == ncclSuccess; done += args.count) {
         args.sendbuff = (const char *)call->sendbuff + done * size;
         args.recvbuff = (char *)call->recvbuff + done * size;
@@ -58,18 +62,23 @@ _Static_assert(sizeof(struct bl_batch_args) <= 4096, "a batch fits into the argu
 static ncclResult_t launch_messages(const struct bl_call *const *calls, int count, struct bl_route *route) {
     const struct bl_comm *comm = calls[0]->comm;
     const struct bl_request *first = &calls[0]->request;
-    struct bl_batch batch = {.datatype = first->datatype, .redop = first->redop, .messages = (uint32_t)count};
+    struct bl_batch batch = {.collective = first->collective,
+                             .datatype = first->datatype,
+                             .redop = first->redop,
+                             .messages = (uint32_t)count};
     struct bl_batch_args args;
     args.common = comm->args;
     args.common.redop = (uint32_t)first->redop;
     args.in_place = false;
+    const bool moves = first->collective == BL_ALLGATHER; /* messages of any datatypes */
     for (int i = 0; i < count; i++) {
         args.sendbuff[i] = calls[i]->sendbuff;
         args.recvbuff[i] = calls[i]->recvbuff;
-        args.count[i] = calls[i]->request.count;
+        const uint64_t bytes = calls[i]->request.count * bl_datatype_size(calls[i]->request.datatype);
+        args.count[i] = moves ? bytes : calls[i]->request.count;
         args.first_line[i] = (uint32_t)batch.lines;
         args.in_place |= calls[i]->sendbuff == calls[i]->recvbuff;
-        batch.lines += bl_lines_of(args.count[i] * bl_datatype_size(batch.datatype));
+        batch.lines += bl_lines_of(bytes);
     }
     for (int i = count; i < BL_BATCH_MAX; i++) args.first_line[i] = UINT32_MAX;
     args.lines = (uint32_t)batch.lines;

@@ -10,6 +10,7 @@
 #include "setup.h"
 
 #include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 static bool made(ncclResult_t result) {
@@ -22,6 +23,17 @@ static bool asks_nonblocking(const ncclConfig_t *config, ncclResult_t result) {
     return result == ncclInProgress || (config && config->blocking == 0);
 }
 
+/* The zero-CTA policy; a config of an older NCCL has no room for it. */
+static bool asks_copy_engines(const ncclConfig_t *config) {
+#ifdef NCCL_CTA_POLICY_ZERO
+    const size_t needed = offsetof(ncclConfig_t, CTAPolicy) + sizeof(config->CTAPolicy);
+    return config && config->size >= needed && config->CTAPolicy != NCCL_CONFIG_UNDEF_INT &&
+           (config->CTAPolicy & NCCL_CTA_POLICY_ZERO) != 0;
+#else
+    return false;
+#endif
+}
+
 static bool is_nonblocking(ncclComm_t handle) {
     const struct bl_comm *comm = bl_comm_find(handle);
     return comm && bl_setup_nonblocking(comm);
@@ -29,9 +41,9 @@ static bool is_nonblocking(ncclComm_t handle) {
 
 /* Beeline's side of the new communicator: now, at the end of the group, or in the background.  Returns what the caller
  * is to get: a nonblocking communicator is in progress as long as either side is. */
-static ncclResult_t add(ncclComm_t *handle, ncclResult_t result, bool nonblocking) {
+static ncclResult_t add(ncclComm_t *handle, ncclResult_t result, bool nonblocking, bool copy_engines) {
     if (bl_real_depth > 0 || !made(result) || !handle) return result;
-    bl_group_add_init(&(struct bl_setup_request){handle, nonblocking});
+    bl_group_add_init(&(struct bl_setup_request){handle, nonblocking, copy_engines});
     const struct bl_comm *comm = bl_group_open() ? NULL : bl_comm_find(*handle);
     return comm && bl_setup_busy(comm) ? ncclInProgress : result;
 }
@@ -39,7 +51,7 @@ static ncclResult_t add(ncclComm_t *handle, ncclResult_t result, bool nonblockin
 #ifdef BL_HAVE_ncclCommInitRank
 BL_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank) {
     ncclResult_t result = BL_REAL(ncclCommInitRank, comm, nranks, commId, rank);
-    return add(comm, result, asks_nonblocking(NULL, result));
+    return add(comm, result, asks_nonblocking(NULL, result), false);
 }
 #endif
 
@@ -47,7 +59,7 @@ BL_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUnique
 BL_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank,
                                               ncclConfig_t *config) {
     ncclResult_t result = BL_REAL(ncclCommInitRankConfig, comm, nranks, commId, rank, config);
-    return add(comm, result, asks_nonblocking(config, result));
+    return add(comm, result, asks_nonblocking(config, result), asks_copy_engines(config));
 }
 #endif
 
@@ -55,7 +67,7 @@ BL_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, nccl
 BL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId,
                                                 ncclUniqueId *commIds, ncclConfig_t *config) {
     ncclResult_t result = BL_REAL(ncclCommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
-    return add(newcomm, result, asks_nonblocking(config, result));
+    return add(newcomm, result, asks_nonblocking(config, result), asks_copy_engines(config));
 }
 #endif
 
@@ -65,7 +77,7 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
     ncclResult_t result = BL_REAL(ncclCommInitAll, comm, ndev, devlist);
     if (bl_real_depth > 0 || !made(result) || !comm || ndev < 1) return result;
     if (bl_group_open()) {
-        for (int i = 0; i < ndev; i++) add(&comm[i], result, result == ncclInProgress);
+        for (int i = 0; i < ndev; i++) add(&comm[i], result, result == ncclInProgress, false);
         return result;
     }
     struct bl_setup_request *requests = calloc((size_t)ndev, sizeof(*requests));
@@ -73,7 +85,7 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
         bl_warn("out of memory: %d communicators are left to NCCL", ndev);
         return result;
     }
-    for (int i = 0; i < ndev; i++) requests[i] = (struct bl_setup_request){&comm[i], result == ncclInProgress};
+    for (int i = 0; i < ndev; i++) requests[i] = (struct bl_setup_request){&comm[i], result == ncclInProgress, false};
     bl_setup_run(requests, ndev);
     free(requests);
     return result;
@@ -86,7 +98,9 @@ static ncclResult_t add_child(const char *call, ncclComm_t parent, ncclComm_t *c
                               const ncclConfig_t *config) {
     const bool nonblocking =
         config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking == 0 : is_nonblocking(parent);
-    if (!nonblocking || bl_real_depth > 0) return add(child, result, false);
+    const struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(parent) : NULL;
+    const bool copy_engines = config ? asks_copy_engines(config) : known && bl_setup_copy_engines(known);
+    if (!nonblocking || bl_real_depth > 0) return add(child, result, false, copy_engines);
     bl_info("%s makes a nonblocking communicator: it is left to NCCL", call);
     return result;
 }

@@ -106,15 +106,21 @@ static bool next_name(const char **at, const char **name, size_t *length) {
     *at += *length + ((*at)[*length] == '|');
     return true;
 }
-static bool choice_parse(const struct bl_param_row *row, const char *text, void *member) {
-    const char *names = row->names, *name;
+/* Where `text` stands in "NONE|WARN", -1 if nowhere. */
+static int index_of(const char *text, const char *names) {
+    const char *name;
     size_t length;
     for (int i = 0; next_name(&names, &name, &length); i++)
-        if (strlen(text) == length && strncasecmp(text, name, length) == 0) {
-            *(int *)member = i;
-            return true;
-        }
-    return false;
+        if (strlen(text) == length && strncasecmp(text, name, length) == 0) return i;
+    return -1;
+}
+bool bl_param_is_one_of(const char *text, const char *words) {
+    return index_of(text, words) >= 0;
+}
+static bool choice_parse(const struct bl_param_row *row, const char *text, void *member) {
+    const int index = index_of(text, row->names);
+    if (index >= 0) *(int *)member = index;
+    return index >= 0;
 }
 static void choice_default(const struct bl_param_row *row, void *member) {
     *(int *)member = (int)row->value;
@@ -186,7 +192,7 @@ const struct bl_param_row bl_param_rows[] = {
 const int bl_param_row_count = sizeof(bl_param_rows) / sizeof(bl_param_rows[0]);
 
 const struct bl_param_also bl_param_alsos[] = {
-#define BL_PARAM_ALSO(variable, other) {variable, other},
+#define BL_PARAM_ALSO(variable, other, words) {variable, other, words},
 #include "params.def"
 };
 const int bl_param_also_count = sizeof(bl_param_alsos) / sizeof(bl_param_alsos[0]);

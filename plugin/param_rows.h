@@ -25,9 +25,9 @@ struct bl_param_row {
     const char *category, *help;
 };
 
-/* `other` sets what `variable` sets, where that is unset. */
+/* `other` sets what `variable` sets, where that is unset; for a flag, `words` ("2|ZERO") are those that set it. */
 struct bl_param_also {
-    const char *variable, *other;
+    const char *variable, *other, *words;
 };
 
 extern const struct bl_param_row bl_param_rows[];
@@ -35,6 +35,7 @@ extern const struct bl_param_also bl_param_alsos[];
 extern const int bl_param_row_count, bl_param_also_count;
 
 /* A switch, and decimal digits (with `suffixes`, then one of K M G); also for variables that are not Beeline's. */
+bool bl_param_is_one_of(const char *text, const char *words);
 bool bl_param_parse_flag(const char *text, bool *value);
 bool bl_param_parse_number(const char *text, bool suffixes, uint64_t *value);
 

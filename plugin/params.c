@@ -89,7 +89,9 @@ static void read_row(int index) {
         const char *other = bl_param_alsos[i].other;
         if (strcmp(bl_param_alsos[i].variable, row->variable) != 0 || !(text = value_of(other))) continue;
         /* What another library's variable may say is that library's affair: no complaint. */
-        if (row->kind->parse(row, text, member_of(row))) sources[index].variable = other;
+        const char *words = bl_param_alsos[i].words;
+        if (words && !bl_param_is_one_of(text, words)) continue;
+        if (row->kind->parse(row, words ? "1" : text, member_of(row))) sources[index].variable = other;
     }
 }
 

@@ -1,4 +1,4 @@
-/* selftest.c - sums of 64-bit words that depend on rank and place, so that what comes from the wrong place, from the
+/* selftest.c - collectives of 64-bit words that depend on rank and place, so that what comes from the wrong place, from the
  * wrong rank, twice or not at all shows. */
 #include "selftest.h"
 
@@ -23,7 +23,8 @@ enum { WORD = sizeof(uint64_t) };
  * enough that every peer, a good part of the multiprocessors and all crews are met: bytes of one region take one way. */
 static const enum bl_kernel runs[] = {
     BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_KERNEL_ALLREDUCE_ONESHOT_LINE,
-    BL_KERNEL_ALLREDUCE_ONESHOT_LINE,   BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,
+    BL_KERNEL_ALLREDUCE_ONESHOT_LINE,   BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,   BL_KERNEL_ALLGATHER_LINE,
+    BL_KERNEL_REDUCESCATTER_LINE,
 };
 enum { RUNS = sizeof(runs) / sizeof(*runs), MOST_WORDS = 16 * 1024 };
 
@@ -37,10 +38,20 @@ static bool in_use(const struct bl_table *table, enum bl_kernel kernel) {
     return false;
 }
 
+/* Blocks in the buffers: one, or one of each rank. */
+static uint64_t blocks_in(const struct bl_comm *comm, int run) {
+    return runs[run] == BL_KERNEL_REDUCESCATTER_LINE ? (uint64_t)comm->nranks : 1;
+}
+static uint64_t blocks_out(const struct bl_comm *comm, int run) {
+    return runs[run] == BL_KERNEL_ALLGATHER_LINE ? (uint64_t)comm->nranks : 1;
+}
+
+/* Words of a block. */
 static uint64_t words_of(const struct bl_comm *comm, int run) {
     if (!in_use(&comm->table, runs[run])) return 0;
+    const uint64_t most = MOST_WORDS / blocks_in(comm, run) / blocks_out(comm, run);
     uint64_t room = bl_kernel_capacity(runs[run], comm->nranks, &comm->args.layout) / WORD;
-    if (room > MOST_WORDS) room = MOST_WORDS;
+    if (room > most) room = most;
     return room - 7; /* not a whole number of lines: the end of the last one is tried, too */
 }
 
@@ -57,8 +68,8 @@ int bl_selftest_prepare(struct bl_selftest *test, const struct bl_comm *comm, CU
     *test = (struct bl_selftest){0};
     for (int run = 0; run < RUNS; run++) {
         uint64_t words = words_of(comm, run);
-        if (words > test->input) test->input = words;
-        test->results += words;
+        if (words * blocks_in(comm, run) > test->input) test->input = words * blocks_in(comm, run);
+        test->results += words * blocks_out(comm, run);
     }
     test->host = malloc(test->results * WORD);
     if (!test->host) {
@@ -81,12 +92,14 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
     uint64_t result = test->input;
     args.sendbuff = (const void *)(uintptr_t)test->buffer;
     args.redop = BL_SUM;
+    args.size = WORD;
     args.timeout_ns = timeout_ns;
     for (int run = 0; run < RUNS; run++) {
         args.count = words_of(comm, run);
         if (!args.count) continue;
         args.recvbuff = (void *)(uintptr_t)(test->buffer + result * WORD);
-        result += args.count;
+        result += args.count * blocks_out(comm, run);
+        args.stride = args.count * WORD;
         unsigned blocks = bl_kernel_blocks(runs[run], comm->nranks, args.count * WORD, max_threads, max_blocks);
         void *parameters[] = {&args};
         CHECK_RETURN(bl_driver()->cuLaunchKernel(comm->function[runs[run]][BL_UINT64], blocks, 1, 1, max_threads, 1, 1,
@@ -126,6 +139,15 @@ static int wait_for_kernels(const struct bl_comm *comm, CUstream stream, uint64_
     return 0;
 }
 
+/* Word i of the result. */
+static uint64_t expected(const struct bl_comm *comm, int run, uint64_t words, uint64_t i) {
+    uint64_t sum = 0;
+    if (runs[run] == BL_KERNEL_ALLGATHER_LINE) return word_of((int)(i / words), i % words);
+    if (runs[run] == BL_KERNEL_REDUCESCATTER_LINE) i += (uint64_t)comm->rank * words;
+    for (int rank = 0; rank < comm->nranks; rank++) sum += word_of(rank, i);
+    return sum;
+}
+
 int bl_selftest_check(const struct bl_selftest *test, const struct bl_comm *comm, CUstream stream, uint64_t timeout_ns,
                       int *culprit, bool *stuck, char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
@@ -136,15 +158,13 @@ int bl_selftest_check(const struct bl_selftest *test, const struct bl_comm *comm
     const uint64_t *result = test->host;
     for (int run = 0; run < RUNS; run++) {
         uint64_t words = words_of(comm, run);
-        for (uint64_t i = 0; i < words; i++) {
-            uint64_t sum = 0;
-            for (int rank = 0; rank < comm->nranks; rank++) sum += word_of(rank, i);
-            if (result[i] == sum) continue;
+        for (uint64_t i = 0; i < words * blocks_out(comm, run); i++) {
+            if (result[i] == expected(comm, run, words, i)) continue;
             snprintf(why, size, "self-test: %s delivered wrong data (word %llu of %llu)", bl_kernel_name(runs[run]),
-                     (unsigned long long)i, (unsigned long long)words);
+                     (unsigned long long)i, (unsigned long long)(words * blocks_out(comm, run)));
             return -1;
         }
-        result += words;
+        result += words * blocks_out(comm, run);
     }
     return 0;
 }

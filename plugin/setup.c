@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "copy.h"
 #include "log.h"
 #include "member.h"
 #include "params.h"
@@ -54,11 +55,18 @@ static CUresult find_context(struct bl_comm *comm, int ordinal) {
     return status;
 }
 
+static bool wants_copy_engines(void) {
+    const char *forced = bl_params()->allgather_algo;
+    return bl_params()->copy_engines || (forced && !strcmp(forced, bl_kernel_name(BL_KERNEL_ALLGATHER_COPY)));
+}
+
 static void open_sockets_and_gather(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     struct bl_identity *identity = &member->identity;
     char why[160];
     bl_identity_fill(identity, comm->rank, comm->nranks, comm->device);
+    identity->copy_engines = member->upkeep->copy_engines || wants_copy_engines();
+    identity->copy_possible = bl_copy_possible();
     if (bl_random(identity->cookie, sizeof(identity->cookie), why, sizeof(why)) ||
         bl_mesh_listen(&member->mesh, identity->socket, why, sizeof(why)))
         bl_identity_refuse(identity, true, "%s", why);
@@ -349,7 +357,7 @@ static void set_up(struct bl_comm **comms, int count) {
 /* --- the requests --- */
 
 /* In the table from now on, so that an abort from another thread finds it. */
-static struct bl_comm *enlist(ncclComm_t handle, bool nonblocking) {
+static struct bl_comm *enlist(ncclComm_t handle, bool nonblocking, bool copy_engines) {
     struct bl_comm *comm = bl_comm_new(), *stale = NULL;
     struct bl_upkeep *upkeep = calloc(1, sizeof(*upkeep));
     if (!comm || !upkeep) {
@@ -358,7 +366,7 @@ static struct bl_comm *enlist(ncclComm_t handle, bool nonblocking) {
         bl_warn("out of host memory: a communicator is left to NCCL here, and its peers will wait");
         return NULL;
     }
-    *upkeep = (struct bl_upkeep){.pid = getpid(), .nonblocking = nonblocking};
+    *upkeep = (struct bl_upkeep){.pid = getpid(), .nonblocking = nonblocking, .copy_engines = copy_engines};
     atomic_store(&upkeep->stage, BL_STAGE_RUNNING);
     comm->handle = handle;
     comm->upkeep = upkeep;
@@ -400,7 +408,8 @@ void bl_setup_run(const struct bl_setup_request *requests, int count) {
         ncclResult_t state = ncclSuccess;
         if (!handle) continue; /* a split that this rank has no part in */
         BL_REAL(ncclCommGetAsyncError, handle, &state);
-        struct bl_comm *comm = comms ? enlist(handle, requests[i].nonblocking || state == ncclInProgress) : NULL;
+        const bool nonblocking = requests[i].nonblocking || state == ncclInProgress;
+        struct bl_comm *comm = comms ? enlist(handle, nonblocking, requests[i].copy_engines) : NULL;
         if (comm && comm->upkeep->nonblocking)
             set_up_in_background(comm);
         else if (comm)
@@ -414,6 +423,10 @@ void bl_setup_run(const struct bl_setup_request *requests, int count) {
 
 bool bl_setup_busy(const struct bl_comm *comm) {
     return comm->upkeep->pid == getpid() && atomic_load(&comm->upkeep->stage) == BL_STAGE_RUNNING;
+}
+
+bool bl_setup_copy_engines(const struct bl_comm *comm) {
+    return comm->upkeep->copy_engines;
 }
 
 bool bl_setup_nonblocking(const struct bl_comm *comm) {

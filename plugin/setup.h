@@ -16,6 +16,7 @@
 struct bl_setup_request {
     ncclComm_t *handle; /* where the real NCCL stored, or will store at the group's end, the new communicator */
     bool nonblocking;   /* the real init may still be in progress: Beeline's side follows in the background */
+    bool copy_engines;  /* the config asks for a policy that leaves the multiprocessors alone */
 };
 
 void bl_setup_run(const struct bl_setup_request *requests, int count);
@@ -23,7 +24,8 @@ void bl_setup_run(const struct bl_setup_request *requests, int count);
 /* True while Beeline is still setting it up on a thread of its own: to the caller it is in progress. */
 bool bl_setup_busy(const struct bl_comm *comm);
 
-/* Whether the communicator was made, and is destroyed, without waiting. */
+/* What was asked for when the communicator was made: that copy engines serve it; that nothing waits. */
+bool bl_setup_copy_engines(const struct bl_comm *comm);
 bool bl_setup_nonblocking(const struct bl_comm *comm);
 
 enum bl_end { BL_END_DESTROY, BL_END_ABORT };

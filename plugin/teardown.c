@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "bootstrap.h"
+#include "copy.h"
 #include "group.h"
 #include "log.h"
 #include "order.h"
@@ -77,9 +78,17 @@ static CUevent last_event(const struct bl_comm *comm) {
     return eager && (!order->captured_ever || bl_params()->graph_mixing) ? order->event : NULL;
 }
 
-/* True once no kernel of the communicator runs; false after `seconds` (0: for ever), or if nobody can tell.
+/* Waits of the copy engines do not see that they are told to leave: they are let go one by one. */
+static void let_copies_go(struct bl_comm *comm) {
+    if (!comm->copy.rescuer || !__atomic_load_n(&comm->control->abort, __ATOMIC_ACQUIRE) || !bl_context_push(comm))
+        return;
+    bl_copy_let_go(comm);
+    bl_context_pop();
+}
+
+/* True once nothing of the communicator runs; false after `seconds` (0: for ever), or if nobody can tell.
  */
-static bool at_rest(const struct bl_comm *comm, unsigned seconds) {
+static bool at_rest(struct bl_comm *comm, unsigned seconds) {
     struct wait *wait = malloc(sizeof(*wait));
     pthread_t thread;
     if (!wait) return false;
@@ -90,8 +99,10 @@ static bool at_rest(const struct bl_comm *comm, unsigned seconds) {
     }
     pthread_detach(thread);
     for (uint64_t end = bl_clock_ns() + seconds * 1000000000ull;
-         !atomic_load(&wait->done) && (!seconds || bl_clock_ns() < end);)
+         !atomic_load(&wait->done) && (!seconds || bl_clock_ns() < end);) {
+        let_copies_go(comm);
         nap();
+    }
     bool rest = atomic_load(&wait->done) == 1;
     wait_leave(wait);
     return rest;
@@ -146,6 +157,7 @@ void bl_upkeep_release(struct bl_comm *comm) {
     __atomic_store_n(&comm->control, NULL, __ATOMIC_RELEASE);
     while (atomic_load(&comm->readers)) nap();
     if (upkeep->stuck || !bl_context_push(comm)) return;
+    bl_copy_close(comm);
     bl_memory_release(&upkeep->memory);
     bl_modules_close(upkeep->modules);
     upkeep->modules = NULL;

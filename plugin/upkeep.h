@@ -17,8 +17,8 @@
 enum bl_stage { BL_STAGE_NONE, BL_STAGE_RUNNING, BL_STAGE_DONE };
 
 struct bl_upkeep {
-    pid_t pid; /* who made it: a forked child must not touch it */
-    bool nonblocking;
+    pid_t pid;                      /* who made it: a forked child must not touch it */
+    bool nonblocking, copy_engines; /* as asked for */
     bool context_retained;
     bool unlisted; /* the side table is full */
     /* All zero, or the last all-gather, which was still pending when set-up gave up.  Nothing can be freed then, since the

@@ -50,7 +50,7 @@ static void rig_open(struct rig *rig, struct part *part, const struct options *o
         .part = part, .timeout_ns = 1000000000u * (o->wait ? (uint64_t)o->wait : 30), .state = part->box->seed};
     int n = part->count;
     CU_OK(cuDeviceGetAttribute(&rig->most_threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, part->rank[0].device));
-    CHECK(bl_staging_plan(&rig->layout, n, staging_bytes) == 0);
+    CHECK(bl_staging_plan(&rig->layout, n, staging_bytes, false) == 0);
     for (int i = 0; i < n; i++) {
         struct rank *rank = part_enter(part, i);
         CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -134,6 +134,7 @@ static void launch(struct rig *rig, struct call *calls, const struct shape *shap
                                      .sendbuff = (void *)call_sendbuff(calls, i),
                                      .recvbuff = (void *)call_recvbuff(calls, i),
                                      .count = calls->count,
+                                     .size = (uint32_t)bl_datatype_size(calls->datatype),
                                      .redop = (uint32_t)calls->redop,
                                      .rank = (uint32_t)i,
                                      .nranks = (uint32_t)rig->part->count,

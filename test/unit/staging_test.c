@@ -67,31 +67,31 @@ static void plans(void) {
         struct bl_staging_layout l, untouched;
         memset(&l, 0x5a, sizeof l);
         untouched = l;
-        CHECK(bl_staging_plan(&l, nranks, least - 1) == -1);
-        CHECK(bl_staging_plan(&l, nranks, 0) == -1);
+        CHECK(bl_staging_plan(&l, nranks, least - 1, false) == -1);
+        CHECK(bl_staging_plan(&l, nranks, 0, false) == -1);
         CHECK(memcmp(&l, &untouched, sizeof l) == 0, "a plan that failed wrote its result");
         for (uint64_t bytes = least; bytes <= (uint64_t)1 << 30; bytes = bytes * 5 / 4 + 4097) {
-            CHECK(bl_staging_plan(&l, nranks, bytes) == 0, "%d ranks, %llu bytes", nranks, (unsigned long long)bytes);
+            CHECK(bl_staging_plan(&l, nranks, bytes, false) == 0, "%d ranks, %llu bytes", nranks, (unsigned long long)bytes);
             check_layout(&l, nranks, bytes);
         }
         static const uint64_t sizes[] = {1 << 20, 3 << 20, 64 << 20};
         for (int s = 0; s < 3; s++) {
             if (sizes[s] < least) continue;
-            CHECK(bl_staging_plan(&l, nranks, sizes[s]) == 0);
+            CHECK(bl_staging_plan(&l, nranks, sizes[s], false) == 0);
             check_launches(&l, nranks);
         }
     }
     struct bl_staging_layout l;
-    CHECK(bl_staging_plan(&l, 1, 1 << 26) == -1);
-    CHECK(bl_staging_plan(&l, BL_MAX_RANKS + 1, 1 << 30) == -1);
-    CHECK(bl_staging_plan(&l, -1, 1 << 30) == -1);
+    CHECK(bl_staging_plan(&l, 1, 1 << 26, false) == -1);
+    CHECK(bl_staging_plan(&l, BL_MAX_RANKS + 1, 1 << 30, false) == -1);
+    CHECK(bl_staging_plan(&l, -1, 1 << 30, false) == -1);
 }
 
 /* What the default memory holds in one launch is what the algorithms are used for. */
 static void capacities(void) {
     struct bl_staging_layout l;
     for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
-        CHECK(bl_staging_plan(&l, nranks, 64 << 20) == 0);
+        CHECK(bl_staging_plan(&l, nranks, 64 << 20, false) == 0);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks, &l) >= 64 << 10);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, nranks, &l) >=
               (nranks == 2 ? 8u << 20 : 192u << 10));

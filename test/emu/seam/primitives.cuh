@@ -112,6 +112,7 @@ BL_DEVICE void block_sync() {
 }
 
 /* --- user buffers and this device's own words --- */
+BL_DEVICE void prefetch_own(const void *) {} /* no cache here */
 template <class T> BL_DEVICE T load_own(const T *p) {
     static_assert(sizeof(T) <= 16, "one access");
     T v;

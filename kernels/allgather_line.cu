@@ -1,0 +1,84 @@
+/* allgather_line.cu - every rank sends its block, or a batch of blocks, to every peer, in lines; the datatype does not
+ * matter.
+ *
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each
+ * line, each group loads its line, stores it into each peer's staging, and receives the same line of each peer.  Longer
+ * blocks have two crews: blocks of threads that only send, and those that only receive; one of them copies this rank's own
+ * data to its place, too.
+ *
+ * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  recvbuff
+ * holds a block of each rank, `stride` bytes apart, and sendbuff is this rank's, or lies elsewhere.  In place, nothing
+ * that is read is written.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that runs out,
+ * leaves the kernel with recvbuff unspecified and the communicator unusable.
+ */
+#include <primitives.cuh>
+#include "crews.cuh"
+#include "instantiate.cuh"
+#include "messages.cuh"
+#include "types.cuh"
+#include "words.cuh"
+
+enum { SENDERS = 5, SENDERS_FAR = 6 }; /* of 32; measured on two H200 (docs/algorithms.md) */
+
+/* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a receiver has
+ * more time. */
+template <int N> struct OwnCopy {
+    enum { BY_RECEIVERS = N == 2 };
+};
+
+template <int N, class In, class Out>
+BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &out) {
+    const uint64_t e = epoch_begin(a), flag = e + 1, lines = lines_of(in);
+    const Region region = peer_region(a, e);
+    const auto own = block_of(out, a.rank);
+
+    if (lines <= crew_of(whole_grid()).groups) {
+        const Crew crew = crew_of(whole_grid());
+        const uint64_t line = crew.group;
+        if (crew.of_warp < lines) {
+            const bool active = line < lines;
+            const Pair v = load_line(in, line);
+            warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
+            if (active) {
+#pragma unroll
+                for (int i = 1; i < N; i++)
+                    if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, v, flag);
+                if (lies_apart(in, own, line)) store_line(own, line, v);
+            }
+            warp_sync();
+            Wait wait = {0, 0};
+            if (!receive_from_each<N>(a, region, line, flag, active, wait,
+                                      [&](unsigned peer, Pair got) { store_line(block_of(out, peer), line, got); }))
+                return;
+        }
+    } else {
+        const unsigned sending = beyond_cache((3 * a.nranks - 1) * lines) ? SENDERS_FAR : SENDERS;
+        const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
+        const auto load = [&](uint64_t line) { return load_line(in, line); };
+        if (in_share(senders))
+            send_to_all<N>(
+                a, region, lines, senders, flag, load, [&](uint64_t line) { prefetch_line(in, line); },
+                [&](uint64_t line, Pair v) {
+                    if (!OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line)) store_line(own, line, v);
+                });
+        if (in_share(receivers) &&
+            !receive_all_from_each<N>(a, region, lines, receivers, flag, [&](unsigned peer, uint64_t line, Pair v) {
+                store_line(block_of(out, peer), line, v);
+                if (OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line)) store_line(own, line, load(line));
+            }))
+            return;
+    }
+    epoch_end(a, e);
+}
+
+template <int N> BL_DEVICE void allgather_line(const struct bl_kernel_args &a) {
+    const uint64_t bytes = a.count * a.size;
+    gather<N>(a, message_of(a.sendbuff, bytes, false), Blocks{a.recvbuff, bytes, a.stride, a.recvbuff});
+}
+
+template <int N> BL_DEVICE void allgather_line_batch(const struct bl_batch_args &a) {
+    gather<N>(a.common, BatchInput<TypeU8>{a, 0}, BatchOutput<TypeU8>{a, 0});
+}
+
+BL_INSTANTIATE_BYTES(bl_allgather_line, allgather_line)
+BL_INSTANTIATE_BYTES_BATCH(bl_allgather_line_batch, allgather_line_batch)

@@ -1,0 +1,133 @@
+/* crews.cuh - what a crew of blocks does with a run of lines: send it, receive it, reduce it.
+ *
+ * Kernels for longer messages share the grid's blocks out among crews: those that send never wait for anything, those that
+ * receive never send before they have received, so the links stand still for neither.  What differs between kernels,
+ * where a line is loaded from and where it is stored to, they hand over as functions.
+ */
+#ifndef BEELINE_CREWS_CUH
+#define BEELINE_CREWS_CUH
+
+#include "lines.cuh"
+
+/* What senders load is not in the L2 cache if more is moved than fits there, and then they would wait for the memory most
+ * of the time: so they may ask for lines some rounds before they load them. */
+
+/* Whether a launch that touches so many lines, here and in the staging, finds them no longer in a cache of 50 MB. */
+BL_DEVICE bool beyond_cache(uint64_t lines) {
+    return lines > (24 << 20) / LINE_BYTES; /* measured: docs/algorithms.md */
+}
+
+/* Asks for nothing. */
+struct NoPrefetch {
+    BL_DEVICE_MEMBER void operator()(uint64_t) const {}
+    BL_DEVICE_MEMBER void operator()(unsigned, uint64_t) const {}
+};
+
+/* Sends each peer the same lines.  load(line) gives a line, of zeros beyond the end; prefetch(line) asks for it; also(line,
+ * data) is called for each line once it was sent. */
+template <int N, class Load, class Prefetch, class Also>
+BL_DEVICE void send_to_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
+                           uint64_t flag, Load load, Prefetch prefetch, Also also) {
+    enum { LOADS = N <= 4 ? 2 : 1, AHEAD = 2 * LOADS }; /* in flight, so that few blocks fill the links */
+    const Crew crew = crew_of(share);
+    for (uint64_t done = 0; crew.of_warp + done < lines; done += LOADS * crew.groups) {
+        Pair own[LOADS];
+#pragma unroll
+        for (int k = 0; k < LOADS; k++) prefetch(crew.group + done + (AHEAD + k) * crew.groups);
+#pragma unroll
+        for (int k = 0; k < LOADS; k++) own[k] = load(crew.group + done + k * crew.groups);
+        warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
+#pragma unroll
+        for (int k = 0; k < LOADS; k++) {
+            const uint64_t line = crew.group + done + k * crew.groups;
+            if (line >= lines) continue;
+#pragma unroll
+            for (int i = 1; i < N; i++)
+                if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, own[k], flag);
+            also(line, own[k]);
+        }
+    }
+}
+
+/* Sends each peer lines of its own, LINES of them at a time.  load(peer, line), of lines that exist; prefetch(peer, line),
+ * of any. */
+template <int N, int LINES, class Load, class Prefetch>
+BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
+                            uint64_t flag, Load load, Prefetch prefetch) {
+    enum { PEERS = N <= 4 ? N - 1 : AtATime<N>::LOADS, LOADS = LINES * PEERS };
+    const Crew crew = crew_of(share);
+    for (uint64_t done = 0; crew.of_warp + done < lines; done += LINES * crew.groups) {
+#pragma unroll(AtATime <N>::UNROLL)
+        for (int begin = 1; begin < N; begin += PEERS) {
+            Pair outgoing[LOADS] = {}; /* what is not loaded is not sent */
+            const auto line_at = [&](int k) { return crew.group + done + k / PEERS * crew.groups; };
+            const auto peer_of = [&](int k) { return peer_at(a.rank, begin + k % PEERS, a.nranks); };
+            const auto exists = [&](int k) { return begin + k % PEERS < (int)a.nranks; };
+#pragma unroll
+            for (int k = 0; k < LOADS; k++)
+                if (exists(k)) prefetch(peer_of(k), line_at(k) + LINES * crew.groups);
+#pragma unroll
+            for (int k = 0; k < LOADS; k++)
+                if (exists(k) && line_at(k) < lines) outgoing[k] = load(peer_of(k), line_at(k));
+            warp_sync();
+#pragma unroll
+            for (int k = 0; k < LOADS; k++)
+                if (exists(k) && line_at(k) < lines) send_line(a, region, peer_of(k), line_at(k), outgoing[k], flag);
+        }
+    }
+}
+
+/* Receives each peer's `line`: store(peer, data), on lines that are active.  All lanes of the warp call it together.  False
+ * here and below: leave the kernel. */
+template <int N, class Store>
+BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, const Region &region, uint64_t line, uint64_t flag,
+                                 bool active, Wait &wait, Store store) {
+    enum { RANKS = AtATime<N>::RANKS };
+#pragma unroll(AtATime <N>::UNROLL)
+    for (int begin = 0; begin < N; begin += RANKS) {
+        if (begin >= (int)a.nranks) break;
+        const Pair none = {0, 0};
+        uint64_t words[RANKS][2];
+        if (!receive_lines<RANKS>(a, region, line, begin, flag, active, false, none, words, wait)) return false;
+#pragma unroll
+        for (int i = 0; i < RANKS; i++) {
+            if (active && begin + i < (int)a.nranks && begin + i != (int)a.rank) {
+                const Pair v = {words[i][0], words[i][1]};
+                store(begin + i, v);
+            }
+        }
+    }
+    return true;
+}
+
+/* The same for all lines: store(peer, line, data). */
+template <int N, class Store>
+BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, const Region &region, uint64_t lines,
+                                     const Share &share, uint64_t flag, Store store) {
+    const Crew crew = crew_of(share);
+    Wait wait = {0, 0};
+    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups)
+        if (!receive_from_each<N>(a, region, line, flag, line < lines, wait,
+                                  [&](unsigned peer, Pair v) { store(peer, line, v); }))
+            return false;
+    return true;
+}
+
+/* Reduces each line of every rank in rank order.  load(line) gives this rank's own line, of zeros beyond the end, unless
+ * `own_comes` through the staging; store(line, sum) is called for lines that exist. */
+template <class T, int N, class Load, class Store>
+BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
+                          uint64_t flag, bool own_comes, Load load, Store store) {
+    const Crew crew = crew_of(share);
+    Wait wait = {0, 0};
+    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups) {
+        Pair own = {0, 0}, sum;
+        if (!own_comes) own = load(line);
+        warp_sync(); /* lanes may have parted at a tail; a line is received by all of its lanes at once */
+        if (!receive_and_reduce<T, N>(a, region, line, flag, line < lines, own_comes, own, sum, wait)) return false;
+        if (line < lines) store(line, sum);
+    }
+    return true;
+}
+
+#endif
