@@ -335,7 +335,9 @@ struct emu_exec {
     int **next, *nnext, *indegree;  /* edges by index */
     struct emu_stream *last_stream; /* launches of one exec never overlap */
     uint64_t last_submitted;
+    int launches; /* that are not over */
 };
+void emu_exec_done(struct emu_exec *exec); /* one of its launches is over; with the lock held */
 struct emu_graph *emu_graph_new(void);
 void emu_graph_end(struct emu_graph *graph);
 struct emu_node *emu_graph_add(struct emu_graph *graph, struct emu_op *op, struct emu_node *const *deps, int ndeps);

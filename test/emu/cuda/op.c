@@ -124,6 +124,11 @@ void emu_op_free(struct emu_op *op) {
     if (op->kind == EMU_OP_KERNEL) free(op->kernel.args);
     if (op->kind == EMU_OP_COPY) free(op->copy.staged);
     if (op->kind == EMU_OP_MEMOP) free(op->memop.list);
-    if (op->kind == EMU_OP_GRAPH) free(op->graph.versions);
+    if (op->kind == EMU_OP_GRAPH) {
+        free(op->graph.versions);
+        emu_lock();
+        emu_exec_done(op->graph.exec);
+        emu_unlock();
+    }
     op->kind = EMU_OP_EMPTY;
 }

@@ -326,6 +326,7 @@ void test_memop_exit(void) {
     OK(cuStreamWaitValue32(box.stream[0], box.staging[0], 1, CU_STREAM_WAIT_VALUE_GEQ));
     OK(cuMemcpyDtoDAsync(box.result[0], box.staging[0], 4096, box.stream[0]));
     double start = seconds();
+    OK(cuGraphExecDestroy(exec));
     OK(cuStreamDestroy(other));
     CHECK(seconds() - start < 1);
     CHECK(waits_still(box.stream[0]));

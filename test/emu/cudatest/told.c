@@ -59,13 +59,13 @@ struct sender {
     CUstream side;
     CUevent event, back;
     CUdeviceptr from, to, flag;
-    CUgraphExec exec; /* of the round; whoever destroys it waits for it */
 };
 
 /* A copy and a flag of default order on two streams, which an edge of the graph joins or not. */
 static void send_graph(struct sender *s, unsigned round, bool edge) {
     CUstream stream = s->box->stream[0];
     CUgraph graph;
+    CUgraphExec exec;
     OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     if (edge) OK(cuMemcpyDtoDAsync(s->to, s->from, BYTES, stream));
     OK(cuEventRecord(s->event, stream));
@@ -75,8 +75,9 @@ static void send_graph(struct sender *s, unsigned round, bool edge) {
     OK(cuEventRecord(s->back, s->side));
     OK(cuStreamWaitEvent(stream, s->back, 0));
     OK(cuStreamEndCapture(stream, &graph));
-    OK(cuGraphInstantiate(&s->exec, graph, 0));
-    OK(cuGraphLaunch(s->exec, stream));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuGraphExecDestroy(exec)); /* which waits for nothing, and ends nothing */
     OK(cuGraphDestroy(graph));
 }
 
@@ -152,8 +153,6 @@ static void tell(enum how how) {
         }
         OK(cuStreamSynchronize(box.stream[0]));
         OK(cuStreamSynchronize(s.side));
-        if (s.exec) OK(cuGraphExecDestroy(s.exec));
-        s.exec = NULL;
     }
     OK(cuStreamDestroy(s.side));
     OK(cuEventDestroy(s.event));
