@@ -34,7 +34,7 @@ static struct emu_context *context_new(CUdevice device, bool is_primary) {
 
 /* Takes down all that lives in the context; what its user did not free himself stays on record for the leak report. */
 static void context_end(struct emu_context *context) {
-    emu_context_wait(context);
+    emu_context_drain(context);
     for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
         if (!o->alive) continue;
         if (o->kind == EMU_STREAM && ((struct emu_stream *)o)->context == context) {
@@ -59,6 +59,7 @@ EMU_CALL(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (cont
     } else if (!c->object.alive) {
         c->object.alive = true;
         c->sticky = CUDA_SUCCESS;
+        c->abandoned = false;
         c->peers = 0;
         c->legacy = emu_stream_new(c, 0, 0);
         if (c->legacy) c->legacy->legacy = true;

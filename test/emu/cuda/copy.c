@@ -1,4 +1,4 @@
-/* copy.c - copies, fills, stream memory operations and host functions: what goes into a stream besides kernels. */
+/* copy.c - copies, fills and host functions: what goes into a stream besides kernels and memory operations. */
 #include "emu.h"
 
 #include <stdlib.h>
@@ -6,15 +6,28 @@
 
 enum side { ANY, HOST, DEVICE };
 
-/* Memory of the GPU must be known to it, in all its length; a host address may be anything. */
-static bool good(uintptr_t address, size_t bytes, enum side side) {
+/* Memory of the GPU must be known to it, in all its length, and what is mapped must be accessible to the GPU that copies
+ * or fills; a host address may be anything. */
+static bool good(const struct emu_context *context, uintptr_t address, size_t bytes, enum side side, bool write) {
     struct emu_range *range = emu_range_of(address);
     if (!range) return side != DEVICE && address - emu_arena >= emu_arena_size;
-    if (range->kind == EMU_RESERVED || !range->readable || !emu_range_holds(range, address, 1)) return false;
+    if (range->kind == EMU_RESERVED || !emu_range_holds(range, address, 1)) return false;
+    if (range->kind == EMU_MAPPED && !((write ? range->writable : range->readable) >> context->device & 1))
+        return false;
     if (emu_range_holds(range, address, bytes)) return true;
     /* Several mappings side by side are one buffer. */
     uintptr_t end = range->base + range->size;
-    return range->kind == EMU_MAPPED && good(end, bytes - (end - address), side);
+    return range->kind == EMU_MAPPED && good(context, end, bytes - (end - address), side, write);
+}
+
+/* The context of the stream. */
+static CUresult context_of(CUstream handle, struct emu_context **context) {
+    struct emu_stream *stream;
+    emu_lock();
+    CUresult result = emu_stream_of(handle, &stream);
+    if (result == CUDA_SUCCESS) *context = stream->context;
+    emu_unlock();
+    return result;
 }
 
 static bool pageable(uintptr_t address) {
@@ -23,8 +36,12 @@ static bool pageable(uintptr_t address) {
 
 static CUresult copy(uintptr_t dst, uintptr_t src, size_t bytes, enum side to, enum side from, CUstream stream,
                      bool async) {
+    struct emu_context *context;
     if (!bytes) return CUDA_SUCCESS;
-    if (!dst || !src || !good(dst, bytes, to) || !good(src, bytes, from)) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = context_of(stream, &context);
+    if (result != CUDA_SUCCESS) return result;
+    if (!dst || !src || !good(context, dst, bytes, to, true) || !good(context, src, bytes, from, false))
+        return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_COPY, .copy = {.dst = (void *)dst, .src = (void *)src, .bytes = bytes}};
     if (!async) return emu_enqueue_and_wait(NULL, &op);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -78,8 +95,11 @@ EMU_CALL(cuMemcpyPeerAsync,
 }
 
 static CUresult set(uintptr_t dst, uint32_t value, unsigned width, size_t count, CUstream stream, bool async) {
+    struct emu_context *context;
     if (!count) return CUDA_SUCCESS;
-    if (dst % width || !good(dst, count * width, ANY)) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = context_of(stream, &context);
+    if (result != CUDA_SUCCESS) return result;
+    if (dst % width || !good(context, dst, count * width, ANY, true)) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_SET,
                         .set = {.dst = (void *)dst, .count = count, .width = width, .value = value}};
     return async ? emu_enqueue(stream, &op) : emu_enqueue_and_wait(NULL, &op);
@@ -111,53 +131,4 @@ EMU_CALL(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *argument),
     if (!function) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_HOST, .host = {.function = function, .argument = argument}};
     return emu_enqueue(stream, &op);
-}
-
-static CUresult memop(CUstream stream, const CUstreamBatchMemOpParams *parameters) {
-    bool wide = parameters->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
-                parameters->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    size_t bytes = wide ? 8 : 4;
-    if (parameters->waitValue.address % bytes || !good((uintptr_t)parameters->waitValue.address, bytes, DEVICE))
-        return CUDA_ERROR_INVALID_VALUE;
-    struct emu_op op = {.kind = EMU_OP_MEMOP, .memop = *parameters};
-    return emu_enqueue(stream, &op);
-}
-
-EMU_CALL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, CUstreamBatchMemOpParams *parameters, unsigned flags),
-         (stream, count, parameters, flags)) {
-    if (!parameters || count > 256 || flags) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        if (parameters[i].operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES) continue;
-        result = memop(stream, &parameters[i]);
-    }
-    return result;
-}
-
-static CUresult value_op(CUstream stream, CUdeviceptr address, CUstreamBatchMemOpType type, uint64_t value,
-                         unsigned flags) {
-    CUstreamBatchMemOpParams parameters;
-    memset(&parameters, 0, sizeof parameters);
-    parameters.waitValue.operation = type;
-    parameters.waitValue.address = address;
-    parameters.waitValue.value64 = value;
-    parameters.waitValue.flags = flags;
-    return memop(stream, &parameters);
-}
-
-EMU_CALL(cuStreamWaitValue32_v2, (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return value_op(stream, address, CU_STREAM_MEM_OP_WAIT_VALUE_32, value, flags);
-}
-EMU_CALL(cuStreamWaitValue64_v2, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return value_op(stream, address, CU_STREAM_MEM_OP_WAIT_VALUE_64, value, flags);
-}
-EMU_CALL(cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return value_op(stream, address, CU_STREAM_MEM_OP_WRITE_VALUE_32, value, flags);
-}
-EMU_CALL(cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return value_op(stream, address, CU_STREAM_MEM_OP_WRITE_VALUE_64, value, flags);
 }

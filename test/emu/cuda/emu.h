@@ -30,7 +30,7 @@ struct emu_config {
     int sms, max_threads;  /* of one device */
     uint64_t seed, memory; /* memory: bytes of one device */
     const char *kernels;   /* library, or NULL for the one beside us */
-    const char *trace, *faults, *leaks;
+    const char *trace, *faults, *leaks, *lacks;
     int local_rank; /* -1 if there is none */
 };
 extern struct emu_config emu_config;
@@ -99,8 +99,10 @@ struct emu_context {
     CUdevice device;
     bool primary;
     int retained;
-    CUresult sticky; /* an error that a kernel left; every later call returns it */
-    uint32_t peers;  /* devices whose plain memory it may reach */
+    CUresult sticky;        /* an error that a kernel left; every later call returns it */
+    int waits;              /* for values, under way on its streams */
+    _Atomic bool abandoned; /* it ends although these may wait for ever: its work drains undone */
+    uint32_t peers;         /* devices whose plain memory it may reach */
     struct emu_stream *legacy;
 };
 struct emu_context *emu_current(void);            /* NULL if none */
@@ -204,17 +206,41 @@ struct emu_op {
             struct emu_event *event;
             uint64_t version;
         } event;
-        CUstreamBatchMemOpParams memop;
+        struct {
+            CUstreamBatchMemOpParams *list;
+            unsigned count;
+        } memop; /* owns list */
         struct {
             struct emu_exec *exec;
             uint64_t *versions;
         } graph; /* owns versions */
     };
 };
-CUresult emu_op_run(struct emu_op *op); /* without the lock; returns when it is done */
+/* Who does it: an eager stream, or a node of the graph that runs on the stream. */
+struct emu_issuer {
+    const struct emu_stream *stream;
+    const struct emu_exec *exec; /* NULL if eager */
+    int node;
+};
+/* Without the lock; returns when it is done. */
+CUresult emu_op_run(struct emu_op *op, const struct emu_issuer *by);
 struct emu_op emu_op_copy(const struct emu_op *op);
 void emu_op_free(struct emu_op *op);
-void emu_graph_run(struct emu_exec *exec, const uint64_t *versions); /* replay.c */
+void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, const struct emu_stream *stream); /* replay.c */
+
+/* --- memop.c --- */
+CUresult emu_memop_run(const struct emu_op *op, const struct emu_issuer *by);
+
+/* --- late.c: writes that others see late; it has a lock of its own, taken after emu.lock --- */
+bool emu_late_is(const struct emu_context *context, const void *place); /* are writes there? */
+void emu_late_store(const struct emu_issuer *by, const struct emu_context *context, void *to, const void *from,
+                    size_t bytes);
+void emu_late_flush(const struct emu_issuer *by); /* delivers all that came before */
+void emu_late_flush_place(const struct emu_issuer *by, const void *place, size_t bytes);
+void emu_late_flush_stream(const struct emu_stream *stream);
+void emu_late_leave_graph(const struct emu_stream *stream);       /* its graph is done: what it wrote is the stream's */
+void emu_late_forget(const struct emu_range *range);              /* which is unmapped and no longer found */
+bool emu_late_load(const void *word, bool wide, uint64_t *value); /* false if nothing is mapped there */
 
 /* --- stream.c --- */
 struct emu_node;
@@ -246,7 +272,8 @@ void emu_push_after(struct emu_stream *stream, struct emu_stream *other, uint64_
 void emu_wait_until(struct emu_stream *stream, uint64_t submitted); /* with the lock held */
 struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, int priority);
 void emu_stream_end(struct emu_stream *stream);
-void emu_context_wait(struct emu_context *context); /* with the lock held */
+void emu_context_wait(struct emu_context *context);  /* with the lock held */
+void emu_context_drain(struct emu_context *context); /* the same, but gives up waits for values that seem to be vain */
 
 /* --- event.c --- */
 struct emu_event {
@@ -308,7 +335,9 @@ struct emu_exec {
     int **next, *nnext, *indegree;  /* edges by index */
     struct emu_stream *last_stream; /* launches of one exec never overlap */
     uint64_t last_submitted;
+    int launches; /* that are not over */
 };
+void emu_exec_done(struct emu_exec *exec); /* one of its launches is over; with the lock held */
 struct emu_graph *emu_graph_new(void);
 void emu_graph_end(struct emu_graph *graph);
 struct emu_node *emu_graph_add(struct emu_graph *graph, struct emu_op *op, struct emu_node *const *deps, int ndeps);

@@ -200,6 +200,10 @@ static void exec_free(struct emu_exec *exec) {
     emu_object_end(exec);
 }
 
+void emu_exec_done(struct emu_exec *exec) {
+    if (--exec->launches == 0 && !exec->object.alive) exec_free(exec);
+}
+
 static struct emu_exec *instantiate(struct emu_graph *graph) {
     struct emu_exec *exec = emu_object_new(EMU_EXEC, sizeof *exec);
     if (!exec) return NULL;
@@ -247,9 +251,8 @@ EMU_CALL(cuGraphExecDestroy, (CUgraphExec handle), (handle)) {
     emu_lock();
     struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);
     if (exec) {
-        emu_object_end(exec); /* no new launch; those under way finish first */
-        if (exec->last_stream) emu_wait_until(exec->last_stream, exec->last_submitted);
-        exec_free(exec);
+        emu_object_end(exec); /* no new launch; those under way finish, and the last frees it */
+        if (!exec->launches) exec_free(exec);
     }
     emu_unlock();
     return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -285,6 +288,7 @@ EMU_CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, s
             emu_push_after(stream, exec->last_stream, exec->last_submitted);
         struct emu_op op = {
             .kind = EMU_OP_GRAPH, .context = stream->context, .graph = {.exec = exec, .versions = versions}};
+        exec->launches++;
         emu_push(stream, &op);
         exec->last_stream = stream;
         exec->last_submitted = stream->submitted;

@@ -76,6 +76,8 @@ static void range_end(struct emu_range *range) {
             emu_say("CORRUPTION: bytes around the allocation at %p (%zu bytes) were overwritten", (void *)range->base,
                     range->size);
         if (range->kind == EMU_PLAIN) emu_used[range->context->device] -= range->size;
+        emu_arena_set(range->outer, range->outer_size, NULL);
+        emu_late_forget(range);
         emu_arena_give(range->outer, range->outer_size);
     }
     emu_object_end(range);

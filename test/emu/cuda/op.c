@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 struct wait {
     pthread_mutex_t lock;
@@ -40,74 +39,63 @@ static CUresult run_kernel(struct emu_op *op) {
 }
 
 /* Between two GPUs of a broken box, what arrives is not what was sent. */
-static void run_copy(struct emu_op *op) {
+static void run_copy(struct emu_op *op, const struct emu_issuer *by) {
     const void *src = op->copy.staged ? op->copy.staged : op->copy.src;
-    memmove(op->copy.dst, src, op->copy.bytes);
+    emu_late_store(by, op->context, op->copy.dst, src, op->copy.bytes);
     if (emu_config.topology != EMU_BROKEN || !op->copy.bytes) return;
     struct emu_range *to = emu_range_of((uintptr_t)op->copy.dst), *from = emu_range_of((uintptr_t)src);
     if (to && from && to->device >= 0 && from->device >= 0 && to->device != from->device)
         *(unsigned char *)op->copy.dst ^= 0x10;
 }
 
-static void run_set(struct emu_op *op) {
-    switch (op->set.width) {
-    case 1: memset(op->set.dst, (int)op->set.value, op->set.count); break;
+static void fill(void *dst, unsigned width, uint32_t value, size_t count) {
+    switch (width) {
+    case 1: memset(dst, (int)value, count); break;
     case 2:
-        for (size_t i = 0; i < op->set.count; i++) ((uint16_t *)op->set.dst)[i] = (uint16_t)op->set.value;
+        for (size_t i = 0; i < count; i++) ((uint16_t *)dst)[i] = (uint16_t)value;
         break;
     default:
-        for (size_t i = 0; i < op->set.count; i++) ((uint32_t *)op->set.dst)[i] = op->set.value;
+        for (size_t i = 0; i < count; i++) ((uint32_t *)dst)[i] = value;
     }
 }
 
-static uint64_t memop_load(const CUstreamBatchMemOpParams *memop, bool wide) {
-    void *p = (void *)(uintptr_t)memop->waitValue.address;
-    return wide ? __atomic_load_n((uint64_t *)p, __ATOMIC_ACQUIRE) : __atomic_load_n((uint32_t *)p, __ATOMIC_ACQUIRE);
-}
-
-static bool memop_holds(const CUstreamBatchMemOpParams *memop, bool wide) {
-    uint64_t now = memop_load(memop, wide), value = wide ? memop->waitValue.value64 : memop->waitValue.value;
-    switch (memop->waitValue.flags & 3) {
-    case CU_STREAM_WAIT_VALUE_GEQ:
-        return wide ? (int64_t)(now - value) >= 0 : (int32_t)((uint32_t)now - (uint32_t)value) >= 0;
-    case CU_STREAM_WAIT_VALUE_EQ: return now == value;
-    case CU_STREAM_WAIT_VALUE_AND: return now & value;
-    default: return wide ? ~(now | value) : (uint32_t) ~(now | value);
+/* Late ones in blocks, which copies of one pattern make. */
+static void run_set(struct emu_op *op, const struct emu_issuer *by) {
+    enum { BLOCK = 1 << 20 };
+    size_t bytes = op->set.count * op->set.width, block = bytes < BLOCK ? bytes : BLOCK;
+    void *pattern = emu_late_is(op->context, op->set.dst) ? malloc(block) : NULL;
+    if (!pattern) {
+        fill(op->set.dst, op->set.width, op->set.value, op->set.count);
+        return;
     }
+    fill(pattern, op->set.width, op->set.value, block / op->set.width);
+    for (size_t at = 0; at < bytes; at += block)
+        emu_late_store(by, op->context, (char *)op->set.dst + at, pattern, bytes - at < block ? bytes - at : block);
+    free(pattern);
 }
 
-static void run_memop(struct emu_op *op) {
-    CUstreamBatchMemOpParams *memop = &op->memop;
-    void *p = (void *)(uintptr_t)memop->writeValue.address;
-    switch (memop->operation) {
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-        __atomic_store_n((uint32_t *)p, memop->writeValue.value, __ATOMIC_RELEASE);
-        break;
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-        __atomic_store_n((uint64_t *)p, memop->writeValue.value64, __ATOMIC_RELEASE);
-        break;
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-        while (!memop_holds(memop, memop->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)) usleep(20);
-        break;
+CUresult emu_op_run(struct emu_op *op, const struct emu_issuer *by) {
+    CUresult result = CUDA_SUCCESS;
+    if (op->context && op->kind != EMU_OP_RECORD && op->kind != EMU_OP_WAIT) {
+        if (op->context->sticky != CUDA_SUCCESS) return op->context->sticky; /* beyond help: its work drains undone */
+        if (op->context->abandoned) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    switch (op->kind) {
+    case EMU_OP_KERNEL:
+    case EMU_OP_HOST:
+    case EMU_OP_RECORD: emu_late_flush(by); break;
     default: break;
     }
-}
-
-CUresult emu_op_run(struct emu_op *op) {
-    CUresult result = CUDA_SUCCESS;
-    if (op->context && op->context->sticky != CUDA_SUCCESS && op->kind != EMU_OP_RECORD && op->kind != EMU_OP_WAIT)
-        return op->context->sticky; /* the context is beyond help: its work drains undone */
     switch (op->kind) {
     case EMU_OP_EMPTY: break;
     case EMU_OP_KERNEL: result = run_kernel(op); break;
-    case EMU_OP_COPY: run_copy(op); break;
-    case EMU_OP_SET: run_set(op); break;
+    case EMU_OP_COPY: run_copy(op, by); break;
+    case EMU_OP_SET: run_set(op, by); break;
     case EMU_OP_HOST: op->host.function(op->host.argument); break;
     case EMU_OP_RECORD: emu_event_complete(op->event.event, op->event.version); break;
     case EMU_OP_WAIT: emu_event_wait(op->event.event, op->event.version); break;
-    case EMU_OP_MEMOP: run_memop(op); break;
-    case EMU_OP_GRAPH: emu_graph_run(op->graph.exec, op->graph.versions); break;
+    case EMU_OP_MEMOP: result = emu_memop_run(op, by); break;
+    case EMU_OP_GRAPH: emu_graph_run(op->graph.exec, op->graph.versions, by->stream); break;
     }
     if (result != CUDA_SUCCESS && op->context) {
         emu_lock();
@@ -125,6 +113,9 @@ struct emu_op emu_op_copy(const struct emu_op *op) {
     } else if (op->kind == EMU_OP_COPY && op->copy.staged) {
         copy.copy.staged = malloc(op->copy.bytes);
         if (copy.copy.staged) memcpy(copy.copy.staged, op->copy.staged, op->copy.bytes);
+    } else if (op->kind == EMU_OP_MEMOP) {
+        copy.memop.list = malloc(op->memop.count * sizeof *copy.memop.list);
+        if (copy.memop.list) memcpy(copy.memop.list, op->memop.list, op->memop.count * sizeof *copy.memop.list);
     }
     return copy;
 }
@@ -132,6 +123,12 @@ struct emu_op emu_op_copy(const struct emu_op *op) {
 void emu_op_free(struct emu_op *op) {
     if (op->kind == EMU_OP_KERNEL) free(op->kernel.args);
     if (op->kind == EMU_OP_COPY) free(op->copy.staged);
-    if (op->kind == EMU_OP_GRAPH) free(op->graph.versions);
+    if (op->kind == EMU_OP_MEMOP) free(op->memop.list);
+    if (op->kind == EMU_OP_GRAPH) {
+        free(op->graph.versions);
+        emu_lock();
+        emu_exec_done(op->graph.exec);
+        emu_unlock();
+    }
     op->kind = EMU_OP_EMPTY;
 }

@@ -129,7 +129,8 @@
     ROW(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, cuOccupancyMaxActiveBlocksPerMultiprocessor)                \
     ROW(cuPointerGetAttribute, 4000, cuPointerGetAttribute)                                                            \
     ROW(cuPointerGetAttributes, 7000, cuPointerGetAttributes)                                                          \
-    ROW(cuStreamBatchMemOp, 8000, cuStreamBatchMemOp_v2)                                                               \
+    ROW(cuStreamBatchMemOp, 8000, cuStreamBatchMemOp)                                                                  \
+    ROW(cuStreamBatchMemOp, 11070, cuStreamBatchMemOp_v2)                                                              \
     ROW(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2)                                                          \
     ROW(cuStreamBeginCaptureToGraph, 12030, cuStreamBeginCaptureToGraph)                                               \
     ROW(cuStreamCreate, 2000, cuStreamCreate)                                                                          \
@@ -150,10 +151,14 @@
     ROW(cuStreamUpdateCaptureDependencies, 11030, cuStreamUpdateCaptureDependencies)                                   \
     ROW(cuStreamUpdateCaptureDependencies, 12030, cuStreamUpdateCaptureDependencies_v2)                                \
     ROW(cuStreamWaitEvent, 3020, cuStreamWaitEvent)                                                                    \
-    ROW(cuStreamWaitValue32, 8000, cuStreamWaitValue32_v2)                                                             \
-    ROW(cuStreamWaitValue64, 9000, cuStreamWaitValue64_v2)                                                             \
-    ROW(cuStreamWriteValue32, 8000, cuStreamWriteValue32_v2)                                                           \
-    ROW(cuStreamWriteValue64, 9000, cuStreamWriteValue64_v2)                                                           \
+    ROW(cuStreamWaitValue32, 8000, cuStreamWaitValue32)                                                                \
+    ROW(cuStreamWaitValue32, 11070, cuStreamWaitValue32_v2)                                                            \
+    ROW(cuStreamWaitValue64, 9000, cuStreamWaitValue64)                                                                \
+    ROW(cuStreamWaitValue64, 11070, cuStreamWaitValue64_v2)                                                            \
+    ROW(cuStreamWriteValue32, 8000, cuStreamWriteValue32)                                                              \
+    ROW(cuStreamWriteValue32, 11070, cuStreamWriteValue32_v2)                                                          \
+    ROW(cuStreamWriteValue64, 9000, cuStreamWriteValue64)                                                              \
+    ROW(cuStreamWriteValue64, 11070, cuStreamWriteValue64_v2)                                                          \
     ROW(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode)
 
 /* The forms differ in their arguments: what matters here is the address. */
@@ -171,9 +176,21 @@ ROWS
 #undef ROW
 };
 
+/* BEELINE_EMU_LACKS: names, comma-separated. */
+static bool lacks(const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = emu_config.lacks; at && *at;) {
+        size_t here = strcspn(at, ",");
+        if (here == length && !strncmp(at, name, length)) return true;
+        at += here + (at[here] == ',');
+    }
+    return false;
+}
+
 static CUdriverProcAddressQueryResult find(const char *name, int version, void **address) {
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     *address = NULL;
+    if (lacks(name)) return status;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (strcmp(rows[i].name, name)) continue;
         if (rows[i].version <= version) {

@@ -16,6 +16,7 @@ struct run {
     pthread_cond_t changed;
     struct emu_exec *exec;
     const uint64_t *versions;
+    const struct emu_stream *stream;
     struct step *steps;
     int *waiting; /* of each node: dependencies that are not done */
     int *ready, nready;
@@ -47,7 +48,7 @@ static void kernel_done(void *argument, CUresult result) {
 static void run_here(struct run *run, int index) {
     struct emu_op op = run->exec->ops[index];
     if (op.kind == EMU_OP_RECORD || op.kind == EMU_OP_WAIT) op.event.version = run->versions[index];
-    emu_op_run(&op);
+    emu_op_run(&op, &(struct emu_issuer){run->stream, run->exec, index});
     finish(run, index);
 }
 
@@ -59,10 +60,11 @@ static void *helper(void *argument) {
 
 static void start_kernel(struct run *run, int index) {
     struct emu_op *op = &run->exec->ops[index];
-    if (op->context->sticky != CUDA_SUCCESS) {
+    if (op->context->sticky != CUDA_SUCCESS || op->context->abandoned) {
         finish(run, index);
         return;
     }
+    emu_late_flush(&(struct emu_issuer){run->stream, run->exec, index});
     struct emu_launch launch = {.function = op->kernel.function,
                                 .context = op->context,
                                 .early = op->kernel.early,
@@ -95,10 +97,13 @@ static void start(struct run *run, int index, bool alone) {
     run_here(run, index);
 }
 
-void emu_graph_run(struct emu_exec *exec, const uint64_t *versions) {
+void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, const struct emu_stream *stream) {
     static _Atomic uint64_t launches;
-    struct run run = {
-        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .exec = exec, .versions = versions};
+    struct run run = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                      .changed = PTHREAD_COND_INITIALIZER,
+                      .exec = exec,
+                      .versions = versions,
+                      .stream = stream};
     uint64_t random = emu_config.seed * 0x51ed27 + ++launches;
     size_t count = (size_t)exec->count;
     run.steps = calloc(count + 1, sizeof *run.steps);
@@ -127,6 +132,7 @@ void emu_graph_run(struct emu_exec *exec, const uint64_t *versions) {
         }
         pthread_mutex_unlock(&run.lock);
     }
+    emu_late_leave_graph(stream);
     free(run.steps);
     free(run.waiting);
     free(run.ready);

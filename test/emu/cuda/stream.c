@@ -1,7 +1,9 @@
 /* stream.c - streams: a queue and, from its first work on, a thread each. */
 #include "emu.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* Work that must have been done on another stream of the context: the legacy stream's rule. */
 struct dependency {
@@ -41,6 +43,7 @@ void emu_stream_end(struct emu_stream *stream) {
 
 void emu_wait_until(struct emu_stream *stream, uint64_t submitted) {
     while (stream->completed < submitted) pthread_cond_wait(&emu.progress, &emu.lock);
+    emu_late_flush_stream(stream);
 }
 
 static void *worker(void *argument) {
@@ -52,7 +55,7 @@ static void *worker(void *argument) {
         if (!entry) break;
         for (int i = 0; i < entry->count; i++) emu_wait_until(entry->after[i].stream, entry->after[i].submitted);
         emu_unlock();
-        emu_op_run(&entry->op);
+        emu_op_run(&entry->op, &(struct emu_issuer){.stream = stream});
         emu_op_free(&entry->op);
         emu_lock();
         stream->head = entry->next;
@@ -194,6 +197,46 @@ void emu_context_wait(struct emu_context *context) {
     }
 }
 
+/* What the context's streams have done and have yet to do. */
+static uint64_t count_work(const struct emu_context *context, bool *idle) {
+    uint64_t done = 0;
+    *idle = true;
+    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+        struct emu_stream *stream = (struct emu_stream *)o;
+        if (o->kind != EMU_STREAM || stream->context != context) continue;
+        done += stream->completed;
+        *idle &= stream->completed == stream->submitted;
+    }
+    return done;
+}
+
+/* A context's end takes its work with it. Here it lets that finish first, unless for a while nothing but waits for values
+ * is under way. */
+void emu_context_drain(struct emu_context *context) {
+    enum { STEP_NS = 50000000, PATIENCE = 60 /* steps */ };
+    uint64_t before = 0;
+    bool idle;
+    for (int steps = 0;;) {
+        uint64_t done = count_work(context, &idle);
+        if (idle) break;
+        if (done != before || !context->waits) steps = 0;
+        before = done;
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += STEP_NS;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_nsec -= 1000000000;
+            until.tv_sec++;
+        }
+        if (pthread_cond_timedwait(&emu.progress, &emu.lock, &until) == ETIMEDOUT) steps++;
+        if (steps > PATIENCE && !context->abandoned) {
+            context->abandoned = true;
+            emu_say("a context ended under a wait for a value that does not come");
+        }
+    }
+    emu_context_wait(context);
+}
+
 static CUresult create(CUstream *out, unsigned flags, int priority) {
     struct emu_context *context;
     if (!out || flags & ~1u) return CUDA_ERROR_INVALID_VALUE;
@@ -256,6 +299,7 @@ EMU_CALL(cuStreamQuery, (CUstream handle), (handle)) {
     }
     if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
     if (result == CUDA_SUCCESS && stream->completed < stream->submitted) result = CUDA_ERROR_NOT_READY;
+    if (result == CUDA_SUCCESS) emu_late_flush_stream(stream);
     emu_unlock();
     return result;
 }

@@ -257,8 +257,9 @@ EMU_CALL(cuMemUnmap, (CUdeviceptr address, size_t size), (address, size)) {
     }
     for (uintptr_t p = (uintptr_t)address; p < end && result == CUDA_SUCCESS;) {
         struct emu_range *range = emu_range_of(p);
-        mmap((void *)p, range->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
         emu_arena_set(p, range->size, reservation(p, range->size));
+        emu_late_forget(range);
+        mmap((void *)p, range->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
         range->handle->mappings--;
         handle_drop(range->handle);
         emu_object_end(range);

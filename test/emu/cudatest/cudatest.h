@@ -48,13 +48,31 @@ struct bl_kernel_args test_args(const struct test_box *box, int rank);
 CUresult test_launch(struct test_box *box, int rank, const char *kernel, unsigned blocks, unsigned threads,
                      struct bl_kernel_args *args);
 
+/* Two processes that drive a GPU each, with memory that each imports from the other. */
+struct test_pair {
+    struct test_box box; /* of both GPUs, in each process */
+    int rank, socket;
+    CUmemGenericAllocationHandle mine, theirs;
+    CUdeviceptr own, other;
+};
+void test_pair_run(void (*body)(struct test_pair *)); /* in both */
+void test_pair_meet(const struct test_pair *pair);
+
 /* The tests, by file; each is a row of main.c's table. */
 void test_streams(void), test_legacy_stream(void), test_events(void), test_event_again(void), test_contexts(void),
     test_handles(void);
 void test_capture(void), test_capture_fork(void), test_capture_forbidden(void), test_capture_events(void),
     test_capture_ranks(void);
 void test_memory(void), test_mapping(void), test_processes(void), test_guard(void), test_no_peer(void), test_fork(void);
-void test_proc_address(void), test_fault(void), test_identity(void), test_quiet(void);
+void test_proc_address(void), test_lacks(void), test_fault(void), test_identity(void), test_quiet(void);
+void test_waits(void), test_writers(void), test_waits_alone(void), test_memop_errors(void), test_memop_release(void);
+void test_memop_exit(void), test_memop_destroy(void), test_memop_unmap(void), test_memop_graph(void);
+void test_peer_copies(void), test_peer_copies_captured(void), test_peer_copy_order(void), test_peer_copy_access(void);
+void test_priority(void), test_gather_graph(void);
+void test_told_by_write(void), test_told_by_barrier(void), test_told_by_kernel(void), test_told_by_event(void),
+    test_told_by_edge(void), test_told_batch(void), test_told_by_process(void), test_pulled_by_process(void);
+void test_untold_no_barrier(void), test_untold_gpu_barrier(void), test_untold_memset(void), test_untold_copy(void),
+    test_untold_no_event(void), test_untold_no_edge(void), test_untold_no_wait(void), test_untold_by_process(void);
 void test_copies(void), test_fault_address(void), test_residency(void), test_too_many_blocks(void), test_counting(void);
 void test_packets_arrive(void), test_lines_arrive(void), test_lines_flood(void), test_lines_unwaited(void),
     test_broken(void);

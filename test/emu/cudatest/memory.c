@@ -119,56 +119,75 @@ static int receive_fd(int socket) {
     return fd;
 }
 
-/* Two processes, a GPU each, exchange lines through memory that each imports from the other. */
-static void one_of_two(int rank, int socket) {
-    enum { THREADS = 32, ROUNDS = 10 };
-    struct test_box box;
-    CUmemGenericAllocationHandle mine = 0, theirs = 0;
-    uint64_t got[THREADS];
-    char byte = 0;
-    int fd = -1;
-    test_box_open(&box, 2);
+static void join_pair(struct test_pair *pair, int rank, int socket) {
     CUmemAllocationProp prop = prop_of(rank);
-    OK(cuCtxSetCurrent(box.context[rank]));
-    OK(cuMemCreate(&mine, TEST_STAGING, &prop, 0));
-    OK(cuMemExportToShareableHandle(&fd, mine, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    struct bl_kernel_args args = test_args(&box, rank);
-    CUdeviceptr own = test_map(mine, TEST_STAGING, 2);
-    OK(cuMemsetD8(own, 0, TEST_STAGING)); /* zeroed before the other knows it */
+    int fd = -1, device = -1;
+    pair->rank = rank;
+    pair->socket = socket;
+    test_box_open(&pair->box, 2);
+    OK(cuCtxSetCurrent(pair->box.context[rank]));
+    OK(cuMemCreate(&pair->mine, TEST_STAGING, &prop, 0));
+    OK(cuMemExportToShareableHandle(&fd, pair->mine, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    pair->own = test_map(pair->mine, TEST_STAGING, 2);
+    OK(cuMemsetD8(pair->own, 0, TEST_STAGING)); /* zeroed before the other knows it */
     send_fd(socket, fd);
     close(fd);
     fd = receive_fd(socket);
-    OK(cuMemImportFromShareableHandle(&theirs, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    OK(cuMemImportFromShareableHandle(&pair->theirs, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     close(fd);
-    CUdeviceptr other = test_map(theirs, TEST_STAGING, 2);
-    int device = -1;
-    OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, other));
+    pair->other = test_map(pair->theirs, TEST_STAGING, 2);
+    OK(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pair->other));
     CHECK(device == 1 - rank);
-    args.staging[rank] = (unsigned char *)(uintptr_t)own;
-    args.staging[1 - rank] = (unsigned char *)(uintptr_t)other;
+}
+
+void test_pair_meet(const struct test_pair *pair) {
+    char byte = 0;
+    CHECK(write(pair->socket, &byte, 1) == 1 && read(pair->socket, &byte, 1) == 1);
+}
+
+static void leave_pair(struct test_pair *pair) {
+    test_pair_meet(pair); /* both are done with both */
+    OK(cuMemUnmap(pair->own, TEST_STAGING));
+    OK(cuMemUnmap(pair->other, TEST_STAGING));
+    OK(cuMemAddressFree(pair->own, TEST_STAGING));
+    OK(cuMemAddressFree(pair->other, TEST_STAGING));
+    OK(cuMemRelease(pair->mine));
+    OK(cuMemRelease(pair->theirs));
+    test_box_close(&pair->box);
+}
+
+void test_pair_run(void (*body)(struct test_pair *)) {
+    struct test_pair pair;
+    int sockets[2], status = 1;
+    CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
+    pid_t child = fork(); /* before cuInit: each has a driver of its own */
+    int rank = child ? 0 : 1;
+    setenv("LOCAL_RANK", rank ? "1" : "0", 1);
+    close(sockets[1 - rank]); /* who waits for one that is gone is told */
+    join_pair(&pair, rank, sockets[rank]);
+    body(&pair);
+    leave_pair(&pair);
+    if (!child) _exit(test_failures != 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* They exchange lines. */
+static void exchange_lines(struct test_pair *pair) {
+    enum { THREADS = 32, ROUNDS = 10 };
+    struct test_box *box = &pair->box;
+    uint64_t got[THREADS];
+    struct bl_kernel_args args = test_args(box, pair->rank);
+    args.staging[pair->rank] = (unsigned char *)(uintptr_t)pair->own;
+    args.staging[1 - pair->rank] = (unsigned char *)(uintptr_t)pair->other;
     args.count = ROUNDS;
-    OK(test_launch(&box, rank, "test_lines", 1, THREADS, &args));
-    OK(cuStreamSynchronize(box.stream[rank]));
-    OK(cuMemcpyDtoH(got, box.result[rank], sizeof got));
+    OK(test_launch(box, pair->rank, "test_lines", 1, THREADS, &args));
+    OK(cuStreamSynchronize(box->stream[pair->rank]));
+    OK(cuMemcpyDtoH(got, box->result[pair->rank], sizeof got));
     for (int i = 0; i < THREADS; i++) CHECK(got[i] == 2 * 1000 * (ROUNDS * (ROUNDS + 1) / 2) + ROUNDS);
-    CHECK(write(socket, &byte, 1) == 1 && read(socket, &byte, 1) == 1); /* both are done with both */
-    OK(cuMemUnmap(own, TEST_STAGING));
-    OK(cuMemUnmap(other, TEST_STAGING));
-    OK(cuMemAddressFree(own, TEST_STAGING));
-    OK(cuMemAddressFree(other, TEST_STAGING));
-    OK(cuMemRelease(mine));
-    OK(cuMemRelease(theirs));
-    test_box_close(&box);
 }
 
 void test_processes(void) {
-    int pair[2], status = 1;
-    CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
-    pid_t child = fork(); /* before cuInit: each has a driver of its own */
-    setenv("LOCAL_RANK", child ? "0" : "1", 1);
-    one_of_two(child ? 0 : 1, pair[child ? 0 : 1]);
-    if (!child) _exit(test_failures != 0);
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    test_pair_run(exchange_lines);
 }
 
 /* A stray store of the host into what lies behind device memory ends the process that does it. */
@@ -240,11 +259,31 @@ void test_proc_address(void) {
     CHECK(old == (void *)cuCtxGetDevice && new &&new != old); /* another form, with another argument */
     OK(cuGetProcAddress("cuMemAlloc", &new, 12000, 0, &status));
     CHECK(new == (void *)cuMemAlloc &&status == CU_GET_PROC_ADDRESS_SUCCESS);
+    OK(cuGetProcAddress("cuStreamBatchMemOp", &old, 8000, 0, &status)); /* a form that is off */
+    CHECK(old && old != (void *)cuStreamBatchMemOp);
+    CHECK(((CUresult(*)(CUstream, unsigned, CUstreamBatchMemOpParams *, unsigned))old)(NULL, 1, NULL, 0) ==
+          CUDA_ERROR_NOT_INITIALIZED);
+    OK(cuGetProcAddress("cuStreamBatchMemOp", &new, 11070, 0, &status));
+    CHECK(new == (void *)cuStreamBatchMemOp);
     OK(cuGetProcAddress("cuGraphInstantiate", &new, 11000, 0, &status));
     CHECK(!new &&status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
     OK(cuGetProcAddress("cuNoSuchCall", &new, 13000, 0, &status));
     CHECK(!new &&status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     EXPECT(cuGetProcAddress("cuMemAlloc", &new, 99000, 0, &status), CUDA_ERROR_INVALID_VALUE);
+}
+
+/* A driver that lacks calls. */
+void test_lacks(void) {
+    static const char *const names[] = {"cuStreamBatchMemOp", "cuStreamWriteValue32"};
+    CUdriverProcAddressQueryResult status;
+    void *address = (void *)names;
+    for (int i = 0; i < 2; i++) {
+        OK(cuGetProcAddress(names[i], &address, 13000, 0, &status));
+        CHECK(!address && status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+        EXPECT(cuGetProcAddress(names[i], &address, 13000, 0, NULL), CUDA_ERROR_NOT_FOUND);
+    }
+    OK(cuGetProcAddress("cuStreamWriteValue64", &address, 13000, 0, &status));
+    CHECK(address == (void *)cuStreamWriteValue64 && status == CU_GET_PROC_ADDRESS_SUCCESS);
 }
 
 void test_fault(void) {
