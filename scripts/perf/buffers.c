@@ -151,7 +151,8 @@ static int check_result(struct check *c) {
             continue;
         }
         for (int peer = 0; peer < c->rank->nranks; peer++)
-            if (compare(c, "result", recv + peer * block_bytes(row), pattern->input[peer], phase, row->count)) return -1;
+            if (compare(c, "result", recv + peer * block_bytes(row), pattern->input[peer], phase, row->count))
+                return -1;
     }
     return 0;
 }
