@@ -24,7 +24,7 @@ SIZES = (64 << 20, 256 << 20)  # of the whole message
 SIDE = 8192  # of the product: rows x SIDE times SIDE x SIDE, with as many rows as take about the time of the gather
 FLOP_PER_US, BYTES_PER_US, LEAST_US = 650e6, 360e3, 2.05  # what H200 does; the same product in every job
 SAMPLES = 20  # of each way, a round
-SLEEP, GAP = 1_000_000, 10_000  # cycles: longer than the host takes to issue a sample; 5 us between the two beginnings
+SLEEP, GAP = 1_500_000, 10_000  # cycles: longer than the host takes to issue a sample; 5 us between the two beginnings
 ALONE, BESIDE = ("product", "gather", "sequential"), ("gather first", "product first")
 
 
