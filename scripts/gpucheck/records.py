@@ -1,4 +1,4 @@
-"""Records of beeline-perf and of the stages of gpu-check: reading them, and the physical floor of an all-reduce."""
+"""Records of beeline-perf and of the stages of gpu-check: reading them, and the physical floors of the collectives."""
 import json
 
 LINK_GBS = 360.0  # kernel stores or loads over NVLink 4, one GPU to the others, measured on H200
@@ -34,6 +34,17 @@ def floor_us(size, ranks):
     one = ONE_WAY_US + (ranks - 1) * size / bytes_per_us
     two = 2 * ONE_WAY_US + 2 * (ranks - 1) / ranks * size / bytes_per_us
     return LAUNCH_US + min(one, two)
+
+
+def part_bytes(row):
+    """Bytes of one rank's part, where a collective has parts; else of the message."""
+    return row["bytes"] if row["collective"] == "all_reduce" else row["bytes"] // row["ranks"]
+
+
+def part_floor_us(part, ranks):
+    """Microseconds that no all-gather or reduce-scatter of so many bytes a rank can beat in a graph: one launch, one trip, and what goes
+    from one GPU to the others."""
+    return LAUNCH_US + ONE_WAY_US + (ranks - 1) * part / (LINK_GBS * 1e3)
 
 
 def size_text(size):

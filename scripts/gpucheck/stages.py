@@ -42,13 +42,14 @@ class Box:
 
     def pick(self, real, emulated):
         """Arguments for a GPU box, or for an emulated one, which is slower by a factor of a thousand."""
-        return emulated.split() if self.emulated else real.split()
+        chosen = emulated if self.emulated else real
+        return chosen.split() if isinstance(chosen, str) else chosen
 
 
-def algorithms(root):
-    """Names of the all-reduce algorithms, from the dispatcher's own table."""
+def algorithms(root, collective="ALLREDUCE"):
+    """Names of a collective's algorithms, from the dispatcher's own table."""
     with open(os.path.join(root, "dispatch/algorithms.c"), encoding="utf-8") as source:
-        return re.findall(r'\{"(\w+)", BL_ALLREDUCE,', source.read())
+        return re.findall(rf'\{{"(\w+)", BL_{collective},', source.read())
 
 
 def served(root):
@@ -126,6 +127,56 @@ def perf_types(box):
     return [box.perf("types", *common, "-d", "all", limit=30),
             box.perf("odd", *common, "-d", "bfloat16,float,int8", "--odd", "--offset", "0,1,2,8", limit=30),
             box.perf("operations", *common, "-d", "bfloat16,half,float,int32", "-o", "min,max,prod,avg", limit=30)]
+
+
+PARTS = "all_gather,reduce_scatter"
+FORCED = (("all_gather", "ALLGATHER"), ("reduce_scatter", "REDUCESCATTER"))  # BEELINE_..._ALGO
+
+
+def parts(ranks, low, high, factor):
+    """Sizes from `low` to `high` bytes a rank: beeline-perf's are of the whole message."""
+    return ("-b", low * ranks, "-e", high * ranks, "-f", factor)
+
+
+def perf_gather(box):
+    """All-gather and reduce-scatter, 8 B to 64 MB a rank, in place and not."""
+    steps = []
+    for n in box.ranks:
+        graph = box.pick("-n 12 -G 20 -w 2 --seconds 0.2", "-n 2 -G 2 -w 1")
+        eager = box.pick("-n 10 -G 20 -w 2 --seconds 0.2", "-n 2 -G 2 -w 1")
+        steps.append(box.perf(f"{n} ranks", "-t", n, "-c", PARTS, "--mode", "graph", *parts(n, 16, *box.pick((64 << 20, 4), (1024, 8))), *graph, limit=30))
+        steps.append(box.perf(f"{n} processes", "--spawn", n, "-c", PARTS, "--mode", "eager", *parts(n, 8, *box.pick((16 << 20, 8), (512, 64))), *eager,
+                              limit=25))
+    return steps[::2] + steps[1::2]
+
+
+def perf_gather_routes(box):
+    """Each algorithm forced, in place as FSDP's calls are; in graphs and, one process a rank, eager."""
+    steps = []
+    for n in box.ranks:
+        for collective, variable in FORCED:
+            for name in algorithms(box.root, variable):
+                how = box.pick("-n 9 -G 10 -w 2 --seconds 0.15", "-n 2 -G 2 -w 1")
+                steps.append(box.perf(f"{n} ranks {name}", "--spawn", n, "-c", collective, "--place", "in",
+                                      *parts(n, 256, *box.pick((64 << 20, 4), (1024, 4))), *how, limit=20, **{f"BEELINE_{variable}_ALGO": name}))
+    return steps
+
+
+def perf_gather_groups(box):
+    """64 of them in one group."""
+    how = box.pick("--group 64 -n 11 -G 4 -w 2 --seconds 0.3", "--group 6 -n 2 -G 1 -w 1")
+    return [box.perf(f"{n} ranks", "--spawn", n, "-c", PARTS, "--place", "out", *parts(n, *box.pick((4 << 10, 64 << 10, 4), (256, 256, 4))), *how,
+                     limit=20) for n in box.ranks]
+
+
+def perf_gather_types(box):
+    """As perf-types."""
+    n = box.most
+    sizes = (*parts(n, *box.pick((16 << 10, 4 << 20, 16), (256, 1024, 4))), *box.pick("-n 8 -G 10 -w 2 --seconds 0.15", "-n 2 -G 1 -w 1"))
+    common = ("-t", n, "--mode", "graph", "--place", "out", *sizes)
+    return [box.perf("types", *common, "-c", PARTS, "-d", "all", limit=25),
+            box.perf("odd", *common, "-c", PARTS, "-d", "bfloat16,float,int8", "--odd", "--offset", "0,1,2,8", limit=25),
+            box.perf("operations", *common, "-c", "reduce_scatter", "-d", "bfloat16,half,float,int32", "-o", "min,max,prod,avg", limit=25)]
 
 
 def latency(box):
@@ -225,16 +276,26 @@ def torch_step(box, name, ranks, parts, preload, limit, **env):
 TOLD = 15  # seconds that a job needs from the start of its last round to its end
 
 
-def torch_turns(box, all_ranks, program, limit, *arguments):
-    """Of each number of ranks two jobs of a program, with Beeline and without.  All start at once, and take turns to measure.
+class Job:
+    """One of the jobs that take turns: its name, whether Beeline is preloaded, arguments and variables of its own."""
+
+    def __init__(self, name, preload, *arguments, **env):
+        self.name, self.preload, self.arguments, self.env = name, preload, arguments, env
+
+
+PAIR = (Job("with", True), Job("without", False))
+
+
+def torch_turns(box, all_ranks, program, limit, *arguments, jobs=PAIR):
+    """Of each number of ranks the jobs of a program, as with Beeline and without.  All start at once, and take turns to measure.
     However long they took to start, what they measured is told before the limit."""
     if box.emulated:
         return []
     folder = os.path.join(tempfile.gettempdir(), f"gpu-check-turns-{os.getpid()}-{program}")
-    first, *others = [torch_job(box, f"{n} {name}", n, program, preload, limit, "--turns", os.path.join(folder, str(n)),
-                                "--end", round(time.time() + limit - TOLD), *arguments,
-                                CUDA_VISIBLE_DEVICES=",".join(str(gpu) for gpu in range(n)))
-                      for n in all_ranks for name, preload in (("with", True), ("without", False))]
+    first, *others = [torch_job(box, f"{n} {job.name}", n, program, job.preload, limit, "--turns", os.path.join(folder, str(n)),
+                                "--end", round(time.time() + limit - TOLD), *arguments, *job.arguments,
+                                CUDA_VISIBLE_DEVICES=",".join(str(gpu) for gpu in range(n)), **job.env)
+                      for n in all_ranks for job in jobs]
     first.beside += others
     return [first]
 
@@ -262,6 +323,31 @@ def torch(box):
               compare_step(box, n, f"{n} without", f"{n} expandable"),
               torch_step(box, f"{n} compiled", n, "compiled", True, 120, TORCH_CHECK_TIMEOUT=100, BEELINE_TIMEOUT=100)]
     return steps
+
+
+def torch_gather(box):
+    """All-gather and reduce-scatter through PyTorch: as Beeline routes them, then each algorithm forced."""
+    if box.emulated:
+        return []
+    n, names = box.most, [algorithms(box.root, variable) for _, variable in FORCED]
+    steps = [torch_job(box, f"{n} gather", n, "torch_gather.py", True, 90)]
+    for i in range(max(map(len, names))):
+        forced = {f"BEELINE_{variable}_ALGO": of[min(i, len(of) - 1)] for (_, variable), of in zip(FORCED, names) if of}
+        steps.append(torch_job(box, f"{n} {' '.join(forced.values())}", n, "torch_gather.py", True, 60, "--sections",
+                               "gather,scatter,large,coalesced,streams,graphs", **forced))
+    return steps
+
+
+def fsdp(box):
+    """Training steps with FSDP2."""
+    return torch_turns(box, [box.most], "torch_fsdp.py", 60, jobs=(Job("with", True, **FEW_WORDS), Job("without", False)))
+
+
+def overlap(box):
+    """An all-gather beside a matrix product: through NCCL, and each of Beeline's algorithms."""
+    names = algorithms(box.root, "ALLGATHER")
+    jobs = [Job("nccl", False), *(Job(name, True, "--route", name, BEELINE_ALLGATHER_ALGO=name, **FEW_WORDS) for name in names)]
+    return torch_turns(box, [box.most], "torch_overlap.py", 50, "--jobs", len(jobs), jobs=jobs)
 
 
 def host_time(box):
@@ -292,7 +378,10 @@ def neutrality(box):
 STAGES = {"facts": facts, "smoke": smoke, "perf-graph": perf_graph, "perf-eager": perf_eager, "perf-routes": perf_routes,
           "perf-big": perf_big, "types": types, "nccl-tests": nccl_tests, "torch": torch, "host-time": host_time,
           "setup-time": setup_time, "neutrality": neutrality, "perf-groups": perf_groups, "perf-types": perf_types,
-          "latency": latency, "load": load, "decode": decode}
+          "latency": latency, "load": load, "decode": decode, "perf-gather": perf_gather, "perf-gather-routes": perf_gather_routes,
+          "perf-gather-groups": perf_gather_groups, "perf-gather-types": perf_gather_types, "torch-gather": torch_gather,
+          "fsdp": fsdp, "overlap": overlap}
 
 # Seconds for a whole stage, where that is less than its steps' limits together.
-LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60}
+LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60, "perf-gather": 40, "perf-gather-routes": 45,
+          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "fsdp": 60, "overlap": 50}

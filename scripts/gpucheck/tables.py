@@ -1,37 +1,31 @@
-"""Tables that the summary and the page share: groups, types, latency, calls beside a matrix product, decoding.
-
-A table is a title, what was measured, the header and the lines; all cells are text.  Some have a chart: a name for its file
-and its curves, as svg.chart has them.
-"""
-from collections import namedtuple
-
-from .records import floor_us, rows, size_text
-
-Table = namedtuple("Table", "title about header lines chart", defaults=[None])
+"""Tables that the summary and the page share: groups, types, latency, calls beside a matrix product, decoding; and from
+gather_tables.py those of all-gather, reduce-scatter and FSDP."""
+from . import gather_tables
+from .records import floor_us, part_bytes, rows, size_text
+from .table import NAMES, Table, pairs, ranks_of, spread, wrong
 
 
-def ranks_of(series):
-    return sorted({r["ranks"] for r in series}, reverse=True)
-
-
-def wrong(row):
-    return str(row["beeline"]["wrong"] + row["nccl"]["wrong"])
+GROUPS = (("perf-groups", "all_reduce"), ("perf-gather-groups", "all_gather"), ("perf-gather-groups", "reduce_scatter"))
 
 
 def groups(records):
     """Of a group and, divided, of a message in it."""
-    for ranks in ranks_of(rows(records, "perf-groups")):
-        series = rows(records, "perf-groups", ranks=ranks)
-        number = series[0]["group"]
-        lines = []
-        for r in series:
-            mine, base = r["beeline"]["us"], r["nccl"]["us"]
-            lines.append([size_text(r["bytes"]), r["mode"], f"{mine:.2f}", f"{base:.2f}", f"{mine / base:.3f}",
-                          f"{mine / number:.2f}", f"{base / number:.2f}", r["route"], wrong(r)])
-        yield Table(f"Groups of {number} all-reduces, {ranks} ranks",
-                    f"bf16 sum, out of place, one process a rank; a call is `ncclGroupStart`, {number} all-reduces of the size, `ncclGroupEnd`. "
-                    "Both times of the whole group; then of one message, as a share of it.",
-                    ["bytes each", "mode", "Beeline", "NCCL", "Beeline / NCCL", "a message, Beeline", "a message, NCCL", "route", "wrong"], lines)
+    for stage, collective in GROUPS:
+        of_kind = rows(records, stage, collective=collective)
+        for ranks in ranks_of(of_kind):
+            series = [r for r in of_kind if r["ranks"] == ranks]
+            number, name = series[0]["group"], NAMES[collective] + "s"
+            what = "bf16" if collective == "all_gather" else "bf16 sum"
+            lines = []
+            for r in series:
+                mine, base = r["beeline"]["us"], r["nccl"]["us"]
+                lines.append([size_text(part_bytes(r)), r["mode"], f"{mine:.2f}", f"{base:.2f}", f"{mine / base:.3f}",
+                              f"{mine / number:.2f}", f"{base / number:.2f}", r["route"], wrong(r)])
+            yield Table(f"Groups of {number} {name}, {ranks} ranks",
+                        f"{what}, out of place, one process a rank; a call is `ncclGroupStart`, {number} {name} of the size, `ncclGroupEnd`. "
+                        "Both times of the whole group; then of one message, as a share of it.",
+                        ["bytes each" if collective == "all_reduce" else "bytes a rank, each", "mode", "Beeline", "NCCL", "Beeline / NCCL",
+                         "a message, Beeline", "a message, NCCL", "route", "wrong"], lines)
 
 
 def nearest(sizes, size):
@@ -40,17 +34,18 @@ def nearest(sizes, size):
 
 
 def type_lines(series):
-    """One line a datatype, operation, count and offset: of each size, time over that of the aligned bf16 sum and over NCCL's."""
+    """One line a datatype, operation, count and offset: of each size, time over that of the aligned bf16 sum (or gather) and over NCCL's."""
     def reference(step):
-        return {r["bytes"]: r["beeline"]["us"] for r in series
-                if (r["step"], r["datatype"], r["redop"], r["offset"]) == (step, "bfloat16", "sum", 0) and not r["bytes"] & (r["bytes"] - 1)}
+        return {part_bytes(r): r["beeline"]["us"] for r in series
+                if (r["step"], r["datatype"], r["offset"]) == (step, "bfloat16", 0) and r["redop"] in ("sum", "none") and
+                not part_bytes(r) & (part_bytes(r) - 1)}
     base, found = reference("types"), {}
     sizes = sorted(base)
     for r in series:
-        size = nearest(sizes, r["bytes"])
+        size = nearest(sizes, part_bytes(r))
         us = (reference(r["step"]) or base).get(size)
         if us:
-            kind = "odd" if r["bytes"] != size else ""
+            kind = "odd" if part_bytes(r) != size else ""
             cells = found.setdefault((r["step"], r["datatype"], r["redop"], kind, r["offset"]), {})
             mine, nccl = r["beeline"]["us"], r["nccl"]["us"]
             cells[size] = f"{mine / us:.2f} ({mine / nccl:.2f}{', to NCCL' if r['route'] == 'nccl' else ''})"
@@ -58,16 +53,23 @@ def type_lines(series):
                    for (_, datatype, redop, kind, offset), cells in found.items()]
 
 
+TYPES = (("perf-types", "all_reduce"), ("perf-gather-types", "all_gather"), ("perf-gather-types", "reduce_scatter"))
+
+
 def types(records):
-    for ranks in ranks_of(rows(records, "perf-types")):
-        series = rows(records, "perf-types", ranks=ranks)
-        sizes, lines = type_lines(series)
-        number = sum(r["beeline"]["wrong"] + r["nccl"]["wrong"] for r in series)
-        yield Table(f"Datatypes, operations, odd counts and addresses, {ranks} ranks",
-                    "In CUDA graphs, out of place: Beeline's time over that of its bf16 sum of an even count at an aligned address, in the "
-                    "same run; in brackets over NCCL's for the same call. odd: one element fewer; offset: bytes. "
-                    f"{len(series)} rows, {number} wrong values.",
-                    ["datatype", "operation", "count", "offset", *(size_text(s) for s in sizes)], lines)
+    for stage, collective in TYPES:
+        of_kind = rows(records, stage, collective=collective)
+        for ranks in ranks_of(of_kind):
+            series = [r for r in of_kind if r["ranks"] == ranks]
+            sizes, lines = type_lines(series)
+            number = sum(r["beeline"]["wrong"] + r["nccl"]["wrong"] for r in series)
+            what = "all-gather of bf16" if collective == "all_gather" else "bf16 sum"
+            of = "" if collective == "all_reduce" else f" of {NAMES[collective]}"
+            yield Table(f"Datatypes, operations, odd counts and addresses{of}, {ranks} ranks",
+                        f"In CUDA graphs, out of place: Beeline's time over that of its {what} of an even count at an aligned address, in the "
+                        "same run; in brackets over NCCL's for the same call. odd: one element fewer; offset: bytes. "
+                        f"{len(series)} rows, {number} wrong values.",
+                        ["datatype", "operation", "count", "offset", *(size_text(s) for s in sizes)], lines)
 
 
 def latency(records):
@@ -84,20 +86,6 @@ def latency(records):
                      [("floor", [(r["bytes"], floor_us(r["bytes"], ranks)) for r in series], True)]))
 
 
-def pairs(records, kind, *keys):
-    """Records of a kind that there are with Beeline and without: [(with, without)]."""
-    by = {}
-    for r in records:
-        if r.get("kind") == kind:
-            by.setdefault(tuple(r[key] for key in keys), {})[r["beeline"]] = r
-    return [(both[True], both[False]) for _, both in sorted(by.items()) if len(both) == 2]
-
-
-def spread(middle, samples):
-    """A median, and the least and the most: some samples lie far apart."""
-    return f"{middle:.2f} ({min(samples):.0f}-{max(samples):.0f})"
-
-
 def load(records):
     found = pairs(records, "load", "ranks", "bytes")
     for ranks in sorted({mine["ranks"] for mine, _ in found}, reverse=True):
@@ -107,7 +95,8 @@ def load(records):
                 continue
             note = [f"{name}: {text}" for name, r in (("with", mine), ("without", base))
                     for good, text in ((r["inside"], "calls outlasted the product"), (r["covered"], "the product outlasted the calls")) if not good]
-            lines.append([size_text(mine["bytes"]), *(f"{r['idle_us']:.2f}" for r in (mine, base)), *(spread(r["loaded_us"], r["loaded_us_all"]) for r in (mine, base)),
+            lines.append([size_text(mine["bytes"]), *(f"{r['idle_us']:.2f}" for r in (mine, base)),
+                          *(spread(r["loaded_us"], r["loaded_us_all"]) for r in (mine, base)),
                           f"{mine['loaded_us'] / base['loaded_us']:.3f}",
                           *(f"{r['product_loaded_ms'] / r['product_alone_ms']:.3f}" for r in (mine, base)), "; ".join(note)])
         yield Table(f"Beside a matrix product, {ranks} ranks",
@@ -144,4 +133,4 @@ def decode(records):
 
 
 def tables(records):
-    return [table for part in (groups, types, latency, load, decode) for table in part(records)]
+    return [table for part in (groups, types, latency, load, decode, *gather_tables.PARTS) for table in part(records)]

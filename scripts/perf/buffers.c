@@ -10,63 +10,66 @@
 
 enum { SHOWN = 4 }; /* wrong elements told of for one row and rank: one a check */
 
-/* Bytes of the data that a rank sends and receives, and where the two lie in place.  The messages of a group are one
- * range to fill and to check: only all-reduce is grouped, which treats every element alike. */
-static uint64_t elements_of_call(const struct row *row) {
-    return row->count * row->group;
+/* Bytes of one message: what goes with `count`, and what a rank sends and receives. */
+static uint64_t block_bytes(const struct row *row) {
+    return row->count * bl_datatype_size(row->datatype);
 }
 
-static uint64_t bytes_of_call(const struct row *row) {
-    return elements_of_call(row) * bl_datatype_size(row->datatype);
+static uint64_t send_message(const struct rank *rank, const struct row *row) {
+    return row->collective == BL_REDUCESCATTER ? block_bytes(row) * rank->nranks : block_bytes(row);
 }
 
-static uint64_t send_bytes(const struct rank *rank, const struct row *row) {
-    return row->collective == BL_REDUCESCATTER ? bytes_of_call(row) * rank->nranks : bytes_of_call(row);
+static uint64_t recv_message(const struct rank *rank, const struct row *row) {
+    return row->collective == BL_ALLGATHER ? block_bytes(row) * rank->nranks : block_bytes(row);
 }
 
-static uint64_t recv_bytes(const struct rank *rank, const struct row *row) {
-    return row->collective == BL_ALLGATHER ? bytes_of_call(row) * rank->nranks : bytes_of_call(row);
+static uint64_t larger_message(const struct rank *rank, const struct row *row) {
+    uint64_t send = send_message(rank, row), recv = recv_message(rank, row);
+    return send > recv ? send : recv;
 }
 
 /* In place everything lies in the recv allocation, and the smaller buffer is this rank's block of the larger. */
-static CUdeviceptr block(const struct rank *rank, const struct row *row, bool small) {
-    return rank->recv + GUARD + row->offset + (small ? rank->rank * bytes_of_call(row) : 0);
+static CUdeviceptr in_place(const struct rank *rank, const struct row *row, int index, bool small) {
+    return rank->recv + GUARD + row->offset + index * larger_message(rank, row) +
+           (small ? rank->rank * block_bytes(row) : 0);
 }
 
-CUdeviceptr buffer_send(const struct rank *rank, const struct row *row) {
-    if (row->place == IN_PLACE) return block(rank, row, row->collective == BL_ALLGATHER);
-    return rank->send + GUARD + row->offset;
+CUdeviceptr buffer_send(const struct rank *rank, const struct row *row, int index) {
+    if (row->place == IN_PLACE) return in_place(rank, row, index, row->collective == BL_ALLGATHER);
+    return rank->send + GUARD + row->offset + index * send_message(rank, row);
 }
 
-CUdeviceptr buffer_recv(const struct rank *rank, const struct row *row) {
-    if (row->place == IN_PLACE) return block(rank, row, row->collective == BL_REDUCESCATTER);
-    return rank->recv + GUARD + row->offset;
+CUdeviceptr buffer_recv(const struct rank *rank, const struct row *row, int index) {
+    if (row->place == IN_PLACE) return in_place(rank, row, index, row->collective == BL_REDUCESCATTER);
+    return rank->recv + GUARD + row->offset + index * recv_message(rank, row);
 }
 
 /* Bytes of the recv allocation, from its data's start, that the row uses. */
 static uint64_t used_bytes(const struct rank *rank, const struct row *row) {
-    uint64_t send = send_bytes(rank, row), recv = recv_bytes(rank, row);
-    return row->place == IN_PLACE && send > recv ? send : recv;
+    return row->group * (row->place == IN_PLACE ? larger_message(rank, row) : recv_message(rank, row));
 }
 
-static int copy_in(struct part *part, struct rank *rank, CUdeviceptr to, uint64_t bytes) {
+/* From element `phase` of this rank's input on. */
+static int copy_in(struct part *part, struct rank *rank, CUdeviceptr to, uint64_t phase, uint64_t bytes) {
     const struct pattern *pattern = &part->bench->pattern;
+    const unsigned char *from = pattern->input[rank->rank] + phase % PATTERN_PERIOD * pattern->size;
     uint64_t step = pattern->chunk * pattern->size;
 
     for (uint64_t done = 0; done < bytes; done += step)
-        CUDA_TRY(part, cuMemcpyHtoDAsync(to + done, pattern->input[rank->rank],
-                                         bytes - done < step ? bytes - done : step, rank->stream));
+        CUDA_TRY(part, cuMemcpyHtoDAsync(to + done, from, bytes - done < step ? bytes - done : step, rank->stream));
     return 0;
 }
 
 int buffers_fill(struct part *part, const struct row *row) {
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = &part->rank[i];
+        uint64_t bytes = send_message(rank, row);
         CUDA_TRY(part, cuCtxSetCurrent(rank->context));
         CUDA_TRY(part, cuMemsetD8Async(rank->recv, POISON, used_bytes(rank, row) + 2 * GUARD, rank->stream));
         if (row->place == OUT_OF_PLACE)
-            CUDA_TRY(part, cuMemsetD8Async(rank->send, POISON, send_bytes(rank, row) + 2 * GUARD, rank->stream));
-        if (copy_in(part, rank, buffer_send(rank, row), send_bytes(rank, row))) return -1;
+            CUDA_TRY(part, cuMemsetD8Async(rank->send, POISON, bytes * row->group + 2 * GUARD, rank->stream));
+        for (int g = 0; g < row->group; g++)
+            if (copy_in(part, rank, buffer_send(rank, row, g), g * bytes / part->bench->pattern.size, bytes)) return -1;
     }
     return part_wait(part);
 }
@@ -134,18 +137,24 @@ static int compare_poison(struct check *c, const char *what, CUdeviceptr from, u
     return 0;
 }
 
+/* Of each message of the call, whose inputs lie one behind the other. */
 static int check_result(struct check *c) {
     const struct pattern *pattern = &c->part->bench->pattern;
     const struct row *row = c->row;
-    CUdeviceptr recv = buffer_recv(c->rank, row);
 
-    if (row->collective == BL_ALLGATHER) {
+    for (int g = 0; g < row->group; g++) {
+        CUdeviceptr recv = buffer_recv(c->rank, row, g);
+        uint64_t phase = g * send_message(c->rank, row) / pattern->size;
+        if (row->collective != BL_ALLGATHER) {
+            if (row->collective == BL_REDUCESCATTER) phase += c->rank->rank * row->count;
+            if (compare(c, "result", recv, pattern->result, phase, row->count)) return -1;
+            continue;
+        }
         for (int peer = 0; peer < c->rank->nranks; peer++)
-            if (compare(c, "result", recv + peer * bytes_of_call(row), pattern->input[peer], 0, row->count)) return -1;
-        return 0;
+            if (compare(c, "result", recv + peer * block_bytes(row), pattern->input[peer], phase, row->count))
+                return -1;
     }
-    uint64_t phase = row->collective == BL_REDUCESCATTER ? c->rank->rank * row->count : 0;
-    return compare(c, "result", recv, pattern->result, phase, elements_of_call(row));
+    return 0;
 }
 
 int buffers_check(struct part *part, const struct row *row, enum side side) {
@@ -158,14 +167,14 @@ int buffers_check(struct part *part, const struct row *row, enum side side) {
         if (row->collective == BL_ALLGATHER) c.tolerance = 0;
         CUDA_TRY(part, cuCtxSetCurrent(rank->context));
         if (check_result(&c)) return -1;
-        uint64_t used = used_bytes(rank, row), sent = send_bytes(rank, row);
+        uint64_t used = used_bytes(rank, row), sent = row->group * send_message(rank, row);
         if (compare_poison(&c, "the guard before the result", rank->recv, GUARD + row->offset)) return -1;
         if (compare_poison(&c, "the guard behind the result", rank->recv + GUARD + row->offset + used,
                            GUARD - row->offset))
             return -1;
         if (row->place == IN_PLACE) continue;
         c.tolerance = 0;
-        if (compare(&c, "input (which must not change)", buffer_send(rank, row), pattern->input[rank->rank], 0,
+        if (compare(&c, "input (which must not change)", buffer_send(rank, row, 0), pattern->input[rank->rank], 0,
                     sent / pattern->size))
             return -1;
         if (compare_poison(&c, "the guard before the input", rank->send, GUARD + row->offset)) return -1;

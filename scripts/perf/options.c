@@ -19,7 +19,7 @@ static const char usage[] =
     "  -f, --factor N          from size to size; or -i, --step SIZE                      [4]\n"
     "      --odd               each size once more with an odd count\n"
     "      --offset LIST       buffers so many bytes past a 256-byte boundary, rounded up to an element  [0]\n"
-    "      --group K           a call is a group of K all-reduces of the size, one behind the other in memory  [1]\n"
+    "      --group K           a call is a group of K collectives of the size, one behind the other in memory  [1]\n"
     "      --place LIST        out, in, or both                                           [both]\n"
     "      --mode LIST         eager, graph, or both                                      [both]\n"
     "how\n"
@@ -263,8 +263,6 @@ int options_parse(struct options *o, int argc, char **argv) {
     }
     if (!error && optind < argc) error = bad("argument", argv[optind], "options only; beeline-perf --help lists them");
     if (!error && !o->min_bytes && !o->step) error = bad("-b", "0", "above 0 with a factor; 0 with a step");
-    if (!error && o->group > 1 && o->collectives != 1u << BL_ALLREDUCE)
-        error = bad("--group", "for that collective", "all_reduce alone is grouped");
     if (!error && o->min_bytes > o->max_bytes) error = bad("-b", "above -e", "at most the largest size");
     if (!error && !o->spawn) error = find_launcher(o);
     return error;

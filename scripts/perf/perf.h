@@ -160,8 +160,8 @@ struct row {
 int row_run(struct part *part, struct row *row); /* leaves its measurements in shared */
 
 /* --- buffers.c --- */
-CUdeviceptr buffer_send(const struct rank *rank, const struct row *row);
-CUdeviceptr buffer_recv(const struct rank *rank, const struct row *row);
+CUdeviceptr buffer_send(const struct rank *rank, const struct row *row, int index); /* of a message of the call */
+CUdeviceptr buffer_recv(const struct rank *rank, const struct row *row, int index);
 int buffers_fill(struct part *part, const struct row *row);                  /* inputs; outputs poisoned */
 int buffers_check(struct part *part, const struct row *row, enum side side); /* adds to shared->wrong */
 

@@ -99,7 +99,7 @@ int report_open(struct report *report, const struct bench *bench) {
         fprintf(report->json,
                 "\"driver\": %d, \"nccl\": %d, \"ranks\": %d, \"processes\": %d, \"threads\": %d, \"gpus\": %d}\n",
                 driver, version[BASELINE], bench->nranks, o->processes, o->threads, o->gpus);
-    if (o->group > 1) printf("# a call is a group of %d all-reduces of the size each\n", o->group);
+    if (o->group > 1) printf("# a call is a group of %d collectives of the size each\n", o->group);
     printf("# times in us per call, median of the slowest rank; GB/s and host us per call of the measured side; event: "
            "by the\n"
            "# device's clock\n#\n"

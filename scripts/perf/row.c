@@ -13,8 +13,8 @@
 enum { TURN = 4 }; /* replays of one side before the other's turn */
 
 static int issue_message(struct part *part, struct rank *rank, const struct row *row, enum side side, int index) {
-    const void *send = (const void *)(buffer_send(rank, row) + index * row->bytes);
-    void *recv = (void *)(buffer_recv(rank, row) + index * row->bytes);
+    const void *send = (const void *)buffer_send(rank, row, index);
+    void *recv = (void *)buffer_recv(rank, row, index);
     ncclComm_t comm = rank->comm[side];
 
     switch (row->collective) {

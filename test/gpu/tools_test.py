@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.dont_write_bytecode = True
@@ -49,6 +50,34 @@ def made_up_tables():
                        tokens=512, tokens_differ=9)]
 
 
+def made_up_gathers():
+    """What the stages of all-gather and reduce-scatter leave: 1 MiB a rank of 4, and 256 bytes."""
+    def part(stage, step, size, mine, nccl, route, collective="all_gather", **more):
+        redop = "none" if collective == "all_gather" else "sum"
+        return row(stage, step, 4 * size, mine, nccl, route, **dict(dict(collective=collective, redop=redop, count=size // 2), **more))
+
+    out = [part("perf-gather", "4 ranks", KIB * KIB, 12.0, 16.0, "gather_line", place="in"),
+           part("perf-gather", "4 ranks", KIB * KIB, 11.0, 16.5, "gather_line"), part("perf-gather", "4 ranks", 256, 2.5, 10.0, "gather_line"),
+           part("perf-gather", "4 processes", 256, 8.0, 12.0, "nccl", "reduce_scatter", mode="eager"),
+           part("perf-gather-routes", "4 ranks gather_line", KIB * KIB, 12.0, 16.0, "gather_line", place="in"),
+           part("perf-gather-routes", "4 ranks gather_copy", KIB * KIB, 14.0, 15.0, "gather_copy", place="in"),
+           part("perf-gather-routes", "4 ranks gather_line", 64 * KIB * KIB, 600.0, 600.0, "nccl", place="in"),
+           part("perf-gather-routes", "4 ranks gather_copy", 64 * KIB * KIB, 540.0, 600.0, "gather_copy", place="in"),
+           part("perf-gather-groups", "4 ranks", 4 * KIB, 256.0, 512.0, "nccl", "reduce_scatter", group=64),
+           part("perf-gather-types", "types", KIB, 4.0, 8.0, "gather_line"), part("perf-gather-types", "odd", KIB, 4.0, 8.0, "gather_line"),
+           part("perf-gather-types", "odd", KIB - 2, 5.0, 8.0, "gather_line", offset=2)]
+    for route, us in (("nccl", 180.0), ("gather_copy", 120.0)):
+        out.append(dict(kind="overlap", ranks=4, bytes=64 * KIB * KIB, route=route, rows=640, side=8192, samples=20, product_us=100.0, gather_us=130.0,
+                        sequential_us=240.0, sequential_us_all=[230.0, 240.0, 260.0],
+                        beside={way: dict(both_us=us + add, both_us_all=[us, us + add], product_us=us - 15, gather_us=us)
+                                for way, add in (("gather first", 0.0), ("product first", 6.0))}))
+    for beeline, ms in ((True, 40.0), (False, 50.0)):
+        out.append(dict(kind="fsdp", ranks=4, batch=1, length=2048, parameters=1056000000, layers=18, block_bytes=102700000, reduce="bfloat16", rounds=5,
+                        steps=30, step_ms=ms, wall_ms=ms + 1, step_ms_all=[ms, ms + 2], tokens_s=round(8192e3 / ms), beeline=beeline,
+                        routes=["gather_copy", "scatter_line"] if beeline else [None, None]))
+    return out + [dict(kind="fsdp-compare", ranks=4, reduce="bfloat16", first_equal=True, same_bits=False, loss_difference=2e-5, apart=3e-3)]
+
+
 def made_up():
     run = dict(record="run", date="2026-01-02T03:04:05Z", host="box", machine="x86_64", driver=13000, nccl=22809, ranks=4,
                devices=[dict(name="NVIDIA H200", arch=90, sms=132, bus="")] * 4)
@@ -63,7 +92,7 @@ def made_up():
                         bytes=1 << 28))
         out += [dict(stage="torch", step=f"4 {which}", kind="latency", mode=mode, bytes=1024, us=5.0, host_us=4.0, ranks=4, torch="2",
                      beeline=which == "with") for mode in ("graph", "eager")]
-    out += made_up_tables()
+    out += made_up_tables() + made_up_gathers()
     return out + [dict(stage="neutrality", step="/bin/true", record="neutrality", added_us=80, plain_us=500, runs=1, said=[])]
 
 
@@ -75,6 +104,14 @@ def test_floor(_):
     for ranks, size, want in ((4, 1 << 20, 7.74), (4, 16 << 20, 73.3), (2, 1 << 20, 4.96), (8, 256, 2.06)):
         got = records.floor_us(size, ranks)
         assert abs(got - want) < 0.01 * want, f"floor of {size} bytes on {ranks} ranks is {got}, not {want}"
+
+
+def test_part_floor(_):
+    """0.73 + 1.32 + (n-1) c/B; a part is the n-th of the message where there are parts."""
+    for ranks, part, want in ((4, 1 << 20, 10.79), (2, 16 << 20, 48.65), (4, 256, 2.052)):
+        got = records.part_floor_us(part, ranks)
+        assert abs(got - want) < 0.001 * want, f"floor of {part} bytes a rank on {ranks} ranks is {got}, not {want}"
+    assert [records.part_bytes(dict(collective=name, bytes=4096, ranks=4)) for name in ("all_reduce", "all_gather", "reduce_scatter")] == [4096, 1024, 1024]
 
 
 def test_tuning_file(results):
@@ -98,22 +135,38 @@ def test_report(results):
     assert "One launch (empty kernel), in the same processes: 2.00" in content and "host Beeline / launch" in content, content
     for table in tables.tables(made_up()):
         assert f"## {table.title}" in content and f"| {' | '.join(table.lines[0])} |" in content, content
-    for name in ("graph-4", "latency-4"):
+    for name in ("graph-4", "latency-4", "all-gather-graph-4", "reduce-scatter-eager-4"):
         assert f"page-{name}.svg" in content, content
         with open(os.path.join(folder, f"page-{name}.svg"), encoding="utf-8") as chart:
             text = chart.read()
-        assert text.rstrip().endswith("</svg>") and all(f">{label}</text>" in text for label in ("Beeline", "NCCL", "floor")), text
+        assert text.rstrip().endswith("</svg>") and all(f">{label}" in text for label in ("Beeline", "NCCL", "floor")), text
 
 
 def test_tables(_):
-    found = {table.title.split(",")[0]: [" | ".join(line) for line in table.lines] for table in tables.tables(made_up())}
+    def name(title):
+        return title.split(",")[0] + (" of all-gather" if "of all-gather," in title and title.startswith("Datatypes") else "")
+
+    found = {name(table.title): [" | ".join(line) for line in table.lines] for table in tables.tables(made_up())}
     want = {"Groups of 64 all-reduces": ["4K | graph | 256.00 | 192.00 | 1.333 | 4.00 | 3.00 | oneshot_packet | 0"],
             "Datatypes": ["bfloat16 | sum |  | 0 | 1.00 (0.40)", "double | sum |  | 0 | 1.25 (0.50)", "bfloat16 | sum |  | 0 | 1.00 (0.40)",
                           "bfloat16 | sum | odd | 2 | 1.50 (0.50)", "bfloat16 | avg |  | 0 | 3.00 (1.00, to NCCL)"],
             "Latency of one eager call": ["256 | 8.00 | 12.00 | 1.50 | 8.00 | 12.00 | oneshot_packet | 0",
                                           "1K | 9.00 | 12.00 | 1.33 | 9.00 | 12.00 | oneshot_packet | 0"],
             "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 (5-30) | 20.00 (10-60) | 0.500 | 1.250 | 1.500 | without: calls outlasted the product"],
-            "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.0300 of 1.25 | 1 of 32 | 9 of 512"]}
+            "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.0300 of 1.25 | 1 of 32 | 9 of 512"],
+            "Groups of 64 reduce-scatters": ["4K | graph | 256.00 | 512.00 | 0.500 | 4.00 | 8.00 | nccl | 0"],
+            "Datatypes of all-gather": ["bfloat16 | none |  | 0 | 1.00 (0.50)", "bfloat16 | none |  | 0 | 1.00 (0.50)", "bfloat16 | none | odd | 2 | 1.25 (0.62)"],
+            "All-gather in CUDA graphs": ["256 | out of place | 2.50 | 10.00 | 0.25 | 2.05 | 1.22 | 2.50 | 10.00 | gather_line | 0",
+                                          "1M | out of place | 11.00 | 16.50 | 0.67 | 10.79 | 1.02 | 11.00 | 16.50 | gather_line | 0",
+                                          "1M | in place | 12.00 | 16.00 | 0.75 | 10.79 | 1.11 | 12.00 | 16.00 | gather_line | 0"],
+            "Reduce-scatter": ["256 | out of place | 8.00 | 12.00 | 0.67 | 3.00 | 3.00 | 8.00 | 12.00 | nccl | 0"],
+            "Algorithms of all-gather in CUDA graphs": ["1M | 12.00 | 14.00 | 15.00 | 0.80 | 10.79 | 1.11", "64M |  | 540.00 | 600.00 | 0.90 | 561.29 | 0.96"],
+            "All-gather beside a matrix product": [
+                "64M | one after the other, nccl | 100.0 | 130.0 | 240.00 (230-260) | 1.000 |  |  |  | ",
+                "64M | beside, nccl | 100.0 | 130.0 | 180.00 (180-180) | 0.750 | 1.650 | 186.00 (180-186) | 0.775 | 1.650",
+                "64M | beside, gather_copy | 100.0 | 130.0 | 120.00 (120-120) | 0.500 | 1.050 | 126.00 (120-126) | 0.525 | 1.050"],
+            "Training steps with FSDP2": ["4 | 2048 | bfloat16 | 40.00 (40-42) | 50.00 (50-52) | 0.800 | 41.00 | 51.00 | 204800 | 163840 | "
+                                          "gather_copy, scatter_line | equal | 2.0e-05 | 3.0e-03"]}
     assert found == want, found
 
 
@@ -142,6 +195,23 @@ def test_turns(results):
     gone.end()
     start = time.monotonic()
     assert not left.arrive("start") and time.monotonic() - start < torch_turns.COMING / 2, "waits for a job that has ended"
+    one, two, three = (torch_turns.Turns(folder + "-three", name, 3) for name in "abc")
+    came = []
+    waiting = [threading.Thread(target=lambda t=t: came.append(t.arrive("ready"))) for t in (one, two)]
+    for thread in waiting:
+        thread.start()
+    time.sleep(0.2)
+    assert not came, "does not wait for the third"
+    came.append(three.arrive("ready"))
+    for thread in waiting:
+        thread.join()
+    assert came == [True] * 3, came
+    one.end()
+    two.end()
+    assert os.path.exists(one.folder), "one of three has not ended"
+    assert not three.arrive("start")
+    three.end()
+    assert not os.path.exists(one.folder)
     alone = torch_turns.Turns(None, "alone")
     alone.take()
     alone.give()
@@ -151,7 +221,7 @@ def test_turns(results):
 def test_turn_jobs(_):
     """Both jobs of a pair share folder and GPUs, and differ in the preload; pairs share the folder around theirs."""
     box = stages.Box(ROOT, "build", 4, [4, 2], False, "", None, "/tmp")
-    for name, ranks in (("load", [4]), ("decode", [4, 2])):
+    for name, ranks in (("load", [4]), ("decode", [4, 2]), ("fsdp", [4])):
         (step,) = stages.STAGES[name](box)
         jobs = [step, *step.beside]
         folders = [job.argv[job.argv.index("--turns") + 1] for job in jobs]
@@ -162,6 +232,13 @@ def test_turn_jobs(_):
             assert folders[2 * i] == folders[2 * i + 1]
             assert ("LD_PRELOAD" in one.env, "LD_PRELOAD" in other.env) == (True, False)
             assert one.env["CUDA_VISIBLE_DEVICES"] == other.env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"[:2 * number - 1]
+    (step,) = stages.STAGES["overlap"](box)
+    jobs, names = [step, *step.beside], ["nccl", *stages.algorithms(ROOT, "ALLGATHER")]
+    assert len({job.argv[job.argv.index("--turns") + 1] for job in jobs}) == 1 and len({job.records for job in jobs}) == len(names)
+    assert [job.env.get("BEELINE_ALLGATHER_ALGO", "nccl") for job in jobs] == names == [
+        job.argv[job.argv.index("--route") + 1] if "--route" in job.argv else "nccl" for job in jobs]
+    assert ["LD_PRELOAD" in job.env for job in jobs] == [False] + [True] * (len(names) - 1)
+    assert all(job.argv[job.argv.index("--jobs") + 1] == str(len(names)) for job in jobs)
     assert set(stages.LIMITS) <= set(stages.STAGES)
 
 

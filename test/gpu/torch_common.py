@@ -4,6 +4,7 @@ Results travel through the rendezvous store, never through the collectives under
 collective cannot hide what was found.  `--device cpu` runs the same programs over gloo, to try them where no GPU is.
 """
 import argparse
+import ctypes
 import datetime
 import json
 import os
@@ -129,12 +130,31 @@ class Run:
         os._exit(status)
 
 
-def beeline_serves():
-    """Whether Beeline is in this process and not switched off."""
-    if os.environ.get("BEELINE_ENABLE", "1") != "1" or os.environ.get("BEELINE_ALLREDUCE_ALGO") == "nccl":
+def beeline_serves(collective="ALLREDUCE"):
+    """Whether Beeline is in this process and not switched off for the collective."""
+    if os.environ.get("BEELINE_ENABLE", "1") != "1" or os.environ.get(f"BEELINE_{collective}_ALGO") == "nccl":
         return False
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:
             return any("libbeeline" in line for line in maps)
     except OSError:
         return False
+
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")  # as beelineRouteOf numbers them
+NCCL_DATATYPES = {torch.int8: 0, torch.uint8: 1, torch.int32: 2, torch.int64: 4, torch.float16: 6, torch.float32: 7, torch.float64: 8,
+                  torch.bfloat16: 9}
+
+
+def route_of(run, collective, count, dtype):
+    """What serves such a call (a sum, where there is an operation) on the default group: an algorithm or "nccl"; None where nobody can
+    tell.  The count is that of NCCL's call: of one rank's part."""
+    try:
+        function = ctypes.CDLL(None).beelineRouteOf
+        comm = dist.group.WORLD._get_backend(run.device)._comm_ptr()
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+    if not comm:
+        return None
+    function.restype, function.argtypes = ctypes.c_char_p, (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_int, ctypes.c_int)
+    return function(comm, COLLECTIVES.index(collective), count, NCCL_DATATYPES[dtype], 0).decode()

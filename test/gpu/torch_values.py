@@ -16,9 +16,12 @@ def values(run, dtype, op, count, seed, rank, members):
     """Small whole numbers that differ from element to element and from rank to rank.
 
     Sums, products and averages of up to 16 ranks are exact in bf16: products have one factor that is not +-1; averages
-    are whole, since NCCL may divide each summand.  In fp8, which has 3 bits or 4 in all, values are 0 and +-1.
+    are whole, since NCCL may divide each summand.  In fp8, which has 3 bits or 4 in all, values are 0 and +-1.  Booleans sum up
+    to whether any is set, as PyTorch has it.
     """
     i = torch.arange(count, dtype=torch.int64, device=run.device)
+    if dtype == torch.bool:
+        return (i * 7 + rank * 13 + seed) % 3 == 0
     if op == ReduceOp.PRODUCT:
         v = torch.where((i + seed) % 16 == rank, 2, 1)
         if dtype != torch.uint8:
@@ -58,11 +61,30 @@ class Expect:
         self.result = total.to(torch.float32).to(dtype) if dtype in FP8 else total.to(dtype)
 
 
+def room(run, dtype, count, offset):
+    """A buffer full of 0x5a, and in it `count` elements that begin `offset` elements past an aligned place."""
+    size = torch.empty((), dtype=dtype).element_size()
+    raw = torch.full(((count + 2 * GUARD + offset) * size,), 0x5a, dtype=torch.uint8, device=run.device)
+    buffer = raw.view(dtype)
+    return buffer, buffer[GUARD + offset:GUARD + offset + count]
+
+
 def guarded(run, own, offset):
     """A buffer full of 0x5a, and in it a copy of `own` that begins `offset` elements past an aligned place."""
-    count = own.numel()
-    raw = torch.full(((count + 2 * GUARD + offset) * own.element_size(),), 0x5a, dtype=torch.uint8, device=run.device)
-    buffer = raw.view(own.dtype)
-    x = buffer[GUARD + offset:GUARD + offset + count]
+    buffer, x = room(run, own.dtype, own.numel(), offset)
     x.copy_(own)
     return buffer, x
+
+
+def untouched(buffer, offset, count):
+    """Whether all that lies around the elements is as it was."""
+    before, after = buffer[:offset + GUARD], buffer[offset + GUARD + count:]
+    return bool((before.view(torch.uint8) == 0x5a).all()) and bool((after.view(torch.uint8) == 0x5a).all())
+
+
+def bits(run, dtype, count, seed, rank):
+    """Elements of any bits: NaNs of all kinds are among them.  Only booleans are 0 and 1."""
+    size = torch.empty((), dtype=dtype).element_size()
+    i = torch.arange(count * size, dtype=torch.int64, device=run.device)
+    byte = (i * 2654435761 + rank * 40503 * 65537 + seed * 7919 * 257) >> 11
+    return (byte & (1 if dtype == torch.bool else 255)).to(torch.uint8).view(dtype)
