@@ -100,7 +100,7 @@ def settings():
                                   "--lines 2 'stats: communicator .* oneshot_packet 2 calls'"))
     case("settings/fused", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 -c 64,1 -k 11 fused_launches",
                                       "--env BEELINE_STATS=1", "--env BEELINE_DEBUG=INFO"),
-                                  "--info 'rank 1: the 64 all_reduce calls of a group are fused into 1 launch$'",
+                                  "--info 'rank 1: the 64 calls of a group are fused into 1 launch$'",
                                   "--lines 2 'stats: .* oneshot_packet 1 calls.* oneshot_line_batch 64 calls.*; batches launched: 1'"))
 
 

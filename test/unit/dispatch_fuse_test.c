@@ -1,4 +1,4 @@
-/* dispatch_fuse_test.c - which all-reduces of a group share launches: its limits, its purity, and that every call is
+/* dispatch_fuse_test.c - which calls of a group share launches: its limits, its purity, and that every call is
  * launched once. */
 #include "dispatch_test.h"
 
@@ -11,8 +11,18 @@ struct plan {
     int leader[MOST];
 };
 
+static void add_to(struct plan *plan, enum bl_collective collective, uint64_t count, int datatype, int redop) {
+    plan->request[plan->count++] = (struct bl_request){collective, count, datatype, redop};
+}
+
 static void add(struct plan *plan, uint64_t count, int datatype, int redop) {
-    plan->request[plan->count++] = (struct bl_request){BL_ALLREDUCE, count, datatype, redop};
+    add_to(plan, BL_ALLREDUCE, count, datatype, redop);
+}
+
+/* All-gathers move bytes; what reduces is of one datatype and operation. */
+static bool alike(const struct bl_request *a, const struct bl_request *b) {
+    return a->collective == b->collective &&
+           (a->collective == BL_ALLGATHER || (a->datatype == b->datatype && a->redop == b->redop));
 }
 
 static void add_many(struct plan *plan, int calls, uint64_t count, int datatype, int redop) {
@@ -36,17 +46,18 @@ static void run(struct plan *plan, const struct bl_table *table) {
         if (before < 0) continue;
         CHECK(!followed[before], "two calls follow call %d", before);
         followed[before] = true;
-        CHECK(request->datatype == plan->request[before].datatype && request->redop == plan->request[before].redop,
-              "calls %d and %d are of different kinds", before, i);
+        CHECK(alike(request, &plan->request[before]), "calls %d and %d are of different kinds", before, i);
     }
     for (int lead = 0; lead < plan->count; lead++) {
-        struct bl_batch batch = {.datatype = plan->request[lead].datatype, .redop = plan->request[lead].redop};
+        struct bl_batch batch = {.collective = plan->request[lead].collective,
+                                 .datatype = plan->request[lead].datatype,
+                                 .redop = plan->request[lead].redop};
         struct bl_route route;
         if (plan->leader[lead] != lead) continue;
         for (int i = lead; i < plan->count; i++) {
             if (plan->leader[i] != lead) continue;
             batch.messages++;
-            batch.lines += bl_lines_of(plan->request[i].count * bl_datatype_size(batch.datatype));
+            batch.lines += bl_lines_of(plan->request[i].count * bl_datatype_size(plan->request[i].datatype));
         }
         if (batch.messages == 1) continue;
         CHECK(batch.messages <= BL_BATCH_MAX, "%u messages", batch.messages);
@@ -129,9 +140,61 @@ static void test_kinds(void) {
     add(&plan, 0, BL_FLOAT32, BL_SUM);
     add(&plan, 0, BL_FLOAT32, BL_SUM);
     EXPECT(&plan, &table, 8);
-    add_many(&plan, 2, 4, BL_FLOAT32, BL_SUM);
-    plan.request[0].collective = plan.request[1].collective = BL_ALLGATHER;
-    EXPECT(&plan, &table, 2);
+}
+
+/* The three collectives never share a launch; all-gathers of any datatypes do. */
+static void test_collectives(void) {
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table;
+    settings.fuse_max = 1 * M;
+    make_table(&table, 4, &settings);
+    for (int round = 0; round < 3; round++)
+        for (int c = 0; c < BL_COLLECTIVES; c++) add_to(&plan, c, 100, BL_FLOAT32, BL_SUM);
+    EXPECT(&plan, &table, 3);
+    for (int round = 0; round < 3; round++)
+        for (int datatype = 0; datatype < BL_DATATYPES; datatype++) add_to(&plan, BL_ALLGATHER, 5, datatype, BL_SUM);
+    EXPECT(&plan, &table, 1);
+    for (int round = 0; round < 3; round++)
+        for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
+            for (int redop = 0; redop < BL_REDOPS; redop++) add_to(&plan, BL_REDUCESCATTER, 7, datatype, redop);
+    EXPECT(&plan, &table, BL_DATATYPES * BL_REDOPS);
+    /* Limits: of messages, of the largest, of what a launch carries. */
+    for (int c = BL_ALLGATHER; c <= BL_REDUCESCATTER; c++) {
+        const int kernel = c == BL_ALLGATHER ? BL_KERNEL_ALLGATHER_LINE_BATCH : BL_KERNEL_REDUCESCATTER_LINE_BATCH;
+        for (int n = 1; n <= 3 * BL_BATCH_MAX; n++) {
+            for (int i = 0; i < n; i++) add_to(&plan, c, 1, BL_BFLOAT16, BL_SUM);
+            EXPECT(&plan, &table, (n + BL_BATCH_MAX - 1) / BL_BATCH_MAX);
+        }
+        for (int i = 0; i < 5; i++) add_to(&plan, c, 1 * M + 1, BL_UINT8, BL_SUM);
+        EXPECT(&plan, &table, 5);
+        const uint64_t capacity = bl_kernel_capacity(kernel, 4, &table.layout);
+        const int fit = (int)(capacity / (bl_lines_of(1 * M) * BL_LINE_DATA));
+        CHECK(fit >= 2 && fit < BL_BATCH_MAX, "%d of 1 MB fit", fit);
+        for (int i = 0; i < 2 * fit; i++) add_to(&plan, c, 1 * M, BL_UINT8, BL_SUM);
+        EXPECT(&plan, &table, 2);
+        for (int i = 0; i < 2 * fit + 1; i++) add_to(&plan, c, 1 * M, BL_UINT8, BL_SUM);
+        EXPECT(&plan, &table, 3);
+        /* Empty, unknown, endless: alone. */
+        add_to(&plan, c, 0, BL_UINT8, BL_SUM);
+        add_to(&plan, c, 0, BL_UINT8, BL_SUM);
+        add_to(&plan, c, 4, -1, BL_SUM);
+        add_to(&plan, c, 4, BL_DATATYPES, BL_SUM);
+        add_to(&plan, c, UINT64_MAX / 2, BL_FLOAT64, BL_SUM);
+        EXPECT(&plan, &table, 5);
+    }
+    /* The copy engines have no batch: with them forced, every all-gather is alone; only above 128K where they are asked for. */
+    struct bl_facts slots = with_slots(facts_of("NVIDIA H200", 90, 4));
+    snprintf(settings.force[BL_ALLGATHER], sizeof settings.force[0], "gather_copy");
+    build(&table, &slots, &settings);
+    for (int i = 0; i < 6; i++) add_to(&plan, i % 2 ? BL_ALLGATHER : BL_REDUCESCATTER, 9, BL_INT32, BL_SUM);
+    EXPECT(&plan, &table, 4);
+    settings.force[BL_ALLGATHER][0] = 0;
+    settings.copy_engines = true;
+    build(&table, &slots, &settings);
+    for (int i = 0; i < 12; i++) add_to(&plan, BL_ALLGATHER, 1000, i % BL_DATATYPES, BL_SUM);
+    EXPECT(&plan, &table, 1);
+    for (int i = 0; i < 6; i++) add_to(&plan, BL_ALLGATHER, 100 * K, BL_INT8, BL_SUM);
+    EXPECT(&plan, &table, 6); /* two of them are more than kernels are to carry */
 }
 
 static void expect_batch(const struct bl_table *table, uint64_t lines, const char *kernel, int line) {
@@ -208,8 +271,9 @@ static void test_pure(void) {
         make_table(&table, nranks, &settings);
         for (int i = 0; i < MOST; i++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
-            add(&plan, (state >> 33) % ((uint64_t)1 << (state >> 20) % 18), (int)((state >> 40) % 3),
-                (int)((state >> 50) % 2));
+            add_to(&plan, (enum bl_collective)((state >> 55) % BL_COLLECTIVES),
+                   (state >> 33) % ((uint64_t)1 << (state >> 20) % 18), (int)((state >> 40) % 3),
+                   (int)((state >> 50) % 2));
         }
         run(&plan, &table);
         CHECK(plan.launches < MOST / 4, "%d launches for %d calls", plan.launches, MOST);
@@ -226,6 +290,7 @@ static void test_pure(void) {
 int main(void) {
     test_limits();
     test_kinds();
+    test_collectives();
     test_kernels();
     test_forced();
     test_pure();

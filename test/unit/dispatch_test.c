@@ -7,8 +7,9 @@ static const char *name_of(const struct bl_route *route) {
     return route->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[route->algorithm].name;
 }
 
-static void expect(const struct bl_table *table, uint64_t bytes, const char *name, enum bl_reason reason, int line) {
-    struct bl_route route = select_bytes(table, bytes);
+static void expect(const struct bl_table *table, enum bl_collective collective, uint64_t bytes, const char *name,
+                   enum bl_reason reason, int line) {
+    struct bl_route route = select_for(table, collective, bytes);
     CHECK(!strcmp(name_of(&route), name), "line %d: %llu bytes: got %s, want %s (%s)", line, (unsigned long long)bytes,
           name_of(&route), name, route.reason);
     CHECK(!strcmp(route.reason, bl_reason_text(reason)), "line %d: %llu bytes: reason '%s', want '%s'", line,
@@ -18,7 +19,10 @@ static void expect(const struct bl_table *table, uint64_t bytes, const char *nam
     CHECK(route.blocks >= 1 && route.blocks <= 132 && route.threads >= 32 && route.threads <= 512,
           "line %d: grid %ux%u", line, route.blocks, route.threads);
 }
-#define EXPECT(table, bytes, name, reason) expect(table, bytes, name, BL_REASON_##reason, __LINE__)
+#define EXPECT(table, bytes, name, reason)        expect(table, BL_ALLREDUCE, bytes, name, BL_REASON_##reason, __LINE__)
+#define EXPECT_GATHER(table, bytes, name, reason) expect(table, BL_ALLGATHER, bytes, name, BL_REASON_##reason, __LINE__)
+#define EXPECT_SCATTER(table, bytes, name, reason)                                                                     \
+    expect(table, BL_REDUCESCATTER, bytes, name, BL_REASON_##reason, __LINE__)
 
 static void test_algorithms(void) {
     for (int i = 0; i < bl_algorithm_count; i++) {
@@ -28,7 +32,7 @@ static void test_algorithms(void) {
         for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
             for (int n = a->min_ranks; n <= a->max_ranks; n++) {
                 char symbol[128];
-                CHECK(!(a->datatypes >> datatype & 1) ||
+                CHECK(!(a->datatypes >> datatype & 1) || a->kernel == BL_KERNEL_ALLGATHER_COPY ||
                           !bl_kernel_symbol(a->kernel, datatype, n, symbol, sizeof symbol),
                       "%s: datatype %d, %d ranks: no kernel", a->name, datatype, n);
             }
@@ -39,6 +43,7 @@ static void test_algorithms(void) {
         CHECK(bl_algorithm_find(c, "") == -2, "empty");
     }
     CHECK(bl_algorithm_find(BL_ALLGATHER, "twoshot_line") == -2, "an algorithm of another collective");
+    CHECK(bl_algorithm_find(BL_REDUCESCATTER, "gather_line") == -2, "an algorithm of another collective");
 }
 
 static void test_builtin(void) {
@@ -50,14 +55,19 @@ static void test_builtin(void) {
         build(&table, &facts, NULL);
         CHECK(strstr(table.source, "NVIDIA H200") && !strstr(table.source, "extrapolated"), "%s", table.source);
         /* Boundaries come from the table: thresholds are measured anew now and then. */
-        for (unsigned r = 0; r + 1 < table.ranges[BL_ALLREDUCE]; r++) {
-            const struct bl_range *range = &table.range[BL_ALLREDUCE][r];
-            EXPECT(&table, range->max_bytes, bl_algorithms[range->algorithm].name, TUNED);
-            struct bl_route above = select_bytes(&table, range->max_bytes + 1);
-            CHECK(above.algorithm == range[1].algorithm, "just above %llu", (unsigned long long)range->max_bytes);
-        }
+        for (int c = 0; c < BL_COLLECTIVES; c++)
+            for (unsigned r = 0; r + 1 < table.ranges[c]; r++) {
+                const struct bl_range *range = &table.range[c][r];
+                expect(&table, c, range->max_bytes, bl_algorithms[range->algorithm].name, BL_REASON_TUNED, __LINE__);
+                struct bl_route above = select_for(&table, c, range->max_bytes + 1);
+                CHECK(above.algorithm == range[1].algorithm, "just above %llu", (unsigned long long)range->max_bytes);
+            }
         EXPECT(&table, 1, "oneshot_packet", TUNED);
         EXPECT(&table, 1ull << 40, "nccl", NCCL_TUNED);
+        EXPECT_GATHER(&table, 1, "gather_line", TUNED);
+        EXPECT_GATHER(&table, 1ull << 40, "nccl", NCCL_TUNED);
+        EXPECT_SCATTER(&table, 1, "scatter_line", TUNED);
+        EXPECT_SCATTER(&table, 1ull << 40, "nccl", NCCL_TUNED);
     }
     for (int n = 2; n <= 16; n++) {
         static const char *const gpus[] = {"NVIDIA H200", "Some GPU"};
@@ -67,7 +77,13 @@ static void test_builtin(void) {
             build(&table, &facts, NULL);
             EXPECT(&table, 8, "oneshot_packet", TUNED);
             EXPECT(&table, 700 * K, n == 2 && g < 2 ? "oneshot_line" : "twoshot_line", TUNED);
-            EXPECT(&table, UINT64_MAX, "nccl", NCCL_TUNED);
+            EXPECT(&table, UINT64_MAX / (uint64_t)n, "nccl", NCCL_TUNED);
+            EXPECT_GATHER(&table, 8, "gather_line", TUNED);
+            EXPECT_GATHER(&table, 256 * K, "gather_line", TUNED);
+            EXPECT_SCATTER(&table, 8, "scatter_line", TUNED);
+            EXPECT_SCATTER(&table, 256 * K, "scatter_line", TUNED);
+            EXPECT_GATHER(&table, UINT64_MAX / (uint64_t)n, "nccl", NCCL_TUNED);
+            EXPECT_SCATTER(&table, UINT64_MAX / (uint64_t)n + 1, "nccl", TOO_LARGE);
             bool far = n != 2 && n != 4 && n != 8 && (n != 3 || g == 2);
             CHECK(!!strstr(table.source, "extrapolated") == far, "%d ranks: %s", n, table.source);
             CHECK(!!strstr(table.source, "same architecture") == (g == 1), "%s", table.source);
@@ -167,7 +183,7 @@ static void test_forced(void) {
     snprintf(settings.force[BL_ALLREDUCE], 32, "nccl");
     build(&table, &facts, &settings);
     EXPECT(&table, 1, "nccl", NCCL_FORCED);
-    EXPECT(&table, UINT64_MAX, "nccl", NCCL_FORCED);
+    EXPECT(&table, UINT64_MAX / 4, "nccl", NCCL_FORCED);
     bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
     CHECK(!strcmp(text, "0.. nccl"), "%s", text);
 
@@ -184,6 +200,115 @@ static void test_forced(void) {
     bl_table_build(&table, &facts, &settings, keep, &m);
     CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "NVLink"), "%s", m.text[0]);
     EXPECT(&table, 1, "nccl", CAPS);
+}
+
+/* The other collectives have settings of their own; all-gather by the copy engines needs slots in the staging. */
+static void test_forced_others(void) {
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4), slots = with_slots(facts);
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table;
+    struct messages m = {0};
+
+    snprintf(settings.force[BL_ALLGATHER], 32, "gather_line");
+    snprintf(settings.force[BL_REDUCESCATTER], 32, "scatter_line");
+    settings.max_bytes[BL_KERNEL_REDUCESCATTER_LINE] = 1 * M;
+    build(&table, &facts, &settings);
+    EXPECT_GATHER(&table, 1ull << 40, "gather_line", FORCED);
+    EXPECT_SCATTER(&table, 1 * M, "scatter_line", FORCED);
+    EXPECT_SCATTER(&table, 1 * M + 1, "nccl", LIMIT);
+    EXPECT(&table, 1, "oneshot_packet", TUNED);
+    CHECK(strstr(table.source, "built-in"), "%s", table.source);
+
+    snprintf(settings.force[BL_ALLGATHER], 32, "nccl");
+    snprintf(settings.force[BL_REDUCESCATTER], 32, "nccl");
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1, "nccl", NCCL_FORCED);
+    EXPECT_SCATTER(&table, 1, "nccl", NCCL_FORCED);
+
+    settings = settings_of(NULL);
+    snprintf(settings.force[BL_ALLGATHER], 32, "gather_copy");
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1, "gather_copy", FORCED);
+    EXPECT_GATHER(&table, 1ull << 40, "gather_copy", FORCED);
+    bl_table_build(&table, &facts, &settings, keep, &m);
+    CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "BEELINE_COPY_ENGINES"), "%s",
+          m.text[0]);
+    EXPECT_GATHER(&table, 1, "gather_line", TUNED);
+    /* It needs peer access, not NVLink. */
+    slots.caps = BL_CAP_P2P;
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1, "gather_copy", FORCED);
+    EXPECT_SCATTER(&table, 1, "nccl", CAPS);
+
+    m.count = 0;
+    snprintf(settings.force[BL_ALLGATHER], 32, "gather");
+    bl_table_build(&table, &facts, &settings, keep, &m);
+    CHECK(m.count == 1 && strstr(m.text[0], "'gather' is unknown") && strstr(m.text[0], "gather_line, gather_copy"),
+          "%s", m.text[0]);
+}
+
+/* With the setting, kernels serve up to 128K a rank as they are tuned, copy engines all beyond, and nothing else changes. */
+static void test_copy_engines(void) {
+    for (int n = 2; n <= BL_MAX_RANKS; n++) {
+        struct bl_facts facts = facts_of("NVIDIA H200", 90, n), slots = with_slots(facts);
+        struct bl_settings settings = settings_of(NULL);
+        struct bl_table plain, table;
+        build(&plain, &slots, &settings);
+        EXPECT_GATHER(&plain, 1 * M, "gather_line", TUNED);
+        settings.copy_engines = true;
+        build(&table, &slots, &settings);
+        EXPECT_GATHER(&table, 1, "gather_line", TUNED);
+        EXPECT_GATHER(&table, 128 * K, "gather_line", TUNED);
+        EXPECT_GATHER(&table, 128 * K + 1, "gather_copy", COPY_ENGINES);
+        EXPECT_GATHER(&table, 1ull << 40, "gather_copy", COPY_ENGINES);
+        EXPECT_GATHER(&table, (1ull << 40) + 1, "nccl", STAGING);
+        struct bl_route route = select_for(&table, BL_ALLGATHER, 8 * K),
+                        tuned = select_for(&plain, BL_ALLGATHER, 8 * K);
+        CHECK(route.threads == tuned.threads && route.blocks == tuned.blocks, "%d ranks: %ux%u", n, route.blocks,
+              route.threads);
+        CHECK(!memcmp(table.range[BL_ALLREDUCE], plain.range[BL_ALLREDUCE], sizeof table.range[0]) &&
+                  !memcmp(table.range[BL_REDUCESCATTER], plain.range[BL_REDUCESCATTER], sizeof table.range[0]),
+              "%d ranks: other collectives", n);
+        /* Without slots, as tuned. */
+        build(&table, &facts, &settings);
+        build(&plain, &facts, NULL);
+        CHECK(!memcmp(table.range, plain.range, sizeof table.range), "%d ranks without slots", n);
+    }
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4), slots = with_slots(facts);
+    struct bl_table table;
+    /* The user's rows up to 128K, whatever they say; what is forced comes before. */
+    struct bl_settings settings = settings_of(
+        "gpu any\nall_gather 4 1K gather_line\nall_gather 4 64K nccl\nall_gather 4 1M gather_line threads=64\n");
+    settings.copy_engines = true;
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1 * K, "gather_line", TUNED);
+    EXPECT_GATHER(&table, 64 * K, "nccl", NCCL_TUNED);
+    EXPECT_GATHER(&table, 128 * K, "gather_line", TUNED);
+    EXPECT_GATHER(&table, 128 * K + 1, "gather_copy", COPY_ENGINES);
+    settings.tuning_text = "gpu any\nall_gather 4 max nccl\n";
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 128 * K, "nccl", NCCL_TUNED);
+    EXPECT_GATHER(&table, 128 * K + 1, "gather_copy", COPY_ENGINES);
+    settings.tuning_text = "gpu any\nall_gather 4 max gather_copy\n"; /* without slots, a row for it cannot be had */
+    settings.copy_engines = false;
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1, "gather_copy", TUNED);
+    build(&table, &facts, &settings);
+    EXPECT_GATHER(&table, 1, "nccl", NO_SLOTS);
+    EXPECT_GATHER(&table, 1 * M, "nccl", NO_SLOTS);
+    settings = settings_of(NULL);
+    settings.copy_engines = true;
+    snprintf(settings.force[BL_ALLGATHER], 32, "gather_line");
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1 * M, "gather_line", FORCED);
+    settings.force[BL_ALLGATHER][0] = 0;
+    settings.max_bytes[BL_KERNEL_ALLGATHER_COPY] = 1 * M; /* limits hold */
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1 * M, "gather_copy", COPY_ENGINES);
+    EXPECT_GATHER(&table, 1 * M + 1, "nccl", LIMIT);
+    settings.max_bytes[BL_KERNEL_ALLGATHER_COPY] = 0;
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1 * M, "gather_line", TUNED);
 }
 
 static void test_limits(void) {
@@ -244,9 +369,15 @@ static void test_requests(void) {
         {{BL_ALLREDUCE, 1, BL_FLOAT32, 0x7fffffff}, BL_REASON_CUSTOM_OP},
         {{BL_ALLREDUCE, 1, BL_FLOAT32, -1}, BL_REASON_CUSTOM_OP},
         {{BL_ALLREDUCE, UINT64_MAX / 4 + 1, BL_FLOAT32, BL_SUM}, BL_REASON_TOO_LARGE},
-        {{BL_ALLREDUCE, UINT64_MAX / 4, BL_FLOAT32, BL_SUM}, BL_REASON_NCCL_TUNED},
-        {{BL_ALLGATHER, 1, BL_FLOAT32, BL_SUM}, BL_REASON_NO_ALLGATHER},
-        {{BL_REDUCESCATTER, 1, BL_FLOAT32, BL_SUM}, BL_REASON_NO_REDUCESCATTER},
+        {{BL_ALLREDUCE, UINT64_MAX / 4 / 4, BL_FLOAT32, BL_SUM}, BL_REASON_NCCL_TUNED},
+        /* Counts are a rank's: a buffer of all ranks' must have a size, too. */
+        {{BL_ALLGATHER, UINT64_MAX / 4 / 4, BL_FLOAT32, BL_SUM}, BL_REASON_NCCL_TUNED},
+        {{BL_ALLGATHER, UINT64_MAX / 4 / 4 + 1, BL_FLOAT32, BL_SUM}, BL_REASON_TOO_LARGE},
+        {{BL_REDUCESCATTER, UINT64_MAX / 4 + 1, BL_INT8, BL_SUM}, BL_REASON_TOO_LARGE},
+        {{BL_ALLGATHER, 0, BL_FLOAT32, BL_SUM}, BL_REASON_EMPTY},
+        {{BL_ALLGATHER, 1, BL_DATATYPES, BL_SUM}, BL_REASON_DATATYPE},
+        {{BL_REDUCESCATTER, 0, BL_FLOAT32, BL_SUM}, BL_REASON_EMPTY},
+        {{BL_REDUCESCATTER, 1, BL_FLOAT32, BL_REDOPS}, BL_REASON_CUSTOM_OP},
     };
     for (unsigned i = 0; i < sizeof nccl / sizeof *nccl; i++) {
         struct bl_route route;
@@ -254,12 +385,12 @@ static void test_requests(void) {
         CHECK(route.algorithm == BL_ROUTE_NCCL && !strcmp(route.reason, bl_reason_text(nccl[i].reason)),
               "case %u: %s: %s", i, name_of(&route), route.reason);
     }
-    for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
+    for (int kind = 0; kind < BL_COLLECTIVES * BL_DATATYPES; kind++)
         for (int redop = 0; redop < BL_REDOPS; redop++)
-            for (int r = 0; r + 1 < (int)table.ranges[BL_ALLREDUCE]; r++) {
-                const struct bl_range *range = &table.range[BL_ALLREDUCE][r];
-                struct bl_request request = {BL_ALLREDUCE, range->max_bytes / bl_datatype_size(datatype), datatype,
-                                             redop};
+            for (int c = kind / BL_DATATYPES, datatype = kind % BL_DATATYPES, r = 0; r + 1 < (int)table.ranges[c];
+                 r++) {
+                const struct bl_range *range = &table.range[c][r];
+                struct bl_request request = {c, range->max_bytes / bl_datatype_size(datatype), datatype, redop};
                 struct bl_route route;
                 bl_table_select(&table, &request, &route);
                 CHECK(route.algorithm == range->algorithm, "%s %s at a boundary", bl_datatype_name(datatype),
@@ -363,6 +494,8 @@ int main(void) {
     test_builtin();
     test_overrides();
     test_forced();
+    test_forced_others();
+    test_copy_engines();
     test_limits();
     test_requests();
     test_purity();

@@ -55,12 +55,22 @@ static inline void build(struct bl_table *table, const struct bl_facts *facts, c
     CHECK(bl_table_valid(table), "a built table is valid");
 }
 
-static inline struct bl_route select_bytes(const struct bl_table *table, uint64_t bytes) {
-    struct bl_request request = {BL_ALLREDUCE, bytes, BL_UINT8, BL_SUM};
+/* Bytes of a rank, where there are several blocks. */
+static inline struct bl_route select_for(const struct bl_table *table, enum bl_collective collective, uint64_t bytes) {
+    struct bl_request request = {collective, bytes, BL_UINT8, BL_SUM};
     struct bl_route route;
     memset(&route, 0xa5, sizeof route);
     bl_table_select(table, &request, &route);
     return route;
+}
+static inline struct bl_route select_bytes(const struct bl_table *table, uint64_t bytes) {
+    return select_for(table, BL_ALLREDUCE, bytes);
+}
+
+/* The same facts with slots for the copy engines. */
+static inline struct bl_facts with_slots(struct bl_facts facts) {
+    if (bl_staging_plan(&facts.layout, facts.nranks, 64ull << 20, true)) abort();
+    return facts;
 }
 
 #endif

@@ -37,7 +37,10 @@ static void test_bad_files(void) {
         {"gpu any\nall_reduce 4 17179869184G nccl", "'17179869184G'", "max"},
         {"gpu any\nall_reduce 4 \"max\" nccl", "'max'", "max"},
         {"gpu any\nall_reduce 4 1K ring", "'ring'", "nccl, oneshot_packet, oneshot_line, twoshot_line"},
-        {"gpu any\nall_gather 4 1K twoshot_line", "'twoshot_line'", "nccl"},
+        {"gpu any\nall_gather 4 1K twoshot_line", "'twoshot_line'", "nccl, gather_line, gather_copy"},
+        {"gpu any\nall_gather 4 1K scatter_line", "'scatter_line'", "nccl, gather_line, gather_copy"},
+        {"gpu any\nreduce_scatter 4 1K gather_line", "'gather_line'", "nccl, scatter_line"},
+        {"gpu any\nall_reduce 4 1K gather_line_batch", "'gather_line_batch'", "nccl, oneshot_packet"},
         {"gpu any\nall_reduce 4 1K nccl 5", "'5'", "blocks=N or threads=N"},
         {"gpu any\nall_reduce 4 1K nccl block=5", "'block=5'", "blocks=N or threads=N"},
         {"gpu any\nall_reduce 4 1K nccl blocks=", "'blocks='", "1 to 1024"},
@@ -118,7 +121,10 @@ static void test_fuzz(void) {
                                         "oneshot_packet",
                                         "99999999999999999999",
                                         "7M",
-                                        "reduce_scatter"};
+                                        "reduce_scatter",
+                                        "gather_line",
+                                        "gather_copy",
+                                        "scatter_line"};
     srand(7);
     for (int round = 0; round < 4000; round++) {
         size_t used = 0, size = 4096;
@@ -142,7 +148,7 @@ static void test_fuzz(void) {
         bl_table_build(&table, &facts, &settings, keep, &m);
         CHECK(bl_table_valid(&table), "round %d", round);
         CHECK(m.count <= 17, "round %d: %d messages", round, m.count);
-        for (int i = 0; i < 8; i++) select_bytes(&table, (uint64_t)rand() << rand() % 33);
+        for (int i = 0; i < 9; i++) select_for(&table, i % BL_COLLECTIVES, (uint64_t)rand() << rand() % 33);
         free(exact);
     }
 }

@@ -22,20 +22,28 @@ static long checks;
 
 enum { PACKET = 16, LINE = 128 };
 
-/* Regions lie in the staging, apart from each other, aligned for their accesses, and hold what kernels.h says they do.
- */
+/* Regions lie in the staging, apart from each other, aligned for their accesses, and a half of the lines holds what each
+ * kernel puts there: from each peer; with this rank's own; twice from each peer. */
 static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t given) {
     const uint64_t peers = (uint64_t)nranks - 1;
-    const uint64_t packet_bytes = 2 * peers * l->packets * PACKET,
-                   oneshot_bytes = 2 * (peers + 1) * l->oneshot_lines * LINE,
-                   twoshot_bytes = 2 * peers * l->twoshot_lines * LINE;
+    const uint64_t packet_bytes = 2 * peers * l->packets * PACKET, line_bytes = 2 * l->half_lines * LINE;
     CHECK(l->bytes <= given, "%d ranks, %llu bytes given: %llu taken", nranks, (unsigned long long)given,
           (unsigned long long)l->bytes);
-    CHECK(l->packets > 0 && l->oneshot_lines > 0 && l->twoshot_lines > 0, "%d ranks, %llu bytes", nranks,
-          (unsigned long long)given);
-    CHECK(l->packet_offset % LINE == 0 && l->oneshot_offset % LINE == 0 && l->twoshot_offset % LINE == 0);
-    CHECK(l->packet_offset + packet_bytes <= l->oneshot_offset &&
-          l->oneshot_offset + oneshot_bytes <= l->twoshot_offset && l->twoshot_offset + twoshot_bytes <= l->bytes);
+    CHECK(l->packets > 0 && l->peer_lines > 0 && l->oneshot_lines > 0 && l->twoshot_lines > 0, "%d ranks, %llu bytes",
+          nranks, (unsigned long long)given);
+    CHECK(peers * l->peer_lines <= l->half_lines && (peers + 1) * l->oneshot_lines <= l->half_lines &&
+              2 * peers * l->twoshot_lines <= l->half_lines,
+          "%d ranks, %llu bytes: %llu lines a half, shares %llu, %llu, %llu", nranks, (unsigned long long)given,
+          (unsigned long long)l->half_lines, (unsigned long long)l->peer_lines, (unsigned long long)l->oneshot_lines,
+          (unsigned long long)l->twoshot_lines);
+    CHECK(l->packet_offset % LINE == 0 && l->line_offset % LINE == 0 && l->copy_offset % LINE == 0 &&
+          l->copy_bytes % LINE == 0);
+    CHECK(l->packet_offset + packet_bytes <= l->line_offset && l->line_offset + line_bytes <= l->copy_offset &&
+          l->copy_offset + 2 * l->copy_bytes + (l->copy_bytes ? BL_COPY_WORDS_BYTES : 0) <= l->bytes);
+}
+
+static bool is_batch(int kernel) {
+    return strstr(bl_kernel_name(kernel), "_batch") != NULL;
 }
 
 /* A full launch keeps buffers aligned for what follows it; more bytes never get fewer blocks. */
@@ -43,7 +51,8 @@ static void check_launches(const struct bl_staging_layout *l, int nranks) {
     static const unsigned threads[] = {32, 64, 96, 128, 256};
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         uint64_t capacity = bl_kernel_capacity(kernel, nranks, l);
-        CHECK(capacity > 0 && capacity % 128 == 0, "%s: %llu", bl_kernel_name(kernel), (unsigned long long)capacity);
+        CHECK((capacity > 0 || (kernel == BL_KERNEL_ALLGATHER_COPY && !l->copy_bytes)) && capacity % 128 == 0,
+              "%s: %llu", bl_kernel_name(kernel), (unsigned long long)capacity);
         for (unsigned t = 0; t < sizeof threads / sizeof *threads; t++)
             for (unsigned most = 1; most <= 1000; most = most * 3 + 1) {
                 unsigned last = 0;
@@ -59,6 +68,21 @@ static void check_launches(const struct bl_staging_layout *l, int nranks) {
     }
 }
 
+/* Of every size; with slots for the copy engines they take half at most, or nothing if too little were left. */
+static void plans_of(int nranks, uint64_t bytes) {
+    struct bl_staging_layout l, copy;
+    CHECK(bl_staging_plan(&l, nranks, bytes, false) == 0, "%d ranks, %llu bytes", nranks, (unsigned long long)bytes);
+    CHECK(l.copy_bytes == 0 && bl_kernel_capacity(BL_KERNEL_ALLGATHER_COPY, nranks, &l) == 0);
+    check_layout(&l, nranks, bytes);
+    CHECK(bl_staging_plan(&copy, nranks, bytes, true) == 0, "%d ranks, %llu bytes", nranks, (unsigned long long)bytes);
+    check_layout(&copy, nranks, bytes);
+    CHECK(2 * copy.copy_bytes <= bytes / 2);
+    CHECK(copy.copy_bytes || bytes < 2 * bl_staging_minimum(nranks) + 2 * BL_COPY_WORDS_BYTES,
+          "%d ranks, %llu bytes: no slots", nranks, (unsigned long long)bytes);
+    CHECK(copy.copy_bytes || memcmp(&l, &copy, sizeof l) == 0, "without slots, lines have their room");
+    CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_COPY, nranks, &copy) == copy.copy_bytes);
+}
+
 static void plans(void) {
     for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
         uint64_t least = bl_staging_minimum(nranks);
@@ -70,14 +94,12 @@ static void plans(void) {
         CHECK(bl_staging_plan(&l, nranks, least - 1, false) == -1);
         CHECK(bl_staging_plan(&l, nranks, 0, false) == -1);
         CHECK(memcmp(&l, &untouched, sizeof l) == 0, "a plan that failed wrote its result");
-        for (uint64_t bytes = least; bytes <= (uint64_t)1 << 30; bytes = bytes * 5 / 4 + 4097) {
-            CHECK(bl_staging_plan(&l, nranks, bytes, false) == 0, "%d ranks, %llu bytes", nranks, (unsigned long long)bytes);
-            check_layout(&l, nranks, bytes);
-        }
+        for (uint64_t bytes = least; bytes <= (uint64_t)1 << 30; bytes = bytes * 5 / 4 + 4097) plans_of(nranks, bytes);
+        CHECK(bl_staging_plan(&l, nranks, least - 1, true) == -1);
         static const uint64_t sizes[] = {1 << 20, 3 << 20, 64 << 20};
-        for (int s = 0; s < 3; s++) {
-            if (sizes[s] < least) continue;
-            CHECK(bl_staging_plan(&l, nranks, sizes[s], false) == 0);
+        for (int s = 0; s < 6; s++) {
+            if (sizes[s / 2] < least) continue;
+            CHECK(bl_staging_plan(&l, nranks, sizes[s / 2], s % 2) == 0);
             check_launches(&l, nranks);
         }
     }
@@ -95,10 +117,26 @@ static void capacities(void) {
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks, &l) >= 64 << 10);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, nranks, &l) >=
               (nranks == 2 ? 8u << 20 : 192u << 10));
-        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, nranks, &l) >= 16u << 20);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, nranks, &l) >=
+              (nranks <= 10 ? 16u << 20 : 14u << 20));
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_LINE, nranks, &l) * ((uint64_t)nranks - 1) >= 16u << 20);
+        CHECK(bl_kernel_capacity(BL_KERNEL_REDUCESCATTER_LINE, nranks, &l) ==
+              bl_kernel_capacity(BL_KERNEL_ALLGATHER_LINE, nranks, &l));
+        for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
+            CHECK(!is_batch(kernel) || !bl_kernel_in_pieces(kernel, nranks), "%s", bl_kernel_name(kernel));
+            CHECK(!is_batch(kernel) || bl_kernel_capacity(kernel, nranks, &l) % BL_LINE_DATA == 0);
+        }
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLGATHER_LINE, nranks));
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_REDUCESCATTER_LINE, nranks));
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLGATHER_COPY, nranks));
         CHECK(!bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks));
         CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, nranks) == (nranks == 2));
         CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, nranks));
+        /* The copy engines' slots leave enough for the kernels. */
+        CHECK(bl_staging_plan(&l, nranks, 64 << 20, true) == 0);
+        CHECK(l.copy_bytes >= 8 << 20, "%d ranks: slots of %llu", nranks, (unsigned long long)l.copy_bytes);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks, &l) >= 64 << 10);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_LINE, nranks, &l) >= 128 << 10);
     }
 }
 
@@ -112,14 +150,23 @@ static void names(void) {
         CHECK(strcmp(bl_datatype_name(d), "?") != 0);
         for (int k = 0; k < BL_KERNELS; k++)
             for (int n = 2; n <= BL_MAX_RANKS; n++) {
-                CHECK(bl_kernel_symbol(k, d, n, symbol, sizeof symbol) == 0, "%s %s %d", bl_kernel_name(k),
+                int status = bl_kernel_symbol(k, d, n, symbol, sizeof symbol);
+                CHECK((status == 0) == (k != BL_KERNEL_ALLGATHER_COPY), "%s %s %d", bl_kernel_name(k),
                       bl_datatype_name(d), n);
+                if (status) continue;
                 int s = 0;
                 while (s < symbols && strcmp(seen[s], symbol) != 0) s++;
                 if (s == symbols) strcpy(seen[symbols++], symbol);
             }
     }
-    CHECK(symbols >= BL_KERNELS * BL_DATATYPES, "%d symbols: two kernels share one", symbols);
+    /* One for each datatype where it matters, two of each kernel for batches and four for others. */
+    int expected = 0;
+    for (int k = 0; k < BL_KERNELS; k++) {
+        CHECK(bl_kernel_reduces(k) == (strstr(bl_kernel_name(k), "gather") == NULL), "%s", bl_kernel_name(k));
+        if (k != BL_KERNEL_ALLGATHER_COPY)
+            expected += (bl_kernel_reduces(k) ? BL_DATATYPES : 1) * (is_batch(k) ? 2 : 4);
+    }
+    CHECK(symbols == expected, "%d symbols, expected %d", symbols, expected);
     for (int i = 0; i < 3; i++) {
         CHECK(bl_datatype_size(unknown[i]) == 0);
         CHECK(strcmp(bl_datatype_name(unknown[i]), "?") == 0);
@@ -128,6 +175,7 @@ static void names(void) {
         CHECK(bl_kernel_symbol(0, unknown[i], 4, symbol, sizeof symbol) == -1);
         CHECK(bl_kernel_symbol(unknown[i], 0, 4, symbol, sizeof symbol) == -1);
         CHECK(bl_kernel_capacity(unknown[i], 4, &(struct bl_staging_layout){0}) == 0);
+        CHECK(!bl_kernel_reduces(unknown[i]) && !bl_kernel_in_pieces(unknown[i], 4));
     }
     CHECK(bl_kernel_symbol(0, 0, 1, symbol, sizeof symbol) == -1 &&
           bl_kernel_symbol(0, 0, 17, symbol, sizeof symbol) == -1);
