@@ -10,10 +10,10 @@ CPPCHECK     ?= cppcheck
 
 TEST := $(BUILD)/test
 
-# allreduce.c and kernels.c are programs; the other files of test/ranks make up `scenarios`.
+# collectives.c and kernels.c are programs; the other files of test/ranks make up `scenarios`.
 TEST_HARNESS_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(wildcard test/harness/*.c))
-TEST_SCENARIO_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(filter-out test/ranks/allreduce.c test/ranks/kernels.c,$(wildcard test/ranks/*.c)))
-TEST_RANKS := $(TEST)/ranks/allreduce $(TEST)/ranks/scenarios $(TEST)/ranks/kernels
+TEST_SCENARIO_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(filter-out test/ranks/collectives.c test/ranks/kernels.c,$(wildcard test/ranks/*.c)))
+TEST_RANKS := $(TEST)/ranks/collectives $(TEST)/ranks/scenarios $(TEST)/ranks/kernels
 
 # A unit test is one file: test/unit/NAME.c, or NAME.cc for what must see CUDA C; what it links to is said here.
 TEST_UNITS := $(patsubst test/%.c,$(TEST)/%,$(wildcard test/unit/*.c)) $(patsubst test/%.cc,$(TEST)/%,$(wildcard test/unit/*.cc))
@@ -31,7 +31,7 @@ $(TEST)/%.o: test/%.cc
 	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
 
 # Linked as a user's program is: NCCL by name, no run path of its own.
-$(TEST)/ranks/allreduce: $(TEST)/ranks/allreduce.o $(TEST_HARNESS_OBJ) | $(BUILD)/emu/libnccl.so.2
+$(TEST)/ranks/collectives: $(TEST)/ranks/collectives.o $(TEST_HARNESS_OBJ) | $(BUILD)/emu/libnccl.so.2
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
 

@@ -104,7 +104,7 @@ static void survive(struct part *part) {
     double begin = seconds();
     part_make_communicators(part, 1, comms);
     printf("rank %d survived: route %s after %.1f s\n", part->rank[0].rank,
-           box_route(comms[0], ELEMENTS, ncclUint32, ncclSum), seconds() - begin);
+           box_route(comms[0], ALL_REDUCE, ELEMENTS, ncclUint32, ncclSum), seconds() - begin);
     fflush(stdout);
     abort_all(part, comms);
 }

@@ -20,7 +20,7 @@ def box(mode, nranks, program, *options):
 
 def allreduce(mode, nranks, *options, route="nccl", shell=""):
     """All-reduces that are right, on a communicator whose calls all go to `route`."""
-    program = f"$BUILD/test/ranks/allreduce -m {mode} -n {nranks} {CALLS} -a {route}"
+    program = f"$BUILD/test/ranks/collectives -m {mode} -n {nranks} {CALLS} -a {route}"
     if shell:
         program = f"sh -c '{shell} exec {program}'"
     return box(mode, nranks, program, *options)
@@ -94,7 +94,9 @@ def settings():
                                       "--warn 'rank 1 has other settings than rank 0'"))
     case("settings/rank_0_holds", expect(allreduce("processes", 3, shell=f"{one} BEELINE_STAGING=2M;", route="oneshot_packet"),
                                          "--warn 'rank 1 has other settings than rank 0'"))
-    case("settings/forced_to_nccl", expect(allreduce("processes", 2, "--env BEELINE_ALLREDUCE_ALGO=nccl", "--env BEELINE_DEBUG=INFO"),
+    case("settings/forced_to_nccl", expect(allreduce("processes", 2, "--env BEELINE_ALLREDUCE_ALGO=nccl",
+                                                       "--env BEELINE_ALLGATHER_ALGO=nccl", "--env BEELINE_REDUCESCATTER_ALGO=nccl",
+                                                       "--env BEELINE_DEBUG=INFO"),
                                            f"--info '{LEFT}no call would be Beeline.s'"))
     case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_packet"),
                                   "--lines 2 'stats: communicator .* oneshot_packet 2 calls'"))

@@ -266,9 +266,9 @@ void box_run(struct box *box, void (*body)(struct part *part)) {
 
 /* --- routes --- */
 
-const char *box_route(ncclComm_t comm, size_t count, int datatype, int redop) {
+const char *box_route(ncclComm_t comm, enum collective collective, size_t count, int datatype, int redop) {
     const char *(*route)(ncclComm_t, int, size_t, int, int) = (__typeof__(route))dlsym(RTLD_DEFAULT, "beelineRouteOf");
-    return route ? route(comm, 0, count, datatype, redop) : NULL;
+    return route ? route(comm, (int)collective, count, datatype, redop) : NULL;
 }
 
 long box_nccl_calls(const char *function) {

@@ -98,23 +98,31 @@ void part_synchronize(struct part *part);
 void part_barrier(struct part *part);
 
 /* --- calls --- */
-/* One all-reduce with its buffers, on every rank of a part: prepared, issued any number of times, then checked. */
+enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, COLLECTIVES }; /* as beelineRouteOf numbers them */
+
+const char *collective_name(int collective);     /* "all_reduce" */
+int collective_find(const char *name);           /* -1 if unknown */
+const char *collective_function(int collective); /* "ncclAllReduce" */
+
+/* One collective with its buffers, on every rank of a part: prepared, issued any number of times, then checked. */
 struct call {
-    int datatype, redop;
-    size_t count;
-    bool in_place;
+    enum collective collective;
+    int datatype, redop; /* redop: of those that reduce */
+    size_t count;        /* as NCCL has it: of a rank where a buffer holds a block for each */
+    bool in_place;       /* as NCCL has it: one buffer, in which the smaller one is this rank's block of the larger */
     unsigned send_offset, recv_offset; /* bytes past a 256-byte boundary; in place send_offset counts */
     unsigned skew;                     /* so many more (modulo 8) from one rank to the next */
     int stream;
     uint64_t seed;
     /* held by call_prepare: */
-    size_t room; /* bytes of each buffer */
+    int nranks, first_rank; /* the box's; the part's */
+    size_t room;            /* bytes of each buffer */
     CUdeviceptr send[BOX_RANKS], recv[BOX_RANKS];
-    void *expected;
-    uint64_t hash; /* of the first result seen, 0 before */
+    unsigned char *expected;  /* what is received; of reduce_scatter all ranks' blocks */
+    uint64_t hash[BOX_RANKS]; /* of the first result seen, 0 before */
 };
 
-/* Allocates what the call lacks.  room: for the largest call that this structure will hold. */
+/* Allocates what the call lacks.  room: bytes of the larger buffer of the largest call that this structure will hold. */
 void call_allocate(struct part *part, struct call *call, size_t room);
 void call_free(struct part *part, struct call *call);
 /* Fills the inputs, poisons outputs and the guards round both. */
@@ -134,8 +142,8 @@ void call_check(struct part *part, struct call *call);
 void call_check_untouched(struct part *part, struct call *call);
 
 /* --- routes --- */
-/* The route of an all-reduce as Beeline tells it: "oneshot_packet", ..., "nccl".  NULL without Beeline. */
-const char *box_route(ncclComm_t comm, size_t count, int datatype, int redop);
+/* The route of a call as Beeline tells it: "oneshot_packet", ..., "nccl".  NULL without Beeline. */
+const char *box_route(ncclComm_t comm, enum collective collective, size_t count, int datatype, int redop);
 /* Times that `function` of the emulated box's NCCL was called in this process so far; -1 without its trace. */
 long box_nccl_calls(const char *function);
 

@@ -1,6 +1,6 @@
-/* call.c - one all-reduce of a test, its buffers and their check to the byte; see box.h. */
+/* call.c - one collective of a test, its buffers and their check to the byte; see box.h. */
 #include <pthread.h>
-#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,12 +22,45 @@ static size_t room_with_guards(size_t bytes) {
     return bytes + 2 * GUARD + SLACK;
 }
 
-static size_t data_at(const struct call *call, int i, bool recv) {
-    return GUARD + (recv && !call->in_place ? call->recv_offset : call->send_offset) + call->skew * (unsigned)i % 8;
+static const struct {
+    const char *name, *function;
+    bool gathers, scatters, reduces;
+} collectives[COLLECTIVES] = {
+    [ALL_REDUCE] = {"all_reduce", "ncclAllReduce", .reduces = true},
+    [ALL_GATHER] = {"all_gather", "ncclAllGather", .gathers = true},
+    [REDUCE_SCATTER] = {"reduce_scatter", "ncclReduceScatter", .scatters = true, .reduces = true},
+};
+
+const char *collective_name(int collective) {
+    return collectives[collective].name;
+}
+const char *collective_function(int collective) {
+    return collectives[collective].function;
+}
+int collective_find(const char *name) {
+    for (int i = 0; i < COLLECTIVES; i++)
+        if (strcmp(collectives[i].name, name) == 0) return i;
+    return -1;
 }
 
-static size_t call_bytes(const struct call *call) {
+/* --- where things lie --- */
+
+static size_t block_bytes(const struct call *call) {
     return call->count * ref_datatype_size(call->datatype);
+}
+static size_t blocks_sent(const struct call *call) {
+    return collectives[call->collective].scatters ? (size_t)call->nranks : 1;
+}
+static size_t blocks_received(const struct call *call) {
+    return collectives[call->collective].gathers ? (size_t)call->nranks : 1;
+}
+
+/* Bytes from the begin of the buffer that is sent from, or received to, to the data of rank i of the part. */
+static size_t data_at(const struct call *call, int i, bool recv) {
+    const size_t begin =
+        GUARD + (recv && !call->in_place ? call->recv_offset : call->send_offset) + call->skew * (unsigned)i % 8;
+    const bool is_block = recv ? collectives[call->collective].scatters : collectives[call->collective].gathers;
+    return begin + (call->in_place && is_block ? (size_t)(call->first_rank + i) * block_bytes(call) : 0);
 }
 
 void call_allocate(struct part *part, struct call *call, size_t room) {
@@ -58,10 +91,24 @@ void call_free(struct part *part, struct call *call) {
 
 void call_prepare(struct part *part, struct call *call) {
     CHECK(call->send_offset + 8 <= SLACK && call->recv_offset + 8 <= SLACK);
-    call_allocate(part, call, call_bytes(call));
-    ref_allreduce(call->datatype, call->redop, call->seed, part->box->nranks, call->count, call->expected);
-    call->hash = 0;
+    call->nranks = part->box->nranks;
+    call->first_rank = part->rank[0].rank;
+    const size_t blocks = blocks_sent(call) * blocks_received(call); /* one of them is one */
+    call_allocate(part, call, blocks * block_bytes(call));
+    if (collectives[call->collective].reduces)
+        ref_allreduce(call->datatype, call->redop, call->seed, call->nranks, blocks * call->count, call->expected);
+    else
+        for (int r = 0; r < call->nranks; r++)
+            ref_input(call->datatype, call->seed, r, call->count, call->expected + (size_t)r * block_bytes(call));
+    memset(call->hash, 0, sizeof call->hash);
     call_refill(part, call);
+}
+
+/* The image of rank i's buffer to send from as call_prepare makes it. */
+static void fill(struct part *part, const struct call *call, int i, unsigned char *image) {
+    poison(call->seed, image, room_with_guards(call->room));
+    ref_input(call->datatype, call->seed, part->rank[i].rank, blocks_sent(call) * call->count,
+              image + data_at(call, i, false));
 }
 
 void call_refill(struct part *part, struct call *call) {
@@ -72,7 +119,7 @@ void call_refill(struct part *part, struct call *call) {
         part_enter(part, i);
         poison(call->seed, image, room);
         CU_OK(cuMemcpyHtoD(call->recv[i], image, room));
-        ref_input(call->datatype, call->seed, part->rank[i].rank, call->count, image + data_at(call, i, false));
+        fill(part, call, i, image);
         CU_OK(cuMemcpyHtoD(call->send[i], image, room));
     }
     free(image);
@@ -87,9 +134,16 @@ CUdeviceptr call_recvbuff(const struct call *call, int i) {
 }
 
 ncclResult_t call_issue_rank(struct part *part, struct call *call, int i, ncclComm_t comm, CUstream stream) {
+    void *from = (void *)call_sendbuff(call, i), *to = (void *)call_recvbuff(call, i);
+    const ncclDataType_t datatype = (ncclDataType_t)call->datatype;
+    const ncclRedOp_t redop = (ncclRedOp_t)call->redop;
     part_enter(part, i);
-    return ncclAllReduce((void *)call_sendbuff(call, i), (void *)call_recvbuff(call, i), call->count,
-                         (ncclDataType_t)call->datatype, (ncclRedOp_t)call->redop, comm, stream);
+    switch (call->collective) {
+    case ALL_REDUCE: return ncclAllReduce(from, to, call->count, datatype, redop, comm, stream);
+    case ALL_GATHER: return ncclAllGather(from, to, call->count, datatype, comm, stream);
+    case REDUCE_SCATTER: return ncclReduceScatter(from, to, call->count, datatype, redop, comm, stream);
+    default: FAIL("collective %d", (int)call->collective);
+    }
 }
 
 void call_issue(struct part *part, struct call *call) {
@@ -109,7 +163,8 @@ static void same_on_all_ranks(const struct call *call, uint64_t hash) {
     static struct { uint64_t seed, hash; } slots[SLOTS];
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     size_t slot = ref_mix(call->seed, 1) % SLOTS;
-    uint64_t key = ref_mix(call->seed, (uint64_t)call->datatype * 8 + (uint64_t)call->redop) ^ call->count;
+    uint64_t kind = ((uint64_t)call->collective * REF_DATATYPES + (uint64_t)call->datatype) * 8 + (uint64_t)call->redop;
+    uint64_t key = ref_mix(call->seed, kind) ^ call->count;
     pthread_mutex_lock(&lock);
     if (slots[slot].seed != key) {
         slots[slot].seed = key;
@@ -127,81 +182,86 @@ static uint64_t hash_of(const unsigned char *p, size_t bytes) {
     return h | 1;
 }
 
-static void fail_element(const struct call *call, int rank, const unsigned char *image, size_t from, size_t at) {
-    size_t size = ref_datatype_size(call->datatype);
-    const unsigned char *result = image + from;
-    uint64_t got = 0, want = 0;
-    memcpy(&got, result + at * size, size);
-    memcpy(&want, (char *)call->expected + at * size, size);
-    FAIL("rank %d, %s %s, count %zu, %s, offsets %u %u (skew %u), stream %d, call seed %llu: element %zu is 0x%llx, "
-         "expected "
-         "0x%llx%s",
-         rank, ref_datatype_name(call->datatype), ref_redop_name(call->redop), call->count,
-         call->in_place ? "in place" : "out of place", call->send_offset, call->recv_offset, call->skew, call->stream,
-         (unsigned long long)call->seed, at, (unsigned long long)got, (unsigned long long)want,
-         memcmp(result + at * size, (unsigned char[8]){poison_at(call->seed, from + at * size)}, 1)
-             ? ""
-             : " (perhaps never written)");
+/* What a failure is told of: which call, on which rank. */
+static const char *words_of(const struct call *call, int i) {
+    static _Thread_local char text[256];
+    snprintf(text, sizeof text, "rank %d, %s of %zu %s %s, %s, offsets %u %u (skew %u), stream %d, call seed %llu",
+             call->first_rank + i, collective_name(call->collective), call->count, ref_datatype_name(call->datatype),
+             ref_redop_name(call->redop), call->in_place ? "in place" : "out of place", call->send_offset,
+             call->recv_offset, call->skew, call->stream, (unsigned long long)call->seed);
+    return text;
 }
 
-static void check_guards(const struct call *call, int rank, const char *what, const unsigned char *image, size_t from,
-                         size_t to) {
+static void fail_element(const struct call *call, int i, const unsigned char *image, size_t from,
+                         const unsigned char *expected, size_t at) {
+    size_t size = ref_datatype_size(call->datatype);
+    uint64_t got = 0, want = 0;
+    memcpy(&got, image + from + at * size, size);
+    memcpy(&want, expected + at * size, size);
+    FAIL("%s: element %zu is 0x%llx, expected 0x%llx%s", words_of(call, i), at, (unsigned long long)got,
+         (unsigned long long)want,
+         image[from + at * size] == poison_at(call->seed, from + at * size) ? " (perhaps never written)" : "");
+}
+
+/* Every byte of a buffer is as it was. */
+static void check_kept(const struct call *call, int i, const char *what, const unsigned char *image,
+                       const unsigned char *before, size_t data) {
     size_t room = room_with_guards(call->room);
-    for (size_t i = 0; i < room; i++) {
-        if (i >= from && i < to) continue;
-        if (image[i] != poison_at(call->seed, i))
-            FAIL("rank %d, %s %s, count %zu, offsets %u %u (skew %u): %s was written at byte %ld of its %zu", rank,
-                 ref_datatype_name(call->datatype), ref_redop_name(call->redop), call->count, call->send_offset,
-                 call->recv_offset, call->skew, what, (long)i - (long)from, to - from);
+    if (memcmp(image, before, room) == 0) return;
+    size_t at = 0;
+    while (image[at] == before[at]) at++;
+    FAIL("%s: %s was written at byte %ld from its data's begin", words_of(call, i), what, (long)at - (long)data);
+}
+
+/* Of rank i: the result, and that nothing else was written to the buffer that holds it, which was `before`. */
+static void check_result(struct call *call, int i, const unsigned char *image, unsigned char *before) {
+    const size_t from = data_at(call, i, true), size = ref_datatype_size(call->datatype);
+    const size_t count = blocks_received(call) * call->count, bytes = count * size;
+    const unsigned char *expected =
+        call->expected +
+        (collectives[call->collective].scatters ? (size_t)(call->first_rank + i) * block_bytes(call) : 0);
+    size_t at = count;
+    if (collectives[call->collective].reduces)
+        at = ref_differ(call->datatype, image + from, expected, count);
+    else if (memcmp(image + from, expected, bytes) != 0) /* what is moved keeps every bit */
+        for (at = 0; memcmp(image + from + at * size, expected + at * size, size) == 0;) at++;
+    if (at < count) fail_element(call, i, image, from, expected, at);
+    const uint64_t hash = hash_of(image + from, bytes);
+    if (!collectives[call->collective].scatters) same_on_all_ranks(call, hash);
+    if (!call->hash[i]) call->hash[i] = hash;
+    CHECK(call->hash[i] == hash, "%s: the same call gave other bits than before", words_of(call, i));
+    memcpy(before + from, image + from, bytes);
+    check_kept(call, i, call->in_place ? "the buffer" : "recvbuff", image, before, from);
+}
+
+/* With `done`, results are where they belong; all else is as call_prepare left it. */
+static void check(struct part *part, struct call *call, bool done) {
+    size_t room = room_with_guards(call->room);
+    unsigned char *image = malloc(room), *before = malloc(room);
+    CHECK(image && before);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        fill(part, call, i, before);
+        CU_OK(cuMemcpyDtoH(image, call->send[i], room));
+        if (done && call->in_place)
+            check_result(call, i, image, before);
+        else
+            check_kept(call, i, "sendbuff", image, before, data_at(call, i, false));
+        poison(call->seed, before, room);
+        CU_OK(cuMemcpyDtoH(image, call->recv[i], room));
+        if (done && !call->in_place)
+            check_result(call, i, image, before);
+        else
+            check_kept(call, i, call->in_place ? "another buffer" : "recvbuff", image, before, data_at(call, i, true));
     }
+    free(image);
+    free(before);
 }
 
 void call_check(struct part *part, struct call *call) {
-    size_t bytes = call_bytes(call), size = ref_datatype_size(call->datatype), room = room_with_guards(call->room);
-    unsigned char *image = malloc(room), *input = malloc(bytes + size);
-    CHECK(image && input);
-    for (int i = 0; i < part->count; i++) {
-        int r = part->rank[i].rank;
-        part_enter(part, i);
-        size_t from = data_at(call, i, true);
-        CU_OK(cuMemcpyDtoH(image, call->in_place ? call->send[i] : call->recv[i], room));
-        size_t at = ref_differ(call->datatype, image + from, call->expected, call->count);
-        if (at < call->count) fail_element(call, r, image, from, at);
-        check_guards(call, r, call->in_place ? "the buffer" : "recvbuff", image, from, from + bytes);
-        uint64_t hash = hash_of(image + from, bytes);
-        same_on_all_ranks(call, hash);
-        if (!call->hash) call->hash = hash;
-        CHECK(call->hash == hash, "rank %d: the same call gave other bits than before", r);
-
-        CU_OK(cuMemcpyDtoH(image, call->in_place ? call->recv[i] : call->send[i], room));
-        from = data_at(call, i, false);
-        if (call->in_place) {
-            check_guards(call, r, "another buffer", image, 0, 0);
-            continue;
-        }
-        ref_input(call->datatype, call->seed, r, call->count, input);
-        CHECK(memcmp(image + from, input, bytes) == 0, "rank %d: sendbuff was written", r);
-        check_guards(call, r, "sendbuff", image, from, from + bytes);
-    }
-    free(image);
-    free(input);
+    check(part, call, true);
 }
 
 void call_check_untouched(struct part *part, struct call *call) {
-    size_t bytes = call_bytes(call), room = room_with_guards(call->room);
-    unsigned char *image = malloc(room), *input = malloc(bytes + 8);
-    CHECK(image && input);
-    for (int i = 0; i < part->count; i++) {
-        int r = part->rank[i].rank;
-        size_t from = data_at(call, i, false);
-        part_enter(part, i);
-        CU_OK(cuMemcpyDtoH(image, call->recv[i], room));
-        check_guards(call, r, "recvbuff", image, 0, 0);
-        CU_OK(cuMemcpyDtoH(image, call->send[i], room));
-        ref_input(call->datatype, call->seed, r, call->count, input);
-        CHECK(memcmp(image + from, input, bytes) == 0, "rank %d: sendbuff was written", r);
-        check_guards(call, r, "sendbuff", image, from, from + bytes);
-    }
-    free(image);
-    free(input);
+    check(part, call, false);
 }

@@ -23,7 +23,7 @@ static void read_set(const char *what, const char *text, bool *set, int size, in
     char *copy = strdup(text), *rest = copy;
     for (char *word; (word = strsep(&rest, ","));) {
         int i = find(word);
-        if (i < 0) bad(what, word, "all, or names as nccl-tests has them");
+        if (i < 0) bad(what, word, "all, or names as tuning files and nccl-tests have them");
         set[i] = true;
     }
     free(copy);
@@ -70,16 +70,17 @@ static long number(const char *what, const char *text) {
 
 void options_read(struct options *o, int argc, char **argv) {
     *o = (struct options){.box = {.mode = MODE_GROUPS, .nranks = 2, .seed = 1}, .batch = 4};
-    o->datatypes[ref_datatype("float")] = o->redops[ref_redop("sum")] = true;
+    o->collectives[ALL_REDUCE] = o->datatypes[ref_datatype("float")] = o->redops[ref_redop("sum")] = true;
     read_counts(o, "17");
     read_offsets(o, "0");
-    for (int c; (c = getopt(argc, argv, "m:n:t:o:c:x:s:a:g:b:k:w:")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "m:n:C:t:o:c:x:s:a:g:b:k:w:")) != -1;) {
         switch (c) {
         case 'm':
             if (box_mode(optarg) < 0) bad("-m", optarg, "groups, threads, processes");
             o->box.mode = (enum mode)box_mode(optarg);
             break;
         case 'n': o->box.nranks = (int)number("-n", optarg); break;
+        case 'C': read_set("-C", optarg, o->collectives, COLLECTIVES, collective_find); break;
         case 't': read_set("-t", optarg, o->datatypes, REF_DATATYPES, ref_datatype); break;
         case 'o': read_set("-o", optarg, o->redops, REF_REDOPS, ref_redop); break;
         case 'c': read_counts(o, optarg); break;

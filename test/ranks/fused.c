@@ -127,7 +127,7 @@ static void launches(struct part *part, const struct options *o) {
     CHECK(set);
     ncclComm_t comms[BOX_RANKS];
     part_comms(part, comms);
-    if (!box_route(comms[0], 1, 0, 0)) box_skip("without Beeline");
+    if (!box_route(comms[0], ALL_REDUCE, 1, 0, 0)) box_skip("without Beeline");
     long digits = o->calls;
     for (int c = o->counts - 1; c >= 0; c--, digits /= 10) {
         struct graphs graphs;
@@ -307,7 +307,7 @@ static void half_captured(struct part *part, const struct options *o) {
     CHECK(set);
     ncclComm_t comms[BOX_RANKS];
     part_comms(part, comms);
-    if (!box_route(comms[0], 1, 0, 0)) box_skip("without Beeline");
+    if (!box_route(comms[0], ALL_REDUCE, 1, 0, 0)) box_skip("without Beeline");
     draw_alike(part, set, 4, ref_datatype("half"), 500);
     struct graphs graphs;
     graphs_begin(part, 0);
@@ -333,7 +333,7 @@ static void destroyed(struct part *part, const struct options *o) {
     ncclComm_t comms[2][BOX_RANKS];
     part_comms(part, comms[0]);
     part_make_communicators(part, 1, comms[1]);
-    if (!box_route(comms[0][0], 1, 0, 0)) box_skip("without Beeline");
+    if (!box_route(comms[0][0], ALL_REDUCE, 1, 0, 0)) box_skip("without Beeline");
     draw_alike(part, set, 30, ref_datatype("bfloat16"), 700);
     NCCL_OK(ncclGroupStart());
     for (int k = 0; k < 20; k++) issue(part, &set->call[k], comms[k % 2], 0);

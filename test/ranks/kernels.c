@@ -105,20 +105,33 @@ struct shape {
     int messages; /* more than one only for kernels that take several */
 };
 
-static bool takes_several(int kernel) {
-    return kernel == BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH || kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH;
-}
+/* What the tests have to know of each kernel; those not named here are none. */
+static const struct {
+    bool launched, several;
+    enum collective collective;
+} kernels[BL_KERNELS] = {
+    [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {true, true, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH] = {true, true, ALL_REDUCE},
+    [BL_KERNEL_ALLGATHER_LINE] = {true, false, ALL_GATHER},
+    [BL_KERNEL_ALLGATHER_LINE_BATCH] = {true, true, ALL_GATHER},
+    [BL_KERNEL_REDUCESCATTER_LINE] = {true, false, REDUCE_SCATTER},
+    [BL_KERNEL_REDUCESCATTER_LINE_BATCH] = {true, true, REDUCE_SCATTER},
+};
 
 /* Fills in the messages; returns the bytes of all, in whole lines. */
 static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls, int messages, int i) {
     uint64_t lines = 0;
     for (int m = 0; m < messages; m++) {
+        const uint64_t bytes = calls[m].count * bl_datatype_size(calls[m].datatype);
         args->sendbuff[m] = (void *)call_sendbuff(&calls[m], i);
         args->recvbuff[m] = (void *)call_recvbuff(&calls[m], i);
-        args->count[m] = calls[m].count;
+        args->count[m] = calls[m].collective == ALL_GATHER ? bytes : calls[m].count;
         args->in_place |= calls[m].in_place;
         args->first_line[m] = (uint32_t)lines;
-        lines += bl_lines_of(calls[m].count * bl_datatype_size(calls[m].datatype));
+        lines += bl_lines_of(bytes);
     }
     for (int m = messages; m < BL_BATCH_MAX; m++) args->first_line[m] = UINT32_MAX;
     args->lines = (uint32_t)lines;
@@ -134,6 +147,7 @@ static void launch(struct rig *rig, struct call *calls, const struct shape *shap
                                      .sendbuff = (void *)call_sendbuff(calls, i),
                                      .recvbuff = (void *)call_recvbuff(calls, i),
                                      .count = calls->count,
+                                     .stride = calls->count * bl_datatype_size(calls->datatype),
                                      .size = (uint32_t)bl_datatype_size(calls->datatype),
                                      .redop = (uint32_t)calls->redop,
                                      .rank = (uint32_t)i,
@@ -144,8 +158,8 @@ static void launch(struct rig *rig, struct call *calls, const struct shape *shap
                                      .layout = rig->layout,
                                  }};
     for (int r = 0; r < rig->part->count; r++) args.common.staging[r] = (unsigned char *)rig->staging[r];
-    uint64_t bytes = takes_several(shape->kernel) ? fill_batch(&args, calls, shape->messages, i)
-                                                  : calls->count * bl_datatype_size(calls->datatype);
+    uint64_t bytes = kernels[shape->kernel].several ? fill_batch(&args, calls, shape->messages, i)
+                                                    : calls->count * bl_datatype_size(calls->datatype);
     unsigned blocks = bl_kernel_blocks(shape->kernel, rig->part->count, bytes, shape->threads, shape->most_blocks);
     void *parameters[] = {&args}; /* of which a kernel for one message takes the beginning */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -168,11 +182,12 @@ static void expect_no_error(const struct rig *rig) {
               rig->control[i]->error_peer, (unsigned long long)rig->control[i]->error_epoch);
 }
 
-enum { POOL = 24, LAUNCHES = 8, MOST_BYTES = 40000 };
+enum { POOL = 24, LAUNCHES = 8, MOST_BYTES = 40000 }; /* of a call's larger buffer */
 
-static void draw_call(struct rig *rig, struct call *call, int datatype, int redop, uint64_t most_bytes) {
+static void draw_call(struct rig *rig, struct call *call, int kernel, int datatype, int redop, uint64_t most_bytes) {
     uint64_t *s = &rig->state, most = most_bytes / ref_datatype_size(datatype);
     size_t scale = (size_t)1 << ref_below(s, 15);
+    call->collective = kernels[kernel].collective;
     call->seed = ref_next(s);
     call->datatype = datatype;
     call->redop = redop;
@@ -187,16 +202,24 @@ static void draw_call(struct rig *rig, struct call *call, int datatype, int redo
 static void draw(struct rig *rig, struct call *calls, struct shape *shape, int left) {
     static const unsigned threads[] = {32, 64, 128, 256};
     uint64_t *s = &rig->state;
-    shape->kernel = (int)ref_below(s, BL_KERNELS);
+    do shape->kernel = (int)ref_below(s, BL_KERNELS);
+    while (!kernels[shape->kernel].launched);
     shape->threads = threads[ref_below(s, 4)];
     if (shape->threads > (unsigned)rig->most_threads) shape->threads = (unsigned)rig->most_threads;
     shape->most_blocks = 1 + (unsigned)ref_below(s, 9); /* from 6 on, the grid has crews */
-    shape->messages = takes_several(shape->kernel) ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
+    shape->messages = kernels[shape->kernel].several ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
     int datatype = (int)ref_below(s, REF_DATATYPES), redop = (int)ref_below(s, REF_REDOPS);
     uint64_t most = bl_kernel_capacity(shape->kernel, rig->part->count, &rig->layout);
-    if (most > MOST_BYTES) most = MOST_BYTES;
-    if (takes_several(shape->kernel)) most = most / (uint64_t)shape->messages / BL_LINE_DATA * BL_LINE_DATA;
-    for (int m = 0; m < shape->messages; m++) draw_call(rig, &calls[m], datatype, redop, most);
+    const uint64_t room = kernels[shape->kernel].collective == ALL_REDUCE ? MOST_BYTES : MOST_BYTES / rig->part->count;
+    if (most > room) most = room;
+    if (kernels[shape->kernel].several) {
+        const uint64_t lines = most / (uint64_t)shape->messages / BL_LINE_DATA;
+        most = (lines ? lines : 1) * BL_LINE_DATA;
+    }
+    for (int m = 0; m < shape->messages; m++) { /* what only moves takes messages of any datatypes */
+        if (m && !bl_kernel_reduces(shape->kernel)) datatype = (int)ref_below(s, REF_DATATYPES);
+        draw_call(rig, &calls[m], shape->kernel, datatype, redop, most);
+    }
 }
 
 /* A few launches issued at once; `late`: those of the ranks are far apart in time and order. */
@@ -256,12 +279,16 @@ static void alignments_of(struct rig *rig, const struct options *o, int kernel, 
     const long each = o->calls ? o->calls : 4, all = (long)places * each > counts ? (long)places * each : counts;
     struct call calls[CALLS] = {0};
     struct shape shape = {kernel, 64, 2, 1};
-    for (int k = 0; k < CALLS; k++) call_allocate(rig->part, &calls[k], 240 * BOX_RANKS + 8);
+    for (int k = 0; k < CALLS; k++)
+        call_allocate(rig->part, &calls[k],
+                      (240 * BOX_RANKS + 8) *
+                          (kernels[kernel].collective == ALL_REDUCE ? 1 : (size_t)rig->part->count));
     for (long done = 0; done < all;) {
         int n = 0;
         for (; n < CALLS && done < all; n++, done++) {
             const unsigned place = (unsigned)(done % places);
             struct call *call = &calls[n];
+            call->collective = kernels[kernel].collective;
             call->datatype = datatype;
             call->redop = (int)ref_below(&rig->state, REF_REDOPS);
             call->seed = ref_next(&rig->state);
@@ -294,7 +321,8 @@ static void alignments(struct part *part, const struct options *o) {
     struct rig rig;
     rig_open(&rig, part, o, 2 << 20);
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
-        for (size_t d = 0; d < sizeof datatypes / sizeof *datatypes; d++) alignments_of(&rig, o, kernel, datatypes[d]);
+        for (size_t d = 0; d < sizeof datatypes / sizeof *datatypes && kernels[kernel].launched; d++)
+            if (d == 0 || bl_kernel_reduces(kernel)) alignments_of(&rig, o, kernel, datatypes[d]);
     rig_close(&rig);
 }
 
@@ -319,7 +347,7 @@ static void epochs(struct part *part, const struct options *o) {
 /* Rank 0 alone calls. */
 static void call_alone(struct rig *rig, struct call *call, int kernel) {
     struct shape shape = {kernel, 64, 2, 1};
-    *call = (struct call){.datatype = BL_FLOAT32, .count = 100, .seed = 1};
+    *call = (struct call){.collective = kernels[kernel].collective, .datatype = BL_FLOAT32, .count = 100, .seed = 1};
     call_prepare(rig->part, call);
     launch(rig, call, &shape, 0);
 }
@@ -328,6 +356,7 @@ static void timeout(struct part *part, const struct options *o) {
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         struct rig rig;
         struct call call;
+        if (!kernels[kernel].launched) continue;
         rig_open(&rig, part, o, 2 << 20);
         rig.timeout_ns = 50000000;
         call_alone(&rig, &call, kernel);
@@ -348,6 +377,7 @@ static void leave(struct part *part, const struct options *o) {
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         struct rig rig;
         struct call call;
+        if (!kernels[kernel].launched) continue;
         rig_open(&rig, part, o, 2 << 20);
         rig.timeout_ns = 0;
         call_alone(&rig, &call, kernel);

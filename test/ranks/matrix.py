@@ -15,7 +15,7 @@ SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 
 CREWS = ("", "--sms 6 ")
 
 
-def box(mode, nranks, seed="$SEED", environment="", options="", program="allreduce", arguments=""):
+def box(mode, nranks, seed="$SEED", environment="", options="", program="collectives", arguments=""):
     """A command line on an emulated box."""
     start = f"-n {nranks} " if mode == "processes" else ""
     if nranks == 16:  # its self-test takes a while on two cores

@@ -1,9 +1,11 @@
-/* allreduce.c - every combination of datatype, operation and count, eager and replayed, checked to the byte.
+/* collectives.c - every combination of collective, datatype, operation and count, eager and replayed, checked to the byte.
  *
  * Placement (in place or not, offsets of either buffer, stream) goes round from call to call, so that all of them meet
  * all counts.  Calls are issued in batches without a look in between: a batch runs eagerly, then captured and replayed
  * between eager runs, and always gives the same bits.  Options: test/harness/options.h.
  */
+#include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +18,11 @@ enum { MOST_BATCH = 64 };
 
 static void check_route(struct part *part, const struct call *call, const char *wanted) {
     if (!wanted) return;
-    const char *route = box_route(part->rank[0].comm, call->count, call->datatype, call->redop);
+    const char *route = box_route(part->rank[0].comm, call->collective, call->count, call->datatype, call->redop);
     CHECK(route, "Beeline is not here");
-    CHECK(strcmp(route, wanted) == 0 || call->count == 0, "%s %s count %zu goes to %s, wanted %s",
-          ref_datatype_name(call->datatype), ref_redop_name(call->redop), call->count, route, wanted);
+    CHECK(strcmp(route, wanted) == 0 || call->count == 0, "%s of %s %s count %zu goes to %s, wanted %s",
+          collective_name(call->collective), ref_datatype_name(call->datatype), ref_redop_name(call->redop),
+          call->count, route, wanted);
 }
 
 static void issue_all(struct part *part, struct call *calls, int n) {
@@ -61,18 +64,42 @@ static void run_batch(struct part *part, const struct options *o, struct call *c
     graphs_free(part, &graphs);
 }
 
-/* Combination `k` of all that the options ask for. */
+/* The numbers that are in a set; returns how many. */
+static int members(const bool *set, int size, int *member) {
+    int n = 0;
+    for (int i = 0; i < size; i++)
+        if (set[i]) member[n++] = i;
+    return n;
+}
+
+/* What the options ask for. */
+struct choice {
+    int collective[COLLECTIVES], datatype[REF_DATATYPES], redop[REF_REDOPS];
+    int collectives, datatypes, redops;
+};
+
+static struct choice choice_of(const struct options *o) {
+    struct choice c;
+    c.collectives = members(o->collectives, COLLECTIVES, c.collective);
+    c.datatypes = members(o->datatypes, REF_DATATYPES, c.datatype);
+    c.redops = members(o->redops, REF_REDOPS, c.redop);
+    return c;
+}
+
+static long combinations(const struct options *o) {
+    const struct choice c = choice_of(o);
+    return (long)c.collectives * c.datatypes * c.redops * o->counts;
+}
+
+/* Combination `k` of all. */
 static void describe(const struct options *o, struct call *call, long k) {
-    int datatype[REF_DATATYPES], redop[REF_REDOPS], datatypes = 0, redops = 0;
-    for (int i = 0; i < REF_DATATYPES; i++)
-        if (o->datatypes[i]) datatype[datatypes++] = i;
-    for (int i = 0; i < REF_REDOPS; i++)
-        if (o->redops[i]) redop[redops++] = i;
+    const struct choice c = choice_of(o);
     uint64_t draw = ref_mix(o->box.seed, (uint64_t)k);
     call->seed = draw;
-    call->redop = redop[k % redops];
-    call->count = o->count[k / redops % o->counts];
-    call->datatype = datatype[k / redops / o->counts % datatypes];
+    call->redop = c.redop[k % c.redops], k /= c.redops;
+    call->count = o->count[k % o->counts], k /= o->counts;
+    call->datatype = c.datatype[k % c.datatypes], k /= c.datatypes;
+    call->collective = (enum collective)c.collective[k % c.collectives];
     unsigned unit = o->offsets_in_elements ? (unsigned)ref_datatype_size(call->datatype) : 1;
     call->send_offset = o->offset[(draw >> 8) % (unsigned)o->offsets] * unit;
     call->recv_offset = o->offset[(draw >> 24) % (unsigned)o->offsets] * unit;
@@ -80,15 +107,22 @@ static void describe(const struct options *o, struct call *call, long k) {
     call->stream = draw >> 40 & 1 ? (int)((draw >> 41) % BOX_STREAMS) : 0;
 }
 
-static long combinations(const struct options *o) {
-    long datatypes = 0, redops = 0;
-    for (int i = 0; i < REF_DATATYPES; i++) datatypes += o->datatypes[i];
-    for (int i = 0; i < REF_REDOPS; i++) redops += o->redops[i];
-    return datatypes * redops * o->counts;
+/* Calls of the real NCCL's functions that making communicators took: the least that a part saw when it began. */
+static long at_first[COLLECTIVES];
+static pthread_mutex_t at_first_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void note_first(void) {
+    pthread_mutex_lock(&at_first_lock);
+    for (int c = 0; c < COLLECTIVES; c++) {
+        const long calls = box_nccl_calls(collective_function(c));
+        if (calls < at_first[c]) at_first[c] = calls;
+    }
+    pthread_mutex_unlock(&at_first_lock);
 }
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
+    note_first();
     struct call *calls = calloc(MOST_BATCH, sizeof *calls);
     CHECK(calls);
     size_t most = 0;
@@ -97,7 +131,9 @@ static void body(struct part *part) {
     size_t widest = 1;
     for (int i = 0; i < REF_DATATYPES; i++)
         if (o->datatypes[i] && ref_datatype_size(i) > widest) widest = ref_datatype_size(i);
-    for (int i = 0; i < o->batch; i++) call_allocate(part, &calls[i], most * widest);
+    const bool blocks = o->collectives[ALL_GATHER] || o->collectives[REDUCE_SCATTER];
+    for (int i = 0; i < o->batch; i++)
+        call_allocate(part, &calls[i], most * widest * (blocks ? (size_t)part->box->nranks : 1));
 
     long all = combinations(o), n = o->calls && o->calls < all ? o->calls : all;
     for (long done = 0; done < n;) {
@@ -114,11 +150,14 @@ static void body(struct part *part) {
 int main(int argc, char **argv) {
     static struct options options;
     options_read(&options, argc, argv);
+    for (int c = 0; c < COLLECTIVES; c++) at_first[c] = LONG_MAX;
     box_run(&options.box, body);
     bool all_ours = options.route && strcmp(options.route, "nccl") != 0;
     for (int i = 0; i < options.counts; i++) all_ours = all_ours && options.count[i] > 0;
-    if (all_ours && box_nccl_calls("ncclAllReduce") > 0)
-        FAIL("%ld calls reached the real NCCL", box_nccl_calls("ncclAllReduce"));
+    for (int c = 0; all_ours && c < COLLECTIVES; c++) {
+        const long calls = options.collectives[c] ? box_nccl_calls(collective_function(c)) - at_first[c] : 0;
+        if (calls > 0) FAIL("%s: %ld calls reached the real NCCL", collective_function(c), calls);
+    }
     printf("%ld calls\n",
            options.calls && options.calls < combinations(&options) ? options.calls : combinations(&options));
     return 0;
