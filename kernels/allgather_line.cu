@@ -18,7 +18,10 @@
 #include "types.cuh"
 #include "words.cuh"
 
-enum { SENDERS = 5, SENDERS_FAR = 6 }; /* of 32; measured on two H200 (docs/algorithms.md) */
+/* Of 32; measured on H200 (docs/algorithms.md). */
+BL_DEVICE unsigned senders_among(unsigned nranks, bool far) {
+    return nranks > 2 ? 8 : far ? 6 : 5;
+}
 
 /* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a receiver has
  * more time. */
@@ -52,7 +55,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                 return;
         }
     } else {
-        const unsigned sending = beyond_cache((3 * a.nranks - 1) * lines) ? SENDERS_FAR : SENDERS;
+        const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines));
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         const auto load = [&](uint64_t line) { return load_line(in, line); };
         if (in_share(senders))
@@ -68,7 +71,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
             }))
             return;
     }
-    epoch_end(a, e);
+    epoch_end(a, flag);
 }
 
 template <int N> BL_DEVICE void allgather_line(const struct bl_kernel_args &a) {

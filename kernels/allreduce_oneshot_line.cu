@@ -8,7 +8,7 @@
  * reduction stand still for the other.  In place, this rank's own part goes through its staging, too: that it has come
  * shows the receivers that the senders have read the words which they are about to overwrite.
  *
- * Contract: count >= 1 and at most layout.oneshot_lines lines; any grid of whole warps; sendbuff and recvbuff any
+ * Contract: count >= 1 and at most layout.rank_lines lines; any grid of whole warps; sendbuff and recvbuff any
  * alignment, equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that runs
  * out, leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
@@ -45,7 +45,7 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out 
 template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, const Out &out, bool in_place) {
     const uint64_t e = epoch_begin(a), flag = e + 1;
-    const Region region = oneshot_region(a, e);
+    const Region region = rank_region(a, e);
 
     if (lines_of(in) <= crew_of(whole_grid()).groups) {
         if (!exchange<T, N>(a, in, out, region, flag)) return;
@@ -62,7 +62,7 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
                                                      [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
             return;
     }
-    epoch_end(a, e);
+    epoch_end(a, flag);
 }
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_kernel_args &a) {

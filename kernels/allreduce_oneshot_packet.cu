@@ -74,7 +74,7 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_packet(const struct b
             store_word(out, k, result[0]);
         }
     }
-    epoch_end(a, e);
+    epoch_end(a, flag);
 }
 
 BL_INSTANTIATE(bl_allreduce_oneshot_packet, allreduce_oneshot_packet)

@@ -7,7 +7,7 @@
  * store them.  Two NVLink one-ways for the first line, then all crews run at the speed of the links; 2 (n-1)/n of the
  * data crosses each rank's link each way, times 16/15.  No barrier, no fence.
  *
- * Contract: count >= 1 and at most nranks * layout.twoshot_lines lines; any grid of whole warps; sendbuff and recvbuff any
+ * Contract: count >= 1 and at most nranks * layout.peer_lines lines; any grid of whole warps; sendbuff and recvbuff any
  * alignment, equal or disjoint.  In place, no word is overwritten unread: reducers alone touch this rank's run, and a
  * collector has a peer's result only after that peer had our input.  Every rank sends and receives every line of a run,
  * even those beyond the message's end, so that something comes from each peer: staging.cuh needs it.  A wait that is told to stop, or that runs out, leaves the
@@ -24,8 +24,8 @@ enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/algor
 
 template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in, const Out &out) {
-    const uint64_t e = epoch_begin(a), flag = e + 1;
-    const Region inputs = twoshot_region(a, e, INPUTS), results = twoshot_region(a, e, RESULTS);
+    const uint64_t e = epoch_begin(a), flag = e + 2;
+    const Region inputs = peer_region(a, e), results = result_region(a, e);
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
     const uint64_t own = a.rank * run;
     /* Long messages are not in the L2 cache: with longer loads, more senders fill the links.  With one peer, a line has more
@@ -52,7 +52,7 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
         !receive_all_from_each<N>(a, results, run, collectors, BL_MUTATION(6) ? flag - 2 : flag,
                                   [&](unsigned peer, uint64_t line, Pair v) { store_line(out, peer * run + line, v); }))
         return;
-    epoch_end(a, e);
+    epoch_end(a, flag);
 }
 
 template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_kernel_args &a) {

@@ -6,9 +6,8 @@
 enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8 };
 enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256, LINES_STEP = 64 }; /* a step of lines holds a multiple of 128 bytes */
 
-/* Bytes of an all-reduce that go in one launch of two shots, if the staging may be large enough.  What is there for that
- * carries half of it in one shot between two ranks, and of the other collectives as much as one rank has to send. */
-static const uint64_t LARGE_TWOSHOT = 16 << 20;
+/* Bytes that a launch sends, or has sent to it, at most, if the staging may be large enough. */
+static const uint64_t LARGE = 16 << 20;
 
 /* Of each of the two slots for the copy engines: a piece costs about 20 us beside its copies (docs/algorithms.md). */
 static const uint64_t COPY_SLOT = 16 << 20;
@@ -27,8 +26,8 @@ static const struct {
 
 static const char *const redops[BL_REDOPS] = {"sum", "prod", "max", "min", "avg"};
 
-/* Among whom a kernel divides a half of the lines. */
-enum shares { PACKETS, PEERS, ONESHOT, TWOSHOT, SLOTS };
+/* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, packets, slots. */
+enum shares { PACKETS, PEERS, RANKS, TWOSHOT, SLOTS };
 
 static const struct {
     const char *name, *symbol;
@@ -36,9 +35,9 @@ static const struct {
     bool reduces, batch;
 } kernels[BL_KERNELS] = {
     [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {"oneshot_packet", "allreduce_oneshot_packet", PACKETS, .reduces = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {"oneshot_line", "allreduce_oneshot_line", ONESHOT, .reduces = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {"oneshot_line", "allreduce_oneshot_line", RANKS, .reduces = true},
     [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = {"twoshot_line", "allreduce_twoshot_line", TWOSHOT, .reduces = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {"oneshot_line_batch", "allreduce_oneshot_line_batch", ONESHOT,
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {"oneshot_line_batch", "allreduce_oneshot_line_batch", RANKS,
                                                 .reduces = true, .batch = true},
     [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH] = {"twoshot_line_batch", "allreduce_twoshot_line_batch", TWOSHOT,
                                                 .reduces = true, .batch = true},
@@ -93,8 +92,8 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
     switch (kernels[kernel].shares) {
     case PACKETS: return layout->packets * PACKET_DATA;
     case PEERS: return layout->peer_lines * BL_LINE_DATA;
-    case ONESHOT: return layout->oneshot_lines * BL_LINE_DATA;
-    case TWOSHOT: return layout->twoshot_lines * BL_LINE_DATA * (uint64_t)nranks;
+    case RANKS: return layout->rank_lines * BL_LINE_DATA;
+    case TWOSHOT: return layout->peer_lines * BL_LINE_DATA * (uint64_t)nranks;
     case SLOTS: return layout->copy_bytes;
     }
     return 0;
@@ -102,7 +101,7 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
 
 bool bl_kernel_in_pieces(int kernel, int nranks) {
     if (!is_kernel(kernel) || kernels[kernel].batch) return false;
-    return kernels[kernel].shares == ONESHOT ? nranks == 2 : kernels[kernel].shares != PACKETS;
+    return kernels[kernel].shares == RANKS ? nranks == 2 : kernels[kernel].shares != PACKETS;
 }
 
 static uint64_t divide_up(uint64_t a, uint64_t b) {
@@ -127,16 +126,16 @@ static uint64_t packet_bytes(int nranks, uint64_t packets) {
     return 2 * (uint64_t)(nranks - 1) * packets * PACKET_BYTES;
 }
 
-/* Lines of a half: two-shot's sources are the most, and each kernel's share is of whole steps. */
-static uint64_t half_of(int nranks, uint64_t twoshot_lines) {
-    return 2 * (uint64_t)(nranks - 1) * twoshot_lines;
+static uint64_t half_bytes(int nranks, uint64_t peer_lines) {
+    return (uint64_t)(nranks - 1) * peer_lines * LINE_BYTES;
 }
 static uint64_t whole_steps(uint64_t lines) {
     return lines / LINES_STEP * LINES_STEP;
 }
 
+/* Two steps for a peer are one for a rank. */
 uint64_t bl_staging_minimum(int nranks) {
-    return packet_bytes(nranks, FEWEST_PACKETS) + 2 * LINE_BYTES * half_of(nranks, LINES_STEP);
+    return packet_bytes(nranks, FEWEST_PACKETS) + 2 * half_bytes(nranks, 2 * LINES_STEP);
 }
 
 int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy) {
@@ -151,19 +150,18 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     uint64_t packets = MOST_PACKETS;
     while (packets > FEWEST_PACKETS && packet_bytes(nranks, packets) > left / 4) packets /= 2;
     const uint64_t line_offset = packet_bytes(nranks, packets);
-    const uint64_t fit = whole_steps((left - line_offset) / (2 * LINE_BYTES * half_of(nranks, 1)));
-    const uint64_t wanted = whole_steps(bl_lines_of(LARGE_TWOSHOT / (uint64_t)nranks)) + LINES_STEP;
-    const uint64_t twoshot = lesser(fit, wanted), half = half_of(nranks, twoshot);
-    const uint64_t copy_offset = line_offset + 2 * half * LINE_BYTES;
+    const uint64_t fit = whole_steps((left - line_offset) / (2 * half_bytes(nranks, 1)));
+    const uint64_t wanted = whole_steps(bl_lines_of(LARGE / (uint64_t)(nranks - 1))) + LINES_STEP;
+    const uint64_t peer_lines = lesser(fit, wanted), half_lines = (uint64_t)(nranks - 1) * peer_lines;
+    const uint64_t copy_offset = line_offset + 2 * half_lines * LINE_BYTES;
     *layout = (struct bl_staging_layout){
         .bytes = copy_offset + 2 * slot + (slot ? BL_COPY_WORDS_BYTES : 0),
         .packet_offset = 0,
         .packets = packets,
         .line_offset = line_offset,
-        .half_lines = half,
-        .peer_lines = half / (uint64_t)(nranks - 1),
-        .oneshot_lines = whole_steps(half / (uint64_t)nranks),
-        .twoshot_lines = twoshot,
+        .half_lines = half_lines,
+        .peer_lines = peer_lines,
+        .rank_lines = whole_steps(half_lines / (uint64_t)nranks),
         .copy_offset = copy_offset,
         .copy_bytes = slot,
     };

@@ -67,18 +67,16 @@ struct bl_control {
 
 enum bl_kernel_error { BL_KERNEL_OK, BL_KERNEL_TIMEOUT };
 
-/* Where things lie in every rank's staging (same on all ranks of a communicator; byte offsets; see staging.cuh).  Each
- * launch divides one half of the lines among those that send to this rank: its peers; in a one-shot all-reduce the rank
- * itself, too; in a two-shot one each peer twice. */
+/* Where things lie in every rank's staging (same on all ranks of a communicator; byte offsets; see staging.cuh).  A launch
+ * divides a half of the lines among those that send to this rank: its peers; in a one-shot all-reduce the rank itself, too. */
 struct bl_staging_layout {
     uint64_t bytes;         /* in all */
     uint64_t packet_offset; /* packets [2 halves][nranks - 1 sources][packets] of 16 B */
     uint64_t packets;
     uint64_t line_offset; /* lines [2 halves][half_lines] of 128 B */
     uint64_t half_lines;
-    uint64_t peer_lines;    /* [nranks - 1 sources][peer_lines] */
-    uint64_t oneshot_lines; /* [nranks sources][oneshot_lines] */
-    uint64_t twoshot_lines; /* [inputs, results][nranks - 1 sources][twoshot_lines] */
+    uint64_t peer_lines; /* [nranks - 1 sources][peer_lines] */
+    uint64_t rank_lines; /* [nranks sources][rank_lines] */
     uint64_t
         copy_offset; /* [2 slots][copy_bytes] that the peers' copy engines read, then BL_COPY_WORDS_BYTES of words */
     uint64_t copy_bytes; /* 0 unless asked for */

@@ -27,7 +27,7 @@ struct Crew {
     uint64_t group, of_warp, groups;
 };
 
-enum { FEWEST_SHARED = 6 }; /* so that every share of a 32nd times 6 or more has a block */
+enum { FEWEST_SHARED = 7 }; /* so that every share of 5 32nds or more has a block */
 
 /* Blocks first..first+blocks-1 of the grid. */
 struct Share {

@@ -18,35 +18,37 @@
 #include "types.cuh"
 #include "words.cuh"
 
-/* Of 32; measured on two H200 (docs/algorithms.md).  With more peers, a reducer has less to store for what comes. */
-template <int N> struct Crews {
-    enum { SENDERS = N == 2 ? 5 : 7, SENDERS_FAR = N == 2 ? 6 : 7, LINES = N == 2 ? 4 : 1 };
-};
+enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all that a sender has to load */
+
+/* Of 32; measured on H200 (docs/algorithms.md). */
+BL_DEVICE unsigned senders_among(unsigned nranks, bool far) {
+    return nranks == 2 ? (far ? 6 : 5) : nranks == 3 ? 7 : 12;
+}
 
 template <class T, int N, class In, class Out>
 BL_DEVICE void scatter(const struct bl_kernel_args &a, const In &in, const Out &out) {
     const uint64_t e = epoch_begin(a), flag = e + 1, lines = lines_of_block(in);
     const Region region = peer_region(a, e);
-    const bool far = beyond_cache((3 * a.nranks - 1) * lines);
-    const unsigned sending = far ? Crews<N>::SENDERS_FAR : Crews<N>::SENDERS;
     const bool alone =
         lines <= crew_of(whole_grid()).groups; /* a line for each group, that sends first, then receives */
-    const Share senders = alone ? whole_grid() : share_of(0, sending),
-                receivers = alone ? whole_grid() : share_of(sending, 32);
+    const bool far = beyond_cache((3 * a.nranks - 1) * lines);
+    const unsigned sending = senders_among(a.nranks, far);
+    const Share senders = share_of(0, sending), receivers = alone ? whole_grid() : share_of(sending, 32);
+    const auto load = [&](unsigned peer, uint64_t line) { return load_line(block_of(in, peer), line); };
+    const auto prefetch = [&](unsigned peer, uint64_t line) {
+        if (far) prefetch_line(block_of(in, peer), line);
+    };
 
-    if (in_share(senders))
-        send_to_each<N, Crews<N>::LINES>(
-            a, region, lines, senders, flag,
-            [&](unsigned peer, uint64_t line) { return load_line(block_of(in, peer), line); },
-            [&](unsigned peer, uint64_t line) {
-                if (far) prefetch_line(block_of(in, peer), line);
-            });
-    if (in_share(receivers) && !reduce_all<T, N>(
-                                   a, region, lines, receivers, flag, false,
-                                   [&](uint64_t line) { return load_line(block_of(in, a.rank), line); },
-                                   [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
+    if (alone)
+        send_to_each<N, 1>(a, region, lines, whole_grid(), flag, load, NoPrefetch());
+    else if (in_share(senders))
+        send_to_each<N, N == 2 ? LINES_OF_ONE : 1>(a, region, lines, senders, flag, load, prefetch);
+    if (in_share(receivers) &&
+        !reduce_all<T, N>(
+            a, region, lines, receivers, flag, false, [&](uint64_t line) { return load(a.rank, line); },
+            [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
         return;
-    epoch_end(a, e);
+    epoch_end(a, flag);
 }
 
 template <class T, int N> BL_DEVICE void reducescatter_line(const struct bl_kernel_args &a) {

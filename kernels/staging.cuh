@@ -1,14 +1,21 @@
 /* staging.cuh - who writes where in a rank's staging, and why nobody overwrites what is still to be read.
  *
- * Every launch takes the epoch e that the last one left behind and leaves e + 1.  All that it sends carries the flag
- * e + 1, which never came before and is never zero (64 bits do not wrap in the life of a machine).  In every launch each
- * rank sends to each peer, and ends only when something came from each peer.  So:
+ * Every launch takes the epoch e that the last one left behind, and leaves a higher one: its flag, which all that it sends
+ * carries.  So a flag never came before and is never zero (64 bits do not wrap in the life of a machine).  In every launch
+ * each rank sends to each peer, and ends only when something came from each peer.  So:
  *
  * A rank in launch k+1 has ended launch k, hence heard from each peer in launch k, hence each peer has ended launch k-1.
  *
- * Packets and lines have two halves each: a launch writes the half that e's lowest bit names.  Whatever launches lay in
- * between, the last one that used this half was k-1 or earlier: nobody reads it any more.  So a launch may divide its half
- * among the sources as it likes, and the results of two shots need no more room than the inputs.
+ * Packets and lines have two halves each.  A launch writes into the *free* half, which e's lowest bit names.
+ *
+ * Packets, one-shot lines and those of all-gather and reduce-scatter: the flag is e + 1, so the other half is free then.
+ * The half comes to be used again no earlier than in launch k+1 if it was in k-1: each peer has ended that.
+ *
+ * Two-shot lines: inputs go to the free half, results to the other one, and the flag is e + 2, so the half of the inputs
+ * is free again.  Rightly: a rank that ended launch k has the results of each peer for every line, which that peer sent
+ * after it had read all inputs of the line.  Results of launch k+1 may go to a peer whose inputs of k+1 came: it has ended
+ * launch k, and reads nothing of it or of earlier ones any more.  And once another launch comes to write into the half of
+ * the results, one lay in between, or it writes results itself.
  *
  * The shape of a launch (grid, datatype, redop) may change from launch to launch, and differ from rank to rank: a line's
  * place depends on its number alone.  Packets and lines are apart, because a line holds user data where a packet has its
@@ -31,20 +38,20 @@ BL_DEVICE Region packet_region(const struct bl_kernel_args &a, uint64_t e) {
     const uint64_t stride = a.layout.packets * PACKET_BYTES;
     return {a.layout.packet_offset + (e & 1) * (a.nranks - 1) * stride, stride};
 }
-BL_DEVICE Region lines_region(const struct bl_kernel_args &a, uint64_t e, uint64_t from, uint64_t lines_each) {
+BL_DEVICE Region lines_of_half(const struct bl_kernel_args &a, uint64_t e, uint64_t lines_each) {
     const uint64_t half = BL_MUTATION(4) ? 0 : e & 1;
-    return {a.layout.line_offset + (half * a.layout.half_lines + from) * LINE_BYTES, lines_each * LINE_BYTES};
+    return {a.layout.line_offset + half * a.layout.half_lines * LINE_BYTES, lines_each * LINE_BYTES};
 }
-BL_DEVICE Region oneshot_region(const struct bl_kernel_args &a, uint64_t e) {
-    return lines_region(a, e, 0, a.layout.oneshot_lines);
+/* A place for the peers and the rank itself. */
+BL_DEVICE Region rank_region(const struct bl_kernel_args &a, uint64_t e) {
+    return lines_of_half(a, e, a.layout.rank_lines);
 }
+/* A place for each peer: in the free half, and in the other one. */
 BL_DEVICE Region peer_region(const struct bl_kernel_args &a, uint64_t e) {
-    return lines_region(a, e, 0, a.layout.peer_lines);
+    return lines_of_half(a, e, a.layout.peer_lines);
 }
-enum { INPUTS, RESULTS };
-BL_DEVICE Region twoshot_region(const struct bl_kernel_args &a, uint64_t e, unsigned phase) {
-    const uint64_t lines = a.layout.twoshot_lines;
-    return lines_region(a, e, (BL_MUTATION(5) ? 0 : phase) * (a.nranks - 1) * lines, lines);
+BL_DEVICE Region result_region(const struct bl_kernel_args &a, uint64_t e) {
+    return peer_region(a, BL_MUTATION(5) ? e : e + 1);
 }
 
 /* Where `source`, a peer of `owner`, writes in the owner's region; and where the owner itself does, if the region has room
@@ -69,11 +76,11 @@ BL_DEVICE uint64_t epoch_begin(const struct bl_kernel_args &a) {
     return load_own(&a.epochs[block_in_grid()]);
 }
 
-BL_DEVICE void epoch_end(const struct bl_kernel_args &a, uint64_t e) {
+BL_DEVICE void epoch_end(const struct bl_kernel_args &a, uint64_t flag) {
     block_sync(); /* every warp has read the word of this block */
-    if (thread_in_block() == 0) store_own(&a.epochs[block_in_grid()], e + 1);
+    if (thread_in_block() == 0) store_own(&a.epochs[block_in_grid()], flag);
     for (unsigned b = blocks_in_grid() + thread_in_grid(); b < BL_MAX_BLOCKS; b += threads_in_grid())
-        store_own(&a.epochs[b], e + 1);
+        store_own(&a.epochs[b], flag);
 }
 
 /* Waiting for peers: poll, and every so often look whether to give up.  Uniform over the warp. */

@@ -32,7 +32,11 @@ int bl_copy_open(struct bl_comm *comm, char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
     struct bl_copy *copy = &comm->copy;
     if (!comm->args.layout.copy_bytes) return 0;
-    CUresult status = cu->cuStreamCreate(&copy->filler, CU_STREAM_NON_BLOCKING);
+    int lowest, highest;
+    CUresult status = cu->cuCtxGetStreamPriorityRange(&lowest, &highest);
+    if (status == CUDA_SUCCESS) status = cu->cuStreamCreateWithPriority(&copy->filler, CU_STREAM_NON_BLOCKING, highest);
+    for (int i = 0; i < BL_COPY_FETCHERS - 1 && status == CUDA_SUCCESS; i++)
+        status = cu->cuStreamCreate(&copy->fetcher[i], CU_STREAM_NON_BLOCKING);
     if (status == CUDA_SUCCESS) status = cu->cuStreamCreate(&copy->rescuer, CU_STREAM_NON_BLOCKING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->fork, CU_EVENT_DISABLE_TIMING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->join, CU_EVENT_DISABLE_TIMING);
@@ -45,6 +49,8 @@ void bl_copy_close(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
     struct bl_copy *copy = &comm->copy;
     if (copy->filler) cu->cuStreamDestroy(copy->filler);
+    for (int i = 0; i < BL_COPY_FETCHERS - 1; i++)
+        if (copy->fetcher[i]) cu->cuStreamDestroy(copy->fetcher[i]);
     if (copy->rescuer) cu->cuStreamDestroy(copy->rescuer);
     if (copy->fork) cu->cuEventDestroy(copy->fork);
     if (copy->join) cu->cuEventDestroy(copy->join);
@@ -116,23 +122,26 @@ static CUresult fill(const struct bl_comm *comm, CUdeviceptr block, const struct
     return status == CUDA_SUCCESS ? submit(&ops, stream) : status;
 }
 
-/* Fetches a piece of each peer.  What tells a peer that its slot was fetched goes with the wait for the next one: `ops` holds
- * what is still to be submitted. */
+/* A stream that fetches, and the operations that are still to be submitted to it: what tells a peer that its slot was
+ * fetched goes with the wait for the next one. */
+struct lane {
+    CUstream stream;
+    struct ops ops;
+    bool used;
+};
+
 static CUresult fetch(const struct bl_comm *comm, CUdeviceptr recvbuff, uint64_t stride, const struct piece *piece,
-                      CUstream stream, struct ops *ops) {
-    for (int i = 1; i < comm->nranks; i++) {
-        const int peer = peer_at(comm, i);
-        const CUdeviceptr ready = word_of(comm, comm->rank, READY, piece->slot, peer);
-        wait_for(ops, ready, 1);
-        write(ops, ready, 0);
-        CUresult status = submit(ops, stream);
-        if (status == CUDA_SUCCESS)
-            status = bl_driver()->cuMemcpyDtoDAsync(recvbuff + (uint64_t)peer * stride + piece->offset,
-                                                    slot_of(comm, peer, piece->slot), piece->bytes, stream);
-        if (status != CUDA_SUCCESS) return status;
-        write(ops, word_of(comm, peer, BUSY, piece->slot, comm->rank), 0);
-    }
-    return CUDA_SUCCESS;
+                      int peer, struct lane *lane) {
+    const CUdeviceptr ready = word_of(comm, comm->rank, READY, piece->slot, peer);
+    wait_for(&lane->ops, ready, 1);
+    write(&lane->ops, ready, 0);
+    CUresult status = submit(&lane->ops, lane->stream);
+    if (status == CUDA_SUCCESS)
+        status = bl_driver()->cuMemcpyDtoDAsync(recvbuff + (uint64_t)peer * stride + piece->offset,
+                                                slot_of(comm, peer, piece->slot), piece->bytes, lane->stream);
+    write(&lane->ops, word_of(comm, peer, BUSY, piece->slot, comm->rank), 0);
+    lane->used = true;
+    return status;
 }
 
 static CUresult wait_for_stream(CUstream waiting, CUstream stream, CUevent event) {
@@ -140,27 +149,47 @@ static CUresult wait_for_stream(CUstream waiting, CUstream stream, CUevent event
     return status == CUDA_SUCCESS ? bl_driver()->cuStreamWaitEvent(waiting, event, CU_EVENT_WAIT_DEFAULT) : status;
 }
 
-/* With several pieces, a stream of its own fills slots while the caller's fetches. */
+/* Several streams fetch, the caller's among them, so that the hand-over of one copy goes on beside another.  A peer's slot
+ * always goes to the same one: its words tell one piece from the next by their order alone. */
+static CUresult fetch_all(const struct bl_call *call, uint64_t bytes, const struct piece *piece, struct lane *lanes) {
+    const struct bl_comm *comm = call->comm;
+    CUresult status = CUDA_SUCCESS;
+    for (int i = 1; i < comm->nranks && status == CUDA_SUCCESS; i++) {
+        struct lane *lane = &lanes[((int)piece->slot * (comm->nranks - 1) + i - 1) % BL_COPY_FETCHERS];
+        if (!lane->used && lane->stream != call->stream)
+            status = bl_driver()->cuStreamWaitEvent(lane->stream, comm->copy.fork, CU_EVENT_WAIT_DEFAULT);
+        if (status == CUDA_SUCCESS)
+            status = fetch(comm, (CUdeviceptr)(uintptr_t)call->recvbuff, bytes, piece, peer_at(comm, i), lane);
+    }
+    return status;
+}
+
 static CUresult gather(const struct bl_call *call) {
     const struct bl_comm *comm = call->comm;
-    const CUdeviceptr block = (CUdeviceptr)(uintptr_t)call->sendbuff, recvbuff = (CUdeviceptr)(uintptr_t)call->recvbuff;
+    const struct bl_copy *copy = &comm->copy;
+    const CUdeviceptr block = (CUdeviceptr)(uintptr_t)call->sendbuff;
     const uint64_t bytes = call->request.count * bl_datatype_size(call->request.datatype);
     const uint64_t pieces = (bytes + comm->args.layout.copy_bytes - 1) / comm->args.layout.copy_bytes;
-    const CUdeviceptr own = recvbuff + (uint64_t)comm->rank * bytes;
-    const CUstream filler = pieces > 1 ? comm->copy.filler : call->stream;
-    struct ops ops = {.count = 0};
-    CUresult status = pieces > 1 ? wait_for_stream(filler, call->stream, comm->copy.fork) : CUDA_SUCCESS;
+    const CUdeviceptr own = (CUdeviceptr)(uintptr_t)call->recvbuff + (uint64_t)comm->rank * bytes;
+    struct lane lanes[BL_COPY_FETCHERS];
+    for (int i = 0; i < BL_COPY_FETCHERS; i++)
+        lanes[i] = (struct lane){.stream = i ? copy->fetcher[i - 1] : call->stream};
+    CUresult status = wait_for_stream(copy->filler, call->stream, copy->fork);
     for (uint64_t k = 0; k < pieces && status == CUDA_SUCCESS; k++) {
         const struct piece piece = piece_at(comm, bytes, k);
-        status = fill(comm, block, &piece, filler);
-        /* While the peers' first pieces are on their way. */
-        if (k == 0 && own != block && status == CUDA_SUCCESS)
-            status = bl_driver()->cuMemcpyDtoDAsync(own, block, bytes, call->stream);
-        if (status == CUDA_SUCCESS) status = fetch(comm, recvbuff, bytes, &piece, call->stream, &ops);
+        status = fill(comm, block, &piece, copy->filler);
+        if (status == CUDA_SUCCESS) status = fetch_all(call, bytes, &piece, lanes);
     }
-    /* Before the last operation, so that the call has one end: order.c looks for it in captures. */
-    if (pieces > 1 && status == CUDA_SUCCESS) status = wait_for_stream(call->stream, filler, comm->copy.join);
-    return status == CUDA_SUCCESS ? submit(&ops, call->stream) : status;
+    if (own != block && status == CUDA_SUCCESS)
+        status = bl_driver()->cuMemcpyDtoDAsync(own, block, bytes, copy->filler);
+    if (status == CUDA_SUCCESS) status = wait_for_stream(call->stream, copy->filler, copy->join);
+    for (int i = 1; i < BL_COPY_FETCHERS && status == CUDA_SUCCESS; i++) {
+        if (!lanes[i].used) continue;
+        status = submit(&lanes[i].ops, lanes[i].stream);
+        if (status == CUDA_SUCCESS) status = wait_for_stream(call->stream, lanes[i].stream, copy->join);
+    }
+    /* Behind all, so that the call has one end: order.c looks for it in captures. */
+    return status == CUDA_SUCCESS ? submit(&lanes[0].ops, call->stream) : status;
 }
 
 ncclResult_t bl_copy_launch(const struct bl_call *call) {

@@ -1,4 +1,6 @@
-/* copy.h - all-gather by the copy engines: no multiprocessor is used, so nothing is taken from kernels that run beside it.
+/* copy.h - all-gather by the copy engines: what goes between GPUs uses no multiprocessor, so little is taken from kernels
+ * that run beside it.  (Within a GPU the driver copies with a kernel, whatever it is asked for: measured on an H200.  So a
+ * rank's own block needs multiprocessors for some microseconds; its stream has the highest priority, to get them soon.)
  *
  * Each rank copies its block, piece by piece, into slots of its own staging, from where every peer's copy engine fetches
  * it to its place in the peer's recvbuff.  The hand-over is by stream memory operations on two words a slot and peer in

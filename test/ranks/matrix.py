@@ -12,7 +12,7 @@ SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 
         "int64": 8, "uint64": 8, "double": 8}
 
 # A box of few multiprocessors has grids in which every block does all the work; of more, grids with crews.
-CREWS = ("", "--sms 6 ")
+CREWS = ("", "--sms 7 ")
 
 
 def box(mode, nranks, seed="$SEED", environment="", options="", program="collectives", arguments=""):

@@ -246,12 +246,12 @@ static void test_forced(void) {
     force(&table, "nccl");
     EXPECT_BATCH(&table, 2, NULL);
     force(&table, "twoshot_line"); /* takes messages of any size, in pieces, but no batch */
-    uint64_t lines = table.layout.twoshot_lines * 4;
+    uint64_t lines = table.layout.peer_lines * 4;
     EXPECT_BATCH(&table, 2, "twoshot_line_batch");
     EXPECT_BATCH(&table, lines, "twoshot_line_batch");
     EXPECT_BATCH(&table, lines + 1, NULL);
     force(&table, "oneshot_line");
-    lines = table.layout.oneshot_lines;
+    lines = table.layout.rank_lines;
     EXPECT_BATCH(&table, 2, "oneshot_line_batch");
     EXPECT_BATCH(&table, lines, "oneshot_line_batch");
     EXPECT_BATCH(&table, lines + 1, NULL); /* rather two launches than another algorithm */
