@@ -65,10 +65,12 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                     if (!OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line)) store_line(own, line, v);
                 });
         if (in_share(receivers) &&
-            !receive_all_from_each<N>(a, region, lines, receivers, flag, [&](unsigned peer, uint64_t line, Pair v) {
-                store_line(block_of(out, peer), line, v);
-                if (OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line)) store_line(own, line, load(line));
-            }))
+            !receive_all_from_each<N>(a, region, lines, receivers, BL_MUTATION(28) ? flag - 2 : flag,
+                                      [&](unsigned peer, uint64_t line, Pair v) {
+                                          store_line(block_of(out, peer), line, v);
+                                          if (OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line))
+                                              store_line(own, line, load(line));
+                                      }))
             return;
     }
     epoch_end(a, flag);

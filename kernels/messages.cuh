@@ -29,7 +29,7 @@ struct Blocks {
     const void *written;
 };
 BL_DEVICE Message block_of(const Blocks &b, unsigned block) {
-    const unsigned char *base = (const unsigned char *)b.buffer + block * b.stride;
+    const unsigned char *base = (const unsigned char *)b.buffer + block * (b.stride + (BL_MUTATION(23) ? 8 : 0));
     return message_of(base, b.bytes, base == b.written);
 }
 template <class T> BL_DEVICE BatchInput<T> block_of(const BatchInput<T> &in, unsigned block) {
@@ -74,13 +74,13 @@ template <class T> BL_DEVICE uint64_t lines_of(const BatchOutput<T> &out) {
 template <class T> BL_DEVICE Message message_at(const BatchInput<T> &in, unsigned i) {
     const struct bl_batch_args &b = in.batch;
     const uint64_t bytes = b.count[i] * T::SIZE;
-    const unsigned char *base = (const unsigned char *)b.sendbuff[i] + in.block * bytes;
+    const unsigned char *base = (const unsigned char *)b.sendbuff[i] + (BL_MUTATION(25) ? 0 : in.block) * bytes;
     return message_of(base, bytes, base == b.recvbuff[i]);
 }
 template <class T> BL_DEVICE Message message_at(const BatchOutput<T> &out, unsigned i) {
     const struct bl_batch_args &b = out.batch;
     const uint64_t bytes = b.count[i] * T::SIZE;
-    return message_of((unsigned char *)b.recvbuff[i] + out.block * bytes, bytes);
+    return message_of((unsigned char *)b.recvbuff[i] + (BL_MUTATION(24) ? 0 : out.block) * bytes, bytes);
 }
 
 template <class T> BL_DEVICE Pair load_line(const BatchInput<T> &in, uint64_t line) {
@@ -96,11 +96,11 @@ template <class T> BL_DEVICE void store_line(const BatchOutput<T> &out, uint64_t
 
 /* Whether the line is to be copied: `in` is not the place where it belongs. */
 BL_DEVICE bool lies_apart(const Message &in, const Message &out, uint64_t) {
-    return in.base != out.base;
+    return in.base != out.base && !BL_MUTATION(26);
 }
 template <class T> BL_DEVICE bool lies_apart(const BatchInput<T> &in, const BatchOutput<T> &out, uint64_t line) {
     const unsigned i = message_of_line(out.batch, line);
-    return message_at(in, i).base != message_at(out, i).base;
+    return message_at(in, i).base != message_at(out, i).base && !BL_MUTATION(27);
 }
 
 #endif

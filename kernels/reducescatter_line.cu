@@ -34,7 +34,9 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, const In &in, const Out &
     const bool far = beyond_cache((3 * a.nranks - 1) * lines);
     const unsigned sending = senders_among(a.nranks, far);
     const Share senders = share_of(0, sending), receivers = alone ? whole_grid() : share_of(sending, 32);
-    const auto load = [&](unsigned peer, uint64_t line) { return load_line(block_of(in, peer), line); };
+    const auto load = [&](unsigned peer, uint64_t line) {
+        return load_line(block_of(in, BL_MUTATION(29) ? a.rank : peer), line);
+    };
     const auto prefetch = [&](unsigned peer, uint64_t line) {
         if (far) prefetch_line(block_of(in, peer), line);
     };

@@ -205,6 +205,21 @@ static void warn_table(void *arg, const char *message) {
     bl_warn("%s", message);
 }
 
+/* Copy engines are asked for, and the staging has no slots for them: at INFO, why. */
+static void tell_no_slots(const struct bl_member *member) {
+    const struct bl_comm *comm = member->comm;
+    int rank = 0;
+    while (rank < comm->nranks && member->all[rank].copy_possible) rank++;
+    if (rank < comm->nranks)
+        bl_info("communicator %016llx: no copy engines for its all-gathers: the driver of rank %d has no stream memory "
+                "operations",
+                (unsigned long long)comm->id, rank);
+    else
+        bl_info(
+            "communicator %016llx: no copy engines for its all-gathers: BEELINE_STAGING is too small for their slots",
+            (unsigned long long)comm->id);
+}
+
 static void make_table(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     const struct bl_params *params = bl_params();
@@ -218,6 +233,7 @@ static void make_table(struct bl_member *member) {
         .layout = comm->args.layout,
     };
     snprintf(facts.gpu, sizeof(facts.gpu), "%s", member->all[0].gpu);
+    if (member->all[0].copy_engines && !facts.layout.copy_bytes) tell_no_slots(member);
     char *tuning = params->tuning_file ? read_tuning_file(params->tuning_file) : NULL;
     struct bl_settings settings = {
         .max_bytes = {[BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = params->oneshot_packet_max,

@@ -106,6 +106,45 @@ def settings():
                                   "--lines 2 'stats: .* oneshot_packet 1 calls.* oneshot_line_batch 64 calls.*; batches launched: 1'"))
 
 
+def gathers(mode, nranks, *options, route, shell=""):
+    """All-gathers that are right, above what kernels keep where copy engines are asked for."""
+    program = f"$BUILD/test/ranks/collectives -m {mode} -n {nranks} -C all_gather -t int8 -c 140001,200000 -a {route}"
+    if shell:
+        program = f"sh -c '{shell} exec {program}'"
+    return box(mode, nranks, program, *options)
+
+
+def copy_engines():
+    """Who may ask for copy engines, and what comes of it."""
+    asked = "--env BEELINE_COPY_ENGINES=1"
+    for variable in ("BEELINE_COPY_ENGINES=1", "NCCL_CTA_POLICY=2", "NCCL_CTA_POLICY=ZERO", "BEELINE_ALLGATHER_ALGO=gather_copy"):
+        case(f"copy_engines/{variable}", expect(gathers("processes", 2, f"--env {variable}", route="gather_copy")))
+    for variables in (("NCCL_CTA_POLICY=0",), ("NCCL_CTA_POLICY=1",), ("NCCL_CTA_POLICY=EFFICIENCY",), ("NCCL_CTA_POLICY=-7x",),
+                      ("BEELINE_COPY_ENGINES=0", "NCCL_CTA_POLICY=2")):
+        case(f"copy_engines/not/{'/'.join(variables)}",
+             expect(gathers("groups", 2, *(f"--env {v}" for v in variables), route="gather_line")))
+    # Rank 0's setting is the communicator's.
+    for rank, route in ((0, "gather_copy"), (1, "gather_line")):
+        for variable in ("BEELINE_COPY_ENGINES=1", "NCCL_CTA_POLICY=ZERO"):
+            case(f"copy_engines/only_rank_{rank}/{variable}",
+                 expect(gathers("processes", 2, shell=f"[ $RANK = {rank} ] && export {variable};", route=route),
+                        "--warn 'rank 1 has other settings than rank 0'"))
+    # A driver without the calls, or too little staging.
+    for m, mode in enumerate(("processes", "groups", "threads")):
+        lacks = "--lacks cuStreamBatchMemOp"
+        case(f"copy_engines/lacking/{mode}",
+             expect(gathers(mode, 2, lacks, asked, "--env BEELINE_DEBUG=INFO", route="gather_line"),
+                    "--info 'no copy engines for its all-gathers: the driver of rank 0 has no stream memory operations'"))
+        case(f"copy_engines/lacking_forced/{mode}",
+             expect(gathers(mode, 2, lacks, "--env BEELINE_ALLGATHER_ALGO=gather_copy", route="gather_line"),
+                    "--warn 'all_gather: forced algorithm .gather_copy. cannot serve this communicator .no staging for the copy engines'"))
+    case("copy_engines/small_staging",
+         expect(box("groups", 16, "$BUILD/test/ranks/collectives -n 16 -C all_gather -t int8 -c 140001 -a gather_line", asked,
+                    "--env BEELINE_STAGING=1M", "--env BEELINE_DEBUG=INFO", "--env BEELINE_SETUP_TIMEOUT=120"),
+                "--info 'no copy engines for its all-gathers: BEELINE_STAGING is too small'"))
+    case("copy_faults", "test/faults/copy_faults", "timeout=120")
+
+
 # Rank 1 or 2 of 3 meets its end at a socket call: a kill, a wait beyond the limit, or a refusal.
 DEATHS = ("accept4@0#1", "connect@2#1", "connect@2#2", "sendmsg@1#1", "sendmsg@1#3", "sendmsg@0#4", "sendmsg@2#2", "sendmsg@2#5", "recvmsg@1#2", "recvmsg@1#5",
           "recvmsg@1#7", "recvmsg@1#9", "recvmsg@2#11", "recvmsg@1#13")
@@ -144,5 +183,6 @@ driver_calls_fail()
 there_is_a_second_way()
 hardware()
 settings()
+copy_engines()
 peers_die()
 lives()

@@ -9,3 +9,12 @@ $(FAULTS)/faults: $(FAULTS)/faults.o $(TEST_HARNESS_OBJ) | $(BUILD)/emu/libnccl.
 $(FAULTS)/sockets.so: test/faults/sockets.c
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -fvisibility=default -shared -o $@ $<
+
+# The library with planted faults in plugin/copy.c.
+FAULTS_COPY := $(FAULTS)/copy/libbeeline.so
+TEST_PROGRAMS += $(FAULTS_COPY)
+
+$(FAULTS_COPY): $(FAULTS)/copy.o $(filter-out $(BUILD)/plugin/copy.o,$(PLUGIN_OBJ)) $(DISPATCH_OBJ) $(KERNEL_OBJ) plugin/export.map
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/export.map -Wl,--no-undefined \
+	    -Wl,-Bsymbolic-functions -Wl,--as-needed -o $@ $(filter %.o,$^) -ldl -pthread

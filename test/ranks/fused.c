@@ -1,4 +1,4 @@
-/* fused.c - the all-reduces of a group that share launches: the same bits as each by itself, in as few launches as they
+/* fused.c - the calls of a group that share launches: the same bits as each by itself, in as few launches as they
  * fit into, in order with everything else.
  */
 #include "scenarios.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 160, MOST_BYTES = 2500 };
+enum { MOST = 160, MOST_BYTES = 6000 };
 
 struct set {
     int count;
@@ -40,17 +40,21 @@ static size_t draw_count(uint64_t *state, size_t size) {
     return ref_below(state, ((size_t)8 << ref_below(state, 9)) / size + 1);
 }
 
-/* One datatype and operation, but for one call in nine. */
+/* One collective, datatype and operation, but for one call in nine; in every third set, any collective. */
 static void draw(struct part *part, struct set *set, uint64_t *state, int count) {
     int datatype = (int)ref_below(state, REF_DATATYPES), redop = (int)ref_below(state, REF_REDOPS);
+    enum collective collective = (enum collective)ref_below(state, COLLECTIVES);
+    const bool mixed = ref_below(state, 3) == 0;
     set->count = count;
     for (int k = 0; k < count; k++) {
         struct call *call = &set->call[k];
         bool other = ref_below(state, 9) == 0;
-        *call = (struct call){.seed = ref_next(state),
-                              .datatype = other ? (int)ref_below(state, REF_DATATYPES) : datatype,
-                              .redop = other ? (int)ref_below(state, REF_REDOPS) : redop,
-                              .in_place = ref_below(state, 3) == 0};
+        *call =
+            (struct call){.collective = mixed || other ? (enum collective)ref_below(state, COLLECTIVES) : collective,
+                          .seed = ref_next(state),
+                          .datatype = other ? (int)ref_below(state, REF_DATATYPES) : datatype,
+                          .redop = other ? (int)ref_below(state, REF_REDOPS) : redop,
+                          .in_place = ref_below(state, 3) == 0};
         size_t size = ref_datatype_size(call->datatype);
         call->count = draw_count(state, size);
         /* Any address now and then, also one that the datatype would not have. */
@@ -86,14 +90,19 @@ static void many(struct part *part, const struct options *o) {
     free(set);
 }
 
-/* `count` calls of one kind, of up to most_bytes. */
-static void draw_alike(struct part *part, struct set *set, int count, int datatype, size_t most_bytes) {
+/* `count` calls of up to most_bytes, of the collectives in turn; each of one kind, which for all-gather is any datatype. */
+static void draw_alike(struct part *part, struct set *set, int count, const bool *collectives, int datatype,
+                       size_t most_bytes) {
     uint64_t state = part->box->seed + (uint64_t)count;
-    size_t most = most_bytes / ref_datatype_size(datatype);
     set->count = count;
-    for (int k = 0; k < count; k++) {
-        set->call[k] = (struct call){.seed = ref_next(&state), .datatype = datatype, .redop = ref_redop("sum")};
-        set->call[k].count = 1 + ref_below(&state, most);
+    for (int k = 0, c = 0; k < count; k++, c++) {
+        while (!collectives[c % COLLECTIVES]) c++;
+        const enum collective collective = (enum collective)(c % COLLECTIVES);
+        set->call[k] = (struct call){.collective = collective,
+                                     .seed = ref_next(&state),
+                                     .datatype = collective == ALL_GATHER ? k % REF_DATATYPES : datatype,
+                                     .redop = ref_redop("sum")};
+        set->call[k].count = 1 + ref_below(&state, most_bytes / ref_datatype_size(set->call[k].datatype));
         call_prepare(part, &set->call[k]);
     }
 }
@@ -120,7 +129,7 @@ static void capture_group(struct part *part, struct set *set, const ncclComm_t *
     graphs_end(part, 0, graphs);
 }
 
-/* How many launches there are, counted in a graph: -c gives numbers of calls, -k the launches of each, a decimal digit
+/* How many launches there are, counted in a graph, of the collectives of -C in turn: -c gives numbers of calls, -k the launches of each, a decimal digit
  * each; 0: more than one, and fewer than the calls. */
 static void launches(struct part *part, const struct options *o) {
     struct set *set = calloc(1, sizeof *set);
@@ -131,7 +140,7 @@ static void launches(struct part *part, const struct options *o) {
     long digits = o->calls;
     for (int c = o->counts - 1; c >= 0; c--, digits /= 10) {
         struct graphs graphs;
-        draw_alike(part, set, (int)o->count[c], ref_datatype("float"), MOST_BYTES);
+        draw_alike(part, set, (int)o->count[c], o->collectives, ref_datatype("float"), MOST_BYTES);
         capture_group(part, set, comms, &graphs);
         int got = kernels_in(&graphs);
         if (digits % 10)
@@ -308,7 +317,7 @@ static void half_captured(struct part *part, const struct options *o) {
     ncclComm_t comms[BOX_RANKS];
     part_comms(part, comms);
     if (!box_route(comms[0], ALL_REDUCE, 1, 0, 0)) box_skip("without Beeline");
-    draw_alike(part, set, 4, ref_datatype("half"), 500);
+    draw_alike(part, set, 4, o->collectives, ref_datatype("half"), 500);
     struct graphs graphs;
     graphs_begin(part, 0);
     NCCL_OK(ncclGroupStart());
@@ -334,7 +343,7 @@ static void destroyed(struct part *part, const struct options *o) {
     part_comms(part, comms[0]);
     part_make_communicators(part, 1, comms[1]);
     if (!box_route(comms[0][0], ALL_REDUCE, 1, 0, 0)) box_skip("without Beeline");
-    draw_alike(part, set, 30, ref_datatype("bfloat16"), 700);
+    draw_alike(part, set, 30, (const bool[COLLECTIVES]){true, true, true}, ref_datatype("bfloat16"), 700);
     NCCL_OK(ncclGroupStart());
     for (int k = 0; k < 20; k++) issue(part, &set->call[k], comms[k % 2], 0);
     for (int i = 0; i < part->count; i++) {

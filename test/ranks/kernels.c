@@ -32,6 +32,7 @@ struct rig {
     uint64_t timeout_ns;
     uint64_t state;   /* of the draw */
     int most_threads; /* a block */
+    uint64_t epoch;   /* of the next launch */
 };
 
 /* --- the rig: staging that all map, epochs, control words, modules --- */
@@ -43,6 +44,7 @@ static void set_epochs(struct rig *rig, uint64_t epoch) {
         part_enter(rig->part, i);
         CU_OK(cuMemcpyHtoD(rig->epochs[i], words, sizeof words));
     }
+    rig->epoch = epoch;
 }
 
 static void rig_open(struct rig *rig, struct part *part, const struct options *o, uint64_t staging_bytes) {
@@ -176,6 +178,12 @@ static void launch(struct rig *rig, struct call *calls, const struct shape *shap
     CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, shape->kernel, calls->datatype), parameters, NULL));
 }
 
+static bool has_error(const struct rig *rig) {
+    for (int i = 0; i < rig->part->count; i++)
+        if (rig->control[i]->error) return true;
+    return false;
+}
+
 static void expect_no_error(const struct rig *rig) {
     for (int i = 0; i < rig->part->count; i++)
         CHECK(!rig->control[i]->error, "rank %d: error %u: rank %u did not send, epoch %llx", i, rig->control[i]->error,
@@ -206,7 +214,11 @@ static void draw(struct rig *rig, struct call *calls, struct shape *shape, int l
     while (!kernels[shape->kernel].launched);
     shape->threads = threads[ref_below(s, 4)];
     if (shape->threads > (unsigned)rig->most_threads) shape->threads = (unsigned)rig->most_threads;
+<<<<<<< HEAD
     shape->most_blocks = 1 + (unsigned)ref_below(s, 10); /* from 7 on, the grid has crews */
+=======
+    shape->most_blocks = 1 + (unsigned)ref_below(s, 9); /* from 7 on, the grid has crews */
+>>>>>>> 37c5b52 (Tests: all-gather and reduce-scatter as thoroughly as all-reduce; a grid of six blocks has senders)
     shape->messages = kernels[shape->kernel].several ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
     int datatype = (int)ref_below(s, REF_DATATYPES), redop = (int)ref_below(s, REF_REDOPS);
     uint64_t most = bl_kernel_capacity(shape->kernel, rig->part->count, &rig->layout);
@@ -245,7 +257,13 @@ static void salvo(struct rig *rig, struct call *calls, int n, bool late) {
             for (int i = 0; i < ranks; i++) launch(rig, first_of[k], &shape[k], i);
     }
     part_synchronize(rig->part);
+    for (int k = 0; k < n && has_error(rig); k++)
+        fprintf(stderr, "epoch %llx: %s of %d messages, first %s %zu elements%s, %u threads, at most %u blocks\n",
+                (unsigned long long)rig->epoch + (unsigned)k + 1, bl_kernel_name(shape[k].kernel), shape[k].messages,
+                ref_datatype_name(first_of[k]->datatype), first_of[k]->count, first_of[k]->in_place ? " in place" : "",
+                shape[k].threads, shape[k].most_blocks);
     expect_no_error(rig);
+    rig->epoch += (unsigned)n;
     for (int k = 0; k < used; k++) call_check(rig->part, &calls[k]);
 }
 

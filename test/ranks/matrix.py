@@ -7,7 +7,11 @@ are varied on top, not multiplied out.
 RANKS = (2, 3, 4, 7, 8, 16)
 MODES = ("groups", "threads", "processes")
 DATATYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2")
-ALGORITHMS = ("oneshot_packet", "oneshot_line", "twoshot_line")
+# Each algorithm: its collective, and the variable that forces it.
+ALGORITHMS = {"oneshot_packet": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "oneshot_line": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"),
+              "twoshot_line": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "gather_line": ("all_gather", "BEELINE_ALLGATHER_ALGO"),
+              "gather_copy": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "scatter_line": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO")}
+ALL_REDUCES = ("oneshot_packet", "oneshot_line", "twoshot_line")
 SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4,
         "int64": 8, "uint64": 8, "double": 8}
 
@@ -27,6 +31,12 @@ def box(mode, nranks, seed="$SEED", environment="", options="", program="collect
 
 def case(name, command, attributes=""):
     print(f"{name} {attributes}| {command}" if attributes else f"{name} | {command}")
+
+
+def forced(algorithm):
+    """The environment that forces it, and the options that ask for it and check that it served."""
+    collective, variable = ALGORITHMS[algorithm]
+    return f"{variable}={algorithm}", f"-C {collective} -a {algorithm}"
 
 
 def around(elements, reach=1):
@@ -50,16 +60,32 @@ def listed(counts):
 
 
 def algorithms_by_datatypes():
-    most = {"oneshot_packet": 4096, "oneshot_line": 6000, "twoshot_line": 20000}
-    for a, algorithm in enumerate(ALGORITHMS):
+    # Bytes of a call, or of a block where there are several.
+    most = {"oneshot_packet": 4096, "oneshot_line": 6000, "twoshot_line": 20000, "scatter_line": 5000}
+    for a, algorithm in enumerate(most):
+        environment, arguments = forced(algorithm)
+        calls = {"scatter_line": 80}.get(algorithm, 120)
         for n, nranks in enumerate(RANKS):
             for d, datatype in enumerate(DATATYPES):
                 mode = MODES[(a + n + d) % 2]
                 counts = edge_counts(datatype, nranks, most[algorithm] if nranks < 16 else most[algorithm] // 4)
                 case(f"{algorithm}/{nranks}/{datatype}",
-                     box(mode, nranks, environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}", options=CREWS[d % 2],
-                         arguments=f"-t {datatype} -o all -c {listed(counts)} -x elements -a {algorithm} "
-                                   f"-b 8 -k {120 if nranks < 16 else 50}"))
+                     box(mode, nranks, environment=environment, options=CREWS[d % 2],
+                         arguments=f"{arguments} -t {datatype} -o all -c {listed(counts)} -x elements "
+                                   f"-b 8 -k {calls if nranks < 16 else 50}"))
+
+
+def gathered():
+    """All-gather moves bytes: few datatypes, but every count and number of ranks, on grids with crews and without."""
+    for algorithm, ranks in (("gather_line", RANKS), ("gather_copy", (2, 3, 4, 8))):
+        environment, arguments = forced(algorithm)
+        for n, nranks in enumerate(ranks):
+            for c, crews in enumerate(CREWS if algorithm == "gather_line" else ("",)):
+                for d, datatypes in enumerate(("uint8", "bfloat16,f8e5m2", "double,uint32")):
+                    counts = edge_counts(datatypes.partition(",")[0], nranks, 5000 if nranks < 16 else 1500)
+                    case(f"{algorithm}/{nranks}/{'crews/' if crews else ''}{datatypes.partition(',')[0]}",
+                         box(MODES[(n + c + d) % 3], nranks, environment=environment, options=crews,
+                             arguments=f"{arguments} -t {datatypes} -c {listed(counts)} -x elements -b 8 -k {90 if nranks < 16 else 40}"))
 
 
 def by_table():
@@ -68,24 +94,28 @@ def by_table():
         for mode in MODES:
             counts = "0-40,59-61,119-121,511-513,1000,4095-4097,10000,16383-16385"
             case(f"table/{nranks}/{mode}", box(mode, nranks, arguments=f"-t all -o all -c {counts} -x elements -k {40 if nranks < 8 else 20}"))
+            case(f"table/others/{nranks}/{mode}",
+                 box(mode, nranks, arguments=f"-C all -t all -o all -c 0-40,59-61,511-513,1000,4095-4097 -x elements -k {40 if nranks < 8 else 15}"))
 
 
 def odd_alignment():
     for algorithm in ALGORITHMS:
+        environment, arguments = forced(algorithm)
         for nranks in (2, 4, 7):
             counts = listed(edge_counts("float", nranks, 2500))
             case(f"odd_alignment/{algorithm}/{nranks}",
-                 box("groups", nranks, environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}",
-                     arguments=f"-t all -o sum,avg -c {counts} -x odd -a {algorithm} -k 150"))
+                 box("groups", nranks, environment=environment,
+                     arguments=f"{arguments} -t all -o sum,avg -c {counts} -x odd -k 150"))
 
 
 def captured():
     for algorithm in ALGORITHMS:
-        for nranks in RANKS:
+        environment, arguments = forced(algorithm)
+        for nranks in RANKS if algorithm != "gather_copy" else (2, 3, 4, 8):
             mode = MODES[nranks % 3]
             case(f"captured/{algorithm}/{nranks}",
-                 box(mode, nranks, environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}", options=CREWS[nranks % 2],
-                     arguments=f"-t half,bfloat16,int32,f8e4m3 -o sum,max -c 1,7,60,61,500,1000,2000 -x elements -a {algorithm} "
+                 box(mode, nranks, environment=environment, options=CREWS[nranks % 2],
+                     arguments=f"{arguments} -t half,bfloat16,int32,f8e4m3 -o sum,max -c 1,7,60,61,500,1000,2000 -x elements "
                                f"-g 4 -b 6 -k {24 if nranks < 8 else 12}"))
 
 
@@ -98,12 +128,24 @@ def capacity():
         case(f"capacity/small_staging/{nranks}",
              box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line BEELINE_STAGING=1M",
                  arguments="-t uint8,bfloat16 -o sum -c 30719-30721,61440,200000,262147 -a twoshot_line -b 2"))
+        for algorithm, datatypes in (("gather_line", "uint8"), ("scatter_line", "bfloat16")):
+            environment, arguments = forced(algorithm)
+            room = 480000 // (nranks - 1) // (2 if datatypes == "bfloat16" else 1)  # about what a launch holds
+            case(f"capacity/{algorithm}/{nranks}",
+                 box(MODES[nranks % 3], nranks, environment=f"{environment} BEELINE_STAGING=1M", options=CREWS[nranks % 2],
+                     arguments=f"{arguments} -t {datatypes} -c {room - room // 10},{room + room // 10},{2 * room + 1} "
+                               f"-x elements -b 2 -g 1"))
+        environment, arguments = forced("gather_copy")
+        case(f"capacity/gather_copy/{nranks}",  # slots of a quarter of a megabyte
+             box(MODES[nranks % 3], nranks, environment=f"{environment} BEELINE_STAGING=1M",
+                 arguments=f"{arguments} -t uint8 -c 262015,262016,262017,523000,524033,{1100001 if nranks < 8 else 530001} "
+                           f"-x odd -b 3 -g 2"))
     case("capacity/oneshot_line/2",  # two ranks: in pieces, too
          box("groups", 2, environment="BEELINE_ALLREDUCE_ALGO=oneshot_line BEELINE_STAGING=1M", options=CREWS[1],
-             arguments="-t uint8,bfloat16 -o sum -c 100000,200000,400001 -a oneshot_line -b 2"))
+             arguments="-t uint8,bfloat16 -o sum -c 100000,200000,400001,600001 -a oneshot_line -b 2"))
     case("captured/late_launch/3",
          box("threads", 3, environment="BEELINE_EARLY_LAUNCH=0",
-             arguments="-t bfloat16 -o sum -c 7,1000,20000 -g 4 -b 4 -k 12"))
+             arguments="-C all -t bfloat16 -o sum -c 7,1000,20000 -g 4 -b 4 -k 12"))
     for nranks in (2, 4):
         case(f"capacity/large/{nranks}",
              box("threads", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line", options=CREWS[nranks == 4],
@@ -116,12 +158,12 @@ def capacity():
 def schedules():
     """The same calls under other interleavings."""
     for algorithm in ALGORITHMS:
-        for seed in range(1, 7):
+        environment, arguments = forced(algorithm)
+        for seed in range(1, 7 if algorithm in ALL_REDUCES else 5):
             nranks = (2, 3, 4)[seed % 3]
             case(f"schedule/{algorithm}/{seed}",
-                 box("groups" if seed % 2 else "processes", nranks, seed=f"$((SEED * 100 + {seed}))",
-                     environment=f"BEELINE_ALLREDUCE_ALGO={algorithm}",
-                     arguments=f"-t int32,bfloat16 -o sum -c 1,15,16,60,121,900 -a {algorithm} -g 3 -b 6"))
+                 box("groups" if seed % 2 else "processes", nranks, seed=f"$((SEED * 100 + {seed}))", environment=environment,
+                     arguments=f"{arguments} -t int32,bfloat16 -o sum -c 1,15,16,60,121,900 -g 3 -b 6"))
 
 
 SCENARIOS = ("group_many group_two_communicators group_nested group_mixed_routes group_several_streams group_bad_call "
@@ -137,7 +179,7 @@ SCENARIOS = ("group_many group_two_communicators group_nested group_mixed_routes
 # Kernels of two communicators must be resident at once, on hardware too, so the box has room for both.
 ROOMY = "--sms 32 "
 BESIDE_EACH_OTHER = {"stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many",
-                     "fused_two_communicators"}
+                     "fused_two_communicators", "blocks_two_communicators"}
 
 
 def scenarios():
@@ -146,6 +188,29 @@ def scenarios():
             nranks = (2, 4, 3)[(s + m) % 3]
             case(f"{scenario}/{mode}", box(mode, nranks, program="scenarios", arguments=scenario,
                                              options=ROOMY if scenario in BESIDE_EACH_OTHER else ""))
+
+
+# What all-gathers go by: kernels, kernels up to 128K a rank and copy engines beyond, copy engines in many pieces.
+COPYING = {"": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": "BEELINE_ALLGATHER_ALGO=gather_copy BEELINE_STAGING=1M"}
+
+
+def blocks():
+    """All-gathers and reduce-scatters on the data of each other."""
+    for s, scenario in enumerate(("blocks_eager", "blocks_captured", "blocks_beside_capture", "blocks_two_communicators")):
+        for c, (name, environment) in enumerate(COPYING.items()):
+            for m, mode in enumerate(MODES):
+                case(f"{scenario}/{name or 'table'}/{mode}",
+                     box(mode, (2, 4, 3)[(s + c + m) % 3], program="scenarios", environment=environment, arguments=scenario,
+                         options=ROOMY if scenario == "blocks_two_communicators" else ""))
+    for m, mode in enumerate(MODES):
+        case(f"blocks_same_bits/{mode}", box(mode, (4, 3, 2)[m], program="scenarios", arguments="blocks_same_bits"))
+        case(f"blocks_policy/{mode}", box(mode, (2, 4, 3)[m], program="scenarios", arguments="blocks_policy"))
+        for name in ("copy", "forced"):
+            case(f"blocks_abandoned/{name}/{mode}",
+                 box(mode, (2, 4, 3)[m], program="scenarios", environment=COPYING[name], arguments="-a gather_copy blocks_abandoned"))
+        case(f"blocks_abandoned/line/{mode}",
+             box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER_ALGO=gather_line",
+                 arguments="-a gather_line blocks_abandoned"))
 
 
 def fused():
@@ -167,6 +232,12 @@ def fused():
             case(f"fused/launches/{name}/{mode}",
                  box(mode, (4, 7, 3)[m], program="scenarios", environment=environment,
                      arguments=f"-c {counts} -k {launches} fused_launches"))
+    for name, counts, launches, collectives in (
+            ("all_gather", "64,65,140,1,2,63", 123111, "all_gather"), ("reduce_scatter", "64,65,140,1,2,63", 123111, "reduce_scatter"),
+            ("both", "2,128,130,4", 2242, "all_gather,reduce_scatter"), ("three", "3,6,60,159", 3333, "all")):
+        for m, mode in enumerate(MODES):
+            case(f"fused/launches/{name}/{mode}",
+                 box(mode, (3, 4, 2)[m], program="scenarios", arguments=f"-C {collectives} -c {counts} -k {launches} fused_launches"))
     for m, mode in enumerate(MODES):
         case(f"fused_half_captured/{mode}", box(mode, (2, 4, 3)[m], program="scenarios", arguments="fused_half_captured"), "warn-ok")
 
@@ -175,7 +246,7 @@ def torture():
     for nranks in RANKS:
         for m, mode in enumerate(MODES):
             for algorithm in ("", *ALGORITHMS) if nranks == 4 else ("",):
-                environment = f"BEELINE_ALLREDUCE_ALGO={algorithm}" if algorithm else ""
+                environment = forced(algorithm)[0] if algorithm else ""
                 if nranks == 3:  # the others are long on two cores: `make soak`
                     case(f"torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
                          box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios",
@@ -198,12 +269,12 @@ def kernels():
 def without_beeline():
     """The tests themselves, on the reference NCCL alone: what they ask for is what NCCL does."""
     for mode in MODES:
-        command = box(mode, 3, arguments="-t all -o all -c 0-17,60,1000 -x elements -g 2 -k 40")
+        command = box(mode, 3, arguments="-C all -t all -o all -c 0-17,60,1000 -x elements -g 2 -k 90")
         case(f"reference/{mode}", command.replace("--beeline ", ""))
         command = box(mode, 3, program="scenarios", arguments="fused_many")
         case(f"reference/fused/{mode}", command.replace("--beeline ", ""))
 
 
-for generate in (algorithms_by_datatypes, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios, fused,
-                 torture, without_beeline):
+for generate in (algorithms_by_datatypes, gathered, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios, blocks,
+                 fused, torture, without_beeline):
     generate()

@@ -5,13 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct scenario *const suites[] = {group_scenarios,    stream_scenarios,  graph_scenarios, comm_scenarios,
-                                                argument_scenarios, torture_scenarios, fused_scenarios};
+static const struct scenario *const suites[] = {group_scenarios, stream_scenarios,   graph_scenarios,
+                                                comm_scenarios,  argument_scenarios, torture_scenarios,
+                                                fused_scenarios, block_scenarios};
 
 /* --- single calls --- */
 
 void scenario_call(const struct part *part, struct call *call, int k, size_t count, int stream) {
     uint64_t draw = ref_mix(part->box->seed, 0x5ce0u + (uint64_t)k);
+    static const enum collective collectives[] = {ALL_REDUCE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER};
+    call->collective = collectives[(draw >> 24) % 4];
     call->seed = draw;
     call->datatype = (int)(draw % REF_DATATYPES);
     call->redop = (int)((draw >> 8) % REF_REDOPS);

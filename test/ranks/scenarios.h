@@ -18,9 +18,10 @@ struct scenario {
 };
 
 extern const struct scenario group_scenarios[], stream_scenarios[], graph_scenarios[], comm_scenarios[],
-    argument_scenarios[], torture_scenarios[], fused_scenarios[];
+    argument_scenarios[], torture_scenarios[], fused_scenarios[], block_scenarios[];
 
-/* Describes the k-th call of a scenario: datatype, operation, placement and seed follow from the run's seed and k. */
+/* Describes the k-th call of a scenario: collective, datatype, operation, placement and seed follow from the run's seed and k.
+ */
 void scenario_call(const struct part *part, struct call *call, int k, size_t count, int stream);
 /* Prepares, issues on the first stream, waits, checks, frees: the communicator works. */
 void scenario_works(struct part *part, int k);

@@ -1,0 +1,44 @@
+/* copy.c - plugin/copy.c with planted faults: BEELINE_TEST_COPY_FAULT names parts of the hand-over between copy engines,
+ * which are then left out of every batch of memory operations.  See copy_faults. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver.h"
+
+static const struct bl_driver *faulty_driver(void);
+
+#define bl_driver() faulty_driver()
+#include "../../plugin/copy.c"
+#undef bl_driver
+
+/* Whether operation i is on a word that the batch waits for before it. */
+static bool is_marked(const CUstreamBatchMemOpParams *ops, unsigned i) {
+    for (unsigned k = 0; k < i; k++)
+        if (ops[k].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 && ops[k].waitValue.address == ops[i].writeValue.address)
+            return true;
+    return false;
+}
+
+static const char *part_of(const CUstreamBatchMemOpParams *ops, unsigned i) {
+    if (ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32)
+        return ops[i].waitValue.value ? "wait-ready" : "wait-fetched";
+    if (!is_marked(ops, i)) return ops[i].writeValue.value ? "tell-ready" : "tell-fetched";
+    return ops[i].writeValue.value ? "mark-busy" : "unmark-ready";
+}
+
+static CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams *ops, unsigned flags) {
+    const char *fault = getenv("BEELINE_TEST_COPY_FAULT");
+    CUstreamBatchMemOpParams left[2 * BL_MAX_RANKS + 1];
+    unsigned kept = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (!fault || !strstr(fault, part_of(ops, i))) left[kept++] = ops[i];
+    return kept ? bl_driver()->cuStreamBatchMemOp(stream, kept, left, flags) : CUDA_SUCCESS;
+}
+
+static const struct bl_driver *faulty_driver(void) {
+    static _Thread_local struct bl_driver faulty;
+    if (!bl_driver()) return NULL;
+    faulty = *bl_driver();
+    if (faulty.cuStreamBatchMemOp) faulty.cuStreamBatchMemOp = batch;
+    return &faulty;
+}
