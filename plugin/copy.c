@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "log.h"
+#include "order.h"
 
 enum { SLOTS = 2 };
 enum word { READY, BUSY, WORDS }; /* copy.h */
@@ -149,13 +150,23 @@ static CUresult wait_for_stream(CUstream waiting, CUstream stream, CUevent event
     return status == CUDA_SUCCESS ? bl_driver()->cuStreamWaitEvent(waiting, event, CU_EVENT_WAIT_DEFAULT) : status;
 }
 
+/* The communicator's own streams are not to be had while another graph than the caller's captures them, which it does until its
+ * own capture ends. */
+static bool is_free(const struct bl_copy *copy, CUstream stream) {
+    struct bl_order_turn ours, callers;
+    bl_order_ask(copy->filler, &ours); /* it is captured wherever one of them is */
+    bl_order_ask(stream, &callers);
+    return !ours.capturing || (callers.capturing && callers.capture == ours.capture);
+}
+
 /* Several streams fetch, the caller's among them, so that the hand-over of one copy goes on beside another.  A peer's slot
  * always goes to the same one: its words tell one piece from the next by their order alone. */
-static CUresult fetch_all(const struct bl_call *call, uint64_t bytes, const struct piece *piece, struct lane *lanes) {
+static CUresult fetch_all(const struct bl_call *call, uint64_t bytes, const struct piece *piece, struct lane *lanes,
+                          int count) {
     const struct bl_comm *comm = call->comm;
     CUresult status = CUDA_SUCCESS;
     for (int i = 1; i < comm->nranks && status == CUDA_SUCCESS; i++) {
-        struct lane *lane = &lanes[((int)piece->slot * (comm->nranks - 1) + i - 1) % BL_COPY_FETCHERS];
+        struct lane *lane = &lanes[((int)piece->slot * (comm->nranks - 1) + i - 1) % count];
         if (!lane->used && lane->stream != call->stream)
             status = bl_driver()->cuStreamWaitEvent(lane->stream, comm->copy.fork, CU_EVENT_WAIT_DEFAULT);
         if (status == CUDA_SUCCESS)
@@ -172,18 +183,20 @@ static CUresult gather(const struct bl_call *call) {
     const uint64_t pieces = (bytes + comm->args.layout.copy_bytes - 1) / comm->args.layout.copy_bytes;
     const CUdeviceptr own = (CUdeviceptr)(uintptr_t)call->recvbuff + (uint64_t)comm->rank * bytes;
     struct lane lanes[BL_COPY_FETCHERS];
-    for (int i = 0; i < BL_COPY_FETCHERS; i++)
-        lanes[i] = (struct lane){.stream = i ? copy->fetcher[i - 1] : call->stream};
-    CUresult status = wait_for_stream(copy->filler, call->stream, copy->fork);
+    /* Else the caller's stream does it all, fetching each piece behind filling its own: slower, and never in its own way. */
+    const bool apart = is_free(copy, call->stream);
+    const CUstream filler = apart ? copy->filler : call->stream;
+    const int count = apart ? BL_COPY_FETCHERS : 1;
+    for (int i = 0; i < count; i++) lanes[i] = (struct lane){.stream = i ? copy->fetcher[i - 1] : call->stream};
+    CUresult status = apart ? wait_for_stream(filler, call->stream, copy->fork) : CUDA_SUCCESS;
     for (uint64_t k = 0; k < pieces && status == CUDA_SUCCESS; k++) {
         const struct piece piece = piece_at(comm, bytes, k);
-        status = fill(comm, block, &piece, copy->filler);
-        if (status == CUDA_SUCCESS) status = fetch_all(call, bytes, &piece, lanes);
+        status = fill(comm, block, &piece, filler);
+        if (status == CUDA_SUCCESS) status = fetch_all(call, bytes, &piece, lanes, count);
     }
-    if (own != block && status == CUDA_SUCCESS)
-        status = bl_driver()->cuMemcpyDtoDAsync(own, block, bytes, copy->filler);
-    if (status == CUDA_SUCCESS) status = wait_for_stream(call->stream, copy->filler, copy->join);
-    for (int i = 1; i < BL_COPY_FETCHERS && status == CUDA_SUCCESS; i++) {
+    if (own != block && status == CUDA_SUCCESS) status = bl_driver()->cuMemcpyDtoDAsync(own, block, bytes, filler);
+    if (apart && status == CUDA_SUCCESS) status = wait_for_stream(call->stream, filler, copy->join);
+    for (int i = 1; i < count && status == CUDA_SUCCESS; i++) {
         if (!lanes[i].used) continue;
         status = submit(&lanes[i].ops, lanes[i].stream);
         if (status == CUDA_SUCCESS) status = wait_for_stream(call->stream, lanes[i].stream, copy->join);
