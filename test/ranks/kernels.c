@@ -214,11 +214,7 @@ static void draw(struct rig *rig, struct call *calls, struct shape *shape, int l
     while (!kernels[shape->kernel].launched);
     shape->threads = threads[ref_below(s, 4)];
     if (shape->threads > (unsigned)rig->most_threads) shape->threads = (unsigned)rig->most_threads;
-<<<<<<< HEAD
     shape->most_blocks = 1 + (unsigned)ref_below(s, 10); /* from 7 on, the grid has crews */
-=======
-    shape->most_blocks = 1 + (unsigned)ref_below(s, 9); /* from 7 on, the grid has crews */
->>>>>>> 37c5b52 (Tests: all-gather and reduce-scatter as thoroughly as all-reduce; a grid of six blocks has senders)
     shape->messages = kernels[shape->kernel].several ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
     int datatype = (int)ref_below(s, REF_DATATYPES), redop = (int)ref_below(s, REF_REDOPS);
     uint64_t most = bl_kernel_capacity(shape->kernel, rig->part->count, &rig->layout);
