@@ -22,13 +22,15 @@ const struct bl_algorithm bl_algorithms[] = {
     {"gather_copy", BL_ALLGATHER, BL_KERNEL_ALLGATHER_COPY, ALL_DATATYPES, ALL_REDOPS, 2, 16, BL_CAP_P2P, false, -1},
     {"scatter_line", BL_REDUCESCATTER, BL_KERNEL_REDUCESCATTER_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false,
      BL_KERNEL_REDUCESCATTER_LINE_BATCH},
+    {"exchange_line", BL_ALLTOALL, BL_KERNEL_ALLTOALL_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false, -1},
+    {"broadcast_line", BL_BROADCAST, BL_KERNEL_BROADCAST_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true, -1},
+    {"reduce_line", BL_REDUCE, BL_KERNEL_REDUCE_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true, -1},
 };
 const int bl_algorithm_count = sizeof bl_algorithms / sizeof *bl_algorithms;
 
 static const char *const collective_names[BL_COLLECTIVES] = {
-    [BL_ALLREDUCE] = "all_reduce",
-    [BL_ALLGATHER] = "all_gather",
-    [BL_REDUCESCATTER] = "reduce_scatter",
+    [BL_ALLREDUCE] = "all_reduce", [BL_ALLGATHER] = "all_gather", [BL_REDUCESCATTER] = "reduce_scatter",
+    [BL_ALLTOALL] = "all_to_all",  [BL_BROADCAST] = "broadcast",  [BL_REDUCE] = "reduce",
 };
 
 const char *bl_collective_name(enum bl_collective collective) {

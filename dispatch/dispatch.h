@@ -12,7 +12,15 @@
 
 #include "kernels.h"
 
-enum bl_collective { BL_ALLREDUCE, BL_ALLGATHER, BL_REDUCESCATTER, BL_COLLECTIVES };
+enum bl_collective {
+    BL_ALLREDUCE,
+    BL_ALLGATHER,
+    BL_REDUCESCATTER,
+    BL_ALLTOALL,
+    BL_BROADCAST,
+    BL_REDUCE,
+    BL_COLLECTIVES
+};
 
 /* Capabilities of a communicator: bits of bl_facts.caps and bl_algorithm.needs. */
 enum { BL_CAP_P2P = 1, BL_CAP_NVLINK = 2, BL_CAP_MULTICAST = 4 };
@@ -46,9 +54,9 @@ struct bl_algorithm {
     uint32_t datatypes; /* mask, 1u << enum bl_datatype */
     uint32_t redops;    /* mask, 1u << enum bl_redop */
     int min_ranks, max_ranks;
-    unsigned needs;  /* BL_CAP_* */
-    bool all_to_all; /* every rank sends the whole message to every peer: with more ranks it pays up to less */
-    int batch;       /* enum bl_kernel that does the same for several messages, or -1 */
+    unsigned needs;    /* BL_CAP_* */
+    bool to_each_peer; /* a rank sends, or gets, a whole message for each peer: with more ranks it pays up to less */
+    int batch;         /* enum bl_kernel that does the same for several messages, or -1 */
 };
 
 /* Why a route was picked; the texts are in reason.def. */
@@ -83,12 +91,13 @@ struct bl_table {
 };
 
 /* A call, in facts that are equal on all ranks.  count is as in the NCCL call: of all-reduce, the elements of a buffer;
- * of all-gather and reduce-scatter, the elements per rank.  Ranges are in bytes of count elements. */
+ * of all-gather, reduce-scatter and all-to-all, those of a rank's block.  Ranges are in bytes of count elements. */
 struct bl_request {
     enum bl_collective collective;
     uint64_t count;
     int datatype; /* ncclDataType_t as given: may be unknown */
     int redop;    /* ncclRedOp_t as given: may be a custom operator; BL_SUM for collectives without one */
+    int root;     /* as given: may be no rank at all; 0 for collectives without one */
 };
 
 struct bl_route {

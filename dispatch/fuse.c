@@ -49,7 +49,7 @@ static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_requ
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number) {
     const uint64_t bytes = fusable_bytes(fuser->table, request);
     if (!bytes) return BL_FUSE_BEGINS;
-    const bool any = request->collective == BL_ALLGATHER; /* what does not reduce moves bytes */
+    const bool any = request->collective == BL_ALLGATHER; /* it moves bytes, of whatever datatype */
     const int datatype = any ? BL_UINT8 : request->datatype, redop = any ? BL_SUM : request->redop;
     struct bl_fuser_open *open = &fuser->open[request->collective][datatype][redop];
     const struct bl_batch joined = {.collective = request->collective,

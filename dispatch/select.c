@@ -34,6 +34,7 @@ void bl_table_select(const struct bl_table *table, const struct bl_request *requ
     if (!request->count) return to_nccl(route, BL_REASON_EMPTY);
     if (!size) return to_nccl(route, BL_REASON_DATATYPE);
     if ((unsigned)request->redop >= BL_REDOPS) return to_nccl(route, BL_REASON_CUSTOM_OP);
+    if (request->root < 0 || request->root >= table->nranks) return to_nccl(route, BL_REASON_ROOT);
     if (__builtin_mul_overflow(request->count, size * (uint64_t)table->nranks, &bytes))
         return to_nccl(route, BL_REASON_TOO_LARGE);
     bytes = request->count * size;

@@ -102,7 +102,8 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
 
 /* A threshold measured with `from` ranks, for `to` ranks: what all-to-all algorithms send grows with the peers. */
 static uint64_t scale(uint64_t max_bytes, int algorithm, int from, int to) {
-    if (max_bytes == UINT64_MAX || algorithm == BL_ROUTE_NCCL || !bl_algorithms[algorithm].all_to_all) return max_bytes;
+    if (max_bytes == UINT64_MAX || algorithm == BL_ROUTE_NCCL || !bl_algorithms[algorithm].to_each_peer)
+        return max_bytes;
     uint64_t peers = to - 1, whole = max_bytes / peers, rest = max_bytes % peers, scaled;
     if (__builtin_mul_overflow(whole, (uint64_t)(from - 1), &scaled)) return max_bytes;
     return scaled + rest * (uint64_t)(from - 1) / peers;

@@ -234,7 +234,7 @@ static void line(struct parser *p, const struct word *words, int n) {
         if (p->section == INSIDE && row_line(p, words, n)) p->visit(p->visit_arg, &p->row);
         return;
     }
-    refuse(p, &words[0], "a line starts with gpu, all_reduce, all_gather, reduce_scatter or #");
+    refuse(p, &words[0], "a line starts with gpu, the name of a collective, as all_reduce, or #");
 }
 
 void bl_tuning_parse(const char *name, const char *text, void (*visit)(void *arg, const struct bl_tuning_row *row),

@@ -77,21 +77,21 @@ BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region
     }
 }
 
-/* Receives each peer's `line`: store(peer, data), on lines that are active.  All lanes of the warp call it together.  False
+/* Receives `line` of each peer in the mask `from`: store(peer, data), on lines that are active.  All lanes of the warp call it together.  False
  * here and below: leave the kernel. */
 template <int N, class Store>
 BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, const Region &region, uint64_t line, uint64_t flag,
-                                 bool active, Wait &wait, Store store) {
+                                 bool active, Wait &wait, Store store, uint32_t from = EVERYONE) {
     enum { RANKS = AtATime<N>::RANKS };
 #pragma unroll(AtATime <N>::UNROLL)
     for (int begin = 0; begin < N; begin += RANKS) {
         if (begin >= (int)a.nranks) break;
         const Pair none = {0, 0};
         uint64_t words[RANKS][2];
-        if (!receive_lines<RANKS>(a, region, line, begin, flag, active, false, none, words, wait)) return false;
+        if (!receive_lines<RANKS>(a, region, line, begin, flag, active, false, none, words, wait, from)) return false;
 #pragma unroll
         for (int i = 0; i < RANKS; i++) {
-            if (active && begin + i < (int)a.nranks && begin + i != (int)a.rank) {
+            if (active && begin + i < (int)a.nranks && begin + i != (int)a.rank && (from >> (begin + i) & 1) != 0) {
                 const Pair v = {words[i][0], words[i][1]};
                 store(begin + i, v);
             }
@@ -103,12 +103,12 @@ BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, const Region &r
 /* The same for all lines: store(peer, line, data). */
 template <int N, class Store>
 BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, const Region &region, uint64_t lines,
-                                     const Share &share, uint64_t flag, Store store) {
+                                     const Share &share, uint64_t flag, Store store, uint32_t from = EVERYONE) {
     const Crew crew = crew_of(share);
     Wait wait = {0, 0};
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups)
-        if (!receive_from_each<N>(a, region, line, flag, line < lines, wait,
-                                  [&](unsigned peer, Pair v) { store(peer, line, v); }))
+        if (!receive_from_each<N>(
+                a, region, line, flag, line < lines, wait, [&](unsigned peer, Pair v) { store(peer, line, v); }, from))
             return false;
     return true;
 }
@@ -128,6 +128,29 @@ BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, 
         if (line < lines) store(line, sum);
     }
     return true;
+}
+
+/* In a launch where not every rank has data for every other, a *token* goes in its place, an empty first line: staging.cuh
+ * needs it.  Called by all threads: sends tokens to the peers in the mask `to`. */
+template <int N>
+BL_DEVICE void send_tokens(const struct bl_kernel_args &a, const Region &region, uint32_t to, uint64_t flag) {
+    const Pair none = {0, 0};
+    if (crew_of(whole_grid()).group != 0) return;
+#pragma unroll
+    for (int i = 1; i < N; i++) {
+        const unsigned peer = peer_at(a.rank, i, a.nranks);
+        if (i < (int)a.nranks && (to >> peer & 1) != 0) send_line(a, region, peer, 0, none, flag);
+    }
+}
+
+/* Called by all threads: waits for the tokens of the peers in the mask `from`. */
+template <int N>
+BL_DEVICE bool receive_tokens(const struct bl_kernel_args &a, const Region &region, uint32_t from, uint64_t flag) {
+    const Crew crew = crew_of(whole_grid());
+    Wait wait = {0, 0};
+    if (crew.of_warp != 0) return true;
+    return receive_from_each<N>(
+        a, region, 0, flag, crew.group == 0, wait, [](unsigned, Pair) {}, from);
 }
 
 #endif

@@ -46,6 +46,9 @@ static const struct {
     [BL_KERNEL_REDUCESCATTER_LINE] = {"scatter_line", "reducescatter_line", PEERS, .reduces = true},
     [BL_KERNEL_REDUCESCATTER_LINE_BATCH] = {"scatter_line_batch", "reducescatter_line_batch", PEERS, .reduces = true,
                                             .batch = true},
+    [BL_KERNEL_ALLTOALL_LINE] = {"exchange_line", "alltoall_line", PEERS},
+    [BL_KERNEL_BROADCAST_LINE] = {"broadcast_line", "broadcast_line", PEERS},
+    [BL_KERNEL_REDUCE_LINE] = {"reduce_line", "reduce_line", PEERS, .reduces = true},
     [BL_KERNEL_ALLGATHER_COPY] = {"gather_copy", NULL, SLOTS},
 };
 

@@ -51,6 +51,9 @@ enum bl_kernel {
     BL_KERNEL_ALLGATHER_LINE_BATCH,
     BL_KERNEL_REDUCESCATTER_LINE,
     BL_KERNEL_REDUCESCATTER_LINE_BATCH,
+    BL_KERNEL_ALLTOALL_LINE,
+    BL_KERNEL_BROADCAST_LINE,
+    BL_KERNEL_REDUCE_LINE,
     BL_KERNEL_ALLGATHER_COPY, /* not a kernel: the copy engines do it; plugin/copy.h */
     BL_KERNELS
 };
@@ -90,6 +93,8 @@ struct bl_kernel_args {
     uint32_t size;        /* bytes of an element */
     uint32_t redop;       /* enum bl_redop */
     uint32_t rank, nranks;
+    uint32_t root; /* of broadcast and reduce */
+    uint32_t pad;
     uint64_t timeout_ns; /* of one wait; 0: none */
     /* BL_LOCAL_WORDS words of this device alone, zero at first: BL_MAX_BLOCKS epochs, equal between launches, then the
      * time of the next look at `control`, then whether to stop. */

@@ -67,14 +67,18 @@ template <int N> struct AtATime {
     enum { UNROLL = N <= 8 ? N : 1 }; /* of the loop over what is left: more would be much code for few */
 };
 
+static const uint32_t EVERYONE = UINT32_MAX; /* as a mask of ranks */
+
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
- * words are `own`, or, if `own_comes`, come through the staging.  What has come is not read again.  All lanes of the warp
- * call it together; those that are not active wait for nothing.  False: leave the kernel.
+ * words are `own`, or, if `own_comes`, come through the staging.  Ranks that are not in the mask `from` send no such line.
+ * What has come is not read again.  All lanes of the warp call it together; those that are not active wait for nothing.
+ * False: leave the kernel.
  *
  * Polling is most of what the kernels do: so it has no branch, and addresses are made before. */
 template <int RANKS>
 BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &region, uint64_t line, unsigned first,
-                             uint64_t flag, bool active, bool own_comes, Pair own, uint64_t (*words)[2], Wait &wait) {
+                             uint64_t flag, bool active, bool own_comes, Pair own, uint64_t (*words)[2], Wait &wait,
+                             uint32_t from = EVERYONE) {
     const unsigned part = lane_in_warp() % LINE_LANES;
     const unsigned char *at[RANKS];
     LineView view[RANKS];
@@ -84,7 +88,7 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
         const bool is_own = first + i == a.rank;
         at[i] = kept((is_own ? own_place(a, region) : place_of(a, region, a.rank, first + i)) + line * LINE_BYTES);
         view[i] = line_of(own);
-        missing[i] = first + i < a.nranks && (!is_own || own_comes);
+        missing[i] = first + i < a.nranks && (!is_own || own_comes) && (from >> (first + i) & 1) != 0;
     }
     for (;;) {
 #pragma unroll

@@ -241,15 +241,19 @@ static void make_table(struct bl_member *member) {
                       [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = params->twoshot_line_max,
                       [BL_KERNEL_ALLGATHER_LINE] = params->gather_line_max,
                       [BL_KERNEL_ALLGATHER_COPY] = params->gather_copy_max,
-                      [BL_KERNEL_REDUCESCATTER_LINE] = params->scatter_line_max},
+                      [BL_KERNEL_REDUCESCATTER_LINE] = params->scatter_line_max,
+                      [BL_KERNEL_ALLTOALL_LINE] = params->exchange_line_max,
+                      [BL_KERNEL_BROADCAST_LINE] = params->broadcast_line_max,
+                      [BL_KERNEL_REDUCE_LINE] = params->reduce_line_max},
         .fuse_max = params->fuse_max,
         .copy_engines = member->all[0].copy_engines,
         .tuning_text = tuning,
         .tuning_name = params->tuning_file,
     };
-    const char *const forced[BL_COLLECTIVES] = {[BL_ALLREDUCE] = params->allreduce_algo,
-                                                [BL_ALLGATHER] = params->allgather_algo,
-                                                [BL_REDUCESCATTER] = params->reducescatter_algo};
+    const char *const forced[BL_COLLECTIVES] = {
+        [BL_ALLREDUCE] = params->allreduce_algo,         [BL_ALLGATHER] = params->allgather_algo,
+        [BL_REDUCESCATTER] = params->reducescatter_algo, [BL_ALLTOALL] = params->alltoall_algo,
+        [BL_BROADCAST] = params->broadcast_algo,         [BL_REDUCE] = params->reduce_algo};
     for (int c = 0; c < BL_COLLECTIVES; c++)
         if (forced[c]) snprintf(settings.force[c], sizeof(settings.force[c]), "%s", forced[c]);
     bl_table_build(&comm->table, &facts, &settings, warn_table, NULL);
@@ -283,7 +287,7 @@ static void table_receive(struct bl_member *member) {
     if (!serves_anything(&comm->table)) {
         /* Then it need not take memory either. */
         struct bl_route route;
-        bl_table_select(&comm->table, &(struct bl_request){BL_ALLREDUCE, 1, BL_FLOAT32, BL_SUM}, &route);
+        bl_table_select(&comm->table, &(struct bl_request){BL_ALLREDUCE, 1, BL_FLOAT32, BL_SUM, 0}, &route);
         bl_member_fail(member, BL_DECLINED, -1, "no call would be Beeline's: %s", route.reason);
     }
 }

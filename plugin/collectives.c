@@ -23,6 +23,14 @@ static void tell_route(struct bl_comm *comm, const struct bl_call *call) {
            route->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[route->algorithm].name, route->reason);
 }
 
+/* What is not read or written need not be there. */
+static bool has_buffers(const struct bl_call *call) {
+    const struct bl_request *request = &call->request;
+    const bool root = request->root == call->comm->rank;
+    return (call->sendbuff || (request->collective == BL_BROADCAST && !root)) &&
+           (call->recvbuff || (request->collective == BL_REDUCE && !root));
+}
+
 /* True if the call is Beeline's, with its result in *result; else it is the real NCCL's. */
 static bool serve(struct bl_call *call, ncclResult_t *result) {
     struct bl_comm *comm = call->comm;
@@ -37,7 +45,7 @@ static bool serve(struct bl_call *call, ncclResult_t *result) {
     const unsigned row = call->route.algorithm == BL_ROUTE_NCCL ? BL_KERNELS : call->route.kernel;
     comm->calls[row]++;
     comm->bytes[row] += call->request.count * bl_datatype_size(call->request.datatype);
-    if (call->route.algorithm == BL_ROUTE_NCCL || !call->sendbuff || !call->recvbuff) return false;
+    if (call->route.algorithm == BL_ROUTE_NCCL || !has_buffers(call)) return false;
     *result = bl_group_open() ? bl_group_add_call(call) : bl_launch(call);
     return true;
 }
@@ -79,17 +87,20 @@ void bl_forward_after(ncclComm_t handle, cudaStream_t stream, ncclResult_t resul
     })
 
 static bool serve_call(enum bl_collective collective, const void *sendbuff, void *recvbuff, size_t count,
-                       ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t handle, cudaStream_t stream,
+                       ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream,
                        ncclResult_t *result) {
     if (bl_real_depth > 0) return false;
     struct bl_comm *comm = bl_comm_find(handle);
     if (!comm) return false;
-    struct bl_call call = {
-        .comm = comm,
-        .sendbuff = sendbuff,
-        .recvbuff = recvbuff,
-        .request = {.collective = collective, .count = count, .datatype = (int)datatype, .redop = (int)op},
-        .stream = stream};
+    struct bl_call call = {.comm = comm,
+                           .sendbuff = sendbuff,
+                           .recvbuff = recvbuff,
+                           .request = {.collective = collective,
+                                       .count = count,
+                                       .datatype = (int)datatype,
+                                       .redop = (int)op,
+                                       .root = root},
+                           .stream = stream};
     bool served = serve(&call, result);
     if (served && *result != ncclSuccess && bl_group_open()) bl_group_fail(*result);
     return served;
@@ -98,14 +109,14 @@ static bool serve_call(enum bl_collective collective, const void *sendbuff, void
 BL_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     ncclResult_t result;
-    if (serve_call(BL_ALLREDUCE, sendbuff, recvbuff, count, datatype, op, comm, stream, &result)) return result;
+    if (serve_call(BL_ALLREDUCE, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, &result)) return result;
     return FORWARD_IN_TURN(comm, stream, ncclAllReduce, sendbuff, recvbuff, count, datatype, op, comm, stream);
 }
 
 BL_EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
                                      ncclComm_t comm, cudaStream_t stream) {
     ncclResult_t result;
-    if (serve_call(BL_ALLGATHER, sendbuff, recvbuff, sendcount, datatype, ncclSum, comm, stream, &result))
+    if (serve_call(BL_ALLGATHER, sendbuff, recvbuff, sendcount, datatype, ncclSum, 0, comm, stream, &result))
         return result;
     return FORWARD_IN_TURN(comm, stream, ncclAllGather, sendbuff, recvbuff, sendcount, datatype, comm, stream);
 }
@@ -114,6 +125,38 @@ BL_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, s
                                          ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                          cudaStream_t stream) {
     ncclResult_t result;
-    if (serve_call(BL_REDUCESCATTER, sendbuff, recvbuff, recvcount, datatype, op, comm, stream, &result)) return result;
+    if (serve_call(BL_REDUCESCATTER, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream, &result))
+        return result;
     return FORWARD_IN_TURN(comm, stream, ncclReduceScatter, sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
+}
+
+#ifdef BL_HAVE_ncclAlltoAll
+BL_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                    ncclComm_t comm, cudaStream_t stream) {
+    ncclResult_t result;
+    if (serve_call(BL_ALLTOALL, sendbuff, recvbuff, count, datatype, ncclSum, 0, comm, stream, &result)) return result;
+    return FORWARD_IN_TURN(comm, stream, ncclAlltoAll, sendbuff, recvbuff, count, datatype, comm, stream);
+}
+#endif
+
+BL_EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                     int root, ncclComm_t comm, cudaStream_t stream) {
+    ncclResult_t result;
+    if (serve_call(BL_BROADCAST, sendbuff, recvbuff, count, datatype, ncclSum, root, comm, stream, &result))
+        return result;
+    return FORWARD_IN_TURN(comm, stream, ncclBroadcast, sendbuff, recvbuff, count, datatype, root, comm, stream);
+}
+
+BL_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                                 cudaStream_t stream) {
+    ncclResult_t result;
+    if (serve_call(BL_BROADCAST, buff, buff, count, datatype, ncclSum, root, comm, stream, &result)) return result;
+    return FORWARD_IN_TURN(comm, stream, ncclBcast, buff, count, datatype, root, comm, stream);
+}
+
+BL_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                  ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+    ncclResult_t result;
+    if (serve_call(BL_REDUCE, sendbuff, recvbuff, count, datatype, op, root, comm, stream, &result)) return result;
+    return FORWARD_IN_TURN(comm, stream, ncclReduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream);
 }

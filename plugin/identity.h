@@ -35,7 +35,7 @@ struct bl_identity {
     unsigned char uuid[16]; /* of the GPU */
     char pci[16], gpu[64];
     char reason[160];
-    char settings[512];
+    char settings[1024];
 };
 
 /* Fills in all but socket, cookie and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */

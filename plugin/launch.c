@@ -46,10 +46,11 @@ static ncclResult_t launch_message(const struct bl_call *call) {
     if (call->route.kernel == BL_KERNEL_ALLGATHER_COPY) return bl_copy_launch(call);
     args.redop = (uint32_t)request->redop;
     args.size = (uint32_t)size;
+    args.root = (uint32_t)request->root;
     args.stride = request->count * size;
     for (uint64_t done = 0; done < request->count && result == ncclSuccess; done += args.count) {
-        args.sendbuff = (const char *)call->sendbuff + done * size;
-        args.recvbuff = (char *)call->recvbuff + done * size;
+        args.sendbuff = call->sendbuff ? (const char *)call->sendbuff + done * size : NULL;
+        args.recvbuff = call->recvbuff ? (char *)call->recvbuff + done * size : NULL;
         args.count = request->count - done < most ? request->count - done : most;
         result = launch_kernel(comm, &call->route, request->datatype, call->stream, &args);
     }

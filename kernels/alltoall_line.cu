@@ -1,0 +1,45 @@
+/* alltoall_line.cu - every rank sends each peer a block of its own, in lines; the datatype does not matter.
+ *
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
+ * of a block, each group sends that line of every block, and receives it of every peer.  Longer blocks have two crews:
+ * blocks of threads that only send, and those that only receive and copy this rank's own block to its place.
+ *
+ * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment that do not
+ * overlap (NCCL has no all-to-all in place); in each, blocks of all ranks, `stride` bytes apart.  Flags and reuse of the
+ * staging: staging.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff unspecified and the
+ * communicator unusable.
+ */
+#include <primitives.cuh>
+#include "crews.cuh"
+#include "instantiate.cuh"
+#include "messages.cuh"
+#include "words.cuh"
+
+enum { SENDERS = 10 }; /* of 32 */
+
+template <int N> BL_DEVICE void alltoall_line(const struct bl_kernel_args &a) {
+    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * a.size;
+    const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff}, out = {a.recvbuff, bytes, a.stride, a.recvbuff};
+    const uint64_t lines = lines_of_block(in);
+    const Region region = peer_region(a, e);
+    const bool alone =
+        lines <= crew_of(whole_grid()).groups; /* a line for each group, that sends first, then receives */
+    const Share senders = alone ? whole_grid() : share_of(0, SENDERS),
+                receivers = alone ? whole_grid() : share_of(SENDERS, 32);
+    const auto load = [&](unsigned peer, uint64_t line) { return load_line(block_of(in, peer), line); };
+
+    if (in_share(senders)) send_to_each<N, 1>(a, region, lines, senders, flag, load, NoPrefetch());
+    if (in_share(receivers)) {
+        const Crew crew = crew_of(receivers);
+        for (uint64_t line = crew.group; line < lines; line += crew.groups)
+            store_line(block_of(out, a.rank), line, load(a.rank, line));
+        warp_sync();
+        if (!receive_all_from_each<N>(a, region, lines, receivers, flag, [&](unsigned peer, uint64_t line, Pair v) {
+                store_line(block_of(out, peer), line, v);
+            }))
+            return;
+    }
+    epoch_end(a, flag);
+}
+
+BL_INSTANTIATE_BYTES(bl_alltoall_line, alltoall_line)
