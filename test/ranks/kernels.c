@@ -32,7 +32,7 @@ struct rig {
     uint64_t timeout_ns;
     uint64_t state;   /* of the draw */
     int most_threads; /* a block */
-    uint64_t epoch;   /* of the next launch */
+    uint64_t epoch;   /* of the last launch */
 };
 
 /* --- the rig: staging that all map, epochs, control words, modules --- */
@@ -178,6 +178,11 @@ static void launch(struct rig *rig, struct call *calls, const struct shape *shap
     CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, shape->kernel, calls->datatype), parameters, NULL));
 }
 
+/* By how much a launch raises the epoch: staging.cuh. */
+static unsigned flags_of(int kernel) {
+    return strncmp(bl_kernel_name(kernel), "twoshot", 7) ? 1 : 2;
+}
+
 static bool has_error(const struct rig *rig) {
     for (int i = 0; i < rig->part->count; i++)
         if (rig->control[i]->error) return true;
@@ -253,13 +258,15 @@ static void salvo(struct rig *rig, struct call *calls, int n, bool late) {
             for (int i = 0; i < ranks; i++) launch(rig, first_of[k], &shape[k], i);
     }
     part_synchronize(rig->part);
-    for (int k = 0; k < n && has_error(rig); k++)
-        fprintf(stderr, "epoch %llx: %s of %d messages, first %s %zu elements%s, %u threads, at most %u blocks\n",
-                (unsigned long long)rig->epoch + (unsigned)k + 1, bl_kernel_name(shape[k].kernel), shape[k].messages,
-                ref_datatype_name(first_of[k]->datatype), first_of[k]->count, first_of[k]->in_place ? " in place" : "",
-                shape[k].threads, shape[k].most_blocks);
+    for (int k = 0; k < n; k++) {
+        rig->epoch += flags_of(shape[k].kernel);
+        if (has_error(rig))
+            fprintf(stderr, "epoch %llx: %s of %d messages, first %s %zu elements%s, %u threads, at most %u blocks\n",
+                    (unsigned long long)rig->epoch, bl_kernel_name(shape[k].kernel), shape[k].messages,
+                    ref_datatype_name(first_of[k]->datatype), first_of[k]->count,
+                    first_of[k]->in_place ? " in place" : "", shape[k].threads, shape[k].most_blocks);
+    }
     expect_no_error(rig);
-    rig->epoch += (unsigned)n;
     for (int k = 0; k < used; k++) call_check(rig->part, &calls[k]);
 }
 
@@ -380,8 +387,8 @@ static void timeout(struct part *part, const struct options *o) {
         CHECK(rig.control[0]->abort, "%s: later launches would wait again", bl_kernel_name(kernel));
         CHECK(rig.control[0]->error_peer > 0 && rig.control[0]->error_peer < (uint32_t)part->count, "peer %u",
               rig.control[0]->error_peer);
-        const uint64_t flag = strncmp(bl_kernel_name(kernel), "twoshot", 7) ? 1 : 2; /* staging.cuh */
-        CHECK(rig.control[0]->error_epoch == flag, "epoch %llu", (unsigned long long)rig.control[0]->error_epoch);
+        CHECK(rig.control[0]->error_epoch == flags_of(kernel), "epoch %llu",
+              (unsigned long long)rig.control[0]->error_epoch);
         for (int i = 1; i < part->count; i++) CHECK(!rig.control[i]->error);
         call_free(part, &call);
         rig_close(&rig);
