@@ -12,7 +12,7 @@ struct plan {
 };
 
 static void add_to(struct plan *plan, enum bl_collective collective, uint64_t count, int datatype, int redop) {
-    plan->request[plan->count++] = (struct bl_request){collective, count, datatype, redop};
+    plan->request[plan->count++] = (struct bl_request){collective, count, datatype, redop, 0};
 }
 
 static void add(struct plan *plan, uint64_t count, int datatype, int redop) {

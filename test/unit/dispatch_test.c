@@ -361,23 +361,26 @@ static void test_requests(void) {
         struct bl_request request;
         enum bl_reason reason;
     } nccl[] = {
-        {{BL_ALLREDUCE, 0, BL_FLOAT32, BL_SUM}, BL_REASON_EMPTY},
-        {{BL_ALLREDUCE, 1, BL_DATATYPES, BL_SUM}, BL_REASON_DATATYPE},
-        {{BL_ALLREDUCE, 1, -1, BL_SUM}, BL_REASON_DATATYPE},
-        {{BL_ALLREDUCE, 1, 1 << 30, BL_SUM}, BL_REASON_DATATYPE},
-        {{BL_ALLREDUCE, 1, BL_FLOAT32, BL_REDOPS}, BL_REASON_CUSTOM_OP},
-        {{BL_ALLREDUCE, 1, BL_FLOAT32, 0x7fffffff}, BL_REASON_CUSTOM_OP},
-        {{BL_ALLREDUCE, 1, BL_FLOAT32, -1}, BL_REASON_CUSTOM_OP},
-        {{BL_ALLREDUCE, UINT64_MAX / 4 + 1, BL_FLOAT32, BL_SUM}, BL_REASON_TOO_LARGE},
-        {{BL_ALLREDUCE, UINT64_MAX / 4 / 4, BL_FLOAT32, BL_SUM}, BL_REASON_NCCL_TUNED},
+        {{BL_ALLREDUCE, 0, BL_FLOAT32, BL_SUM, 0}, BL_REASON_EMPTY},
+        {{BL_BROADCAST, 1, BL_FLOAT32, BL_SUM, -1}, BL_REASON_ROOT},
+        {{BL_BROADCAST, 1, BL_FLOAT32, BL_SUM, 4}, BL_REASON_ROOT},
+        {{BL_REDUCE, 1, BL_FLOAT32, BL_SUM, 1 << 30}, BL_REASON_ROOT},
+        {{BL_ALLREDUCE, 1, BL_DATATYPES, BL_SUM, 0}, BL_REASON_DATATYPE},
+        {{BL_ALLREDUCE, 1, -1, BL_SUM, 0}, BL_REASON_DATATYPE},
+        {{BL_ALLREDUCE, 1, 1 << 30, BL_SUM, 0}, BL_REASON_DATATYPE},
+        {{BL_ALLREDUCE, 1, BL_FLOAT32, BL_REDOPS, 0}, BL_REASON_CUSTOM_OP},
+        {{BL_ALLREDUCE, 1, BL_FLOAT32, 0x7fffffff, 0}, BL_REASON_CUSTOM_OP},
+        {{BL_ALLREDUCE, 1, BL_FLOAT32, -1, 0}, BL_REASON_CUSTOM_OP},
+        {{BL_ALLREDUCE, UINT64_MAX / 4 + 1, BL_FLOAT32, BL_SUM, 0}, BL_REASON_TOO_LARGE},
+        {{BL_ALLREDUCE, UINT64_MAX / 4 / 4, BL_FLOAT32, BL_SUM, 0}, BL_REASON_NCCL_TUNED},
         /* Counts are a rank's: a buffer of all ranks' must have a size, too. */
-        {{BL_ALLGATHER, UINT64_MAX / 4 / 4, BL_FLOAT32, BL_SUM}, BL_REASON_NCCL_TUNED},
-        {{BL_ALLGATHER, UINT64_MAX / 4 / 4 + 1, BL_FLOAT32, BL_SUM}, BL_REASON_TOO_LARGE},
-        {{BL_REDUCESCATTER, UINT64_MAX / 4 + 1, BL_INT8, BL_SUM}, BL_REASON_TOO_LARGE},
-        {{BL_ALLGATHER, 0, BL_FLOAT32, BL_SUM}, BL_REASON_EMPTY},
-        {{BL_ALLGATHER, 1, BL_DATATYPES, BL_SUM}, BL_REASON_DATATYPE},
-        {{BL_REDUCESCATTER, 0, BL_FLOAT32, BL_SUM}, BL_REASON_EMPTY},
-        {{BL_REDUCESCATTER, 1, BL_FLOAT32, BL_REDOPS}, BL_REASON_CUSTOM_OP},
+        {{BL_ALLGATHER, UINT64_MAX / 4 / 4, BL_FLOAT32, BL_SUM, 0}, BL_REASON_NCCL_TUNED},
+        {{BL_ALLGATHER, UINT64_MAX / 4 / 4 + 1, BL_FLOAT32, BL_SUM, 0}, BL_REASON_TOO_LARGE},
+        {{BL_REDUCESCATTER, UINT64_MAX / 4 + 1, BL_INT8, BL_SUM, 0}, BL_REASON_TOO_LARGE},
+        {{BL_ALLGATHER, 0, BL_FLOAT32, BL_SUM, 0}, BL_REASON_EMPTY},
+        {{BL_ALLGATHER, 1, BL_DATATYPES, BL_SUM, 0}, BL_REASON_DATATYPE},
+        {{BL_REDUCESCATTER, 0, BL_FLOAT32, BL_SUM, 0}, BL_REASON_EMPTY},
+        {{BL_REDUCESCATTER, 1, BL_FLOAT32, BL_REDOPS, 0}, BL_REASON_CUSTOM_OP},
     };
     for (unsigned i = 0; i < sizeof nccl / sizeof *nccl; i++) {
         struct bl_route route;
@@ -479,7 +482,7 @@ static void show_speed(void) {
     build(&table, &facts, NULL);
     clock_gettime(CLOCK_MONOTONIC, &t0);
     for (int i = 0; i < CALLS; i++) {
-        struct bl_request request = {BL_ALLREDUCE, 1 + (uint64_t)i * 64 % (32 << 20), BL_BFLOAT16, BL_SUM};
+        struct bl_request request = {BL_ALLREDUCE, 1 + (uint64_t)i * 64 % (32 << 20), BL_BFLOAT16, BL_SUM, 0};
         struct bl_route route;
         bl_table_select(&table, &request, &route);
         sum += route.algorithm + route.reason[0];

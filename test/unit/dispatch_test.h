@@ -57,7 +57,7 @@ static inline void build(struct bl_table *table, const struct bl_facts *facts, c
 
 /* Bytes of a rank, where there are several blocks. */
 static inline struct bl_route select_for(const struct bl_table *table, enum bl_collective collective, uint64_t bytes) {
-    struct bl_request request = {collective, bytes, BL_UINT8, BL_SUM};
+    struct bl_request request = {collective, bytes, BL_UINT8, BL_SUM, 0};
     struct bl_route route;
     memset(&route, 0xa5, sizeof route);
     bl_table_select(table, &request, &route);

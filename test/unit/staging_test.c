@@ -140,7 +140,7 @@ static void capacities(void) {
 
 static void names(void) {
     static const size_t sizes[BL_DATATYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-    static const int unknown[] = {-1, BL_DATATYPES, 1000};
+    static const int unknown[] = {-1, BL_DATATYPES + BL_KERNELS, 1000};
     char symbol[128], seen[BL_KERNELS * BL_DATATYPES * 4][128];
     int symbols = 0;
     for (int d = 0; d < BL_DATATYPES; d++) {
