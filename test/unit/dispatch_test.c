@@ -393,7 +393,7 @@ static void test_requests(void) {
             for (int c = kind / BL_DATATYPES, datatype = kind % BL_DATATYPES, r = 0; r + 1 < (int)table.ranges[c];
                  r++) {
                 const struct bl_range *range = &table.range[c][r];
-                struct bl_request request = {c, range->max_bytes / bl_datatype_size(datatype), datatype, redop};
+                struct bl_request request = {c, range->max_bytes / bl_datatype_size(datatype), datatype, redop, 0};
                 struct bl_route route;
                 bl_table_select(&table, &request, &route);
                 CHECK(route.algorithm == range->algorithm, "%s %s at a boundary", bl_datatype_name(datatype),
@@ -422,7 +422,7 @@ static void test_purity(void) {
     srand(1);
     for (int i = 0; i < 20000; i++) {
         struct bl_request request = {rand() % BL_COLLECTIVES, (uint64_t)rand() << rand() % 33 >> rand() % 31,
-                                     rand() % (BL_DATATYPES + 1), rand() % (BL_REDOPS + 1)};
+                                     rand() % (BL_DATATYPES + 1), rand() % (BL_REDOPS + 1), rand() % 5 - 1};
         struct bl_route one, two;
         memset(&one, 0x11, sizeof one);
         memset(&two, 0xee, sizeof two);
