@@ -120,6 +120,7 @@ BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, in
     if (parent && shrinkFlags & NCCL_SHRINK_ABORT) bl_setup_revoke(parent);
     ncclResult_t result =
         BL_REAL(ncclCommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+    if (parent && shrinkFlags & NCCL_SHRINK_ABORT) bl_setup_let_go(parent);
     return add_child("ncclCommShrink", comm, newcomm, result, config);
 }
 #endif
@@ -158,7 +159,9 @@ BL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
 BL_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
     struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
     if (known) bl_setup_revoke(known);
-    return BL_REAL(ncclCommRevoke, comm, revokeFlags);
+    ncclResult_t result = BL_REAL(ncclCommRevoke, comm, revokeFlags);
+    if (known) bl_setup_let_go(known);
+    return result;
 }
 #endif
 

@@ -43,5 +43,8 @@ void bl_setup_drain(struct bl_comm *comm);
 
 /* Serves no more, and tells what runs to leave; the communicator stays known. */
 void bl_setup_revoke(struct bl_comm *comm);
+/* Behind that: kernels see for themselves that they are to leave; the waits of copy engines are let go until all have
+ * ended, or for some seconds. */
+void bl_setup_let_go(struct bl_comm *comm);
 
 #endif

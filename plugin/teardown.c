@@ -135,6 +135,13 @@ void bl_setup_revoke(struct bl_comm *comm) {
     tell_to_leave(comm);
 }
 
+void bl_setup_let_go(struct bl_comm *comm) {
+    if (!is_ours(comm) || !comm->copy.rescuer || !has_run(comm)) return;
+    CUstreamCaptureMode mode = relax();
+    at_rest(comm, ABORT_SECONDS);
+    unrelax(mode);
+}
+
 struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
     if (!is_ours(bl_comm_find(handle))) return NULL;
     struct bl_comm *comm = bl_comm_remove(handle);

@@ -287,8 +287,9 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Rank 0 gathers, eagerly or from a graph, and its peers never come: an abort ends that within seconds, and nothing is left. */
-static void abandoned(struct part *part, const struct options *o) {
+/* Rank 0 gathers, eagerly or from a graph, and its peers never come: an abort ends that within seconds, as a revocation does,
+ * and nothing is left. */
+static void abandon(struct part *part, const struct options *o, ncclResult_t (*end)(ncclComm_t), bool lives) {
     for (int round = 0; round < 2; round++) {
         ncclComm_t comms[BOX_RANKS];
         struct blocks blocks;
@@ -316,16 +317,17 @@ static void abandoned(struct part *part, const struct options *o) {
         double begin = seconds();
         for (int i = 0; i < part->count; i++) {
             part_enter(part, i);
-            NCCL_OK(ncclCommAbort(comms[i]));
+            NCCL_OK(end(comms[i]));
         }
-        CHECK(seconds() - begin < 8, "the aborts took %.1f s", seconds() - begin);
         part_enter(part, 0);
         CU_OK(cuStreamSynchronize(stream[0]));
+        CHECK(seconds() - begin < 8, "it took %.1f s", seconds() - begin);
         if (rank->rank == 0 && round) {
             CU_OK(cuGraphExecDestroy(graphs.exec[0]));
             CU_OK(cuGraphDestroy(graphs.graph[0]));
         }
         part_barrier(part);
+        if (lives) part_destroy_communicators(part, comms);
         /* Others work as ever. */
         part_make_communicators(part, 2 * round + 2, comms);
         gather(part, &blocks, comms, stream);
@@ -337,6 +339,18 @@ static void abandoned(struct part *part, const struct options *o) {
         blocks_close(part, &blocks);
         part_destroy_communicators(part, comms);
     }
+}
+
+static void abandoned(struct part *part, const struct options *o) {
+    abandon(part, o, ncclCommAbort, false);
+}
+
+static ncclResult_t revoke(ncclComm_t comm) {
+    return ncclCommRevoke(comm, 0);
+}
+
+static void revoked(struct part *part, const struct options *o) {
+    abandon(part, o, revoke, true);
 }
 
 /* --- who asks for copy engines --- */
@@ -421,6 +435,7 @@ const struct scenario block_scenarios[] = {
     {.name = "blocks_two_communicators", .run = two_communicators},
     {.name = "blocks_same_bits", .run = same_bits},
     {.name = "blocks_abandoned", .run = abandoned, .no_communicators = true},
+    {.name = "blocks_revoked", .run = revoked, .no_communicators = true},
     {.name = "blocks_policy", .run = policy, .no_communicators = true},
     {0},
 };

@@ -205,12 +205,13 @@ def blocks():
     for m, mode in enumerate(MODES):
         case(f"blocks_same_bits/{mode}", box(mode, (4, 3, 2)[m], program="scenarios", arguments="blocks_same_bits"))
         case(f"blocks_policy/{mode}", box(mode, (2, 4, 3)[m], program="scenarios", arguments="blocks_policy"))
-        for name in ("copy", "forced"):
-            case(f"blocks_abandoned/{name}/{mode}",
-                 box(mode, (2, 4, 3)[m], program="scenarios", environment=COPYING[name], arguments="-a gather_copy blocks_abandoned"))
-        case(f"blocks_abandoned/line/{mode}",
-             box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER_ALGO=gather_line",
-                 arguments="-a gather_line blocks_abandoned"))
+        for end in ("abandoned", "revoked"):
+            for name in ("copy", "forced"):
+                case(f"blocks_{end}/{name}/{mode}",
+                     box(mode, (2, 4, 3)[m], program="scenarios", environment=COPYING[name], arguments=f"-a gather_copy blocks_{end}"))
+            case(f"blocks_{end}/line/{mode}",
+                 box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER_ALGO=gather_line",
+                     arguments=f"-a gather_line blocks_{end}"))
 
 
 def fused():
