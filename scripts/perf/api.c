@@ -42,18 +42,22 @@ static int load_cuda(void) {
 }
 
 static int load_nccl(struct nccl *table, void *handle, const char *prefix) {
-    static const char *const names[] = {
-#define NCCL(name) #name,
+    static const struct {
+        const char *name;
+        bool optional;
+    } functions[] = {
+#define NCCL(name)          {#name, false},
+#define NCCL_OPTIONAL(name) {#name, true},
 #include "nccl.def"
 #undef NCCL
     };
     void **pointer = (void **)table;
     char symbol[64];
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(symbol, sizeof symbol, "%s%s", prefix, names[i]);
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        snprintf(symbol, sizeof symbol, "%s%s", prefix, functions[i].name);
         pointer[i] = dlsym(handle, symbol);
-        if (!pointer[i]) {
+        if (!pointer[i] && !functions[i].optional) {
             fprintf(stderr, "beeline-perf: %s\n", dlerror());
             return -1;
         }
@@ -76,6 +80,11 @@ int api_load(const struct options *options) {
     *(void **)&route_of = dlsym(RTLD_DEFAULT, "beelineRouteOf");
     if (!route_of) *(void **)&route_of = dlsym(library, "beelineRouteOf");
     return 0;
+}
+
+const char *api_lacks(int collective) {
+    if (collective != BL_ALLTOALL) return NULL;
+    return !nccl[MEASURED].AlltoAll ? "ncclAlltoAll" : !nccl[BASELINE].AlltoAll ? "pncclAlltoAll" : NULL;
 }
 
 bool api_have_beeline(void) {

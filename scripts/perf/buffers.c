@@ -16,11 +16,11 @@ static uint64_t block_bytes(const struct row *row) {
 }
 
 static uint64_t send_message(const struct rank *rank, const struct row *row) {
-    return row->collective == BL_REDUCESCATTER ? block_bytes(row) * rank->nranks : block_bytes(row);
+    return block_bytes(row) * (collectives[row->collective].send_blocks ? rank->nranks : 1);
 }
 
 static uint64_t recv_message(const struct rank *rank, const struct row *row) {
-    return row->collective == BL_ALLGATHER ? block_bytes(row) * rank->nranks : block_bytes(row);
+    return block_bytes(row) * (collectives[row->collective].recv_blocks ? rank->nranks : 1);
 }
 
 static uint64_t larger_message(const struct rank *rank, const struct row *row) {
@@ -29,24 +29,30 @@ static uint64_t larger_message(const struct rank *rank, const struct row *row) {
 }
 
 /* In place everything lies in the recv allocation, and the smaller buffer is this rank's block of the larger. */
-static CUdeviceptr in_place(const struct rank *rank, const struct row *row, int index, bool small) {
-    return rank->recv + GUARD + row->offset + index * larger_message(rank, row) +
-           (small ? rank->rank * block_bytes(row) : 0);
+static CUdeviceptr in_place(const struct rank *rank, const struct row *row, int index, uint64_t message) {
+    uint64_t larger = larger_message(rank, row);
+    return rank->recv + GUARD + row->offset + index * larger + (message < larger ? rank->rank * message : 0);
 }
 
 CUdeviceptr buffer_send(const struct rank *rank, const struct row *row, int index) {
-    if (row->place == IN_PLACE) return in_place(rank, row, index, row->collective == BL_ALLGATHER);
+    if (row->place == IN_PLACE) return in_place(rank, row, index, send_message(rank, row));
     return rank->send + GUARD + row->offset + index * send_message(rank, row);
 }
 
 CUdeviceptr buffer_recv(const struct rank *rank, const struct row *row, int index) {
-    if (row->place == IN_PLACE) return in_place(rank, row, index, row->collective == BL_REDUCESCATTER);
+    if (row->place == IN_PLACE) return in_place(rank, row, index, recv_message(rank, row));
     return rank->recv + GUARD + row->offset + index * recv_message(rank, row);
 }
 
 /* Bytes of the recv allocation, from its data's start, that the row uses. */
 static uint64_t used_bytes(const struct rank *rank, const struct row *row) {
     return row->group * (row->place == IN_PLACE ? larger_message(rank, row) : recv_message(rank, row));
+}
+
+/* Of collectives with a root, the other ranks have no part in what is sent, or in what is got. */
+static bool is_left_out(const struct rank *rank, const struct row *row, bool of_result) {
+    const struct collective *collective = &collectives[row->collective];
+    return collective->rooted && collective->reduces == of_result && rank->rank != row->root;
 }
 
 /* From element `phase` of this rank's input on. */
@@ -68,6 +74,8 @@ int buffers_fill(struct part *part, const struct row *row) {
         CUDA_TRY(part, cuMemsetD8Async(rank->recv, POISON, used_bytes(rank, row) + 2 * GUARD, rank->stream));
         if (row->place == OUT_OF_PLACE)
             CUDA_TRY(part, cuMemsetD8Async(rank->send, POISON, bytes * row->group + 2 * GUARD, rank->stream));
+        else if (is_left_out(rank, row, false))
+            continue; /* the result's buffer and no input: poison shows what was not written */
         for (int g = 0; g < row->group; g++)
             if (copy_in(part, rank, buffer_send(rank, row, g), g * bytes / part->bench->pattern.size, bytes)) return -1;
     }
@@ -93,9 +101,8 @@ static void tell(const struct check *c, const char *what, uint64_t wrong, uint64
     fprintf(stderr,
             "beeline-perf: rank %d: %s %s %s, count %llu, %s %s, through %s: %llu wrong, the first at %llu: "
             "0x%0*llx, should be 0x%0*llx\n",
-            c->rank->rank, bl_collective_name(row->collective), bl_datatype_name(row->datatype),
-            bl_redop_name(row->redop), (unsigned long long)row->count,
-            row->place == IN_PLACE ? "in place" : "out of place", what,
+            c->rank->rank, bl_collective_name(row->collective), bl_datatype_name(row->datatype), row_redop_name(row),
+            (unsigned long long)row->count, row->place == IN_PLACE ? "in place" : "out of place", what,
             c->side == MEASURED ? row->route : "the baseline", (unsigned long long)wrong, (unsigned long long)index,
             (int)size * 2, (unsigned long long)is, (int)size * 2, (unsigned long long)ought);
 }
@@ -123,13 +130,16 @@ static int compare(struct check *c, const char *what, CUdeviceptr from, const un
 
 static int compare_poison(struct check *c, const char *what, CUdeviceptr from, uint64_t bytes) {
     uint64_t *total = &c->part->bench->shared->wrong[c->side][c->rank->rank];
+    uint64_t step = 1 << 20;
 
-    CUDA_TRY(c->part, cuMemcpyDtoHAsync(c->part->scratch, from, bytes, c->rank->stream));
-    if (part_wait(c->part)) return -1;
-    for (uint64_t i = 0; i < bytes; i++) {
-        if (c->part->scratch[i] == POISON) continue;
+    for (uint64_t done = 0; done < bytes; done += step) {
+        uint64_t n = bytes - done < step ? bytes - done : step, i = 0;
+        CUDA_TRY(c->part, cuMemcpyDtoHAsync(c->part->scratch, from + done, n, c->rank->stream));
+        if (part_wait(c->part)) return -1;
+        while (i < n && c->part->scratch[i] == POISON) i++;
+        if (i == n) continue;
         fprintf(stderr, "beeline-perf: rank %d: %s was written, at byte %llu of %llu, through %s\n", c->rank->rank,
-                what, (unsigned long long)i, (unsigned long long)bytes,
+                what, (unsigned long long)(done + i), (unsigned long long)bytes,
                 c->side == MEASURED ? c->row->route : "the baseline");
         ++*total;
         return 0;
@@ -137,22 +147,32 @@ static int compare_poison(struct check *c, const char *what, CUdeviceptr from, u
     return 0;
 }
 
-/* Of each message of the call, whose inputs lie one behind the other. */
-static int check_result(struct check *c) {
+/* Of a rank that gets no result: poison still, or in place the input, from element `phase` on. */
+static int check_untouched(struct check *c, CUdeviceptr recv, uint64_t phase) {
+    static const char what[] = "recvbuff of a rank that is not the root";
+    double tolerance = c->tolerance;
+
+    if (c->row->place == OUT_OF_PLACE) return compare_poison(c, what, recv, block_bytes(c->row));
+    c->tolerance = 0;
+    int error = compare(c, what, recv, c->part->bench->pattern.input[c->rank->rank], phase, c->row->count);
+    c->tolerance = tolerance;
+    return error;
+}
+
+/* A message of the call; their inputs lie one behind the other. */
+static int check_message(struct check *c, int index) {
     const struct pattern *pattern = &c->part->bench->pattern;
     const struct row *row = c->row;
+    const struct collective *collective = &collectives[row->collective];
+    CUdeviceptr recv = buffer_recv(c->rank, row, index);
+    uint64_t phase = index * send_message(c->rank, row) / pattern->size;
 
-    for (int g = 0; g < row->group; g++) {
-        CUdeviceptr recv = buffer_recv(c->rank, row, g);
-        uint64_t phase = g * send_message(c->rank, row) / pattern->size;
-        if (row->collective != BL_ALLGATHER) {
-            if (row->collective == BL_REDUCESCATTER) phase += c->rank->rank * row->count;
-            if (compare(c, "result", recv, pattern->result, phase, row->count)) return -1;
-            continue;
-        }
-        for (int peer = 0; peer < c->rank->nranks; peer++)
-            if (compare(c, "result", recv + peer * block_bytes(row), pattern->input[peer], phase, row->count))
-                return -1;
+    if (is_left_out(c->rank, row, true)) return check_untouched(c, recv, phase);
+    if (collective->send_blocks) phase += c->rank->rank * row->count;
+    for (int block = 0; block < (collective->recv_blocks ? c->rank->nranks : 1); block++) {
+        int sender = collective->rooted ? row->root : block;
+        const unsigned char *want = collective->reduces ? pattern->result : pattern->input[sender];
+        if (compare(c, "result", recv + block * block_bytes(row), want, phase, row->count)) return -1;
     }
     return 0;
 }
@@ -164,9 +184,10 @@ int buffers_check(struct part *part, const struct row *row, enum side side) {
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = &part->rank[i];
         struct check c = {part, rank, row, side, by_nccl ? pattern_nccl_tolerance(pattern) : 0};
-        if (row->collective == BL_ALLGATHER) c.tolerance = 0;
+        if (!collectives[row->collective].reduces) c.tolerance = 0;
         CUDA_TRY(part, cuCtxSetCurrent(rank->context));
-        if (check_result(&c)) return -1;
+        for (int g = 0; g < row->group; g++)
+            if (check_message(&c, g)) return -1;
         uint64_t used = used_bytes(rank, row), sent = row->group * send_message(rank, row);
         if (compare_poison(&c, "the guard before the result", rank->recv, GUARD + row->offset)) return -1;
         if (compare_poison(&c, "the guard behind the result", rank->recv + GUARD + row->offset + used,

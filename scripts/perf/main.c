@@ -14,13 +14,18 @@ enum { GRACE = 10 }; /* seconds that the other parts have to end after one faile
 
 static struct report report; /* of part 0 */
 
+static unsigned places_of(int collective) {
+    return 1u << OUT_OF_PLACE | (unsigned)collectives[collective].in_place << IN_PLACE;
+}
+
 /* Runs the modes and places of one size; *slow is set if one call takes longer than a row may. */
 static int run_size(struct part *part, struct row row, bool *slow) {
     const struct options *o = part->bench->options;
+    unsigned places = o->places & places_of(row.collective);
 
     for (row.mode = 0; row.mode < MODES; row.mode++) {
         for (row.place = 0; row.place < PLACES; row.place++) {
-            if (!(o->modes >> row.mode & 1) || !(o->places >> row.place & 1)) continue;
+            if (!(o->modes >> row.mode & 1) || !(places >> row.place & 1)) continue;
             if (row_run(part, &row)) return -1;
             *slow = *slow || part->bench->shared->call_seconds > o->seconds;
             if (part->index == 0) report_row(&report, &row);
@@ -34,11 +39,13 @@ static int run_size(struct part *part, struct row row, bool *slow) {
 static int run_series(struct part *part, int collective, int datatype, int redop, uint64_t offset) {
     struct bench *bench = part->bench;
     const struct options *o = bench->options;
-    uint64_t size = bl_datatype_size(datatype), blocks = collective == BL_ALLREDUCE ? 1 : bench->nranks;
+    const struct collective *what = &collectives[collective];
+    uint64_t size = bl_datatype_size(datatype), blocks = what->send_blocks || what->recv_blocks ? bench->nranks : 1;
     struct row row = {.collective = collective, .datatype = datatype, .redop = redop, .group = o->group};
     bool slow = false;
 
     row.offset = offset;
+    row.root = what->rooted ? o->root : -1;
     for (uint64_t bytes = o->min_bytes; bytes <= o->max_bytes; bytes = o->step ? bytes + o->step : bytes * o->factor) {
         if (bytes * row.group > part->rank[0].room || slow) {
             if (part->index == 0)
@@ -77,6 +84,19 @@ static int run_offsets(struct part *part, int collective, int datatype, int redo
     return 0;
 }
 
+static int run_collective(struct part *part, int collective) {
+    const struct options *o = part->bench->options;
+    unsigned redops = collectives[collective].reduces ? o->redops : 1u << BL_SUM;
+    const char *lacking = api_lacks(collective);
+
+    if (part->index == 0) report_collective(&report, collective, lacking);
+    if (lacking) return 0;
+    for (int d = 0; d < BL_DATATYPES; d++)
+        for (int r = 0; r < BL_REDOPS; r++)
+            if (o->datatypes >> d & 1 && redops >> r & 1 && run_offsets(part, collective, d, r)) return -1;
+    return 0;
+}
+
 static int run_all(struct part *part) {
     const struct options *o = part->bench->options;
 
@@ -84,13 +104,8 @@ static int run_all(struct part *part) {
         if (launch_time(part)) return -1;
         if (part->index == 0) report_launch(&report);
     }
-    for (int c = 0; c < BL_COLLECTIVES; c++) {
-        unsigned redops = c == BL_ALLGATHER ? 1u << BL_SUM : o->redops;
-        for (int d = 0; d < BL_DATATYPES; d++)
-            for (int r = 0; r < BL_REDOPS; r++)
-                if (o->collectives >> c & 1 && o->datatypes >> d & 1 && redops >> r & 1 && run_offsets(part, c, d, r))
-                    return -1;
-    }
+    for (int c = 0; c < BL_COLLECTIVES; c++)
+        if (o->collectives >> c & 1 && run_collective(part, c)) return -1;
     return 0;
 }
 
@@ -135,9 +150,13 @@ static int default_ranks(struct options *o) {
     o->gpus = o->gpus ? o->gpus : 1;
     o->threads = o->threads ? o->threads : 1;
     int ranks = o->processes * o->threads * o->gpus;
-    if (ranks >= 2 && ranks <= BL_MAX_RANKS) return 0;
-    fprintf(stderr, "beeline-perf: %d processes x %d threads x %d GPUs are %d ranks: 2 to 16 are accepted\n",
-            o->processes, o->threads, o->gpus, ranks);
+    if (ranks < 2 || ranks > BL_MAX_RANKS) {
+        fprintf(stderr, "beeline-perf: %d processes x %d threads x %d GPUs are %d ranks: 2 to 16 are accepted\n",
+                o->processes, o->threads, o->gpus, ranks);
+        return -1;
+    }
+    if (o->root < ranks) return 0;
+    fprintf(stderr, "beeline-perf: --root '%d' is not accepted: of %d ranks, 0 to %d\n", o->root, ranks, ranks - 1);
     return -1;
 }
 

@@ -12,9 +12,11 @@ static const char usage[] =
     "Run it with LD_PRELOAD=libbeeline.so; without Beeline both sides are NCCL.\n"
     "\n"
     "what\n"
-    "  -c, --collectives LIST  all_reduce, all_gather, reduce_scatter, or all            [all_reduce]\n"
+    "  -c, --collectives LIST  all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, or all\n"
+    "                                                                                     [all_reduce]\n"
     "  -d, --datatypes LIST    names as in nccl-tests (half, float, bfloat16, ...), or all  [bfloat16]\n"
     "  -o, --ops LIST          sum, prod, max, min, avg, or all                           [sum]\n"
+    "      --root N            of broadcast and reduce                                    [0]\n"
     "  -b, --minbytes SIZE     -e, --maxbytes SIZE                                        [256, 64M]\n"
     "  -f, --factor N          from size to size; or -i, --step SIZE                      [4]\n"
     "      --odd               each size once more with an odd count\n"
@@ -155,6 +157,7 @@ int options_parse(struct options *o, int argc, char **argv) {
         ODD = 256,
         OFFSET,
         GROUP,
+        ROOT,
         PLACE,
         MODE,
         SECONDS,
@@ -167,33 +170,20 @@ int options_parse(struct options *o, int argc, char **argv) {
         TUNE
     };
     static const struct option names[] = {
-        {"collectives", 1, NULL, 'c'},
-        {"datatypes", 1, NULL, 'd'},
-        {"ops", 1, NULL, 'o'},
-        {"minbytes", 1, NULL, 'b'},
-        {"maxbytes", 1, NULL, 'e'},
-        {"factor", 1, NULL, 'f'},
-        {"step", 1, NULL, 'i'},
-        {"iters", 1, NULL, 'n'},
-        {"calls", 1, NULL, 'G'},
-        {"warmup", 1, NULL, 'w'},
-        {"gpus", 1, NULL, 'g'},
-        {"threads", 1, NULL, 't'},
-        {"odd", 0, NULL, ODD},
-        {"offset", 1, NULL, OFFSET},
-        {"place", 1, NULL, PLACE},
-        {"mode", 1, NULL, MODE},
-        {"seconds", 1, NULL, SECONDS},
-        {"spawn", 1, NULL, SPAWN},
-        {"id-file", 1, NULL, ID_FILE},
-        {"timeout", 1, NULL, TIMEOUT},
-        {"library", 1, NULL, LIBRARY},
-        {"baseline", 1, NULL, BASELINE_PATH},
-        {"json", 1, NULL, JSON},
-        {"tune", 1, NULL, TUNE},
-        {"group", 1, NULL, GROUP},
-        {"help", 0, NULL, 'h'},
-        {0},
+        {"collectives", 1, NULL, 'c'}, {"datatypes", 1, NULL, 'd'},
+        {"ops", 1, NULL, 'o'},         {"minbytes", 1, NULL, 'b'},
+        {"maxbytes", 1, NULL, 'e'},    {"factor", 1, NULL, 'f'},
+        {"step", 1, NULL, 'i'},        {"iters", 1, NULL, 'n'},
+        {"calls", 1, NULL, 'G'},       {"warmup", 1, NULL, 'w'},
+        {"gpus", 1, NULL, 'g'},        {"threads", 1, NULL, 't'},
+        {"odd", 0, NULL, ODD},         {"offset", 1, NULL, OFFSET},
+        {"place", 1, NULL, PLACE},     {"mode", 1, NULL, MODE},
+        {"seconds", 1, NULL, SECONDS}, {"spawn", 1, NULL, SPAWN},
+        {"id-file", 1, NULL, ID_FILE}, {"timeout", 1, NULL, TIMEOUT},
+        {"library", 1, NULL, LIBRARY}, {"baseline", 1, NULL, BASELINE_PATH},
+        {"json", 1, NULL, JSON},       {"tune", 1, NULL, TUNE},
+        {"group", 1, NULL, GROUP},     {"root", 1, NULL, ROOT},
+        {"help", 0, NULL, 'h'},        {0},
     };
     int c, error = 0;
     uint64_t factor = 0;
@@ -244,6 +234,7 @@ int options_parse(struct options *o, int argc, char **argv) {
         case ODD: o->odd = true; break;
         case OFFSET: error = parse_offsets("--offset", optarg, o); break;
         case GROUP: error = parse_int("--group", optarg, 1, MAX_GROUP, &o->group); break;
+        case ROOT: error = parse_int("--root", optarg, 0, BL_MAX_RANKS - 1, &o->root); break;
         case PLACE: error = parse_list("--place", optarg, place_name, PLACES, "both", &o->places); break;
         case MODE: error = parse_list("--mode", optarg, mode_name, MODES, "both", &o->modes); break;
         case SECONDS: error = parse_seconds("--seconds", optarg, &o->seconds); break;

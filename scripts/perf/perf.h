@@ -27,6 +27,10 @@ enum mode { EAGER, GRAPH, MODES };
 enum place { OUT_OF_PLACE, IN_PLACE, PLACES };
 enum { POISON = 0xa5 };
 
+/* Of NCCL 2.28 and later: not every nccl.h has it, and not every library. */
+ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
+                          cudaStream_t stream);
+
 struct options {
     unsigned collectives, datatypes, redops, modes, places; /* masks */
     uint64_t min_bytes, max_bytes, factor, step;            /* step 0: factor */
@@ -34,6 +38,7 @@ struct options {
     uint64_t offset[MAX_OFFSETS];                           /* bytes past a 256-byte boundary */
     int offsets;
     int group; /* collectives a call, in one group */
+    int root;
     int samples, calls, warmup;
     double seconds; /* about the most for the timing of one row */
     int gpus, threads, processes;
@@ -64,6 +69,8 @@ extern struct nccl nccl[SIDES];
 int api_load(const struct options *options);
 const char *api_cuda_error(CUresult result);
 const char *api_origin(enum side side); /* path of the library that serves this side */
+/* The name of the collective's function that a library lacks; NULL if both sides have theirs. */
+const char *api_lacks(int collective);
 /* The algorithm that would serve the call; "nccl"; or "-" if there is no Beeline. */
 const char *api_route(ncclComm_t comm, int collective, size_t count, int datatype, int redop);
 bool api_have_beeline(void);
@@ -154,10 +161,25 @@ struct row {
     uint64_t bytes, count; /* of the whole message, as nccl-tests has them; elements of the call's count argument */
     int group;             /* as many messages, one behind the other in each buffer, make one call */
     uint64_t offset;
+    int root;           /* -1 if the collective has none */
     int samples, calls; /* after the time limit has been applied */
     const char *route;
 };
 int row_run(struct part *part, struct row *row); /* leaves its measurements in shared */
+
+/* --- collective.c --- */
+struct collective {
+    bool send_blocks, recv_blocks; /* the buffer has a block of count elements for each rank; else one alone */
+    bool reduces;
+    bool rooted;   /* only the root's input matters, or if it reduces, only the root gets a result */
+    bool in_place; /* it can be */
+    int shares;    /* bytes on the bus: so often (n-1)/n of the message; 0: the message */
+    int (*call)(struct part *part, const struct rank *rank, const struct row *row, enum side side, const void *send,
+                void *recv);
+};
+extern const struct collective collectives[BL_COLLECTIVES];
+double collective_bus_factor(int collective, int nranks);
+const char *row_redop_name(const struct row *row); /* "none" if it does not reduce */
 
 /* --- buffers.c --- */
 CUdeviceptr buffer_send(const struct rank *rank, const struct row *row, int index); /* of a message of the call */
@@ -173,11 +195,13 @@ struct report {
     const struct bench *bench;
     FILE *json;
     uint64_t wrong, rows;
+    bool lacking;     /* a collective was left out that was asked for */
     double log_ratio; /* sum over rows, for the mean */
 };
 int report_open(struct report *report, const struct bench *bench);
 void report_row(struct report *report, const struct row *row);
 void report_launch(struct report *report);
+void report_collective(struct report *report, int collective, const char *lacking); /* before its rows */
 void report_note(struct report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int report_close(struct report *report, bool failed); /* the exit status */
 

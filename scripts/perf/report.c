@@ -134,6 +134,25 @@ void report_note(struct report *report, const char *format, ...) {
     fflush(stdout);
 }
 
+/* Where a library lacks its function there are no rows, and the others of the run are unharmed. */
+void report_collective(struct report *report, int collective, const char *lacking) {
+    const struct options *o = report->bench->options;
+    const struct collective *what = &collectives[collective];
+    const char *name = bl_collective_name(collective);
+
+    if (lacking) {
+        report->lacking = true;
+        fprintf(stderr, "beeline-perf: %s cannot be run: %s is not in %s; NCCL 2.28 and later have it\n", name, lacking,
+                api_origin(*lacking == 'p' ? BASELINE : MEASURED));
+    } else if (!what->in_place && o->places == 1u << IN_PLACE) {
+        report_note(report, "%s is left out: it cannot be in place", name);
+    } else if (what->rooted) {
+        report_note(report, "%s, root %d", name, o->root);
+    } else {
+        report_note(report, "%s", name);
+    }
+}
+
 struct figures {
     double median, p99, event, host_min, host_median;
     uint64_t wrong;
@@ -170,8 +189,8 @@ void report_row(struct report *report, const struct row *row) {
     const struct bench *bench = report->bench;
     struct figures mine = figures_of(bench, row, MEASURED), base = figures_of(bench, row, BASELINE);
     double algbw = row->bytes * row->group / mine.median / 1e9, ratio = base.median / mine.median;
-    double bus = (bench->nranks - 1.0) / bench->nranks * (row->collective == BL_ALLREDUCE ? 2 : 1);
-    const char *redop = row->collective == BL_ALLGATHER ? "none" : bl_redop_name(row->redop);
+    double bus = collective_bus_factor(row->collective, bench->nranks);
+    const char *redop = row_redop_name(row);
     const char *mode = row->mode == EAGER ? "eager" : "graph", *place = row->place == IN_PLACE ? "in" : "out";
     char event[32] = "-", host[32] = "-";
 
@@ -200,10 +219,10 @@ void report_row(struct report *report, const struct row *row) {
     json_string(report->json, "place", place);
     json_string(report->json, "route", row->route);
     fprintf(report->json,
-            "\"bytes\": %llu, \"count\": %llu, \"offset\": %llu, \"group\": %d, \"ranks\": %d, \"samples\": %d, "
-            "\"calls\": %d, ",
+            "\"bytes\": %llu, \"count\": %llu, \"offset\": %llu, \"group\": %d, \"ranks\": %d, "
+            "\"root\": %d, \"samples\": %d, \"calls\": %d, ",
             (unsigned long long)row->bytes, (unsigned long long)row->count, (unsigned long long)row->offset, row->group,
-            bench->nranks, row->samples, row->calls);
+            bench->nranks, row->root, row->samples, row->calls);
     json_side(report->json, "beeline", &mine, row->mode);
     json_side(report->json, "nccl", &base, row->mode);
     fprintf(report->json, "\"ratio\": %.4f, \"algbw\": %.3f, \"busbw\": %.3f}\n", ratio, algbw, algbw * bus);
@@ -222,5 +241,5 @@ int report_close(struct report *report, bool failed) {
         perror(report->bench->options->json);
         failed = true;
     }
-    return failed || report->wrong ? 1 : 0;
+    return failed || report->lacking || report->wrong ? 1 : 0;
 }

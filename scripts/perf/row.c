@@ -12,22 +12,9 @@
 
 enum { TURN = 4 }; /* replays of one side before the other's turn */
 
-static int issue_message(struct part *part, struct rank *rank, const struct row *row, enum side side, int index) {
+static int issue_message(struct part *part, const struct rank *rank, const struct row *row, enum side side, int index) {
     const void *send = (const void *)buffer_send(rank, row, index);
-    void *recv = (void *)buffer_recv(rank, row, index);
-    ncclComm_t comm = rank->comm[side];
-
-    switch (row->collective) {
-    case BL_ALLGATHER:
-        NCCL_TRY(part, side, AllGather(send, recv, row->count, row->datatype, comm, rank->stream));
-        return 0;
-    case BL_REDUCESCATTER:
-        NCCL_TRY(part, side, ReduceScatter(send, recv, row->count, row->datatype, row->redop, comm, rank->stream));
-        return 0;
-    default:
-        NCCL_TRY(part, side, AllReduce(send, recv, row->count, row->datatype, row->redop, comm, rank->stream));
-        return 0;
-    }
+    return collectives[row->collective].call(part, rank, row, side, send, (void *)buffer_recv(rank, row, index));
 }
 
 /* One call on every rank of the part; in a group of the side's own if the part has several, or the call has. */

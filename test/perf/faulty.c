@@ -1,11 +1,15 @@
 /* faulty.c - an NCCL that does wrong in the way that FAULTY names, to show that beeline-perf notices.
  *
- * Given to beeline-perf as --library: its ncclX call the real pncclX, but for ncclAllReduce.
- *   none   nothing wrong            short  the last element is left out, also by the other collectives
+ * Given to beeline-perf as --library: its ncclX call the real pncclX, but for the collectives.  Of every collective:
+ *   none   nothing wrong            short  the last element is left out
+ * Of all-reduce:
  *   long   one element too many     op     minimum instead of what was asked
  *   input  rank 1's input changes   late   right at first, then short
  *   error  a call of rank 1 fails   hang   a call of rank 1 does nothing
  *   die    the process ends
+ * Of the later ones:
+ *   block  all-to-all: every rank gets what rank 0 should; broadcast, reduce: root 1 whatever was asked
+ *   spill  reduce: a byte of recvbuff changes on rank 1;  broadcast: one of rank 1's sendbuff
  */
 #include <cuda.h>
 #include <nccl.h>
@@ -16,16 +20,34 @@
 
 enum { WELL = 12 }; /* calls of a rank before what comes late */
 
-static size_t shortened(size_t count) {
-    const char *kind = getenv("FAULTY");
-    return kind && !strcmp(kind, "short") ? count - 1 : count;
+static bool is(const char *kind) {
+    const char *named = getenv("FAULTY");
+    return named && !strcmp(named, kind);
 }
 
-#define FORWARD(name, parameters, arguments)                                                                           \
+static size_t shortened(size_t count) {
+    return is("short") ? count - 1 : count;
+}
+
+static int root_of(int root) {
+    return is("block") ? 1 : root;
+}
+
+/* If it is to, and on rank 1. */
+static ncclResult_t spill(ncclResult_t result, const void *buffer, ncclComm_t comm, cudaStream_t stream) {
+    int rank;
+    if (result == ncclSuccess && is("spill") && pncclCommUserRank(comm, &rank) == ncclSuccess && rank == 1)
+        cuMemsetD8Async((CUdeviceptr)buffer + 5, 7, 1, (CUstream)stream);
+    return result;
+}
+
+/* A call that the functions above spoil. */
+#define SPOILT(name, parameters, call)                                                                                 \
     ncclResult_t nccl##name parameters;                                                                                \
     __attribute__((visibility("default"))) ncclResult_t nccl##name parameters {                                        \
-        return pnccl##name arguments;                                                                                  \
+        return call;                                                                                                   \
     }
+#define FORWARD(name, parameters, arguments) SPOILT(name, parameters, pnccl##name arguments)
 
 FORWARD(GetVersion, (int *version), (version))
 FORWARD(GetUniqueId, (ncclUniqueId * id), (id))
@@ -34,13 +56,25 @@ FORWARD(CommDestroy, (ncclComm_t comm), (comm))
 FORWARD(CommGetAsyncError, (ncclComm_t comm, ncclResult_t *result), (comm, result))
 FORWARD(GroupStart, (void), ())
 FORWARD(GroupEnd, (void), ())
-FORWARD(AllGather,
-        (const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream),
-        (send, recv, shortened(count), type, comm, stream))
-FORWARD(ReduceScatter,
-        (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-         cudaStream_t stream),
-        (send, recv, shortened(count), type, op, comm, stream))
+SPOILT(AllGather,
+       (const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream),
+       pncclAllGather(send, recv, shortened(count), type, comm, stream))
+SPOILT(ReduceScatter,
+       (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+        cudaStream_t stream),
+       pncclReduceScatter(send, recv, shortened(count), type, op, comm, stream))
+SPOILT(AlltoAll,
+       (const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream),
+       is("block") ? pncclAllGather(send, recv, count, type, comm, stream)
+                   : pncclAlltoAll(send, recv, shortened(count), type, comm, stream))
+SPOILT(Broadcast,
+       (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+        cudaStream_t stream),
+       spill(pncclBroadcast(send, recv, shortened(count), type, root_of(root), comm, stream), send, comm, stream))
+SPOILT(Reduce,
+       (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
+        cudaStream_t stream),
+       spill(pncclReduce(send, recv, shortened(count), type, op, root_of(root), comm, stream), recv, comm, stream))
 
 __attribute__((visibility("default"))) const char *ncclGetErrorString(ncclResult_t result) {
     return pncclGetErrorString(result);

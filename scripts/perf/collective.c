@@ -1,0 +1,58 @@
+/* collective.c - what tells the collectives apart: which buffers have a block for each rank, who sends, who gets a
+ * result, how nccl-tests counts the bytes on the bus, and the call itself. */
+#include "perf.h"
+
+#define CALL(name)                                                                                                     \
+    static int call_##name(struct part *part, const struct rank *rank, const struct row *row, enum side side,          \
+                           const void *send, void *recv)
+
+CALL(all_reduce) {
+    NCCL_TRY(part, side, AllReduce(send, recv, row->count, row->datatype, row->redop, rank->comm[side], rank->stream));
+    return 0;
+}
+
+CALL(all_gather) {
+    NCCL_TRY(part, side, AllGather(send, recv, row->count, row->datatype, rank->comm[side], rank->stream));
+    return 0;
+}
+
+CALL(reduce_scatter) {
+    NCCL_TRY(part, side,
+             ReduceScatter(send, recv, row->count, row->datatype, row->redop, rank->comm[side], rank->stream));
+    return 0;
+}
+
+CALL(all_to_all) {
+    NCCL_TRY(part, side, AlltoAll(send, recv, row->count, row->datatype, rank->comm[side], rank->stream));
+    return 0;
+}
+
+CALL(broadcast) {
+    NCCL_TRY(part, side, Broadcast(send, recv, row->count, row->datatype, row->root, rank->comm[side], rank->stream));
+    return 0;
+}
+
+CALL(reduce) {
+    NCCL_TRY(part, side,
+             Reduce(send, recv, row->count, row->datatype, row->redop, row->root, rank->comm[side], rank->stream));
+    return 0;
+}
+
+const struct collective collectives[BL_COLLECTIVES] = {
+    [BL_ALLREDUCE] = {.reduces = true, .in_place = true, .shares = 2, .call = call_all_reduce},
+    [BL_ALLGATHER] = {.recv_blocks = true, .in_place = true, .shares = 1, .call = call_all_gather},
+    [BL_REDUCESCATTER] =
+        {.send_blocks = true, .reduces = true, .in_place = true, .shares = 1, .call = call_reduce_scatter},
+    [BL_ALLTOALL] = {.send_blocks = true, .recv_blocks = true, .shares = 1, .call = call_all_to_all},
+    [BL_BROADCAST] = {.rooted = true, .in_place = true, .call = call_broadcast},
+    [BL_REDUCE] = {.reduces = true, .rooted = true, .in_place = true, .call = call_reduce},
+};
+
+double collective_bus_factor(int collective, int nranks) {
+    int shares = collectives[collective].shares;
+    return shares ? shares * (nranks - 1.0) / nranks : 1;
+}
+
+const char *row_redop_name(const struct row *row) {
+    return collectives[row->collective].reduces ? bl_redop_name(row->redop) : "none";
+}
