@@ -51,6 +51,14 @@ def params_refused(case):
         BEELINE_DEBUG="LOUD",
     )
     parameters(case, ["BEELINE_ALLREDUCE_ALGO=ring is not accepted: want nccl, "], BEELINE_ALLREDUCE_ALGO="ring")
+    for variable, text, accepted in (
+        ("BEELINE_ALLGATHER_ALGO", "twoshot_line", "nccl, gather_line, gather_copy"),
+        ("BEELINE_ALLGATHER_ALGO", "gather_line_batch", "nccl, gather_line, gather_copy"),
+        ("BEELINE_REDUCESCATTER_ALGO", "gather_line", "nccl, scatter_line"),
+    ):
+        parameters(case, ["%s=%s is not accepted: want %s" % (variable, text, accepted)], **{variable: text})
+    for text in ("2", "ZERO"):
+        parameters(case, ["BEELINE_COPY_ENGINES=%s is not accepted" % text], BEELINE_COPY_ENGINES=text)
     parameters(
         case,
         ["BEELINE_SETUP_TIMEOUT=0 is not", "BEELINE_STATS=all is not"],
@@ -67,6 +75,10 @@ def params_accepted(case):
         "BEELINE_DEBUG": ("warn", "Warn"),
         "BEELINE_ONESHOT_LINE_MAX": ("0", "unlimited", "16G"),
         "BEELINE_ALLREDUCE_ALGO": ("nccl", "oneshot_line"),
+        "BEELINE_ALLGATHER_ALGO": ("nccl", "gather_line", "gather_copy"),
+        "BEELINE_REDUCESCATTER_ALGO": ("nccl", "scatter_line"),
+        "BEELINE_COPY_ENGINES": ("0", "1", "no", "ON"),
+        "NCCL_CTA_POLICY": ("0", "1", "2", "ZERO", "EFFICIENCY", "-7x"),
         "NCCL_GRAPH_MIXING_SUPPORT": ("0", "1", "-2"),
     }.items():
         for text in texts:

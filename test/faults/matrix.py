@@ -94,9 +94,8 @@ def settings():
                                       "--warn 'rank 1 has other settings than rank 0'"))
     case("settings/rank_0_holds", expect(allreduce("processes", 3, shell=f"{one} BEELINE_STAGING=2M;", route="oneshot_packet"),
                                          "--warn 'rank 1 has other settings than rank 0'"))
-    case("settings/forced_to_nccl", expect(allreduce("processes", 2, "--env BEELINE_ALLREDUCE_ALGO=nccl",
-                                                       "--env BEELINE_ALLGATHER_ALGO=nccl", "--env BEELINE_REDUCESCATTER_ALGO=nccl",
-                                                       "--env BEELINE_DEBUG=INFO"),
+    forced = [f"--env BEELINE_{name}_ALGO=nccl" for name in ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", "REDUCE")]
+    case("settings/forced_to_nccl", expect(allreduce("processes", 2, *forced, "--env BEELINE_DEBUG=INFO"),
                                            f"--info '{LEFT}no call would be Beeline.s'"))
     case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_packet"),
                                   "--lines 2 'stats: communicator .* oneshot_packet 2 calls'"))

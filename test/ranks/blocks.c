@@ -77,7 +77,7 @@ static void reduce(struct part *part, struct blocks *blocks, const ncclComm_t *c
     blocks->scale *= (uint32_t)part->box->nranks;
 }
 
-/* NCCL's. */
+/* NCCL's or Beeline's, as the case says. */
 static void broadcast(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream,
                       int root) {
     const size_t count = (size_t)part->box->nranks * blocks->count;

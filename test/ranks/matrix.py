@@ -182,11 +182,15 @@ BESIDE_EACH_OTHER = {"stream_two_communicators", "group_two_communicators", "gra
                      "fused_two_communicators", "blocks_two_communicators"}
 
 
+# Scenarios mix Beeline's calls with broadcasts: as NCCL's, to show that calls of both keep their order, and as Beeline's.
+BROADCASTS = ("BEELINE_BROADCAST_ALGO=nccl", "", "BEELINE_BROADCAST_ALGO=nccl")
+
+
 def scenarios():
     for s, scenario in enumerate(SCENARIOS):
         for m, mode in enumerate(MODES):
             nranks = (2, 4, 3)[(s + m) % 3]
-            case(f"{scenario}/{mode}", box(mode, nranks, program="scenarios", arguments=scenario,
+            case(f"{scenario}/{mode}", box(mode, nranks, program="scenarios", arguments=scenario, environment=BROADCASTS[m],
                                              options=ROOMY if scenario in BESIDE_EACH_OTHER else ""))
 
 
@@ -200,7 +204,8 @@ def blocks():
         for c, (name, environment) in enumerate(COPYING.items()):
             for m, mode in enumerate(MODES):
                 case(f"{scenario}/{name or 'table'}/{mode}",
-                     box(mode, (2, 4, 3)[(s + c + m) % 3], program="scenarios", environment=environment, arguments=scenario,
+                     box(mode, (2, 4, 3)[(s + c + m) % 3], program="scenarios", environment=f"{environment} {BROADCASTS[m]}".strip(),
+                         arguments=scenario,
                          options=ROOMY if scenario == "blocks_two_communicators" else ""))
     for m, mode in enumerate(MODES):
         case(f"blocks_same_bits/{mode}", box(mode, (4, 3, 2)[m], program="scenarios", arguments="blocks_same_bits"))
@@ -247,7 +252,7 @@ def torture():
     for nranks in RANKS:
         for m, mode in enumerate(MODES):
             for algorithm in ("", *ALGORITHMS) if nranks == 4 else ("",):
-                environment = forced(algorithm)[0] if algorithm else ""
+                environment = f"{forced(algorithm)[0] if algorithm else ''} {BROADCASTS[m]}".strip()
                 if nranks == 3:  # the others are long on two cores: `make soak`
                     case(f"torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
                          box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios",

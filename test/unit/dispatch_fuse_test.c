@@ -149,7 +149,7 @@ static void test_collectives(void) {
     settings.fuse_max = 1 * M;
     make_table(&table, 4, &settings);
     for (int round = 0; round < 3; round++)
-        for (int c = 0; c < BL_COLLECTIVES; c++) add_to(&plan, c, 100, BL_FLOAT32, BL_SUM);
+        for (int c = 0; c <= BL_REDUCESCATTER; c++) add_to(&plan, c, 100, BL_FLOAT32, BL_SUM);
     EXPECT(&plan, &table, 3);
     for (int round = 0; round < 3; round++)
         for (int datatype = 0; datatype < BL_DATATYPES; datatype++) add_to(&plan, BL_ALLGATHER, 5, datatype, BL_SUM);
@@ -182,6 +182,10 @@ static void test_collectives(void) {
         add_to(&plan, c, UINT64_MAX / 2, BL_FLOAT64, BL_SUM);
         EXPECT(&plan, &table, 5);
     }
+    /* Others have no batch either. */
+    for (int c = BL_REDUCESCATTER + 1; c < BL_COLLECTIVES; c++)
+        for (int i = 0; i < 3; i++) add_to(&plan, c, 100, BL_FLOAT32, BL_SUM);
+    EXPECT(&plan, &table, 3 * (BL_COLLECTIVES - BL_REDUCESCATTER - 1));
     /* The copy engines have no batch: with them forced, every all-gather is alone; only above 128K where they are asked for. */
     struct bl_facts slots = with_slots(facts_of("NVIDIA H200", 90, 4));
     snprintf(settings.force[BL_ALLGATHER], sizeof settings.force[0], "gather_copy");
@@ -271,7 +275,7 @@ static void test_pure(void) {
         make_table(&table, nranks, &settings);
         for (int i = 0; i < MOST; i++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
-            add_to(&plan, (enum bl_collective)((state >> 55) % BL_COLLECTIVES),
+            add_to(&plan, (enum bl_collective)((state >> 55) % (BL_REDUCESCATTER + 1)),
                    (state >> 33) % ((uint64_t)1 << (state >> 20) % 18), (int)((state >> 40) % 3),
                    (int)((state >> 50) % 2));
         }
