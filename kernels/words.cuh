@@ -101,7 +101,16 @@ BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
         return v;
     }
     bool want_x = k < m.words, want_y = part != 7 && k + 8 < m.words;
-    if (!m.aligned) {
+    if (m.aligned) { /* all but a short last word; without a branch, so that loads of several messages go together */
+        if (8 * k + 8 <= m.bytes) {
+            v.x = load_own((const uint64_t *)p);
+            want_x = false;
+        }
+        if (want_y && 8 * k + 72 <= m.bytes) {
+            v.y = load_own((const uint64_t *)(p + 64));
+            want_y = false;
+        }
+    } else {
         /* What may be read of the message, and where the first of the words begins that they lie across. */
         const int64_t begin = m.stored_to ? (int64_t)(8 * first) : 0, at = (int64_t)(8 * k - m.shift);
         int64_t end = (int64_t)m.bytes;
@@ -117,7 +126,7 @@ BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
         }
     }
 #pragma unroll 1
-    while (want_x || want_y) { /* mostly once: the first lane's x beside the last's y */
+    while (want_x || want_y) { /* mostly once or never: the first lane's x beside the last's y */
         const uint64_t span = load_span(want_x ? p : p + 64, bytes_of_word(m, want_x ? k : k + 8));
         if (want_x)
             v.x = span;
