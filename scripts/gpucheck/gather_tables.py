@@ -1,23 +1,9 @@
 """Tables of all-gather and reduce-scatter: sizes, routes, beside a matrix product, and FSDP's training steps."""
-from .records import LAUNCH_US, LINK_GBS, ONE_WAY_US, part_bytes, part_floor_us, rows, size_text
-from .table import NAMES, Table, pairs, ranks_of, spread, wrong
+from .records import LAUNCH_US, LINK_GBS, ONE_WAY_US, part_bytes, part_floor_us, size_text
+from .table import HOW, MODES, NAMES, PLACES, Table, in_order, pairs, ranks_of, series_of, spread, wrong
 
 FLOOR = (f"Floor: {LAUNCH_US} + {ONE_WAY_US} + (n-1) c/B µs for c bytes a rank, B = {LINK_GBS:.0f} GB/s: a launch, one trip, and what goes from one "
          "GPU to the others.")
-PLACES = dict(out="out of place", **{"in": "in place"})
-MODES = dict(graph=" in CUDA graphs", eager=", eager")
-HOW = dict(graph="a thread a GPU", eager="one process a rank, calls back to back by the host's clock")
-
-
-def series_of(records, stage):
-    """Rows of a stage by collective, mode and ranks."""
-    found = rows(records, stage)
-    for collective in NAMES:
-        for mode in MODES:
-            for ranks in ranks_of(found):
-                series = [r for r in found if (r["collective"], r["mode"], r["ranks"]) == (collective, mode, ranks)]
-                if series:
-                    yield collective, mode, ranks, series
 
 
 def sweep(records):
@@ -25,7 +11,7 @@ def sweep(records):
     for collective, mode, ranks, series in series_of(records, "perf-gather"):
         graph = mode == "graph"
         lines = []
-        for r in sorted(series, key=lambda r: (list(PLACES).index(r["place"]), r["bytes"])):
+        for r in in_order(series):
             mine, base, least = r["beeline"], r["nccl"], part_floor_us(part_bytes(r), ranks)
             more = [f"{least:.2f}", f"{mine['us'] / least:.2f}"] if graph else [f"{mine['host_us']:.2f}", f"{base['host_us']:.2f}"]
             lines.append([size_text(part_bytes(r)), PLACES[r["place"]], f"{mine['us']:.2f}", f"{base['us']:.2f}", f"{mine['us'] / base['us']:.2f}",

@@ -38,7 +38,7 @@ def floor_us(size, ranks):
 
 def part_bytes(row):
     """Bytes of one rank's part, where a collective has parts; else of the message."""
-    return row["bytes"] if row["collective"] == "all_reduce" else row["bytes"] // row["ranks"]
+    return row["bytes"] // row["ranks"] if row["collective"] in ("all_gather", "reduce_scatter", "all_to_all") else row["bytes"]
 
 
 def part_floor_us(part, ranks):

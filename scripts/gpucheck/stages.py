@@ -179,6 +179,14 @@ def perf_gather_types(box):
             box.perf("operations", *common, "-c", "reduce_scatter", "-d", "bfloat16,half,float,int32", "-o", "min,max,prod,avg", limit=25)]
 
 
+def perf_others(box):
+    """All-to-all, broadcast and reduce, 8 B to 16 MB, in place and not."""
+    graph, eager = (("-c", "all_to_all,broadcast,reduce", "--mode", mode, *box.pick(real, "-b 64 -e 4K -f 64 -n 2 -G 2 -w 1")) for mode, real in (
+        ("graph", "-b 1K -e 16M -f 4 -n 12 -G 20 -w 2 --seconds 0.2"), ("eager", "-b 8 -e 16M -f 8 -n 10 -G 20 -w 2 --seconds 0.2")))
+    return [*(box.perf(f"{n} ranks", "-t", n, *graph, limit=20) for n in box.ranks),
+            *(box.perf(f"{n} processes", "--spawn", n, *eager, limit=20) for n in box.ranks)]
+
+
 def latency(box):
     """One eager call at a time, one process a rank, from a common start to its end."""
     sizes = box.pick("-b 256 -e 16M -f 4 -n 200 -G 1 -w 10 --seconds 0.5", "-b 256 -e 4K -f 16 -n 3 -G 1 -w 1")
@@ -380,8 +388,8 @@ STAGES = {"facts": facts, "smoke": smoke, "perf-graph": perf_graph, "perf-eager"
           "setup-time": setup_time, "neutrality": neutrality, "perf-groups": perf_groups, "perf-types": perf_types,
           "latency": latency, "load": load, "decode": decode, "perf-gather": perf_gather, "perf-gather-routes": perf_gather_routes,
           "perf-gather-groups": perf_gather_groups, "perf-gather-types": perf_gather_types, "torch-gather": torch_gather,
-          "fsdp": fsdp, "overlap": overlap}
+          "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others}
 
 # Seconds for a whole stage, where that is less than its steps' limits together.
 LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60, "perf-gather": 40, "perf-gather-routes": 45,
-          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "fsdp": 60, "overlap": 50}
+          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "fsdp": 60, "overlap": 50, "perf-others": 40}

@@ -1,6 +1,6 @@
-"""Tables that the summary and the page share: groups, types, latency, calls beside a matrix product, decoding; and from
-gather_tables.py those of all-gather, reduce-scatter and FSDP."""
-from . import gather_tables
+"""Tables that the summary and the page share: groups, types, latency, calls beside a matrix product, decoding; from
+gather_tables.py those of all-gather, reduce-scatter and FSDP, and from other_tables.py of the collectives after them."""
+from . import gather_tables, other_tables
 from .records import floor_us, part_bytes, rows, size_text
 from .table import NAMES, Table, pairs, ranks_of, spread, wrong
 
@@ -133,4 +133,4 @@ def decode(records):
 
 
 def tables(records):
-    return [table for part in (groups, types, latency, load, decode, *gather_tables.PARTS) for table in part(records)]
+    return [table for part in (groups, types, latency, load, decode, *gather_tables.PARTS, *other_tables.PARTS) for table in part(records)]

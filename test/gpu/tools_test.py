@@ -78,6 +78,17 @@ def made_up_gathers():
     return out + [dict(kind="fsdp-compare", ranks=4, reduce="bfloat16", first_equal=True, same_bits=False, loss_difference=2e-5, apart=3e-3)]
 
 
+def made_up_others():
+    """What the stage of all-to-all, broadcast and reduce leaves."""
+    def other(collective, size, mine, nccl, route, mode="graph", **more):
+        rooted = dict(redop="sum" if collective == "reduce" else "none", root=-1 if collective == "all_to_all" else 0)
+        return row("perf-others", "4 ranks", size, mine, nccl, route, mode, collective=collective, **rooted, **more)
+
+    return [other("all_to_all", KIB * KIB, 8.0, 16.0, "exchange_line"), other("all_to_all", KIB, 3.0, 12.0, "exchange_line"),
+            other("broadcast", KIB, 2.5, 10.0, "broadcast_line", place="in"), other("broadcast", 16 * KIB * KIB, 90.0, 90.0, "nccl"),
+            other("reduce", 64, 6.0, 12.0, "reduce_line", "eager")]
+
+
 def made_up():
     run = dict(record="run", date="2026-01-02T03:04:05Z", host="box", machine="x86_64", driver=13000, nccl=22809, ranks=4,
                devices=[dict(name="NVIDIA H200", arch=90, sms=132, bus="")] * 4)
@@ -92,7 +103,7 @@ def made_up():
                         bytes=1 << 28))
         out += [dict(stage="torch", step=f"4 {which}", kind="latency", mode=mode, bytes=1024, us=5.0, host_us=4.0, ranks=4, torch="2",
                      beeline=which == "with") for mode in ("graph", "eager")]
-    out += made_up_tables() + made_up_gathers()
+    out += made_up_tables() + made_up_gathers() + made_up_others()
     return out + [dict(stage="neutrality", step="/bin/true", record="neutrality", added_us=80, plain_us=500, runs=1, said=[])]
 
 
@@ -111,7 +122,8 @@ def test_part_floor(_):
     for ranks, part, want in ((4, 1 << 20, 10.79), (2, 16 << 20, 48.65), (4, 256, 2.052)):
         got = records.part_floor_us(part, ranks)
         assert abs(got - want) < 0.001 * want, f"floor of {part} bytes a rank on {ranks} ranks is {got}, not {want}"
-    assert [records.part_bytes(dict(collective=name, bytes=4096, ranks=4)) for name in ("all_reduce", "all_gather", "reduce_scatter")] == [4096, 1024, 1024]
+    parts = dict(all_reduce=4096, all_gather=1024, reduce_scatter=1024, all_to_all=1024, broadcast=4096, reduce=4096)
+    assert {name: records.part_bytes(dict(collective=name, bytes=4096, ranks=4)) for name in parts} == parts
 
 
 def test_tuning_file(results):
@@ -165,6 +177,10 @@ def test_tables(_):
                 "64M | one after the other, nccl | 100.0 | 130.0 | 240.00 (230-260) | 1.000 |  |  |  | ",
                 "64M | beside, nccl | 100.0 | 130.0 | 180.00 (180-180) | 0.750 | 1.650 | 186.00 (180-186) | 0.775 | 1.650",
                 "64M | beside, gather_copy | 100.0 | 130.0 | 120.00 (120-120) | 0.500 | 1.050 | 126.00 (120-126) | 0.525 | 1.050"],
+            "All-to-all in CUDA graphs": ["1K | out of place | 3.00 | 12.00 | 0.25 | exchange_line | 0",
+                                          "1M | out of place | 8.00 | 16.00 | 0.50 | exchange_line | 0"],
+            "Broadcast in CUDA graphs": ["16M | out of place | 90.00 | 90.00 | 1.00 | nccl | 0", "1K | in place | 2.50 | 10.00 | 0.25 | broadcast_line | 0"],
+            "Reduce": ["64 | out of place | 6.00 | 12.00 | 0.50 | reduce_line | 0"],
             "Training steps with FSDP2": ["4 | 2048 | bfloat16 | 40.00 (40-42) | 50.00 (50-52) | 0.800 | 41.00 | 51.00 | 204800 | 163840 | "
                                           "gather_copy, scatter_line | equal | 2.0e-05 | 3.0e-03"]}
     assert found == want, found
@@ -240,6 +256,15 @@ def test_turn_jobs(_):
     assert ["LD_PRELOAD" in job.env for job in jobs] == [False] + [True] * (len(names) - 1)
     assert all(job.argv[job.argv.index("--jobs") + 1] == str(len(names)) for job in jobs)
     assert set(stages.LIMITS) <= set(stages.STAGES)
+
+
+def test_others(_):
+    """Every number of ranks has a run in graphs and an eager one."""
+    box = stages.Box(ROOT, "build", 4, [4, 2], False, "", None, "/tmp")
+    steps = stages.STAGES["perf-others"](box)
+    runs = [(step.argv[step.argv.index("--mode") + 1], next(how for how in ("-t", "--spawn") if how in step.argv)) for step in steps]
+    assert runs == [("graph", "-t")] * 2 + [("eager", "--spawn")] * 2 and len({step.name for step in steps}) == 4, runs
+    assert all(step.argv[step.argv.index("-c") + 1] == "all_to_all,broadcast,reduce" for step in steps)
 
 
 def test_notes(results):
