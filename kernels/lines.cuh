@@ -13,6 +13,9 @@ BL_DEVICE uint64_t lines_of(const Message &m) {
 BL_DEVICE Pair load_line(const Message &m, uint64_t line) {
     return load_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
 }
+BL_DEVICE Pair load_end_line(const Message &m, uint64_t line) {
+    return load_end_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
+}
 BL_DEVICE void prefetch_line(const Message &m, uint64_t line) {
     prefetch_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
 }

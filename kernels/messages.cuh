@@ -87,6 +87,9 @@ template <class T> BL_DEVICE Pair load_line(const BatchInput<T> &in, uint64_t li
     const unsigned i = message_of_line(in.batch, line);
     return load_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
+template <class T> BL_DEVICE Pair load_end_line(const BatchInput<T> &in, uint64_t line) {
+    return load_line(in, line);
+}
 /* Batches are of small messages. */
 template <class T> BL_DEVICE void prefetch_line(const BatchInput<T> &, uint64_t) {}
 template <class T> BL_DEVICE void store_line(const BatchOutput<T> &out, uint64_t line, Pair v) {

@@ -25,46 +25,31 @@ BL_DEVICE unsigned senders_among(unsigned nranks, bool far) {
     return nranks == 2 ? (far ? 6 : 5) : nranks == 3 ? 7 : 12;
 }
 
-/* A line for each group: all that it loads is under way before it sends. */
-template <class T, int N, class In, class Out>
-BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out &out, const Region &region,
-                        uint64_t lines, uint64_t flag) {
-    const Crew crew = crew_of(whole_grid());
-    const uint64_t line = crew.group;
-    if (crew.of_warp >= lines) return true;
-    const bool active = line < lines;
-    Pair own = {0, 0}, sum;
-    if (active) own = load_line(block_of(in, a.rank), line);
-    send_to_each<N, 1>(
-        a, region, lines, whole_grid(), flag,
-        [&](unsigned peer, uint64_t l) { return load_line(block_of(in, peer), l); }, NoPrefetch());
-    Wait wait = {0, 0};
-    if (!receive_and_reduce<T, N>(a, region, line, flag, active, false, own, sum, wait)) return false;
-    if (active) store_line(out, line, sum);
-    return true;
-}
-
 template <class T, int N, class In, class Out>
 BL_DEVICE void scatter(const struct bl_kernel_args &a, const In &in, const Out &out) {
     const uint64_t e = epoch_begin(a), flag = e + 1, lines = lines_of_block(in);
     const Region region = peer_region(a, e);
+    const auto store = [&](uint64_t line, Pair sum) { store_line(out, line, sum); };
 
-    if (lines <= crew_of(whole_grid()).groups) {
-        if (!exchange<T, N>(a, in, out, region, lines, flag)) return;
+    if (lines <= crew_of(whole_grid()).groups) { /* a line for each group, that sends first, then receives */
+        const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
+        send_to_each<N, 1>(a, region, lines, whole_grid(), flag, load, NoPrefetch());
+        if (!reduce_all<T, N>(
+                a, region, lines, whole_grid(), flag, false, [&](uint64_t line) { return load(a.rank, line); }, store))
+            return;
     } else {
         const bool far = beyond_cache((3 * a.nranks - 1) * lines);
         const unsigned sending = senders_among(a.nranks, far);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         const auto load = [&](unsigned peer, uint64_t line) { return load_line(block_of(in, peer), line); };
+        const auto prefetch = [&](unsigned peer, uint64_t line) {
+            if (far) prefetch_line(block_of(in, peer), line);
+        };
         if (in_share(senders))
-            send_to_each<N, N == 2 ? LINES_OF_ONE : 1>(a, region, lines, senders, flag, load,
-                                                       [&](unsigned peer, uint64_t line) {
-                                                           if (far) prefetch_line(block_of(in, peer), line);
-                                                       });
+            send_to_each<N, N == 2 ? LINES_OF_ONE : 1>(a, region, lines, senders, flag, load, prefetch);
         if (in_share(receivers) &&
             !reduce_all<T, N>(
-                a, region, lines, receivers, flag, false, [&](uint64_t line) { return load(a.rank, line); },
-                [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
+                a, region, lines, receivers, flag, false, [&](uint64_t line) { return load(a.rank, line); }, store))
             return;
     }
     epoch_end(a, flag);

@@ -101,16 +101,7 @@ BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
         return v;
     }
     bool want_x = k < m.words, want_y = part != 7 && k + 8 < m.words;
-    if (m.aligned) { /* all but a short last word; without a branch, so that loads of several messages go together */
-        if (8 * k + 8 <= m.bytes) {
-            v.x = load_own((const uint64_t *)p);
-            want_x = false;
-        }
-        if (want_y && 8 * k + 72 <= m.bytes) {
-            v.y = load_own((const uint64_t *)(p + 64));
-            want_y = false;
-        }
-    } else {
+    if (!m.aligned) {
         /* What may be read of the message, and where the first of the words begins that they lie across. */
         const int64_t begin = m.stored_to ? (int64_t)(8 * first) : 0, at = (int64_t)(8 * k - m.shift);
         int64_t end = (int64_t)m.bytes;
@@ -126,7 +117,7 @@ BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
         }
     }
 #pragma unroll 1
-    while (want_x || want_y) { /* mostly once or never: the first lane's x beside the last's y */
+    while (want_x || want_y) { /* mostly once: the first lane's x beside the last's y */
         const uint64_t span = load_span(want_x ? p : p + 64, bytes_of_word(m, want_x ? k : k + 8));
         if (want_x)
             v.x = span;
@@ -135,6 +126,18 @@ BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
         want_y = want_x && want_y;
         want_x = false;
     }
+    return v;
+}
+
+/* The same for a part that may well be the message's end: whole words come without a branch, so that the loads of several
+ * messages are under way together.  Where messages are long, load_part is the faster. */
+BL_DEVICE Pair load_end_part(const Message &m, uint64_t first, unsigned part) {
+    const uint64_t k = first + part;
+    const unsigned x = bytes_of_word(m, k), y = part == 7 ? 0 : bytes_of_word(m, k + 8);
+    if (!m.aligned || (x & 7) != 0 || (y & 7) != 0) return load_part(m, first, part);
+    Pair v = {0, 0};
+    if (x) v.x = load_own((const uint64_t *)(m.base + 8 * k));
+    if (y) v.y = load_own((const uint64_t *)(m.base + 8 * k + 64));
     return v;
 }
 
