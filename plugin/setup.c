@@ -262,11 +262,17 @@ static void build(struct bl_member *members, int count) {
 static void log_served(const struct bl_member *member) {
     const struct bl_comm *comm = member->comm;
     const int version = bl_real_version();
-    char routes[256];
+    char routes[1200];
+    size_t used = 0;
     if (!bl_log_enabled(BL_LOG_INFO)) return;
-    bl_table_describe(&comm->table, BL_ALLREDUCE, routes, sizeof(routes));
+    for (int c = 0; c < BL_COLLECTIVES && used < sizeof(routes); c++) {
+        char ranges[256];
+        bl_table_describe(&comm->table, (enum bl_collective)c, ranges, sizeof(ranges));
+        used += (size_t)snprintf(routes + used, sizeof(routes) - used, "%s%s %s", c ? "; " : "",
+                                 bl_collective_name((enum bl_collective)c), ranges);
+    }
     bl_log(BL_LOG_INFO,
-           "communicator %016llx: rank %d of %d on %s (%s), link %s, all_reduce %s (%s), staging %.1f MiB, "
+           "communicator %016llx: rank %d of %d on %s (%s), link %s, %s (%s), staging %.1f MiB, "
            "NCCL %d.%d.%d, set up in %.1f ms (NCCL's first call %.1f)",
            (unsigned long long)comm->id, comm->rank, comm->nranks, member->identity.pci, member->identity.gpu,
            bl_link_name(member->link), routes, comm->table.source, (double)comm->memory->bytes / (1 << 20),

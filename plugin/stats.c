@@ -28,9 +28,10 @@ void bl_stats_arm(void) {
 
 void bl_stats_log(struct bl_comm *comm) {
     if (!bl_params()->stats) return;
-    char text[600];
+    char text[1200] = "no calls";
     size_t used = 0;
     for (int row = 0; row <= BL_KERNELS; row++) {
+        if (!comm->calls[row]) continue;
         int n = snprintf(text + used, sizeof(text) - used, "%s%s %llu calls %llu bytes", used ? ", " : "",
                          row < BL_KERNELS ? bl_kernel_name(row) : "nccl", (unsigned long long)comm->calls[row],
                          (unsigned long long)comm->bytes[row]);
