@@ -48,7 +48,6 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                     if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, v, flag);
                 if (lies_apart(in, own, line)) store_line(own, line, v);
             }
-            warp_sync();
             Wait wait = {0, 0};
             if (!receive_from_each<N>(a, region, line, flag, active, wait,
                                       [&](unsigned peer, Pair got) { store_line(block_of(out, peer), line, got); }))

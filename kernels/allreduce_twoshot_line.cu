@@ -34,19 +34,20 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
     const Share senders = share_of(0, sending), reducers = share_of(sending, sending + reducing),
                 collectors = share_of(sending + reducing, 32);
 
+    /* What lies behind the run may be stored to. */
+    const auto load_own_run = [&](uint64_t line) { return line < run ? load_line(in, own + line) : Pair{0, 0}; };
+
     if (in_share(senders))
         send_to_each<N, N == 2 ? 2 : 1>(
             a, inputs, run, senders, flag,
             [&](unsigned peer, uint64_t line) { return load_line(in, peer * run + line); }, NoPrefetch());
     if (in_share(reducers) &&
-        !reduce_all<T, N>(
-            a, inputs, run, reducers, flag, false, [&](uint64_t line) { return load_line(in, own + line); },
-            [&](uint64_t line, Pair sum) {
+        !reduce_all<T, N>(a, inputs, run, reducers, flag, false, load_own_run, [&](uint64_t line, Pair sum) {
 #pragma unroll
-                for (int i = 1; i < N; i++)
-                    if (i < (int)a.nranks) send_line(a, results, peer_at(a.rank, i, a.nranks), line, sum, flag);
-                store_line(out, own + line, sum);
-            }))
+            for (int i = 1; i < N; i++)
+                if (i < (int)a.nranks) send_line(a, results, peer_at(a.rank, i, a.nranks), line, sum, flag);
+            store_line(out, own + line, sum);
+        }))
         return;
     if (in_share(collectors) &&
         !receive_all_from_each<N>(a, results, run, collectors, BL_MUTATION(6) ? flag - 2 : flag,

@@ -33,7 +33,6 @@ template <int N> BL_DEVICE void alltoall_line(const struct bl_kernel_args &a) {
         const Crew crew = crew_of(receivers);
         for (uint64_t line = crew.group; line < lines; line += crew.groups)
             store_line(block_of(out, a.rank), line, load(a.rank, line));
-        warp_sync();
         if (!receive_all_from_each<N>(a, region, lines, receivers, flag, [&](unsigned peer, uint64_t line, Pair v) {
                 store_line(block_of(out, peer), line, v);
             }))

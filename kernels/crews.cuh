@@ -77,8 +77,8 @@ BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region
     }
 }
 
-/* Receives `line` of each peer in the mask `from`: store(peer, data), on lines that are active.  All lanes of the warp call it together.  False
- * here and below: leave the kernel. */
+/* Receives `line` of each peer in the mask `from`: store(peer, data), on lines that are active.  All lanes of the warp call
+ * it together.  False here and below: leave the kernel. */
 template <int N, class Store>
 BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, const Region &region, uint64_t line, uint64_t flag,
                                  bool active, Wait &wait, Store store, uint32_t from = EVERYONE) {
@@ -88,6 +88,7 @@ BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, const Region &r
         if (begin >= (int)a.nranks) break;
         const Pair none = {0, 0};
         uint64_t words[RANKS][2];
+        warp_sync(); /* lanes may have parted where the last line was stored; a line is received by all of its lanes at once */
         if (!receive_lines<RANKS>(a, region, line, begin, flag, active, false, none, words, wait, from)) return false;
 #pragma unroll
         for (int i = 0; i < RANKS; i++) {
