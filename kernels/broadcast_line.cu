@@ -23,7 +23,7 @@ template <int N> BL_DEVICE void broadcast_line(const struct bl_kernel_args &a) {
             a, region, lines_of(in), whole_grid(), flag, [&](uint64_t line) { return load_line(in, line); },
             [&](uint64_t line) { prefetch_line(in, line); },
             [&](uint64_t line, Pair v) {
-                if (in.base != out.base) store_line(out, line, v);
+                if (in.base != out.base && !BL_MUTATION(33)) store_line(out, line, v);
             });
         if (!receive_tokens<N>(a, region, EVERYONE, flag)) return;
     } else {

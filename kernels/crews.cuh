@@ -149,7 +149,7 @@ template <int N>
 BL_DEVICE bool receive_tokens(const struct bl_kernel_args &a, const Region &region, uint32_t from, uint64_t flag) {
     const Crew crew = crew_of(whole_grid());
     Wait wait = {0, 0};
-    if (crew.of_warp != 0) return true;
+    if (crew.of_warp != 0 || BL_MUTATION(31)) return true;
     return receive_from_each<N>(
         a, region, 0, flag, crew.group == 0, wait, [](unsigned, Pair) {}, from);
 }

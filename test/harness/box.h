@@ -98,27 +98,32 @@ void part_synchronize(struct part *part);
 void part_barrier(struct part *part);
 
 /* --- calls --- */
-enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, COLLECTIVES }; /* as beelineRouteOf numbers them */
+/* as beelineRouteOf numbers them */
+enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE, COLLECTIVES };
 
 const char *collective_name(int collective);     /* "all_reduce" */
 int collective_find(const char *name);           /* -1 if unknown */
 const char *collective_function(int collective); /* "ncclAllReduce" */
+bool collective_has_blocks(int collective);      /* a buffer holds a block for each rank */
 
 /* One collective with its buffers, on every rank of a part: prepared, issued any number of times, then checked. */
 struct call {
     enum collective collective;
     int datatype, redop; /* redop: of those that reduce */
     size_t count;        /* as NCCL has it: of a rank where a buffer holds a block for each */
-    bool in_place;       /* as NCCL has it: one buffer, in which the smaller one is this rank's block of the larger */
+    bool in_place;       /* as NCCL has it: one buffer, in which the smaller one is this rank's block of the larger;
+                            call_prepare takes it back from all-to-all, which has none */
     unsigned send_offset, recv_offset; /* bytes past a 256-byte boundary; in place send_offset counts */
     unsigned skew;                     /* so many more (modulo 8) from one rank to the next */
     int stream;
     uint64_t seed;
     /* held by call_prepare: */
     int nranks, first_rank; /* the box's; the part's */
+    int root;               /* of broadcast and reduce; any, as the seed says */
     size_t room;            /* bytes of each buffer */
     CUdeviceptr send[BOX_RANKS], recv[BOX_RANKS];
-    unsigned char *expected;  /* what is received; of reduce_scatter all ranks' blocks */
+    unsigned char
+        *expected; /* what is received; of reduce_scatter all ranks' blocks; of all_to_all by each rank here */
     uint64_t hash[BOX_RANKS]; /* of the first result seen, 0 before */
 };
 
@@ -129,7 +134,8 @@ void call_free(struct part *part, struct call *call);
 void call_prepare(struct part *part, struct call *call);
 /* The same once more for a call that was checked: same inputs, outputs poisoned again. */
 void call_refill(struct part *part, struct call *call);
-/* Where rank i of the part sends from and receives to. */
+/* Where rank i of the part sends from and receives to.  NULL now and then where the call reads or writes nothing: of a
+ * broadcast's and a reduce's ranks that are not the root. */
 CUdeviceptr call_sendbuff(const struct call *call, int i);
 CUdeviceptr call_recvbuff(const struct call *call, int i);
 /* Issues it on each rank, in a group if the part has several ranks. */

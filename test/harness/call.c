@@ -24,11 +24,16 @@ static size_t room_with_guards(size_t bytes) {
 
 static const struct {
     const char *name, *function;
-    bool gathers, scatters, reduces;
+    bool gathers, scatters; /* has a block for each rank where it receives; where it sends */
+    bool reduces;
+    bool root_sends, root_receives; /* the root alone */
 } collectives[COLLECTIVES] = {
     [ALL_REDUCE] = {"all_reduce", "ncclAllReduce", .reduces = true},
     [ALL_GATHER] = {"all_gather", "ncclAllGather", .gathers = true},
     [REDUCE_SCATTER] = {"reduce_scatter", "ncclReduceScatter", .scatters = true, .reduces = true},
+    [ALL_TO_ALL] = {"all_to_all", "ncclAlltoAll", .gathers = true, .scatters = true},
+    [BROADCAST] = {"broadcast", "ncclBroadcast", .root_sends = true},
+    [REDUCE] = {"reduce", "ncclReduce", .reduces = true, .root_receives = true},
 };
 
 const char *collective_name(int collective) {
@@ -36,6 +41,9 @@ const char *collective_name(int collective) {
 }
 const char *collective_function(int collective) {
     return collectives[collective].function;
+}
+bool collective_has_blocks(int collective) {
+    return collectives[collective].gathers || collectives[collective].scatters;
 }
 int collective_find(const char *name) {
     for (int i = 0; i < COLLECTIVES; i++)
@@ -53,6 +61,20 @@ static size_t blocks_sent(const struct call *call) {
 }
 static size_t blocks_received(const struct call *call) {
     return collectives[call->collective].gathers ? (size_t)call->nranks : 1;
+}
+
+static bool is_root(const struct call *call, int i) {
+    return call->first_rank + i == call->root;
+}
+static bool sends(const struct call *call, int i) {
+    return !collectives[call->collective].root_sends || is_root(call, i);
+}
+static bool receives(const struct call *call, int i) {
+    return !collectives[call->collective].root_receives || is_root(call, i);
+}
+/* Of the ranks that may go without a buffer, about every other one does. */
+static bool goes_without(const struct call *call, int i) {
+    return ref_mix(call->seed, 0x2bu + (uint64_t)(call->first_rank + i)) % 2;
 }
 
 /* Bytes from the begin of the buffer that is sent from, or received to, to the data of rank i of the part. */
@@ -73,7 +95,7 @@ void call_allocate(struct part *part, struct call *call, size_t room) {
         CU_OK(cuMemAlloc(&call->recv[i], room_with_guards(call->room)));
         CHECK((call->send[i] | call->recv[i]) % ALIGNMENT == 0);
     }
-    call->expected = malloc(call->room);
+    call->expected = malloc(call->room * (size_t)part->count);
     CHECK(call->expected);
 }
 
@@ -89,17 +111,43 @@ void call_free(struct part *part, struct call *call) {
     call->room = 0;
 }
 
+/* What rank i of the part receives; one for all where all receive the same. */
+static unsigned char *expected_of(const struct call *call, int i) {
+    const bool scatters = collectives[call->collective].scatters;
+    if (call->collective == ALL_TO_ALL) return call->expected + (size_t)(i * call->nranks) * block_bytes(call);
+    return call->expected + (scatters ? (size_t)(call->first_rank + i) * block_bytes(call) : 0);
+}
+
+/* Block r of rank i is block i of rank r. */
+static void expect_transposed(const struct part *part, struct call *call) {
+    for (int i = 0; i < part->count; i++)
+        for (int r = 0; r < call->nranks; r++)
+            ref_input_from(call->datatype, call->seed, r, (size_t)(call->first_rank + i) * call->count, call->count,
+                           expected_of(call, i) + (size_t)r * block_bytes(call));
+}
+
+static void expect(const struct part *part, struct call *call) {
+    switch (call->collective) {
+    case ALL_TO_ALL: expect_transposed(part, call); break;
+    case BROADCAST: ref_input(call->datatype, call->seed, call->root, call->count, call->expected); break;
+    case ALL_GATHER:
+        for (int r = 0; r < call->nranks; r++)
+            ref_input(call->datatype, call->seed, r, call->count, call->expected + (size_t)r * block_bytes(call));
+        break;
+    default:
+        ref_allreduce(call->datatype, call->redop, call->seed, call->nranks, blocks_sent(call) * call->count,
+                      call->expected);
+    }
+}
+
 void call_prepare(struct part *part, struct call *call) {
     CHECK(call->send_offset + 8 <= SLACK && call->recv_offset + 8 <= SLACK);
     call->nranks = part->box->nranks;
     call->first_rank = part->rank[0].rank;
-    const size_t blocks = blocks_sent(call) * blocks_received(call); /* one of them is one */
-    call_allocate(part, call, blocks * block_bytes(call));
-    if (collectives[call->collective].reduces)
-        ref_allreduce(call->datatype, call->redop, call->seed, call->nranks, blocks * call->count, call->expected);
-    else
-        for (int r = 0; r < call->nranks; r++)
-            ref_input(call->datatype, call->seed, r, call->count, call->expected + (size_t)r * block_bytes(call));
+    call->root = (int)(ref_mix(call->seed, 0x7007) % (unsigned)call->nranks);
+    if (call->collective == ALL_TO_ALL) call->in_place = false;
+    call_allocate(part, call, (collective_has_blocks(call->collective) ? (size_t)call->nranks : 1) * block_bytes(call));
+    expect(part, call);
     memset(call->hash, 0, sizeof call->hash);
     call_refill(part, call);
 }
@@ -126,10 +174,11 @@ void call_refill(struct part *part, struct call *call) {
 }
 
 CUdeviceptr call_sendbuff(const struct call *call, int i) {
-    return call->send[i] + data_at(call, i, false);
+    return sends(call, i) || !goes_without(call, i) ? call->send[i] + data_at(call, i, false) : 0;
 }
 
 CUdeviceptr call_recvbuff(const struct call *call, int i) {
+    if (!receives(call, i) && goes_without(call, i)) return 0;
     return (call->in_place ? call->send[i] : call->recv[i]) + data_at(call, i, true);
 }
 
@@ -142,6 +191,11 @@ ncclResult_t call_issue_rank(struct part *part, struct call *call, int i, ncclCo
     case ALL_REDUCE: return ncclAllReduce(from, to, call->count, datatype, redop, comm, stream);
     case ALL_GATHER: return ncclAllGather(from, to, call->count, datatype, comm, stream);
     case REDUCE_SCATTER: return ncclReduceScatter(from, to, call->count, datatype, redop, comm, stream);
+    case ALL_TO_ALL: return ncclAlltoAll(from, to, call->count, datatype, comm, stream);
+    case BROADCAST:
+        if (call->in_place && call->seed % 2) return ncclBcast(to, call->count, datatype, call->root, comm, stream);
+        return ncclBroadcast(from, to, call->count, datatype, call->root, comm, stream);
+    case REDUCE: return ncclReduce(from, to, call->count, datatype, redop, call->root, comm, stream);
     default: FAIL("collective %d", (int)call->collective);
     }
 }
@@ -185,9 +239,10 @@ static uint64_t hash_of(const unsigned char *p, size_t bytes) {
 /* What a failure is told of: which call, on which rank. */
 static const char *words_of(const struct call *call, int i) {
     static _Thread_local char text[256];
-    snprintf(text, sizeof text, "rank %d, %s of %zu %s %s, %s, offsets %u %u (skew %u), stream %d, call seed %llu",
+    snprintf(text, sizeof text,
+             "rank %d, %s of %zu %s %s, root %d, %s, offsets %u %u (skew %u), stream %d, call seed %llu",
              call->first_rank + i, collective_name(call->collective), call->count, ref_datatype_name(call->datatype),
-             ref_redop_name(call->redop), call->in_place ? "in place" : "out of place", call->send_offset,
+             ref_redop_name(call->redop), call->root, call->in_place ? "in place" : "out of place", call->send_offset,
              call->recv_offset, call->skew, call->stream, (unsigned long long)call->seed);
     return text;
 }
@@ -217,9 +272,7 @@ static void check_kept(const struct call *call, int i, const char *what, const u
 static void check_result(struct call *call, int i, const unsigned char *image, unsigned char *before) {
     const size_t from = data_at(call, i, true), size = ref_datatype_size(call->datatype);
     const size_t count = blocks_received(call) * call->count, bytes = count * size;
-    const unsigned char *expected =
-        call->expected +
-        (collectives[call->collective].scatters ? (size_t)(call->first_rank + i) * block_bytes(call) : 0);
+    const unsigned char *expected = expected_of(call, i);
     size_t at = count;
     if (collectives[call->collective].reduces)
         at = ref_differ(call->datatype, image + from, expected, count);
@@ -240,16 +293,17 @@ static void check(struct part *part, struct call *call, bool done) {
     unsigned char *image = malloc(room), *before = malloc(room);
     CHECK(image && before);
     for (int i = 0; i < part->count; i++) {
+        const bool has_result = done && receives(call, i);
         part_enter(part, i);
         fill(part, call, i, before);
         CU_OK(cuMemcpyDtoH(image, call->send[i], room));
-        if (done && call->in_place)
+        if (has_result && call->in_place)
             check_result(call, i, image, before);
         else
             check_kept(call, i, "sendbuff", image, before, data_at(call, i, false));
         poison(call->seed, before, room);
         CU_OK(cuMemcpyDtoH(image, call->recv[i], room));
-        if (done && !call->in_place)
+        if (has_result && !call->in_place)
             check_result(call, i, image, before);
         else
             check_kept(call, i, call->in_place ? "another buffer" : "recvbuff", image, before, data_at(call, i, true));

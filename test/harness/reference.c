@@ -209,7 +209,11 @@ static uint64_t element(int datatype, uint64_t seed, int rank, size_t i) {
 }
 
 void ref_input(int datatype, uint64_t seed, int rank, size_t count, void *out) {
-    for (size_t i = 0; i < count; i++) put(datatype, out, i, element(datatype, seed, rank, i));
+    ref_input_from(datatype, seed, rank, 0, count, out);
+}
+
+void ref_input_from(int datatype, uint64_t seed, int rank, size_t first, size_t count, void *out) {
+    for (size_t i = 0; i < count; i++) put(datatype, out, i, element(datatype, seed, rank, first + i));
 }
 
 /* --- results --- */

@@ -29,6 +29,8 @@ int ref_redop(const char *name);
 
 /* Rank `rank`'s input for the call `seed`: every kind of value, -0.0, denormals, infinities and NaNs among them. */
 void ref_input(int datatype, uint64_t seed, int rank, size_t count, void *out);
+/* The elements first to first + count - 1 of it. */
+void ref_input_from(int datatype, uint64_t seed, int rank, size_t first, size_t count, void *out);
 
 /* The result that every rank must see. */
 void ref_allreduce(int datatype, int redop, uint64_t seed, int nranks, size_t count, void *out);

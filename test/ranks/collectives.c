@@ -131,7 +131,8 @@ static void body(struct part *part) {
     size_t widest = 1;
     for (int i = 0; i < REF_DATATYPES; i++)
         if (o->datatypes[i] && ref_datatype_size(i) > widest) widest = ref_datatype_size(i);
-    const bool blocks = o->collectives[ALL_GATHER] || o->collectives[REDUCE_SCATTER];
+    bool blocks = false;
+    for (int c = 0; c < COLLECTIVES; c++) blocks = blocks || (o->collectives[c] && collective_has_blocks(c));
     for (int i = 0; i < o->batch; i++)
         call_allocate(part, &calls[i], most * widest * (blocks ? (size_t)part->box->nranks : 1));
 

@@ -121,6 +121,9 @@ static const struct {
     [BL_KERNEL_ALLGATHER_LINE_BATCH] = {true, true, ALL_GATHER},
     [BL_KERNEL_REDUCESCATTER_LINE] = {true, false, REDUCE_SCATTER},
     [BL_KERNEL_REDUCESCATTER_LINE_BATCH] = {true, true, REDUCE_SCATTER},
+    [BL_KERNEL_ALLTOALL_LINE] = {true, false, ALL_TO_ALL},
+    [BL_KERNEL_BROADCAST_LINE] = {true, false, BROADCAST},
+    [BL_KERNEL_REDUCE_LINE] = {true, false, REDUCE},
 };
 
 /* Fills in the messages; returns the bytes of all, in whole lines. */
@@ -153,6 +156,7 @@ static void launch(struct rig *rig, struct call *calls, const struct shape *shap
                                      .size = (uint32_t)bl_datatype_size(calls->datatype),
                                      .redop = (uint32_t)calls->redop,
                                      .rank = (uint32_t)i,
+                                     .root = (uint32_t)calls->root,
                                      .nranks = (uint32_t)rig->part->count,
                                      .timeout_ns = rig->timeout_ns,
                                      .epochs = (uint64_t *)rig->epochs[i],
@@ -223,7 +227,8 @@ static void draw(struct rig *rig, struct call *calls, struct shape *shape, int l
     shape->messages = kernels[shape->kernel].several ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
     int datatype = (int)ref_below(s, REF_DATATYPES), redop = (int)ref_below(s, REF_REDOPS);
     uint64_t most = bl_kernel_capacity(shape->kernel, rig->part->count, &rig->layout);
-    const uint64_t room = kernels[shape->kernel].collective == ALL_REDUCE ? MOST_BYTES : MOST_BYTES / rig->part->count;
+    const bool blocks = collective_has_blocks(kernels[shape->kernel].collective);
+    const uint64_t room = blocks ? MOST_BYTES / rig->part->count : MOST_BYTES;
     if (most > room) most = room;
     if (kernels[shape->kernel].several) {
         const uint64_t lines = most / (uint64_t)shape->messages / BL_LINE_DATA;
@@ -303,7 +308,7 @@ static void alignments_of(struct rig *rig, const struct options *o, int kernel, 
     for (int k = 0; k < CALLS; k++)
         call_allocate(rig->part, &calls[k],
                       (240 * BOX_RANKS + 8) *
-                          (kernels[kernel].collective == ALL_REDUCE ? 1 : (size_t)rig->part->count));
+                          (collective_has_blocks(kernels[kernel].collective) ? (size_t)rig->part->count : 1));
     for (long done = 0; done < all;) {
         int n = 0;
         for (; n < CALLS && done < all; n++, done++) {

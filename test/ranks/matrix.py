@@ -10,8 +10,11 @@ DATATYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "flo
 # Each algorithm: its collective, and the variable that forces it.
 ALGORITHMS = {"oneshot_packet": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "oneshot_line": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"),
               "twoshot_line": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "gather_line": ("all_gather", "BEELINE_ALLGATHER_ALGO"),
-              "gather_copy": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "scatter_line": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO")}
+              "gather_copy": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "scatter_line": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO"),
+              "exchange_line": ("all_to_all", "BEELINE_ALLTOALL_ALGO"), "broadcast_line": ("broadcast", "BEELINE_BROADCAST_ALGO"),
+              "reduce_line": ("reduce", "BEELINE_REDUCE_ALGO")}
 ALL_REDUCES = ("oneshot_packet", "oneshot_line", "twoshot_line")
+OTHERS = ("exchange_line", "broadcast_line", "reduce_line")
 SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4,
         "int64": 8, "uint64": 8, "double": 8}
 
@@ -88,6 +91,22 @@ def gathered():
                              arguments=f"{arguments} -t {datatypes} -c {listed(counts)} -x elements -b 8 -k {90 if nranks < 16 else 40}"))
 
 
+def others():
+    """All-to-all, broadcast and reduce: few cases of many datatypes each, with counts of the narrowest, on both kinds of grids."""
+    types = {"exchange_line": ("uint8,double", "bfloat16,f8e5m2,uint32"), "broadcast_line": ("uint8,bfloat16", "double,f8e4m3,int32"),
+             "reduce_line": (",".join(DATATYPES[::2]), ",".join(DATATYPES[1::2]))}
+    for a, algorithm in enumerate(OTHERS):
+        environment, arguments = forced(algorithm)
+        for n, nranks in enumerate(RANKS):
+            for c, crews in enumerate(CREWS if nranks < 16 else CREWS[1:]):
+                datatypes = types[algorithm][(n + c) % 2]
+                counts = edge_counts(min(datatypes.split(","), key=SIZE.get), nranks, 5000 if nranks < 8 else 1500)
+                case(f"{algorithm}/{nranks}{'/crews' if crews else ''}",
+                     box(MODES[(a + n + c) % 3], nranks, environment=environment, options=crews,
+                         arguments=f"{arguments} -t {datatypes} -o all -c {listed(counts)} -x elements "
+                                   f"-b 8 -k {120 if nranks < 7 else 60 if nranks < 16 else 24}"))
+
+
 def by_table():
     """No algorithm forced: the routes and their boundaries as shipped."""
     for nranks in RANKS:
@@ -101,7 +120,7 @@ def by_table():
 def odd_alignment():
     for algorithm in ALGORITHMS:
         environment, arguments = forced(algorithm)
-        for nranks in (2, 4, 7):
+        for nranks in (2, 4, 7) if algorithm not in OTHERS else (3,):
             counts = listed(edge_counts("float", nranks, 2500))
             case(f"odd_alignment/{algorithm}/{nranks}",
                  box("groups", nranks, environment=environment,
@@ -111,7 +130,7 @@ def odd_alignment():
 def captured():
     for algorithm in ALGORITHMS:
         environment, arguments = forced(algorithm)
-        for nranks in RANKS if algorithm != "gather_copy" else (2, 3, 4, 8):
+        for nranks in (2, 4, 7) if algorithm in OTHERS else (2, 3, 4, 8) if algorithm == "gather_copy" else RANKS:
             mode = MODES[nranks % 3]
             case(f"captured/{algorithm}/{nranks}",
                  box(mode, nranks, environment=environment, options=CREWS[nranks % 2],
@@ -128,7 +147,10 @@ def capacity():
         case(f"capacity/small_staging/{nranks}",
              box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line BEELINE_STAGING=1M",
                  arguments="-t uint8,bfloat16 -o sum -c 30719-30721,61440,200000,262147 -a twoshot_line -b 2"))
-        for algorithm, datatypes in (("gather_line", "uint8"), ("scatter_line", "bfloat16")):
+        for algorithm, datatypes in (("gather_line", "uint8"), ("scatter_line", "bfloat16"), ("exchange_line", "uint8"),
+                                     ("broadcast_line", "uint8"), ("reduce_line", "bfloat16")):
+            if algorithm in OTHERS and nranks in (2, 8):
+                continue
             environment, arguments = forced(algorithm)
             room = 480000 // (nranks - 1) // (2 if datatypes == "bfloat16" else 1)  # about what a launch holds
             case(f"capacity/{algorithm}/{nranks}",
@@ -159,7 +181,7 @@ def schedules():
     """The same calls under other interleavings."""
     for algorithm in ALGORITHMS:
         environment, arguments = forced(algorithm)
-        for seed in range(1, 7 if algorithm in ALL_REDUCES else 5):
+        for seed in range(1, 7 if algorithm in ALL_REDUCES else 3 if algorithm in OTHERS else 5):
             nranks = (2, 3, 4)[seed % 3]
             case(f"schedule/{algorithm}/{seed}",
                  box("groups" if seed % 2 else "processes", nranks, seed=f"$((SEED * 100 + {seed}))", environment=environment,
@@ -240,7 +262,7 @@ def fused():
                      arguments=f"-c {counts} -k {launches} fused_launches"))
     for name, counts, launches, collectives in (
             ("all_gather", "64,65,140,1,2,63", 123111, "all_gather"), ("reduce_scatter", "64,65,140,1,2,63", 123111, "reduce_scatter"),
-            ("both", "2,128,130,4", 2242, "all_gather,reduce_scatter"), ("three", "3,6,60,159", 3333, "all")):
+            ("both", "2,128,130,4", 2242, "all_gather,reduce_scatter"), ("three", "3,6,60,159", 3333, "all_reduce,all_gather,reduce_scatter")):
         for m, mode in enumerate(MODES):
             case(f"fused/launches/{name}/{mode}",
                  box(mode, (3, 4, 2)[m], program="scenarios", arguments=f"-C {collectives} -c {counts} -k {launches} fused_launches"))
@@ -252,7 +274,7 @@ def torture():
     for nranks in RANKS:
         for m, mode in enumerate(MODES):
             for algorithm in ("", *ALGORITHMS) if nranks == 4 else ("",):
-                environment = f"{forced(algorithm)[0] if algorithm else ''} {BROADCASTS[m]}".strip()
+                environment = f"{BROADCASTS[m]} {forced(algorithm)[0] if algorithm else ''}".strip()
                 if nranks == 3:  # the others are long on two cores: `make soak`
                     case(f"torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
                          box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios",
@@ -281,6 +303,6 @@ def without_beeline():
         case(f"reference/fused/{mode}", command.replace("--beeline ", ""))
 
 
-for generate in (algorithms_by_datatypes, gathered, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios, blocks,
+for generate in (algorithms_by_datatypes, gathered, others, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios, blocks,
                  fused, torture, without_beeline):
     generate()

@@ -22,7 +22,7 @@ static void draw_call(struct torture *t, struct call *call, const struct call *l
     call->datatype = like ? like->datatype : (int)ref_below(s, REF_DATATYPES);
     call->redop = like ? like->redop : (int)ref_below(s, REF_REDOPS);
     size_t size = ref_datatype_size(call->datatype), most = t->largest / size;
-    if (call->collective != ALL_REDUCE) most /= (size_t)t->part->box->nranks;
+    if (collective_has_blocks(call->collective)) most /= (size_t)t->part->box->nranks;
     size_t scale = (size_t)1 << ref_below(s, 18);
     call->count = ref_below(s, (scale < most ? scale : most) + 1);
     call->in_place = ref_below(s, 3) == 0;
