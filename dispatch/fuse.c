@@ -1,8 +1,8 @@
 /* fuse.c - which calls of a group go out in one launch: the pure part.
  *
- * Calls of one collective, and if it reduces of one datatype and operation, are put together in call order, until a launch is full; what is fused with what
- * follows from the table and from the counts, datatypes and operations of one communicator's calls, and from nothing
- * else, so that every rank comes to the same launches. */
+ * Calls of one collective, and if it reduces of one datatype and operation, are put together in call order, until a launch
+ * is full; what is fused with what follows from the table and from the counts, datatypes and operations of one
+ * communicator's calls, and from nothing else, so that every rank comes to the same launches. */
 #include "dispatch.h"
 
 #include <string.h>

@@ -18,10 +18,10 @@ extern "C" {
 
 enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256, BL_LOCAL_WORDS = BL_MAX_BLOCKS + 2 };
 enum {
-    BL_LINE_DATA = 120,
-    BL_BATCH_MAX = 64,
-    BL_COPY_WORDS_BYTES = 256
-}; /* user data of a line; messages of a batch */
+    BL_LINE_DATA = 120,       /* user data of a line */
+    BL_BATCH_MAX = 64,        /* messages of a batch */
+    BL_COPY_WORDS_BYTES = 256 /* words of the copy engines; plugin/copy.c */
+};
 
 enum bl_datatype {
     BL_INT8,
@@ -78,11 +78,10 @@ struct bl_staging_layout {
     uint64_t packets;
     uint64_t line_offset; /* lines [2 halves][half_lines] of 128 B */
     uint64_t half_lines;
-    uint64_t peer_lines; /* [nranks - 1 sources][peer_lines] */
-    uint64_t rank_lines; /* [nranks sources][rank_lines] */
-    uint64_t
-        copy_offset; /* [2 slots][copy_bytes] that the peers' copy engines read, then BL_COPY_WORDS_BYTES of words */
-    uint64_t copy_bytes; /* 0 unless asked for */
+    uint64_t peer_lines;  /* [nranks - 1 sources][peer_lines] */
+    uint64_t rank_lines;  /* [nranks sources][rank_lines] */
+    uint64_t copy_offset; /* [2 slots][copy_bytes] that the peers' copy engines read, then BL_COPY_WORDS_BYTES */
+    uint64_t copy_bytes;  /* 0 unless asked for */
 };
 
 struct bl_kernel_args {

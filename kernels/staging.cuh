@@ -2,14 +2,14 @@
  *
  * Every launch takes the epoch e that the last one left behind, and leaves a higher one: its flag, which all that it sends
  * carries.  So a flag never came before and is never zero (64 bits do not wrap in the life of a machine).  In every launch
- * each rank sends to each peer, and ends only when something came from each peer.  So:
+ * each rank sends to each peer (a token where it has no data: crews.cuh), and ends only when something came from each peer.
+ * So:
  *
  * A rank in launch k+1 has ended launch k, hence heard from each peer in launch k, hence each peer has ended launch k-1.
  *
  * Packets and lines have two halves each.  A launch writes into the *free* half, which e's lowest bit names.
  *
- * Packets, one-shot lines and those of all-gather and reduce-scatter: the flag is e + 1, so the other half is free then.
- * The half comes to be used again no earlier than in launch k+1 if it was in k-1: each peer has ended that.
+ * Packets, and all lines but two-shot's: the flag is e + 1, so the other half is free then.  The half comes to be used again no earlier than in launch k+1 if it was in k-1: each peer has ended that.
  *
  * Two-shot lines: inputs go to the free half, results to the other one, and the flag is e + 2, so the half of the inputs
  * is free again.  Rightly: a rank that ended launch k has the results of each peer for every line, which that peer sent

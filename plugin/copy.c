@@ -128,6 +128,7 @@ static CUresult fill(const struct bl_comm *comm, CUdeviceptr block, const struct
 struct lane {
     CUstream stream;
     struct ops ops;
+    unsigned slot; /* whose peer is still to be told, if there are operations */
     bool used;
 };
 
@@ -141,7 +142,17 @@ static CUresult fetch(const struct bl_comm *comm, CUdeviceptr recvbuff, uint64_t
         status = bl_driver()->cuMemcpyDtoDAsync(recvbuff + (uint64_t)peer * stride + piece->offset,
                                                 slot_of(comm, peer, piece->slot), piece->bytes, lane->stream);
     write(&lane->ops, word_of(comm, peer, BUSY, piece->slot, comm->rank), 0);
+    lane->slot = piece->slot;
     lane->used = true;
+    return status;
+}
+
+/* Before a slot is filled again all peers are told that theirs was fetched: streams may share a queue of the hardware, where
+ * what waits for a peer holds up all that is submitted behind it.  So every wait is for what peers submit before it. */
+static CUresult tell_peers(struct lane *lanes, int count, unsigned slot) {
+    CUresult status = CUDA_SUCCESS;
+    for (int i = 0; i < count && status == CUDA_SUCCESS; i++)
+        if (lanes[i].ops.count && lanes[i].slot == slot) status = submit(&lanes[i].ops, lanes[i].stream);
     return status;
 }
 
@@ -191,7 +202,8 @@ static CUresult gather(const struct bl_call *call) {
     CUresult status = apart ? wait_for_stream(filler, call->stream, copy->fork) : CUDA_SUCCESS;
     for (uint64_t k = 0; k < pieces && status == CUDA_SUCCESS; k++) {
         const struct piece piece = piece_at(comm, bytes, k);
-        status = fill(comm, block, &piece, filler);
+        status = tell_peers(lanes, count, piece.slot);
+        if (status == CUDA_SUCCESS) status = fill(comm, block, &piece, filler);
         if (status == CUDA_SUCCESS) status = fetch_all(call, bytes, &piece, lanes, count);
     }
     if (own != block && status == CUDA_SUCCESS) status = bl_driver()->cuMemcpyDtoDAsync(own, block, bytes, filler);
@@ -201,7 +213,8 @@ static CUresult gather(const struct bl_call *call) {
         status = submit(&lanes[i].ops, lanes[i].stream);
         if (status == CUDA_SUCCESS) status = wait_for_stream(call->stream, lanes[i].stream, copy->join);
     }
-    /* Behind all, so that the call has one end: order.c looks for it in captures. */
+    /* Behind all, so that the call has one end: order.c looks for it in captures.  There are operations: the last piece or the
+     * one before has used this stream, for slot 0. */
     return status == CUDA_SUCCESS ? submit(&lanes[0].ops, call->stream) : status;
 }
 

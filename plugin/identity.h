@@ -38,7 +38,8 @@ struct bl_identity {
     char settings[1024];
 };
 
-/* Fills in all but socket, cookie and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */
+/* Fills in all but socket, cookie and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not
+ * capable. */
 void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevice device);
 
 /* Makes the rank not capable, for the first reason given. */

@@ -34,8 +34,10 @@ extern const struct bl_param_row bl_param_rows[];
 extern const struct bl_param_also bl_param_alsos[];
 extern const int bl_param_row_count, bl_param_also_count;
 
-/* A switch, and decimal digits (with `suffixes`, then one of K M G); also for variables that are not Beeline's. */
+/* Whether it is one of "2|ZERO", in any case. */
 bool bl_param_is_one_of(const char *text, const char *words);
+
+/* A switch, and decimal digits (with `suffixes`, then one of K M G); also for variables that are not Beeline's. */
 bool bl_param_parse_flag(const char *text, bool *value);
 bool bl_param_parse_number(const char *text, bool suffixes, uint64_t *value);
 

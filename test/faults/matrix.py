@@ -97,6 +97,11 @@ def settings():
     forced = [f"--env BEELINE_{name}_ALGO=nccl" for name in ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", "REDUCE")]
     case("settings/forced_to_nccl", expect(allreduce("processes", 2, *forced, "--env BEELINE_DEBUG=INFO"),
                                            f"--info '{LEFT}no call would be Beeline.s'"))
+    # The self-test has few of its kernels left, or none.
+    for name, left in (("scatter", ("ALLREDUCE", "ALLGATHER")), ("none", ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER"))):
+        options = [f"--env BEELINE_{other}_ALGO=nccl" for other in left]
+        case(f"settings/selftest_of_{name}", expect(allreduce("processes", 4, *options, "--env BEELINE_DEBUG=INFO", route="nccl"),
+                                                    "--lines 4 'communicator .*: rank . of 4 on '"))
     case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_packet"),
                                   "--lines 2 'stats: communicator .* oneshot_packet 2 calls'"))
     case("settings/fused", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 -c 64,1 -k 11 fused_launches",
