@@ -271,6 +271,7 @@ def fused():
 
 
 def torture():
+    roomy = "--sms 64 "  # grids of 64K have 24 blocks, of which a multiprocessor of the box has one at a time
     for nranks in RANKS:
         for m, mode in enumerate(MODES):
             for algorithm in ("", *ALGORITHMS) if nranks == 4 else ("",):
@@ -278,9 +279,9 @@ def torture():
                 if nranks == 3:  # the others are long on two cores: `make soak`
                     case(f"torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
                          box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios",
-                             options=ROOMY, arguments="-k 6 torture"))
+                             options=roomy, arguments="-k 6 torture"))
                 case(f"soak/torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
-                     box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios", options=ROOMY,
+                     box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios", options=roomy,
                          arguments="-k 1500 torture"), "soak timeout=1800 ")
 
 
