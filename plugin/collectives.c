@@ -42,10 +42,11 @@ static bool serve(struct bl_call *call, ncclResult_t *result) {
     if (*result != ncclSuccess) return true;
     bl_table_select(&comm->table, &call->request, &call->route);
     tell_route(comm, call);
-    const unsigned row = call->route.algorithm == BL_ROUTE_NCCL ? BL_KERNELS : call->route.kernel;
+    const bool ours = call->route.algorithm != BL_ROUTE_NCCL && has_buffers(call);
+    const unsigned row = ours ? call->route.kernel : BL_KERNELS;
     comm->calls[row]++;
     comm->bytes[row] += call->request.count * bl_datatype_size(call->request.datatype);
-    if (call->route.algorithm == BL_ROUTE_NCCL || !has_buffers(call)) return false;
+    if (!ours) return false;
     *result = bl_group_open() ? bl_group_add_call(call) : bl_launch(call);
     return true;
 }

@@ -41,6 +41,7 @@ struct bl_copy {
     CUstream fetcher[BL_COPY_FETCHERS - 1]; /* fetch beside the caller's stream */
     CUstream rescuer;                       /* ends waits after an abort */
     CUevent fork, join;
+    bool broken; /* a call failed half way */
 };
 
 struct bl_comm {

@@ -221,6 +221,7 @@ static CUresult gather(const struct bl_call *call) {
 ncclResult_t bl_copy_launch(const struct bl_call *call) {
     CUresult status = gather(call);
     if (status == CUDA_SUCCESS) return ncclSuccess;
+    call->comm->copy.broken = true;
     bl_warn("all-gather by the copy engines on rank %d failed: %s", call->comm->rank, bl_driver_strerror(status));
     return ncclUnhandledCudaError;
 }

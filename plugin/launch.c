@@ -118,7 +118,10 @@ ncclResult_t bl_launch(const struct bl_call *call) {
     struct bl_order_turn turn;
     const bool entered = context_enter(comm);
     ncclResult_t result = turn_begin(comm, &call->stream, 1, &turn);
-    if (result == ncclSuccess) result = launch_message(call);
+    if (result == ncclSuccess) {
+        comm->order.served = true; /* even if it fails half way */
+        result = launch_message(call);
+    }
     if (result == ncclSuccess) result = turn_end(comm, &call->stream, 1, &turn);
     context_leave(entered);
     return result;

@@ -41,7 +41,8 @@ void bl_setup_release(struct bl_comm *comm, enum bl_end end);
 /* Waits for Beeline's launches, and serves no more. */
 void bl_setup_drain(struct bl_comm *comm);
 
-/* Serves no more, and tells what runs to leave; the communicator stays known. */
+/* Serves no more, and tells what runs to leave; the communicator stays known.  From then on the waits of copy engines are
+ * let go by a thread, until bl_setup_let_go or bl_setup_release: the real NCCL's own abort may wait for them. */
 void bl_setup_revoke(struct bl_comm *comm);
 /* Behind that: kernels see for themselves that they are to leave; the waits of copy engines are let go until all have
  * ended, or for some seconds. */

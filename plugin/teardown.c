@@ -129,17 +129,44 @@ void bl_setup_drain(struct bl_comm *comm) {
     }
 }
 
+static void *rescue_main(void *arg) {
+    struct bl_comm *comm = arg;
+    relax();
+    while (!atomic_load(&comm->upkeep->rescued)) {
+        let_copies_go(comm);
+        nap();
+    }
+    return NULL;
+}
+
+static void rescue_begin(struct bl_comm *comm) {
+    struct bl_upkeep *upkeep = comm->upkeep;
+    if (!comm->copy.rescuer || !has_run(comm) || upkeep->rescuing) return;
+    atomic_store(&upkeep->rescued, false);
+    upkeep->rescuing = !pthread_create(&upkeep->rescue, NULL, rescue_main, comm);
+}
+
+static void rescue_end(struct bl_comm *comm) {
+    struct bl_upkeep *upkeep = comm->upkeep;
+    if (!upkeep->rescuing) return;
+    atomic_store(&upkeep->rescued, true);
+    pthread_join(upkeep->rescue, NULL);
+    upkeep->rescuing = false;
+}
+
 void bl_setup_revoke(struct bl_comm *comm) {
     if (!is_ours(comm)) return;
     atomic_store(&comm->active, false);
     tell_to_leave(comm);
+    rescue_begin(comm);
 }
 
 void bl_setup_let_go(struct bl_comm *comm) {
-    if (!is_ours(comm) || !comm->copy.rescuer || !has_run(comm)) return;
+    if (!is_ours(comm) || !comm->upkeep->rescuing) return;
     CUstreamCaptureMode mode = relax();
     at_rest(comm, ABORT_SECONDS);
     unrelax(mode);
+    rescue_end(comm);
 }
 
 struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
@@ -163,6 +190,7 @@ void bl_upkeep_release(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
     __atomic_store_n(&comm->control, NULL, __ATOMIC_RELEASE);
     while (atomic_load(&comm->readers)) nap();
+    if (comm->copy.broken) upkeep->stuck = true; /* what it left on its streams may never end */
     if (upkeep->stuck || !bl_context_push(comm)) return;
     bl_copy_close(comm);
     bl_memory_release(&upkeep->memory);
@@ -182,6 +210,7 @@ void bl_setup_release(struct bl_comm *comm, enum bl_end end) {
         bl_warn("communicator %016llx rank %d: kernels still run %d s after the abort; its staging is not freed",
                 (unsigned long long)comm->id, comm->rank, ABORT_SECONDS);
     }
+    rescue_end(comm);
     bl_stats_log(comm);
     /* What hung on the real communicator ended with it, unless a group holds its end back. */
     if (upkeep->gather.pending && bl_group_open()) upkeep->stuck = true;

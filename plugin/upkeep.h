@@ -32,6 +32,9 @@ struct bl_upkeep {
     atomic_bool cancel;
     bool threaded;
     pthread_t thread;
+    bool rescuing; /* a thread lets the waits of copy engines go, while an abort of the real NCCL may wait for them */
+    atomic_bool rescued;
+    pthread_t rescue;
 };
 
 /* Frees what set-up took for serving (memory, modules), in reverse.  No kernel may be running; if `stuck`, leaks
