@@ -4,7 +4,6 @@
  * all counts.  Calls are issued in batches without a look in between: a batch runs eagerly, then captured and replayed
  * between eager runs, and always gives the same bits.  Options: test/harness/options.h.
  */
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,22 +106,22 @@ static void describe(const struct options *o, struct call *call, long k) {
     call->stream = draw >> 40 & 1 ? (int)((draw >> 41) % BOX_STREAMS) : 0;
 }
 
-/* Calls of the real NCCL's functions that making communicators took: the least that a part saw when it began. */
+/* Calls of the real NCCL's functions that making communicators took. */
 static long at_first[COLLECTIVES];
 static pthread_mutex_t at_first_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void note_first(void) {
+/* Once all parts have made theirs, and before any goes on. */
+static void note_first(struct part *part) {
+    part_barrier(part);
     pthread_mutex_lock(&at_first_lock);
-    for (int c = 0; c < COLLECTIVES; c++) {
-        const long calls = box_nccl_calls(collective_function(c));
-        if (calls < at_first[c]) at_first[c] = calls;
-    }
+    for (int c = 0; c < COLLECTIVES; c++) at_first[c] = box_nccl_calls(collective_function(c));
     pthread_mutex_unlock(&at_first_lock);
+    part_barrier(part);
 }
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
-    note_first();
+    note_first(part);
     struct call *calls = calloc(MOST_BATCH, sizeof *calls);
     CHECK(calls);
     size_t most = 0;
@@ -151,7 +150,6 @@ static void body(struct part *part) {
 int main(int argc, char **argv) {
     static struct options options;
     options_read(&options, argc, argv);
-    for (int c = 0; c < COLLECTIVES; c++) at_first[c] = LONG_MAX;
     box_run(&options.box, body);
     bool all_ours = options.route && strcmp(options.route, "nccl") != 0;
     for (int i = 0; i < options.counts; i++) all_ours = all_ours && options.count[i] > 0;
