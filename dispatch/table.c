@@ -100,7 +100,7 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
     return user < capacity ? user : capacity;
 }
 
-/* A threshold measured with `from` ranks, for `to` ranks: what all-to-all algorithms send grows with the peers. */
+/* A threshold measured with `from` ranks, for `to` ranks: what goes to each peer, or comes from each, grows with their number. */
 static uint64_t scale(uint64_t max_bytes, int algorithm, int from, int to) {
     if (max_bytes == UINT64_MAX || algorithm == BL_ROUTE_NCCL || !bl_algorithms[algorithm].to_each_peer)
         return max_bytes;
@@ -209,12 +209,6 @@ static bool takes_copies(const struct ranges *r, const struct bl_facts *facts, c
            algorithm_limit(&bl_algorithms[copy], facts, settings, &why) > LEFT_TO_KERNELS;
 }
 
-static bool has_algorithm(enum bl_collective collective) {
-    for (int i = 0; i < bl_algorithm_count; i++)
-        if (bl_algorithms[i].collective == collective) return true;
-    return false;
-}
-
 static void build_collective(struct bl_table *table, enum bl_collective collective, const struct pick *pick,
                              const struct bl_facts *facts, const struct bl_settings *settings,
                              void (*warn)(void *arg, const char *message), void *arg) {
@@ -236,10 +230,7 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
         const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "gather_copy")};
         add_algorithm(&r, facts, settings, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
     }
-    add_nccl(&r, UINT64_MAX,
-             !has_algorithm(collective) ? BL_REASON_NO_ALLREDUCE + collective
-             : pick->rows               ? BL_REASON_NCCL_TUNED
-                                        : BL_REASON_UNTUNED);
+    add_nccl(&r, UINT64_MAX, pick->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
     if (collective == BL_ALLREDUCE && forced)
         snprintf(table->source, sizeof table->source, "forced %s", settings->force[collective]);
 }

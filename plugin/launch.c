@@ -71,12 +71,12 @@ static ncclResult_t launch_messages(const struct bl_call *const *calls, int coun
     args.common = comm->args;
     args.common.redop = (uint32_t)first->redop;
     args.in_place = false;
-    const bool moves = first->collective == BL_ALLGATHER; /* messages of any datatypes */
+    const bool reduces = bl_kernel_reduces(calls[0]->route.kernel); /* else messages may be of any datatypes */
     for (int i = 0; i < count; i++) {
         args.sendbuff[i] = calls[i]->sendbuff;
         args.recvbuff[i] = calls[i]->recvbuff;
         const uint64_t bytes = calls[i]->request.count * bl_datatype_size(calls[i]->request.datatype);
-        args.count[i] = moves ? bytes : calls[i]->request.count;
+        args.count[i] = reduces ? calls[i]->request.count : bytes;
         args.first_line[i] = (uint32_t)batch.lines;
         args.in_place |= calls[i]->sendbuff == calls[i]->recvbuff;
         batch.lines += bl_lines_of(bytes);
@@ -103,12 +103,12 @@ static void context_leave(bool entered) {
 static ncclResult_t turn_begin(struct bl_comm *comm, const CUstream *streams, int count, struct bl_order_turn *turn) {
     bl_order_ask(streams[0], turn);
     ncclResult_t result = bl_order_before(comm, streams[0], turn);
+    comm->order.served = true; /* a launch that fails half way may have left something, too */
     return result == ncclSuccess ? bl_order_join(comm, streams, count) : result;
 }
 
 static ncclResult_t turn_end(struct bl_comm *comm, const CUstream *streams, int count,
                              const struct bl_order_turn *turn) {
-    comm->order.served = true;
     ncclResult_t result = bl_order_after(comm, streams[0], turn, true);
     return result == ncclSuccess ? bl_order_fork(comm, streams, count) : result;
 }
@@ -118,10 +118,7 @@ ncclResult_t bl_launch(const struct bl_call *call) {
     struct bl_order_turn turn;
     const bool entered = context_enter(comm);
     ncclResult_t result = turn_begin(comm, &call->stream, 1, &turn);
-    if (result == ncclSuccess) {
-        comm->order.served = true; /* even if it fails half way */
-        result = launch_message(call);
-    }
+    if (result == ncclSuccess) result = launch_message(call);
     if (result == ncclSuccess) result = turn_end(comm, &call->stream, 1, &turn);
     context_leave(entered);
     return result;

@@ -20,7 +20,8 @@
 enum { WORD = sizeof(uint64_t) };
 
 /* Halves alternate from launch to launch, so kernels that have halves run twice.  The packets are all written; of the lines
- * enough that every peer, a good part of the multiprocessors and all crews are met: bytes of one region take one way. */
+ * enough that every peer, a good part of the multiprocessors and the crews of all-reduce are met: bytes of one region take
+ * one way. */
 static const enum bl_kernel runs[] = {
     BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_KERNEL_ALLREDUCE_ONESHOT_LINE,
     BL_KERNEL_ALLREDUCE_ONESHOT_LINE,   BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,   BL_KERNEL_ALLGATHER_LINE,

@@ -272,7 +272,7 @@ static void log_served(const struct bl_member *member) {
                                  bl_collective_name((enum bl_collective)c), ranges);
     }
     bl_log(BL_LOG_INFO,
-           "communicator %016llx: rank %d of %d on %s (%s), link %s, %s (%s), staging %.1f MiB, "
+           "communicator %016llx: rank %d of %d on %s (%s), link %s, %s (all_reduce: %s), staging %.1f MiB, "
            "NCCL %d.%d.%d, set up in %.1f ms (NCCL's first call %.1f)",
            (unsigned long long)comm->id, comm->rank, comm->nranks, member->identity.pci, member->identity.gpu,
            bl_link_name(member->link), routes, comm->table.source, (double)comm->memory->bytes / (1 << 20),
