@@ -356,6 +356,7 @@ static void set_up(struct bl_comm **comms, int count) {
     }
     gather(members, count, &verdicts);
     for (int i = 0; i < count; i++) conclude(&members[i]);
+    for (int i = 0; i < count; i++) bl_setup_release_orphans(comms[i]->context);
     if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
     free(members);
 }
@@ -378,10 +379,7 @@ static struct bl_comm *enlist(ncclComm_t handle, bool nonblocking, bool copy_eng
     comm->upkeep = upkeep;
     /* One that does not fit takes part in set-up all the same, as a rank that cannot be served. */
     upkeep->unlisted = !bl_comm_insert(comm, &stale);
-    if (stale) {
-        bl_setup_drain(stale);
-        bl_setup_release(stale, BL_END_DESTROY);
-    }
+    bl_setup_orphan(stale);
     return comm;
 }
 

@@ -38,6 +38,12 @@ struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end);
 /* After the real call: releases everything.  NULL is fine. */
 void bl_setup_release(struct bl_comm *comm, enum bl_end end);
 
+/* For one that its owner destroyed behind our back.  The thread that finds it may be another than its owner, whose GPU may
+ * by now wait for that very thread; to free memory waits for all of that GPU's work.  So it is kept until a thread that uses
+ * its context is through with a set-up or a destroy there.  NULL is fine. */
+void bl_setup_orphan(struct bl_comm *comm);
+void bl_setup_release_orphans(CUcontext context);
+
 /* Waits for Beeline's launches, and serves no more. */
 void bl_setup_drain(struct bl_comm *comm);
 

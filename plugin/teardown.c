@@ -1,4 +1,5 @@
 /* teardown.c - takes down what setup.c made: nothing is freed while a kernel may use it. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -199,8 +200,7 @@ void bl_upkeep_release(struct bl_comm *comm) {
     bl_context_pop();
 }
 
-void bl_setup_release(struct bl_comm *comm, enum bl_end end) {
-    if (!comm) return;
+static void release(struct bl_comm *comm, enum bl_end end) {
     struct bl_upkeep *upkeep = comm->upkeep;
     while (bl_setup_busy(comm)) nap();
     if (upkeep->threaded) pthread_join(upkeep->thread, NULL);
@@ -227,4 +227,47 @@ void bl_setup_release(struct bl_comm *comm, enum bl_end end) {
     if (upkeep->context_retained) bl_driver()->cuDevicePrimaryCtxRelease(comm->device);
     if (bl_driver()) unrelax(mode);
     bl_comm_retire(comm);
+}
+
+/* Those that their owners destroyed behind our back. */
+static pthread_mutex_t orphans_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bl_comm *orphans;
+
+void bl_setup_orphan(struct bl_comm *comm) {
+    if (!comm) return;
+    atomic_store(&comm->active, false);
+    atomic_store(&comm->upkeep->cancel, true);
+    if (!comm->context && !bl_setup_busy(comm)) { /* it took nothing of any GPU */
+        release(comm, BL_END_DESTROY);
+        return;
+    }
+    pthread_mutex_lock(&orphans_lock);
+    comm->upkeep->next_orphan = orphans;
+    orphans = comm;
+    pthread_mutex_unlock(&orphans_lock);
+}
+
+static struct bl_comm *take_orphan(CUcontext context) {
+    pthread_mutex_lock(&orphans_lock);
+    struct bl_comm **at = &orphans;
+    while (*at && ((*at)->context != context || !is_ours(*at))) at = &(*at)->upkeep->next_orphan;
+    struct bl_comm *comm = *at;
+    if (comm) *at = comm->upkeep->next_orphan;
+    pthread_mutex_unlock(&orphans_lock);
+    return comm;
+}
+
+void bl_setup_release_orphans(CUcontext context) {
+    struct bl_comm *comm;
+    while ((comm = take_orphan(context))) {
+        bl_setup_drain(comm);
+        release(comm, BL_END_DESTROY);
+    }
+}
+
+void bl_setup_release(struct bl_comm *comm, enum bl_end end) {
+    if (!comm) return;
+    CUcontext context = comm->context;
+    release(comm, end);
+    if (end == BL_END_DESTROY) bl_setup_release_orphans(context);
 }

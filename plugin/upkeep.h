@@ -21,6 +21,7 @@ struct bl_upkeep {
     bool nonblocking, copy_engines; /* as asked for */
     bool context_retained;
     bool unlisted; /* the side table is full */
+    struct bl_comm *next_orphan;
     /* All zero, or the last all-gather, which was still pending when set-up gave up.  Nothing can be freed then, since the
      * driver would wait for it: all that set-up took stays until the real communicator has ended. */
     struct bl_gather gather;

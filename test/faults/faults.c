@@ -3,6 +3,7 @@
  *
  * Options as of test/ranks (test/harness/options.h).  A scenario runs on every part, and makes its own communicators.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -194,6 +195,59 @@ static void stale(struct part *part) {
     }
 }
 
+/* Opens a gate on the device's streams some time after it was asked to. */
+static void *open_gate(void *word) {
+    nanosleep(&(struct timespec){.tv_nsec = 800000000}, NULL);
+    __atomic_store_n((uint32_t *)word, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* As `stale`, and each thread gets the handle that another one had, while the calls on the old communicators still wait: who
+ * finds a stale communicator must not wait for the GPU of its owner, whose set-up waits for everybody. */
+static void stale_exchanged(struct part *part) {
+    ncclComm_t comms[BOX_RANKS], before[BOX_RANKS];
+    struct sums sums;
+    ncclUniqueId id;
+    CUdeviceptr gate;
+    uint32_t *word;
+    pthread_t opener;
+    const int n = part->box->nranks;
+    struct rank *rank = part_enter(part, 0);
+    CHECK(part->count == 1, "one rank a thread");
+    part_make_communicators(part, 1, before);
+    works(part, before, n);
+    sums_open(part, &sums);
+    CU_OK(cuMemHostAlloc((void **)&word, sizeof *word, 0));
+    CU_OK(cuMemHostGetDevicePointer(&gate, word, 0));
+    *word = 0;
+    CU_OK(cuStreamWaitValue32(rank->stream[0], gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+    NCCL_OK(sums_call(part, &sums, 0, before[0]));
+    /* The reference NCCL gives the last handle again first. */
+    for (int turn = 0; turn < n; turn++) {
+        if (turn == rank->rank) NCCL_OK(pncclCommDestroy(before[0]));
+        part_barrier(part);
+    }
+    box_unique_id(part, 2, &id);
+    NCCL_OK(ncclGroupStart());
+    for (int turn = 0; turn < n; turn++) {
+        if (turn == rank->rank) NCCL_OK(ncclCommInitRank(&comms[0], n, id, rank->rank));
+        part_barrier(part);
+    }
+    CHECK(pthread_create(&opener, NULL, open_gate, word) == 0);
+    NCCL_OK(ncclGroupEnd());
+    CHECK((comms[0] == before[0]) == (rank->rank == n - 1 - rank->rank), "the handles were not exchanged");
+    sums_check(part, &sums, 0, n);
+    pthread_join(opener, NULL);
+    CHECK(box_route(comms[0], ALL_REDUCE, ELEMENTS, ncclUint32, ncclSum) &&
+              strcmp(box_route(comms[0], ALL_REDUCE, ELEMENTS, ncclUint32, ncclSum), "nccl"),
+          "the new communicator is not served");
+    works(part, comms, n);
+    destroy(part, comms);
+    part_enter(part, 0);
+    CU_OK(cuMemFreeHost(word));
+    sums_close(part, &sums);
+}
+
 static void churn(struct part *part) {
     for (int round = 0; round < 50; round++) {
         ncclComm_t comms[BOX_RANKS];
@@ -266,8 +320,15 @@ static const struct {
     const char *name;
     void (*run)(struct part *part);
 } scenarios[] = {
-    {"survive", survive},     {"timeout", timeout}, {"revoke", revoke},   {"shrink_abort", shrink_abort},
-    {"stale", stale},         {"churn", churn},     {"crossed", crossed}, {"crossed_nonblocking", crossed_nonblocking},
+    {"survive", survive},
+    {"timeout", timeout},
+    {"revoke", revoke},
+    {"shrink_abort", shrink_abort},
+    {"stale", stale},
+    {"stale_exchanged", stale_exchanged},
+    {"churn", churn},
+    {"crossed", crossed},
+    {"crossed_nonblocking", crossed_nonblocking},
     {"capturing", capturing},
 };
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };

@@ -179,6 +179,7 @@ def lives():
         case(f"timeout/{mode}", expect(faults("timeout", mode, 3, "--env BEELINE_TIMEOUT=1"), "--warn 'rank 0 of 3 waited 1 s for rank'"))
         for scenario in ("revoke", "shrink_abort", "stale", "crossed", "crossed_nonblocking", "capturing"):
             case(f"{scenario}/{mode}", expect(faults(scenario, mode, 3)))
+    case("stale_exchanged/threads", expect(faults("stale_exchanged", "threads", 3)))
     case("churn/groups", expect(faults("churn", "groups", 2)), "timeout=120")
     case("churn/processes", expect(faults("churn", "processes", 2), "--within 120"), "timeout=150")
 
