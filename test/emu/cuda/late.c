@@ -13,6 +13,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,13 +50,25 @@ static uint64_t draw(uint64_t below) {
     return emu_random(&random_state) % below;
 }
 
+/* Staging is zeroed whole and hardly used: zeros that nobody looks at take no pages.  False if they would anyhow, as of memory
+ * that is no file's. */
+static bool put_hole(uintptr_t to, const unsigned char *from, size_t bytes) {
+    enum { WORTH_IT = 64 << 10, PAGE = 4096 };
+    if (bytes < WORTH_IT || from[0] || memcmp(from, from + 1, bytes - 1) != 0) return false;
+    const uintptr_t low = (to + PAGE - 1) / PAGE * PAGE, high = (to + bytes) / PAGE * PAGE;
+    if (madvise((void *)low, high - low, MADV_REMOVE)) return false;
+    memset((void *)to, 0, low - to);
+    memset((void *)high, 0, to + bytes - high);
+    return true;
+}
+
 /* A flag is seen whole. */
 static void put(uintptr_t to, const void *from, size_t bytes) {
     if (bytes == 4 && to % 4 == 0)
         __atomic_store_n((uint32_t *)to, *(const uint32_t *)from, __ATOMIC_RELEASE);
     else if (bytes == 8 && to % 8 == 0)
         __atomic_store_n((uint64_t *)to, *(const uint64_t *)from, __ATOMIC_RELEASE);
-    else
+    else if (!put_hole(to, from, bytes))
         memmove((void *)to, from, bytes);
 }
 
