@@ -118,7 +118,7 @@ $(BUILD)/emu/old/libnccl.so.2 $(BUILD)/emu/new/libnccl.so.2: $(BUILD)/emu/%/libn
 # The very kernel sources, with test/emu/seam/primitives.cuh in place of kernels/primitives.cuh.
 $(BUILD)/emu/kernels/%.o: kernels/%.cu
 	$(call say,EMU,$<)
-	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC -O1 -g $(CXXWARN) $(EMU_DEFINES) -Itest/emu/seam -Ikernels \
+	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC -O1 -g1 $(CXXWARN) $(EMU_DEFINES) -Itest/emu/seam -Ikernels \
 	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
 
 $(BUILD)/emu/libbeeline-kernels.so: $(EMU_KERNEL_OBJ)
