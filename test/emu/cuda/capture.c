@@ -79,9 +79,9 @@ CUresult emu_capture_wait(struct emu_stream *stream, struct emu_event *event, bo
 CUresult emu_capture_unsafe(void) {
     if (!emu.captures || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
     CUresult result = CUDA_SUCCESS;
-    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_CAPTURE, o));) {
         struct emu_capture *capture = (struct emu_capture *)o;
-        if (o->kind != EMU_CAPTURE || !o->alive || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
+        if (!o->alive || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
         bool mine = pthread_equal(capture->thread, pthread_self());
         bool others = thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
         if (!mine && !others) continue;
@@ -93,9 +93,9 @@ CUresult emu_capture_unsafe(void) {
 
 bool emu_capture_any(const struct emu_context *context, bool invalidate) {
     bool any = false;
-    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
         struct emu_stream *stream = (struct emu_stream *)o;
-        if (o->kind != EMU_STREAM || !o->alive || stream->context != context || !stream->capture) continue;
+        if (!o->alive || stream->context != context || !stream->capture) continue;
         any = true;
         if (invalidate) stream->capture->invalid = true;
     }
@@ -106,9 +106,9 @@ bool emu_capture_any(const struct emu_context *context, bool invalidate) {
 CUresult emu_capture_legacy(struct emu_context *context) {
     CUresult result = CUDA_SUCCESS;
     if (!emu.captures) return result;
-    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
         struct emu_stream *stream = (struct emu_stream *)o;
-        if (o->kind != EMU_STREAM || !o->alive || stream->context != context || !stream->capture) continue;
+        if (!o->alive || stream->context != context || !stream->capture) continue;
         if (!stream->blocking || stream->capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
         stream->capture->invalid = true;
         result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -169,9 +169,9 @@ static bool joined(struct emu_capture *capture) {
     bool *reached = calloc((size_t)capture->graph->count + 1, 1), all = true;
     if (!reached) return false;
     for (int i = 0; i < capture->origin->ndeps; i++) mark(capture->origin->deps[i], reached);
-    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
         struct emu_stream *stream = (struct emu_stream *)o;
-        if (o->kind != EMU_STREAM || stream->capture != capture) continue;
+        if (stream->capture != capture) continue;
         for (int i = 0; i < stream->ndeps; i++) all &= reached[stream->deps[i]->index];
     }
     free(reached);
@@ -194,9 +194,9 @@ EMU_CALL(cuStreamEndCapture, (CUstream handle, CUgraph *graph), (handle, graph))
     } else if (capture) {
         result = usable(capture);
         if (result == CUDA_SUCCESS && !joined(capture)) result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-        for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+        for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
             struct emu_stream *s = (struct emu_stream *)o;
-            if (o->kind != EMU_STREAM || s->capture != capture) continue;
+            if (s->capture != capture) continue;
             s->capture = NULL;
             emu_set_deps(&s->deps, &s->ndeps, NULL, 0);
         }

@@ -84,13 +84,15 @@ struct emu_object {
     enum emu_kind kind;
     uint32_t size;
     bool alive;
-    bool orphan; /* not freed by its owner, but with its context */
+    bool orphan;              /* not freed by its owner, but with its context */
+    struct emu_object *later; /* the next one made of this kind */
 };
 void *emu_object_new(enum emu_kind kind, size_t size);        /* zeroed, alive; NULL if out of memory */
 void *emu_object_get(const void *handle, enum emu_kind kind); /* NULL if it is no live object of that kind */
 bool emu_object_was(const void *handle, enum emu_kind kind);  /* it is one, alive or dead */
 void emu_object_end(void *object);
-void *emu_object_next(const void *object); /* walks all, from NULL */
+void *emu_object_next(const void *object);                   /* walks all, dead ones too, from NULL */
+void *emu_object_of(enum emu_kind kind, const void *object); /* those of one kind */
 
 /* --- context.c --- */
 struct emu_stream;

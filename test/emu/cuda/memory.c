@@ -84,9 +84,9 @@ static void range_end(struct emu_range *range) {
 }
 
 void emu_context_free_memory(struct emu_context *context) {
-    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_RANGE, o));) {
         struct emu_range *range = (struct emu_range *)o;
-        if (!o->alive || o->kind != EMU_RANGE || range->context != context) continue;
+        if (!o->alive || range->context != context) continue;
         if (range->kind != EMU_PLAIN && range->kind != EMU_HOST && range->kind != EMU_REGISTERED) continue;
         o->orphan = true;
         range_end(range);

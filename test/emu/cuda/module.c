@@ -51,8 +51,8 @@ static CUresult unload(const void *handle) {
     struct emu_module *module = emu_object_get(handle, EMU_MODULE);
     CUresult result = module ? emu_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
-        for (struct emu_object *o = NULL; (o = emu_object_next(o));)
-            if (o->kind == EMU_FUNCTION && ((struct emu_function *)o)->module == module) emu_object_end(o);
+        for (struct emu_object *o = NULL; (o = emu_object_of(EMU_FUNCTION, o));)
+            if (((struct emu_function *)o)->module == module) emu_object_end(o);
         emu_object_end(module);
     }
     emu_unlock();
@@ -60,10 +60,9 @@ static CUresult unload(const void *handle) {
 }
 
 static struct emu_function *find(struct emu_module *module, const char *name) {
-    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_FUNCTION, o));) {
         struct emu_function *function = (struct emu_function *)o;
-        if (o->alive && o->kind == EMU_FUNCTION && function->module == module && !strcmp(function->name, name))
-            return function;
+        if (o->alive && function->module == module && !strcmp(function->name, name)) return function;
     }
     return NULL;
 }

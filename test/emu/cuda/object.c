@@ -9,6 +9,7 @@ enum { ALIGNMENT = 64 };
 static const size_t region_size = (size_t)8 << 30; /* of addresses: pages are touched as objects come */
 static char *region;
 static size_t used;
+static struct emu_object *first[EMU_KINDS], **last[EMU_KINDS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void *emu_object_new(enum emu_kind kind, size_t size) {
@@ -23,6 +24,8 @@ void *emu_object_new(enum emu_kind kind, size_t size) {
         object = (struct emu_object *)(region + used);
         *object = (struct emu_object){.magic = MAGIC, .kind = kind, .size = (uint32_t)size, .alive = true};
         __atomic_store_n(&used, used + size, __ATOMIC_RELEASE);
+        __atomic_store_n(last[kind] ? last[kind] : &first[kind], object, __ATOMIC_RELEASE);
+        last[kind] = &object->later;
     }
     pthread_mutex_unlock(&lock);
     return object;
@@ -51,4 +54,8 @@ void emu_object_end(void *object) {
 void *emu_object_next(const void *object) {
     size_t offset = object ? (size_t)((const char *)object - region) + ((const struct emu_object *)object)->size : 0;
     return offset < __atomic_load_n(&used, __ATOMIC_ACQUIRE) ? region + offset : NULL;
+}
+
+void *emu_object_of(enum emu_kind kind, const void *object) {
+    return __atomic_load_n(object ? &((const struct emu_object *)object)->later : &first[kind], __ATOMIC_ACQUIRE);
 }

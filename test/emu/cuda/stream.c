@@ -91,9 +91,9 @@ static void add_dependencies(struct emu_entry *entry, struct emu_stream *stream)
         if (entry->after) entry->after[entry->count++] = (struct dependency){legacy, legacy->submitted};
         return;
     }
-    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
         struct emu_stream *s = (struct emu_stream *)o;
-        if (o->kind != EMU_STREAM || s == stream || s->context != context || !s->blocking) continue;
+        if (s == stream || s->context != context || !s->blocking) continue;
         if (s->completed == s->submitted) continue;
         struct dependency *more = realloc(entry->after, (size_t)(entry->count + 1) * sizeof *more);
         if (!more) return;
@@ -191,9 +191,9 @@ CUresult emu_enqueue_and_wait(CUstream handle, struct emu_op *op) {
 }
 
 void emu_context_wait(struct emu_context *context) {
-    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
         struct emu_stream *stream = (struct emu_stream *)o;
-        if (o->kind == EMU_STREAM && stream->context == context) emu_wait_until(stream, stream->submitted);
+        if (stream->context == context) emu_wait_until(stream, stream->submitted);
     }
 }
 
@@ -201,9 +201,9 @@ void emu_context_wait(struct emu_context *context) {
 static uint64_t count_work(const struct emu_context *context, bool *idle) {
     uint64_t done = 0;
     *idle = true;
-    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
         struct emu_stream *stream = (struct emu_stream *)o;
-        if (o->kind != EMU_STREAM || stream->context != context) continue;
+        if (stream->context != context) continue;
         done += stream->completed;
         *idle &= stream->completed == stream->submitted;
     }

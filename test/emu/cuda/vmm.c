@@ -166,10 +166,9 @@ EMU_CALL(cuMemImportFromShareableHandle,
 
 /* A reservation has a range of its own, found through outer; its mappings' ranges take its granules over. */
 static struct emu_range *reservation(uintptr_t address, size_t size) {
-    for (struct emu_object *o = NULL; (o = emu_object_next(o));) {
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_RANGE, o));) {
         struct emu_range *range = (struct emu_range *)o;
-        if (o->alive && o->kind == EMU_RANGE && range->kind == EMU_RESERVED && emu_range_holds(range, address, size))
-            return range;
+        if (o->alive && range->kind == EMU_RESERVED && emu_range_holds(range, address, size)) return range;
     }
     return NULL;
 }

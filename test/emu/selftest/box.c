@@ -82,7 +82,6 @@ void open_box(void) {
 int main(int argc, char **argv) {
     if (argc > 1) child_case(argv[1]);
     open_box();
-    test_convert();
     test_collectives();
     test_calls();
     test_comms();

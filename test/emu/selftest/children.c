@@ -106,6 +106,8 @@ void child_case(const char *name) {
         case_init_fault();
     else if (!strcmp(name, "trace"))
         case_trace();
+    else if (!strcmp(name, "conversions"))
+        test_convert();
     else if (!strcmp(name, "old") || !strcmp(name, "new"))
         case_variant(!strcmp(name, "new"));
     else
