@@ -1,5 +1,5 @@
 # Beeline: make, make check, make demo, make install.  V=1 shows commands, WERROR=1 makes warnings errors.
-# Tests need no GPU code but that it compiles: they have a build of their own, for one architecture.
+# Tests need no GPU code but that it compiles: they have a build of their own, for one architecture, hardly optimised.
 TESTING := $(filter check soak,$(MAKECMDGOALS))
 BUILD   ?= $(if $(TESTING),build/check,build)
 PREFIX  ?= /usr/local
@@ -9,6 +9,7 @@ NVCC    ?= $(CUDA_HOME)/bin/nvcc
 PYTHON  ?= python3
 # Machine code for each, and PTX of the last for what comes after.
 ARCHS   ?= $(if $(TESTING),90,80 90 100)
+NVCCFLAGS ?= $(if $(TESTING),--Ofast-compile=max)
 
 # All processors, unless -j says otherwise.
 ifeq (0 ,$(MAKELEVEL) $(findstring -j,$(MAKEFLAGS)))
@@ -58,7 +59,7 @@ FATBINS := $(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU))
 
 $(BUILD)/kernels/%.fatbin: kernels/%.cu $(wildcard kernels/*.cuh) $(wildcard kernels/*.h)
 	$(call say,NVCC,$<)
-	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 -Ikernels $(GENCODE) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
+	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 $(NVCCFLAGS) -Ikernels $(GENCODE) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
 
 $(BUILD)/gen/fatbin.S: $(FATBINS) scripts/embed-fatbin
 	$(call say,GEN,$(@F))

@@ -1,10 +1,11 @@
 # test.mk - the tests: check, soak, lint, format; included by the Makefile.
-#   make check [ONLY=substring] [SEED=n] [JOBS=2]   builds what the cases need and runs them
+#   make check [ONLY=substring] [SEED=n] [JOBS=n]   builds what the cases need and runs them
 #   make soak                                       also the long ones
 #   make lint                                       format-check, analyse, layout
 #   make format                                     rewrites the sources in the project's style
 SEED  ?= 1
-JOBS  ?= 2
+# One more than there are processors: some cases mostly wait.
+JOBS  ?= $(shell expr $$(nproc) + 1)
 CLANG_FORMAT ?= clang-format
 CPPCHECK     ?= cppcheck
 
@@ -63,7 +64,7 @@ $(TEST_MUTATIONS): $(patsubst kernels/%.cu,$(TEST)/mutations/%.o,$(KERNEL_CU))
 
 test-programs: $(TEST_PROGRAMS) $(TEST_MUTATIONS)
 
-MAKE_TESTS = $(MAKE) --no-print-directory -j$(shell nproc) BUILD=$(BUILD) ARCHS="$(ARCHS)"
+MAKE_TESTS = $(MAKE) --no-print-directory -j$(shell nproc) BUILD=$(BUILD) ARCHS="$(ARCHS)" NVCCFLAGS="$(NVCCFLAGS)"
 
 # With CI=true, lint is part of the check.
 check: setup-deps
