@@ -98,7 +98,7 @@ extern uint64_t simt_random, simt_activity;
 void simt_switch(enum fiber_reason reason);
 uint64_t simt_exchange(uint64_t value, unsigned from); /* among the lanes of a line, whatever they do in between */
 /* The running kernel did what hardware would not survive: ends it with `result`; does not return. */
-void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned size);
+__attribute__((noreturn)) void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned size);
 
 /* --- delivery.c --- */
 bool delivery_open(struct kernel *kernel);
