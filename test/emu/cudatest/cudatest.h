@@ -118,7 +118,7 @@ void test_message_fence(void), test_message_release(void), test_message_nothing(
 void test_block_fence(void), test_block_nothing(void), test_block_no_barrier(void);
 void test_throughput(void);
 void test_multicast_rules(void), test_multicast_wait(void), test_multicast_slots(void), test_multicast_fault(void),
-    test_multicast_unsupported(void), test_multicast_processes(void), test_multicast_hold(void);
+    test_multicast_unsupported(void), test_multicast_processes(void), test_multicast_lost(void);
 void test_fabric(void), test_fabric_denied(void), test_fabric_off(void);
 void test_multimem_gather(void), test_multimem_reduce(void), test_multimem_packets(void), test_multimem_types(void),
     test_multimem_order(void), test_multimem_forbidden(void), test_multimem_unbound(void);

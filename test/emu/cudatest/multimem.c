@@ -96,7 +96,7 @@ static void rounds(struct test_star *star) {
 /* As many as there are GPUs; the driver must not be asked before they are forked. */
 static void in_processes(struct trial which) {
     trial = which;
-    test_star_run(atoi(getenv("BEELINE_EMU_GPUS")), rounds);
+    test_star_run(atoi(getenv("BEELINE_EMU_GPUS")), rounds, 0);
 }
 
 void test_gather_processes(void) {

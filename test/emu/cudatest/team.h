@@ -27,7 +27,8 @@ struct test_star {
     int rank, n;
     int socket[BL_MAX_RANKS]; /* rank 0 has one to each, the others socket[0] */
 };
-void test_star_run(int n, void (*body)(struct test_star *)); /* in all */
+/* Runs it in all; rank `lost`, unless it is 0, is killed on the way. */
+void test_star_run(int n, void (*body)(struct test_star *), int lost);
 void test_star_meet(const struct test_star *star);
 void test_star_join(struct test_star *star, struct test_member *m);
 void test_star_leave(struct test_star *star, struct test_member *m);
