@@ -5,6 +5,7 @@
  *                              broken (packets, lines and copies from one GPU to another arrive changed), nvls (nvlink
  *                              that reports multicast)
  *   BEELINE_EMU_SMS=N          multiprocessors, each holds one block (4);  BEELINE_EMU_BLOCK=N threads of a block (64)
+ *   BEELINE_EMU_ARCH=80|90|100 compute capability: 90 (default), 80 is without multicast, 100 has it for fp8, too
  *   BEELINE_EMU_MEMORY=BYTES   of a GPU (8 GiB)
  *   BEELINE_EMU_MULTICAST_SLOTS=N   multicast objects that the box has room for (64)
  *   BEELINE_EMU_MULTICAST_WAIT=MS   how long a call waits until all devices are added to one (10000)
@@ -55,9 +56,13 @@ static void read_words(void) {
                                              [EMU_NONE] = "none",
                                              [EMU_BROKEN] = "broken",
                                              [EMU_NVLS] = "nvls"};
+    static const char *const arches[] = {"90", "80", "100"};
+    static const int arch[] = {90, 80, 100};
     static const char *const fabrics[] = {
         [EMU_FABRIC_OFF] = "off", [EMU_FABRIC_ON] = "on", [EMU_FABRIC_DENIED] = "denied"};
     emu_config.topology = (enum emu_topology)word("BEELINE_EMU_TOPOLOGY", topologies, EMU_NVLS + 1);
+    emu_config.arch = arch[word("BEELINE_EMU_ARCH", arches, 3)];
+    emu_config.multicast = emu_config.topology == EMU_NVLS && emu_config.arch >= 90;
     emu_config.fabric = (enum emu_fabric)word("BEELINE_EMU_FABRIC", fabrics, EMU_FABRIC_DENIED + 1);
 }
 

@@ -71,8 +71,6 @@ static const struct {
     CUdevice_attribute attribute;
     int value;
 } attributes[] = {
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
     {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
     {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 0x7fffffff},
     {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65535},
@@ -115,7 +113,9 @@ EMU_CALL(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevi
         {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, emu_config.max_threads},
         {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, emu_config.max_threads},
         {CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 0x10 + emu_config.visible[device]},
-        {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, emu_config.topology == EMU_NVLS},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, emu_config.arch / 10},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, emu_config.arch % 10},
+        {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, emu_config.multicast},
         {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, emu_config.fabric != EMU_FABRIC_OFF},
     };
     *value = 0;

@@ -29,6 +29,8 @@ struct emu_config {
     int devices;                  /* visible ones */
     enum emu_topology topology;
     enum emu_fabric fabric;
+    int arch;              /* 90: compute capability 9.0 */
+    bool multicast;        /* the GPUs have it */
     int sms, max_threads;  /* of one device */
     int multicast_slots;   /* of the box */
     int multicast_wait;    /* milliseconds that a call waits for devices to be added */

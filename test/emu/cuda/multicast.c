@@ -175,7 +175,7 @@ void emu_multicast_end(struct emu_multicast *m) {
 
 static CUresult check_prop(const CUmulticastObjectProp *prop) {
     if (!prop) return CUDA_ERROR_INVALID_VALUE;
-    if (emu_config.topology != EMU_NVLS) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!emu_config.multicast) return CUDA_ERROR_NOT_SUPPORTED;
     if (prop->flags || !prop->numDevices || prop->numDevices > (unsigned)emu_config.gpus || !prop->size)
         return CUDA_ERROR_INVALID_VALUE; /* for more devices than there are: a guess */
     return CUDA_SUCCESS;

@@ -47,7 +47,10 @@ void multimem_add(uint64_t *address, uint64_t value) {
     to_all((uintptr_t)address, &value, sizeof value, ADDED_WORD);
 }
 
-unsigned multimem_load(uint64_t (*values)[2], const void *address, unsigned size) {
+unsigned multimem_load(uint64_t (*values)[2], const void *address, unsigned size, int arch) {
+    if (emu_config.arch < arch)
+        simt_fault(CUDA_ERROR_ILLEGAL_INSTRUCTION, "multimem.ld_reduce of a type that the GPU lacks",
+                   (uintptr_t)address, size);
     struct places places = places_of((uintptr_t)address, size, false);
     unsigned count = 0;
     for (int left = places.count; left; left--) {

@@ -119,7 +119,7 @@ extern struct bl_emu_seam emu_seam; /* what kernel libraries are given */
 /* --- multimem.c --- */
 void multimem_store(void *address, const uint64_t value[2], bool packet);
 void multimem_add(uint64_t *address, uint64_t value);
-unsigned multimem_load(uint64_t (*values)[2], const void *address, unsigned size);
+unsigned multimem_load(uint64_t (*values)[2], const void *address, unsigned size, int arch);
 
 #pragma GCC visibility pop
 

@@ -95,6 +95,9 @@ static void forbidden(const struct bl_kernel_args &args) {
     case TEST_MULTICAST_STORE: multicast_store_relaxed_sys(p, v); break;
     case TEST_MULTICAST_ADD: multicast_add_release_sys((uint64_t *)p, 1); break;
     case TEST_MULTICAST_REDUCE: store_own((Pair *)args.recvbuff, multimem_load_reduce<BL_FLOAT32, BL_SUM>(p)); break;
+    case TEST_MULTICAST_REDUCE_FP8:
+        store_own((Pair *)args.recvbuff, multimem_load_reduce<BL_FLOAT8E4M3, BL_SUM>(p));
+        break;
     case TEST_PLAIN_STORE: store_shared((Pair *)p, v); break;
     case TEST_PLAIN_LOAD: store_own((Pair *)args.recvbuff, load_own((const Pair *)p)); break;
     case TEST_PLAIN_PACKET: store_packet_relaxed_sys(p, 1, 2); break;

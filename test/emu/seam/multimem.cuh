@@ -19,12 +19,12 @@ struct FormatF16;
 struct FormatBf16;
 template <__nv_fp8_interpretation_t KIND> struct FormatF8;
 
-/* What the instruction has: Type as in types.cuh, bytes of an access, whether there is a sum and a min or max, and the
- * format to which each step of a sum is rounded. */
+/* What the instruction has: Type as in types.cuh, bytes of an access, whether there is a min and max, and the format to
+ * which each step of a sum is rounded: that of fp8, which came with sm_100. */
 template <class T, int BYTES, bool ORDERS, class Step = void> struct BlEmuMultimem {
     typedef T Type;
     typedef Step Rounds;
-    enum { ACCESS = BYTES, WORDS = (BYTES + 7) / 8, HAS_ORDER = ORDERS };
+    enum { ACCESS = BYTES, WORDS = (BYTES + 7) / 8, HAS_ORDER = ORDERS, ARCH = __is_same(Step, void) ? 90 : 100 };
 };
 template <int DATATYPE> struct BlEmuMultimemOf;
 template <> struct BlEmuMultimemOf<BL_INT32> : BlEmuMultimem<Integer<int32_t, uint32_t>, 4, true> {};
@@ -59,7 +59,7 @@ template <int DATATYPE, int REDOP> BL_DEVICE Pair multimem_load_reduce(const voi
     for (unsigned at = 0; at < sizeof result; at += Of::ACCESS) {
         uint64_t words[BL_MAX_RANKS][2] = {};
         bl_emu_switch_point();
-        const unsigned count = bl_emu->multicast_load(words, (const char *)p + at, Of::ACCESS);
+        const unsigned count = bl_emu->multicast_load(words, (const char *)p + at, Of::ACCESS, Of::ARCH);
         for (int w = 0; w < Of::WORDS; w++) {
             typename T::Acc v[T::ACCS], other[T::ACCS];
             T::unpack(words[0][w], v);

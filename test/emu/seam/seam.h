@@ -41,8 +41,8 @@ struct bl_emu_seam {
     /* At an address of a multicast mapping: */
     void (*multicast_store)(void *address, const uint64_t value[2], bool packet);
     void (*multicast_add)(uint64_t *address, uint64_t value); /* release */
-    /* What each device has there, in any order, and how many there are. */
-    unsigned (*multicast_load)(uint64_t (*values)[2], const void *address, unsigned size);
+    /* What each device has there, in any order, and how many there are; by an instruction of that compute capability. */
+    unsigned (*multicast_load)(uint64_t (*values)[2], const void *address, unsigned size, int arch);
 };
 
 #endif
