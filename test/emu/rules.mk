@@ -10,12 +10,14 @@ $(TEST)/emu/nccl_selftest: $(EMU_SELFTEST_OBJ) $(TEST)/harness/rendezvous.o $(BU
 EMU_CUDATEST_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(wildcard test/emu/cudatest/*.c))
 TEST_PROGRAMS += $(TEST)/emu/cudatest/cudatest
 
-$(TEST)/emu/cudatest/kernels.o: test/emu/cudatest/kernels.cu
+EMU_CUDATEST_KERNELS := $(patsubst test/%.cu,$(TEST)/%.o,$(wildcard test/emu/cudatest/*.cu))
+
+$(TEST)/emu/cudatest/%.o: test/emu/cudatest/%.cu
 	$(call say,EMU,$<)
 	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC -O1 -g $(CXXWARN) -Itest/emu/seam -Ikernels \
 	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
 
-$(TEST)/emu/cudatest/libcudatest-kernels.so: $(TEST)/emu/cudatest/kernels.o
+$(TEST)/emu/cudatest/libcudatest-kernels.so: $(EMU_CUDATEST_KERNELS)
 	$(Q)$(CXX) -shared -o $@ $^
 
 $(TEST)/emu/cudatest/cudatest: $(EMU_CUDATEST_OBJ) $(BUILD)/emu/libcuda.so.1 | $(TEST)/emu/cudatest/libcudatest-kernels.so

@@ -5,7 +5,11 @@
  *                              broken (packets, lines and copies from one GPU to another arrive changed), nvls (nvlink
  *                              that reports multicast)
  *   BEELINE_EMU_SMS=N          multiprocessors, each holds one block (4);  BEELINE_EMU_BLOCK=N threads of a block (64)
+ *   BEELINE_EMU_ARCH=80|90|100 compute capability: 90 (default), 80 is without multicast, 100 has it for fp8, too
  *   BEELINE_EMU_MEMORY=BYTES   of a GPU (8 GiB)
+ *   BEELINE_EMU_MULTICAST_SLOTS=N   multicast objects that the box has room for (64)
+ *   BEELINE_EMU_MULTICAST_WAIT=MS   how long a call waits until all devices are added to one (10000)
+ *   BEELINE_EMU_FABRIC=F       fabric handles: off (default), on, denied (the attribute claims them, their use fails)
  *   BEELINE_EMU_SEED=N         of all interleavings and deliveries (1)
  *   BEELINE_EMU_KERNELS=FILE   the kernels (libbeeline-kernels.so beside this library)
  *   BEELINE_EMU_FAULT=LIST     calls that fail: function[@rank-or-device][#nth]=CUDA_ERROR_NAME, comma-separated
@@ -37,18 +41,29 @@ static const char *text_or_null(const char *name) {
     return text && *text ? text : NULL;
 }
 
-static enum emu_topology read_topology(void) {
-    static const char *const names[] = {[EMU_NVLINK] = "nvlink",
-                                        [EMU_PCIE] = "pcie",
-                                        [EMU_NONE] = "none",
-                                        [EMU_BROKEN] = "broken",
-                                        [EMU_NVLS] = "nvls"};
-    const char *text = text_or_null("BEELINE_EMU_TOPOLOGY");
-    if (!text) return EMU_NVLINK;
-    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
-        if (!strcmp(text, names[i])) return (enum emu_topology)i;
-    emu_say("BEELINE_EMU_TOPOLOGY='%s' is none of nvlink, pcie, none, broken, nvls; nvlink is used", text);
-    return EMU_NVLINK;
+/* The place of a variable's value among `count` words; 0, the default, if it is none of them. */
+static int word(const char *name, const char *const *words, int count) {
+    const char *text = text_or_null(name);
+    for (int i = 0; text && i < count; i++)
+        if (!strcmp(text, words[i])) return i;
+    if (text) emu_say("%s='%s' is none of its words; %s is used", name, text, words[0]);
+    return 0;
+}
+
+static void read_words(void) {
+    static const char *const topologies[] = {[EMU_NVLINK] = "nvlink",
+                                             [EMU_PCIE] = "pcie",
+                                             [EMU_NONE] = "none",
+                                             [EMU_BROKEN] = "broken",
+                                             [EMU_NVLS] = "nvls"};
+    static const char *const arches[] = {"90", "80", "100"};
+    static const int arch[] = {90, 80, 100};
+    static const char *const fabrics[] = {
+        [EMU_FABRIC_OFF] = "off", [EMU_FABRIC_ON] = "on", [EMU_FABRIC_DENIED] = "denied"};
+    emu_config.topology = (enum emu_topology)word("BEELINE_EMU_TOPOLOGY", topologies, EMU_NVLS + 1);
+    emu_config.arch = arch[word("BEELINE_EMU_ARCH", arches, 3)];
+    emu_config.multicast = emu_config.topology == EMU_NVLS && emu_config.arch >= 90;
+    emu_config.fabric = (enum emu_fabric)word("BEELINE_EMU_FABRIC", fabrics, EMU_FABRIC_DENIED + 1);
 }
 
 /* As the real driver: a comma-separated list of indices that ends at the first bad one. */
@@ -76,7 +91,10 @@ void emu_config_read(void) {
     emu_config.seed = (uint64_t)number("BEELINE_EMU_SEED", 1, 0, INT64_MAX);
     emu_config.memory = (uint64_t)number("BEELINE_EMU_MEMORY", 8ll << 30, 1 << 20, 1ll << 40);
     emu_config.local_rank = (int)number("LOCAL_RANK", -1, -1, 1 << 20);
-    emu_config.topology = read_topology();
+    emu_config.multicast_slots = (int)number("BEELINE_EMU_MULTICAST_SLOTS", 64, 0, 1 << 16);
+    emu_config.multicast_wait = (int)number("BEELINE_EMU_MULTICAST_WAIT", 10000, 0, 1 << 30);
+    emu_config.run = text_or_null("BEELINE_EMU_RUN");
+    read_words();
     emu_config.kernels = text_or_null("BEELINE_EMU_KERNELS");
     emu_config.trace = text_or_null("BEELINE_EMU_TRACE");
     emu_config.faults = text_or_null("BEELINE_EMU_FAULT");

@@ -11,7 +11,8 @@ enum side { ANY, HOST, DEVICE };
 static bool good(const struct emu_context *context, uintptr_t address, size_t bytes, enum side side, bool write) {
     struct emu_range *range = emu_range_of(address);
     if (!range) return side != DEVICE && address - emu_arena >= emu_arena_size;
-    if (range->kind == EMU_RESERVED || !emu_range_holds(range, address, 1)) return false;
+    if (range->kind == EMU_RESERVED || range->kind == EMU_MULTICAST || !emu_range_holds(range, address, 1))
+        return false;
     if (range->kind == EMU_MAPPED && !((write ? range->writable : range->readable) >> context->device & 1))
         return false;
     if (emu_range_holds(range, address, bytes)) return true;

@@ -2,7 +2,7 @@
  *
  * A store to memory that other GPUs may see, and every packet and line, waits in its kernel's buffer.  It is delivered
  * at a random later time, and at the latest when its kernel ends or has nothing left to do, except:
- * - stores to one address are delivered in the order of issue;
+ * - stores to one place in memory, whatever the mapping, are delivered in the order of issue;
  * - a packet is delivered whole; so is a line, once its 8 lanes have stored their parts; the flag comes last;
  * - a fence, release or atomic of a thread delivers all that the thread has stored, and all that its block or warp had
  *   stored before their last barrier (cumulativity);
@@ -24,8 +24,7 @@ uint64_t delivery_time(void) {
 
 /* --- what was there before: a small table by place in memory, overwritten at will --- */
 struct former {
-    uint64_t identity; /* of the memfd */
-    size_t offset;     /* in it, of 16 bytes */
+    struct spot spot; /* of 16 bytes */
     unsigned char bytes[16];
     uint64_t time;
     const struct kernel *writer;
@@ -33,20 +32,23 @@ struct former {
 enum { FORMERS = 4096, LONGEST = 1024 /* ticks for which an old value may be seen */ };
 static struct former formers[FORMERS];
 
-static struct former *former_of(const struct emu_range *range, uintptr_t address) {
-    size_t offset = (address - range->base + range->offset) & ~(size_t)15;
-    return &formers[(range->handle->identity * 31 + offset / 16) % FORMERS];
+static struct spot spot_of(const struct emu_range *range, uintptr_t address) {
+    bool mapped = range->kind == EMU_MAPPED;
+    return (struct spot){mapped ? range->handle->identity : (uintptr_t)range, address - range->base + range->offset};
 }
 
-static bool former_is(const struct former *f, const struct emu_range *range, uintptr_t address) {
-    return f->time && f->identity == range->handle->identity &&
-           f->offset == ((address - range->base + range->offset) & ~(size_t)15);
+static struct spot former_spot(const struct emu_range *range, uintptr_t address) {
+    return spot_of(range, address & ~(uintptr_t)15);
+}
+
+static struct former *former_of(struct spot spot) {
+    return &formers[(spot.identity * 31 + spot.offset / 16) % FORMERS];
 }
 
 static void remember(const struct emu_range *range, uintptr_t address, const struct kernel *writer) {
-    struct former *f = former_of(range, address);
-    f->identity = range->handle->identity;
-    f->offset = (address - range->base + range->offset) & ~(size_t)15;
+    struct spot spot = former_spot(range, address);
+    struct former *f = former_of(spot);
+    f->spot = spot;
     memcpy(f->bytes, (void *)(address & ~(uintptr_t)15), 16);
     f->time = clock_of_deliveries;
     f->writer = writer;
@@ -55,18 +57,20 @@ static void remember(const struct emu_range *range, uintptr_t address, const str
 /* Old for a while, then new for good: a thread never sees a word go back. */
 static bool stale(const struct former *f, const struct fiber *fiber) {
     if (f->writer == fiber->block->kernel || f->time < fiber->horizon) return false;
-    uint64_t choice = f->time * 0x9e3779b97f4a7c15ull + fiber->thread * 0x85ebca6bull + f->offset;
+    uint64_t choice = f->time * 0x9e3779b97f4a7c15ull + fiber->thread * 0x85ebca6bull + f->spot.offset;
     return clock_of_deliveries - f->time < emu_random(&choice) % LONGEST;
 }
 
 /* --- access checks --- */
-static struct emu_range *range_for(uintptr_t address, unsigned size, bool write) {
+struct emu_range *delivery_range(uintptr_t address, unsigned size, bool write) {
     struct emu_range *range = emu_range_of(address);
     struct emu_context *context = fiber_now->block->kernel->launch.context;
     uint32_t allowed = !range ? 0 : write ? range->writable : range->readable;
     if (range && range->kind == EMU_PLAIN && context->peers >> range->context->device & 1) allowed = ~0u;
     if (!range || !emu_range_holds(range, address, size) || !(allowed >> context->device & 1))
         simt_fault(CUDA_ERROR_ILLEGAL_ADDRESS, write ? "store outside memory" : "load outside memory", address, size);
+    if (range->kind == EMU_MULTICAST) /* undefined, says PTX */
+        simt_fault(CUDA_ERROR_ILLEGAL_ADDRESS, "plain access to a multicast mapping", address, size);
     if (address & ((size < 8 ? size : 8) - 1))
         simt_fault(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access", address, size);
     if (!fiber_now->waited)
@@ -82,9 +86,9 @@ bool delivery_open(struct kernel *kernel) {
     return kernel->pending;
 }
 
-static unsigned bucket(uintptr_t address) {
-    uintptr_t line = address >> 7;
-    return (unsigned)(line ^ line >> 8 ^ line >> 16) % BUCKETS;
+static unsigned bucket(struct spot spot) {
+    uint64_t line = spot.offset >> 7;
+    return (unsigned)(line ^ line >> 8 ^ line >> 16 ^ spot.identity * 31) % BUCKETS;
 }
 
 static unsigned thread_in_grid(void) {
@@ -95,14 +99,15 @@ static bool whole(const struct pending *p) {
     return !p->line || p->parts == 0xff;
 }
 
-static bool overlap(const struct pending *p, uintptr_t address, unsigned size) {
+static bool overlap(const struct pending *p, struct spot spot, unsigned size) {
     unsigned length = p->line ? 128 : p->size;
-    return address < p->address + length && p->address < address + size;
+    return p->spot.identity == spot.identity && spot.offset < p->spot.offset + length &&
+           p->spot.offset < spot.offset + size;
 }
 
 static void unlink_pending(struct kernel *kernel, int index) {
     struct pending *p = &kernel->pending[index];
-    unsigned b = bucket(p->address);
+    unsigned b = bucket(p->spot);
     int *at = &kernel->head[b], before = -1;
     while (*at != index) {
         before = *at;
@@ -144,7 +149,10 @@ static void write_out(struct kernel *kernel, struct pending *p) {
     simt_activity++;
     if (!p->line) {
         if (!p->vouched && range->kind == EMU_MAPPED) remember(range, p->address, kernel);
-        copy_words(p->address, p->data, p->size, __ATOMIC_RELEASE);
+        if (p->add)
+            __atomic_fetch_add((uint64_t *)p->address, *(const uint64_t *)p->data, __ATOMIC_RELEASE);
+        else
+            copy_words(p->address, p->data, p->size, __ATOMIC_RELEASE);
         return;
     }
     for (unsigned part = 0; part < 8; part++)
@@ -155,9 +163,9 @@ static void write_out(struct kernel *kernel, struct pending *p) {
 static void deliver(struct kernel *kernel, int index) {
     struct pending *p = &kernel->pending[index];
     unsigned length = p->line ? 128 : p->size;
-    for (int i = kernel->head[bucket(p->address)]; i != index;) {
+    for (int i = kernel->head[bucket(p->spot)]; i != index;) {
         int next = kernel->pending[i].next;
-        if (overlap(&kernel->pending[i], p->address, length)) {
+        if (overlap(&kernel->pending[i], p->spot, length)) {
             write_out(kernel, &kernel->pending[i]);
             unlink_pending(kernel, i);
         }
@@ -205,9 +213,11 @@ static struct pending *pending_new(struct kernel *kernel, uintptr_t address, con
     make_room(kernel);
     int index = kernel->order[kernel->npending];
     struct pending *p = &kernel->pending[index];
-    unsigned b = bucket(address);
+    p->spot = spot_of(range, address);
+    unsigned b = bucket(p->spot);
     p->place = kernel->npending++;
     p->address = address;
+    p->line = p->add = false;
     p->device = range->device;
     kernel->npending_to[range->device + 1]++;
     p->next = -1;
@@ -221,6 +231,16 @@ static struct pending *pending_new(struct kernel *kernel, uintptr_t address, con
         kernel->head[b] = index;
     kernel->tail[b] = index;
     return p;
+}
+
+void delivery_buffer(const struct emu_range *range, uintptr_t address, const void *data, unsigned size,
+                     enum delivery_kind kind) {
+    struct pending *p = pending_new(fiber_now->block->kernel, address, range);
+    p->vouched = kind == STORED_PACKET;
+    p->add = kind == ADDED_WORD;
+    p->size = size;
+    p->thread[0] = thread_in_grid();
+    memcpy(p->data, data, size);
 }
 
 /* True if the running thread must see it, or has it before its fence. */
@@ -241,12 +261,13 @@ static bool known_here(const struct pending *p) {
 static void see_own(const struct emu_range *range, uintptr_t address, unsigned size) {
     struct kernel *kernel = fiber_now->block->kernel;
     if (!kernel->npending_to[range->device + 1]) return;
-    for (int i = kernel->head[bucket(address)], tries = 0; i >= 0;) {
+    struct spot spot = spot_of(range, address);
+    for (int i = kernel->head[bucket(spot)], tries = 0; i >= 0;) {
         struct pending *p = &kernel->pending[i];
         int next = p->next;
-        if (overlap(p, address, size) && known_here(p)) {
+        if (overlap(p, spot, size) && known_here(p)) {
             if (!wait_for_lanes(p, &tries)) deliver(kernel, i);
-            next = kernel->head[bucket(address)]; /* the list has changed */
+            next = kernel->head[bucket(spot)]; /* the list has changed */
         }
         i = next;
     }
@@ -261,7 +282,7 @@ static void seam_pause(void) {
     simt_switch(FIBER_PAUSES);
 }
 
-static void drain(void) {
+void delivery_drain(void) {
     struct kernel *kernel = fiber_now->block->kernel;
     for (int tries = 0;;) {
         const struct pending *part = NULL;
@@ -280,7 +301,7 @@ static void drain(void) {
 }
 
 static void seam_fence(void) {
-    drain();
+    delivery_drain();
     fiber_now->horizon = clock_of_deliveries;
 }
 
@@ -301,6 +322,21 @@ static void note_poll(uintptr_t address, unsigned size, const void *value) {
     memcpy(&emu_seam.saw, value, sizeof emu_seam.saw);
 }
 
+/* As a relaxed load finds it: perhaps what was there before.  False if it is that. */
+bool delivery_read(void *value, const struct emu_range *range, uintptr_t address, unsigned size) {
+    see_own(range, address, size);
+    if (range->kind == EMU_MAPPED) {
+        struct spot spot = former_spot(range, address);
+        const struct former *f = former_of(spot);
+        if (f->time && f->spot.identity == spot.identity && f->spot.offset == spot.offset && stale(f, fiber_now)) {
+            memcpy(value, f->bytes + (address & 15), size);
+            return false;
+        }
+    }
+    read_words(value, address, size, __ATOMIC_RELAXED);
+    return true;
+}
+
 static void seam_load(void *value, const void *pointer, unsigned size, enum bl_emu_order order) {
     uintptr_t address = (uintptr_t)pointer;
     if (size > 8) { /* two accesses: only packets and lines count on more being whole */
@@ -308,23 +344,15 @@ static void seam_load(void *value, const void *pointer, unsigned size, enum bl_e
         seam_load((uint64_t *)value + 1, (const uint64_t *)pointer + 1, size - 8, order);
         return;
     }
-    struct emu_range *range = range_for(address, size, false);
-    see_own(range, address, size);
+    struct emu_range *range = delivery_range(address, size, false);
     if (order == BL_EMU_ACQUIRE) {
+        see_own(range, address, size);
         read_words(value, address, size, __ATOMIC_ACQUIRE);
         fiber_now->horizon = clock_of_deliveries;
         note_poll(address, size, value);
         return;
     }
-    if (range->kind == EMU_MAPPED) {
-        const struct former *f = former_of(range, address);
-        if (former_is(f, range, address) && stale(f, fiber_now)) {
-            memcpy(value, f->bytes + (address & 15), size);
-            return;
-        }
-    }
-    read_words(value, address, size, __ATOMIC_RELAXED);
-    if (order == BL_EMU_RELAXED) note_poll(address, size, value);
+    if (delivery_read(value, range, address, size) && order == BL_EMU_RELAXED) note_poll(address, size, value);
 }
 
 static void seam_store(void *pointer, const void *value, unsigned size, enum bl_emu_order order) {
@@ -334,54 +362,45 @@ static void seam_store(void *pointer, const void *value, unsigned size, enum bl_
         seam_store((uint64_t *)pointer + 1, (const uint64_t *)value + 1, size - 8, order);
         return;
     }
-    struct emu_range *range = range_for(address, size, true);
-    struct kernel *kernel = fiber_now->block->kernel;
-    if (order == BL_EMU_RELEASE) drain();
+    struct emu_range *range = delivery_range(address, size, true);
+    if (order == BL_EMU_RELEASE) delivery_drain();
     if (range->kind != EMU_MAPPED) {
         see_own(range, address, size);
         copy_words(address, value, size, __ATOMIC_RELEASE);
         simt_activity++;
         return;
     }
-    struct pending *p = pending_new(kernel, address, range);
-    p->line = p->vouched = false;
-    p->size = size;
-    p->thread[0] = thread_in_grid();
-    memcpy(p->data, value, size);
+    delivery_buffer(range, address, value, size, STORED_WORD);
 }
 
 static void seam_load_packet(uint64_t value[2], const void *packet) {
     uintptr_t address = (uintptr_t)packet;
-    see_own(range_for(address, 16, false), address, 16);
+    see_own(delivery_range(address, 16, false), address, 16);
     value[1] = __atomic_load_n((uint64_t *)address + 1, __ATOMIC_ACQUIRE);
     value[0] = __atomic_load_n((uint64_t *)address, __ATOMIC_RELAXED);
 }
 
 static void seam_store_packet(void *packet, uint64_t data, uint64_t flag) {
     uint64_t words[2] = {data, flag};
-    struct emu_range *range = range_for((uintptr_t)packet, 16, true);
-    struct pending *p = pending_new(fiber_now->block->kernel, (uintptr_t)packet, range);
-    p->line = false;
-    p->vouched = true;
-    p->size = 16;
-    p->thread[0] = thread_in_grid();
-    memcpy(p->data, words, sizeof words);
+    struct emu_range *range = delivery_range((uintptr_t)packet, 16, true);
+    delivery_buffer(range, (uintptr_t)packet, words, sizeof words, STORED_PACKET);
 }
 
 static void seam_load_line(uint64_t value[3], const void *line, unsigned part) {
     uintptr_t address = (uintptr_t)line;
-    see_own(range_for(address, 128, false), address + part * 16, 16);
+    see_own(delivery_range(address, 128, false), address + part * 16, 16);
     value[2] = __atomic_load_n((uint64_t *)(address + 120), __ATOMIC_ACQUIRE);
     value[0] = __atomic_load_n((uint64_t *)(address + part * 16), __ATOMIC_RELAXED);
     value[1] = __atomic_load_n((uint64_t *)(address + part * 16) + 1, __ATOMIC_RELAXED);
 }
 
 /* The line that this lane's neighbours have begun; lanes come in any order, each to its lines in turn. */
-static struct pending *line_begun(const struct kernel *kernel, uintptr_t address, unsigned part) {
+static struct pending *line_begun(const struct kernel *kernel, struct spot spot, unsigned part) {
     unsigned me = thread_in_grid();
-    for (int i = kernel->head[bucket(address)]; i >= 0; i = kernel->pending[i].next) {
+    for (int i = kernel->head[bucket(spot)]; i >= 0; i = kernel->pending[i].next) {
         struct pending *p = &kernel->pending[i];
-        if (!p->line || p->address != address || p->parts >> part & 1 || whole(p)) continue;
+        if (!p->line || !overlap(p, spot, 1) || p->spot.offset != spot.offset || p->parts >> part & 1 || whole(p))
+            continue;
         unsigned other = (unsigned)__builtin_ctz(p->parts);
         if (p->thread[other] - other == me - part) return p;
     }
@@ -391,12 +410,13 @@ static struct pending *line_begun(const struct kernel *kernel, uintptr_t address
 static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y) {
     uintptr_t address = (uintptr_t)line;
     uint64_t words[2] = {x, y};
-    struct emu_range *range = range_for(address, 128, true);
+    struct emu_range *range = delivery_range(address, 128, true);
+    struct spot spot = spot_of(range, address);
     struct kernel *kernel = fiber_now->block->kernel;
-    struct pending *p = line_begun(kernel, address, part);
+    struct pending *p = line_begun(kernel, spot, part);
     if (!p) {
         make_room(kernel); /* while it waits, another lane may begin the line */
-        p = line_begun(kernel, address, part);
+        p = line_begun(kernel, spot, part);
     }
     if (!p) {
         p = pending_new(kernel, address, range);
@@ -409,8 +429,8 @@ static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y) {
 }
 
 static uint64_t seam_atomic_add(void *pointer, uint64_t value, unsigned size) {
-    struct emu_range *range = range_for((uintptr_t)pointer, size, true);
-    drain();
+    struct emu_range *range = delivery_range((uintptr_t)pointer, size, true);
+    delivery_drain();
     see_own(range, (uintptr_t)pointer, size);
     uint64_t old = size == 8 ? __atomic_fetch_add((uint64_t *)pointer, value, __ATOMIC_ACQ_REL)
                              : __atomic_fetch_add((uint32_t *)pointer, (uint32_t)value, __ATOMIC_ACQ_REL);
@@ -420,7 +440,7 @@ static uint64_t seam_atomic_add(void *pointer, uint64_t value, unsigned size) {
 }
 
 static uint64_t seam_atomic_cas(uint64_t *pointer, uint64_t expected, uint64_t value) {
-    see_own(range_for((uintptr_t)pointer, sizeof *pointer, true), (uintptr_t)pointer, sizeof *pointer);
+    see_own(delivery_range((uintptr_t)pointer, sizeof *pointer, true), (uintptr_t)pointer, sizeof *pointer);
     __atomic_compare_exchange_n(pointer, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return expected;
 }
@@ -470,5 +490,8 @@ __attribute__((constructor)) static void fill_seam(void) {
         .warp_sync = seam_warp_sync,
         .exchange = simt_exchange,
         .clock = seam_clock,
+        .multicast_store = multimem_store,
+        .multicast_add = multimem_add,
+        .multicast_load = multimem_load,
     };
 }

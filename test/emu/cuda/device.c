@@ -71,8 +71,6 @@ static const struct {
     CUdevice_attribute attribute;
     int value;
 } attributes[] = {
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
     {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
     {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 0x7fffffff},
     {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65535},
@@ -94,7 +92,6 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, 0},
     {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0},
     {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0},
     {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0},
     {CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 0},
@@ -116,7 +113,10 @@ EMU_CALL(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevi
         {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, emu_config.max_threads},
         {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, emu_config.max_threads},
         {CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 0x10 + emu_config.visible[device]},
-        {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, emu_config.topology == EMU_NVLS},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, emu_config.arch / 10},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, emu_config.arch % 10},
+        {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, emu_config.multicast},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, emu_config.fabric != EMU_FABRIC_OFF},
     };
     *value = 0;
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)

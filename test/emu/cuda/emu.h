@@ -21,13 +21,20 @@ enum { EMU_MAX_DEVICES = 16, EMU_GRANULE_SHIFT = 21 };
 
 /* --- config.c: the BEELINE_EMU_* variables, read once --- */
 enum emu_topology { EMU_NVLINK, EMU_PCIE, EMU_NONE, EMU_BROKEN, EMU_NVLS };
+enum emu_fabric { EMU_FABRIC_OFF, EMU_FABRIC_ON, EMU_FABRIC_DENIED };
 
 struct emu_config {
     int gpus;                     /* on the box */
     int visible[EMU_MAX_DEVICES]; /* CUdevice -> index on the box */
     int devices;                  /* visible ones */
     enum emu_topology topology;
+    enum emu_fabric fabric;
+    int arch;              /* 90: compute capability 9.0 */
+    bool multicast;        /* the GPUs have it */
     int sms, max_threads;  /* of one device */
+    int multicast_slots;   /* of the box */
+    int multicast_wait;    /* milliseconds that a call waits for devices to be added */
+    const char *run;       /* names what the processes of the box share; NULL: there is one */
     uint64_t seed, memory; /* memory: bytes of one device */
     const char *kernels;   /* library, or NULL for the one beside us */
     const char *trace, *faults, *leaks, *lacks;
@@ -112,7 +119,7 @@ CUresult emu_context_need(struct emu_context **); /* the current one, or why the
 int emu_device_now(void);                         /* of the current context, -1 if none; takes no lock */
 
 /* --- address.c: one arena of addresses; a granule belongs to at most one range --- */
-enum emu_range_kind { EMU_PLAIN, EMU_HOST, EMU_RESERVED, EMU_MAPPED, EMU_REGISTERED };
+enum emu_range_kind { EMU_PLAIN, EMU_HOST, EMU_RESERVED, EMU_MAPPED, EMU_MULTICAST, EMU_REGISTERED };
 
 struct emu_handle;
 struct emu_range {
@@ -125,7 +132,7 @@ struct emu_range {
     int device;                  /* owner's index on the box; -1 for host memory */
     uint32_t readable, writable; /* CUdevices that may */
     struct emu_context *context;
-    struct emu_handle *handle; /* of a mapping */
+    struct emu_handle *handle; /* of a mapping, of memory or of a multicast object */
     size_t offset;             /* of a mapping, in the handle's memory */
     uint64_t id;
 };
@@ -143,20 +150,45 @@ CUresult emu_register(struct emu_range *range);
 void emu_unregister(struct emu_range *range);
 
 /* --- memory.c, vmm.c --- */
-struct emu_handle { /* cuMemCreate memory: a memfd named after its device */
+struct emu_multicast;
+struct emu_handle { /* cuMemCreate memory: a memfd named after its device; or a multicast object */
     struct emu_object object;
     int fd;
     uint64_t identity; /* of the memory, however many handles there are */
     size_t size;
     int device;     /* index on the box */
     int references; /* handles given out */
-    int mappings;
-    bool imported, exportable;
+    int mappings;   /* and bindings */
+    bool imported;
+    unsigned types;                  /* CU_MEM_HANDLE_TYPE_*, as which it may be exported */
+    struct emu_multicast *multicast; /* NULL: it is memory */
 };
 extern uint64_t emu_used[EMU_MAX_DEVICES]; /* bytes, by CUdevice */
 void emu_poison(void *memory, size_t bytes);
 bool emu_poison_fd(int fd, size_t bytes);
 void emu_context_free_memory(struct emu_context *context);
+
+/* These are called with emu.lock held. */
+struct emu_handle *emu_handle_new(int fd, size_t size, int device);
+struct emu_handle *emu_handle_get(CUmemGenericAllocationHandle handle); /* NULL if it is none */
+void emu_handle_drop(struct emu_handle *handle);                        /* ends it where nothing holds it any more */
+CUresult emu_handle_types(unsigned types);                              /* does the box offer all of these? */
+
+/* --- share.c: handles on their way from process to process --- */
+#define EMU_NAME_GPU       "beeline-emu-gpu"
+#define EMU_NAME_MULTICAST "beeline-emu-multicast"
+int emu_open_of(int pid, int fd, uint64_t identity); /* a descriptor of another process, if it still is that memory */
+
+/* --- multicast.c --- */
+CUresult emu_multicast_import(int fd, struct emu_handle **handle); /* owns fd if it succeeds */
+void emu_multicast_end(struct emu_multicast *multicast);           /* its last handle here is gone */
+/* Until all devices are added, for a time.  Gives emu.lock up meanwhile. */
+CUresult emu_multicast_complete(struct emu_handle *handle);
+bool emu_multicast_has(const struct emu_multicast *multicast, int device);
+/* Where each device of the team has what the address of a multicast mapping stands for, as addresses here; how many. -1
+ * if some device has nothing bound there. */
+int emu_multicast_places(const struct emu_range *range, uintptr_t address, unsigned bytes,
+                         uintptr_t places[EMU_MAX_DEVICES]);
 
 /* --- device.c --- */
 bool emu_peer_possible(int device, int peer); /* indices on the box */

@@ -13,13 +13,25 @@ struct sum {
     uint64_t bytes;
 };
 
-enum { PLAIN, PINNED, REGISTERED, RESERVED, MAPPED, HANDLES, STREAMS, EVENTS, MODULES, GRAPHS, EXECS, CONTEXTS, SUMS };
+enum {
+    PLAIN,
+    PINNED,
+    REGISTERED,
+    RESERVED,
+    MAPPED,
+    HANDLES,
+    MULTICASTS,
+    STREAMS,
+    EVENTS,
+    MODULES,
+    GRAPHS,
+    EXECS,
+    CONTEXTS,
+    SUMS
+};
 
-static const int of_range[] = {[EMU_PLAIN] = PLAIN,
-                               [EMU_HOST] = PINNED,
-                               [EMU_REGISTERED] = REGISTERED,
-                               [EMU_RESERVED] = RESERVED,
-                               [EMU_MAPPED] = MAPPED};
+static const int of_range[] = {[EMU_PLAIN] = PLAIN,       [EMU_HOST] = PINNED,   [EMU_REGISTERED] = REGISTERED,
+                               [EMU_RESERVED] = RESERVED, [EMU_MAPPED] = MAPPED, [EMU_MULTICAST] = MAPPED};
 static const int of_kind[EMU_KINDS] = {[EMU_STREAM] = STREAMS, [EMU_EVENT] = EVENTS, [EMU_MODULE] = MODULES,
                                        [EMU_GRAPH] = GRAPHS,   [EMU_EXEC] = EXECS,   [EMU_HANDLE] = HANDLES};
 
@@ -33,7 +45,10 @@ static void add(struct sum *sums, const struct emu_object *o) {
         index = of_range[range->kind];
         bytes = range->size;
         break;
-    case EMU_HANDLE: bytes = ((const struct emu_handle *)o)->size; break;
+    case EMU_HANDLE:
+        bytes = ((const struct emu_handle *)o)->size;
+        if (((const struct emu_handle *)o)->multicast) index = MULTICASTS;
+        break;
     case EMU_STREAM:
         if (((const struct emu_stream *)o)->legacy || (o->alive && o->orphan)) return;
         break;
@@ -64,6 +79,7 @@ void emu_leaks_report(void) {
                                  [RESERVED] = {"cuMemAddressReserve"},
                                  [MAPPED] = {"cuMemMap"},
                                  [HANDLES] = {"cuMemCreate or import"},
+                                 [MULTICASTS] = {"cuMulticastCreate or import"},
                                  [STREAMS] = {"cuStreamCreate"},
                                  [EVENTS] = {"cuEventCreate"},
                                  [MODULES] = {"cuModuleLoad"},

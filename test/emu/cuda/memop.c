@@ -92,7 +92,9 @@ CUresult emu_memop_run(const struct emu_op *op, const struct emu_issuer *by) {
 /* --- the calls --- */
 static bool reachable(const struct emu_context *context, uintptr_t address, size_t bytes, bool write) {
     const struct emu_range *range = emu_range_of(address);
-    if (!range || range->kind == EMU_RESERVED || !emu_range_holds(range, address, bytes)) return false;
+    if (!range || range->kind == EMU_RESERVED || range->kind == EMU_MULTICAST ||
+        !emu_range_holds(range, address, bytes))
+        return false;
     if (range->kind == EMU_PLAIN && context->peers >> range->context->device & 1) return true;
     return (write ? range->writable : range->readable) >> context->device & 1;
 }

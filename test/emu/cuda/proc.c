@@ -126,6 +126,12 @@
     ROW(cuModuleLoadDataEx, 2010, cuModuleLoadDataEx)                                                                  \
     ROW(cuModuleLoadFatBinary, 2000, cuModuleLoadFatBinary)                                                            \
     ROW(cuModuleUnload, 2000, cuModuleUnload)                                                                          \
+    ROW(cuMulticastAddDevice, 12010, cuMulticastAddDevice)                                                             \
+    ROW(cuMulticastBindAddr, 12010, cuMulticastBindAddr)                                                               \
+    ROW(cuMulticastBindMem, 12010, cuMulticastBindMem)                                                                 \
+    ROW(cuMulticastCreate, 12010, cuMulticastCreate)                                                                   \
+    ROW(cuMulticastGetGranularity, 12010, cuMulticastGetGranularity)                                                   \
+    ROW(cuMulticastUnbind, 12010, cuMulticastUnbind)                                                                   \
     ROW(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, cuOccupancyMaxActiveBlocksPerMultiprocessor)                \
     ROW(cuPointerGetAttribute, 4000, cuPointerGetAttribute)                                                            \
     ROW(cuPointerGetAttributes, 7000, cuPointerGetAttributes)                                                          \

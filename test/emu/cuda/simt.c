@@ -48,6 +48,7 @@ void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned s
             fiber_now->block->index, fiber_now->thread, what, size, (void *)address);
     kernel->result = result;
     simt_switch(FIBER_FAULTS);
+    __builtin_unreachable();
 }
 
 /* Each lane takes what the other passed in the same exchange, counted from the start. A lane that has ended, because it

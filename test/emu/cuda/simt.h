@@ -46,12 +46,19 @@ struct block {
     unsigned stalled;                                                   /* picks for which it is passed over */
 };
 
+/* Where something lies, whatever the mapping: memory, and an offset in it. */
+struct spot {
+    uint64_t identity, offset;
+};
+
 /* A store that has not been delivered: up to 16 bytes, or a line that its 8 lanes put together. */
 struct pending {
     uintptr_t address;
+    struct spot spot;
     unsigned char data[128];
     unsigned size;
     bool line, vouched; /* vouched: a packet or line, which carries its own flag */
+    bool add;           /* not a store: a word to be added */
     unsigned parts;     /* of a line: a bit each */
     unsigned thread[8]; /* in the grid; of a line's parts, else [0] */
     struct block *block;
@@ -91,7 +98,7 @@ extern uint64_t simt_random, simt_activity;
 void simt_switch(enum fiber_reason reason);
 uint64_t simt_exchange(uint64_t value, unsigned from); /* among the lanes of a line, whatever they do in between */
 /* The running kernel did what hardware would not survive: ends it with `result`; does not return. */
-void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned size);
+__attribute__((noreturn)) void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned size);
 
 /* --- delivery.c --- */
 bool delivery_open(struct kernel *kernel);
@@ -100,7 +107,19 @@ void delivery_some(struct kernel *kernel, int count); /* that many, picked at ra
 /* These threads have all come to a barrier: each sees what any of them has acquired. */
 void delivery_barrier(struct block *block, unsigned first, unsigned count);
 uint64_t delivery_time(void);
+/* For multimem.c.  The range of an access that is allowed; else it does not return. */
+struct emu_range *delivery_range(uintptr_t address, unsigned size, bool write);
+enum delivery_kind { STORED_WORD, STORED_PACKET, ADDED_WORD };
+void delivery_buffer(const struct emu_range *range, uintptr_t address, const void *data, unsigned size,
+                     enum delivery_kind kind);
+bool delivery_read(void *value, const struct emu_range *range, uintptr_t address, unsigned size);
+void delivery_drain(void);          /* all that the thread knows of */
 extern struct bl_emu_seam emu_seam; /* what kernel libraries are given */
+
+/* --- multimem.c --- */
+void multimem_store(void *address, const uint64_t value[2], bool packet);
+void multimem_add(uint64_t *address, uint64_t value);
+unsigned multimem_load(uint64_t (*values)[2], const void *address, unsigned size, int arch);
 
 #pragma GCC visibility pop
 

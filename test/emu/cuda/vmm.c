@@ -1,19 +1,14 @@
 /* vmm.c - the virtual memory calls.  Memory is a memfd whose name tells the GPU that owns it, so that the file
- * descriptor crosses processes as on the hardware, and a mapping in another process knows whose memory it is. */
+ * descriptor crosses processes as on the hardware (share.c), and a mapping in another process knows whose memory it
+ * is. */
 #define _GNU_SOURCE
 #include "emu.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define NAME "beeline-emu-gpu"
-enum { HANDLE_TYPE = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR };
 
 static bool aligned(size_t value) {
     return value % EMU_GRANULE == 0;
@@ -23,8 +18,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop) {
     if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
     if (prop->location.id < 0 || prop->location.id >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
-    if (prop->requestedHandleTypes & ~HANDLE_TYPE) return CUDA_ERROR_NOT_SUPPORTED;
-    return CUDA_SUCCESS;
+    return emu_handle_types(prop->requestedHandleTypes);
 }
 
 EMU_CALL(cuMemGetAllocationGranularity,
@@ -32,11 +26,12 @@ EMU_CALL(cuMemGetAllocationGranularity,
          (granularity, prop, option)) {
     if (!granularity) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = check_prop(prop);
+    if (result == CUDA_ERROR_NOT_PERMITTED) result = CUDA_SUCCESS; /* to ask is */
     if (result == CUDA_SUCCESS) *granularity = EMU_GRANULE;
     return result;
 }
 
-static struct emu_handle *handle_new(int fd, size_t size, int device) {
+struct emu_handle *emu_handle_new(int fd, size_t size, int device) {
     struct emu_handle *handle = emu_object_new(EMU_HANDLE, sizeof *handle);
     struct stat st;
     if (!handle) return NULL;
@@ -48,11 +43,12 @@ static struct emu_handle *handle_new(int fd, size_t size, int device) {
     return handle;
 }
 
-/* Memory lives while a handle or a mapping does. */
-static void handle_drop(struct emu_handle *handle) {
+/* Memory lives while a handle, a mapping or a binding does; a multicast object while a handle or a mapping does. */
+void emu_handle_drop(struct emu_handle *handle) {
     if (handle->references || handle->mappings) return;
-    close(handle->fd);
     CUdevice device = emu_device_of_index(handle->device);
+    if (handle->multicast) emu_multicast_end(handle->multicast);
+    close(handle->fd);
     if (!handle->imported && device >= 0) emu_used[device] -= handle->size;
     emu_object_end(handle);
 }
@@ -65,15 +61,15 @@ EMU_CALL(cuMemCreate,
     if (!out || !size || flags || !aligned(size)) return CUDA_ERROR_INVALID_VALUE;
     CUdevice device = prop->location.id;
     char name[64];
-    snprintf(name, sizeof name, NAME "%d", emu_config.visible[device]);
+    snprintf(name, sizeof name, EMU_NAME_GPU "%d", emu_config.visible[device]);
     emu_lock();
     int fd = -1;
     if (size <= emu_config.memory && emu_used[device] <= emu_config.memory - size) fd = memfd_create(name, MFD_CLOEXEC);
     struct emu_handle *handle = NULL;
     if (fd >= 0 && !ftruncate(fd, (off_t)size) && emu_poison_fd(fd, size))
-        handle = handle_new(fd, size, emu_config.visible[device]);
+        handle = emu_handle_new(fd, size, emu_config.visible[device]);
     if (handle) {
-        handle->exportable = prop->requestedHandleTypes & HANDLE_TYPE;
+        handle->types = prop->requestedHandleTypes;
         emu_used[device] += size;
         *out = (CUmemGenericAllocationHandle)(uintptr_t)handle;
     } else if (fd >= 0) {
@@ -83,17 +79,17 @@ EMU_CALL(cuMemCreate,
     return handle ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static struct emu_handle *handle_get(CUmemGenericAllocationHandle handle) {
+struct emu_handle *emu_handle_get(CUmemGenericAllocationHandle handle) {
     struct emu_handle *h = emu_object_get((void *)(uintptr_t)handle, EMU_HANDLE);
     return h && h->references ? h : NULL;
 }
 
 EMU_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle)) {
     emu_lock();
-    struct emu_handle *h = handle_get(handle);
+    struct emu_handle *h = emu_handle_get(handle);
     if (h) {
         h->references--;
-        handle_drop(h);
+        emu_handle_drop(h);
     }
     emu_unlock();
     return h ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -102,66 +98,17 @@ EMU_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle)) {
 EMU_CALL(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle),
          (prop, handle)) {
     emu_lock();
-    struct emu_handle *h = handle_get(handle);
-    if (h && prop) {
+    struct emu_handle *h = emu_handle_get(handle);
+    bool good = h && prop && !h->multicast; /* of a multicast object there are none: a guess */
+    if (good) {
         memset(prop, 0, sizeof *prop);
         prop->type = CU_MEM_ALLOCATION_TYPE_PINNED;
-        prop->requestedHandleTypes = h->exportable ? HANDLE_TYPE : CU_MEM_HANDLE_TYPE_NONE;
+        prop->requestedHandleTypes = (CUmemAllocationHandleType)h->types;
         prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
         prop->location.id = emu_device_of_index(h->device);
     }
     emu_unlock();
-    return h && prop ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-EMU_CALL(cuMemExportToShareableHandle,
-         (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags),
-         (out, handle, type, flags)) {
-    if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
-    emu_lock();
-    struct emu_handle *h = handle_get(handle);
-    CUresult result = h && h->exportable ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    int fd = result == CUDA_SUCCESS ? fcntl(h->fd, F_DUPFD_CLOEXEC, 3) : -1;
-    if (result == CUDA_SUCCESS && fd < 0) result = CUDA_ERROR_OPERATING_SYSTEM;
-    if (result == CUDA_SUCCESS) *(int *)out = fd;
-    emu_unlock();
-    return result;
-}
-
-/* Index on the box of the GPU whose memory the descriptor is; -1 if it is none. */
-static int owner_of_fd(int fd) {
-    char link[64], target[PATH_MAX];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, target, sizeof target - 1);
-    if (n < 0) return -1;
-    target[n] = 0;
-    const char *name = strstr(target, NAME);
-    return name ? (int)strtol(name + strlen(NAME), NULL, 10) : -1;
-}
-
-EMU_CALL(cuMemImportFromShareableHandle,
-         (CUmemGenericAllocationHandle * out, void *source, CUmemAllocationHandleType type), (out, source, type)) {
-    struct stat st;
-    int fd = (int)(intptr_t)source;
-    if (!out) return CUDA_ERROR_INVALID_VALUE;
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
-    int owner = owner_of_fd(fd);
-    if (owner < 0 || fstat(fd, &st)) return CUDA_ERROR_INVALID_VALUE;
-    int here = emu_device_now();
-    if (here >= 0 && !emu_peer_possible(emu_config.visible[here], owner)) return CUDA_ERROR_NOT_SUPPORTED;
-    int mine = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (mine < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-    emu_lock();
-    struct emu_handle *handle = handle_new(mine, (size_t)st.st_size, owner);
-    if (handle) {
-        handle->imported = handle->exportable = true;
-        *out = (CUmemGenericAllocationHandle)(uintptr_t)handle;
-    } else {
-        close(mine);
-    }
-    emu_unlock();
-    return handle ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* A reservation has a range of its own, found through outer; its mappings' ranges take its granules over. */
@@ -214,32 +161,41 @@ EMU_CALL(cuMemAddressFree, (CUdeviceptr address, size_t size), (address, size)) 
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* With the lock held.  A multicast mapping has no memory of its own: whoever touches it on the host is stopped there. */
+static CUresult map(uintptr_t address, size_t size, struct emu_handle *h) {
+    if (size > h->size || !reservation(address, size) || !all_reserved(address, size)) return CUDA_ERROR_INVALID_VALUE;
+    struct emu_range *range = emu_object_new(EMU_RANGE, sizeof *range);
+    if (!range) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!h->multicast && mmap((void *)address, size, PROT_NONE, MAP_SHARED | MAP_FIXED, h->fd, 0) == MAP_FAILED) {
+        emu_object_end(range);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    range->kind = h->multicast ? EMU_MULTICAST : EMU_MAPPED;
+    range->base = range->outer = address;
+    range->size = range->outer_size = size;
+    range->device = h->device;
+    range->handle = h;
+    h->mappings++;
+    emu_arena_set(range->base, size, range);
+    return CUDA_SUCCESS;
+}
+
 EMU_CALL(cuMemMap,
          (CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
           unsigned long long flags),
          (address, size, offset, handle, flags)) {
     if (!size || !aligned(size) || !aligned(address) || offset || flags) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    struct emu_handle *h = handle_get(handle);
-    if (h && size <= h->size && reservation((uintptr_t)address, size) && all_reserved((uintptr_t)address, size)) {
-        struct emu_range *range = emu_object_new(EMU_RANGE, sizeof *range);
-        void *p = mmap((void *)(uintptr_t)address, size, PROT_NONE, MAP_SHARED | MAP_FIXED, h->fd, (off_t)offset);
-        if (range && p != MAP_FAILED) {
-            range->kind = EMU_MAPPED;
-            range->base = range->outer = (uintptr_t)address;
-            range->size = range->outer_size = size;
-            range->device = h->device;
-            range->handle = h;
-            h->mappings++;
-            emu_arena_set(range->base, size, range);
-            result = CUDA_SUCCESS;
-        } else {
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
+    struct emu_handle *h = emu_handle_get(handle);
+    CUresult result = h ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (h && h->multicast) result = emu_multicast_complete(h);
+    if (result == CUDA_SUCCESS) result = map((uintptr_t)address, size, h);
     emu_unlock();
     return result;
+}
+
+static bool is_mapping(const struct emu_range *range) {
+    return range && (range->kind == EMU_MAPPED || range->kind == EMU_MULTICAST);
 }
 
 EMU_CALL(cuMemUnmap, (CUdeviceptr address, size_t size), (address, size)) {
@@ -249,7 +205,7 @@ EMU_CALL(cuMemUnmap, (CUdeviceptr address, size_t size), (address, size)) {
     /* Whole mappings only. */
     for (uintptr_t p = (uintptr_t)address; p < end && result == CUDA_SUCCESS;) {
         struct emu_range *range = emu_range_of(p);
-        if (!range || range->kind != EMU_MAPPED || range->base != p || p + range->size > end)
+        if (!is_mapping(range) || range->base != p || p + range->size > end)
             result = CUDA_ERROR_INVALID_VALUE;
         else
             p += range->size;
@@ -260,7 +216,7 @@ EMU_CALL(cuMemUnmap, (CUdeviceptr address, size_t size), (address, size)) {
         emu_late_forget(range);
         mmap((void *)p, range->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
         range->handle->mappings--;
-        handle_drop(range->handle);
+        emu_handle_drop(range->handle);
         emu_object_end(range);
         p += range->size;
     }
@@ -272,12 +228,15 @@ static CUresult set_access(struct emu_range *range, const CUmemAccessDesc *desc)
     CUdevice device = desc->location.id;
     if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
     if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
-    if (!emu_peer_possible(emu_config.visible[device], range->device)) return CUDA_ERROR_INVALID_DEVICE;
+    if (range->kind == EMU_MULTICAST ? !emu_multicast_has(range->handle->multicast, emu_config.visible[device])
+                                     : !emu_peer_possible(emu_config.visible[device], range->device))
+        return CUDA_ERROR_INVALID_DEVICE; /* for a device that is not of the team: a guess */
     uint32_t bit = 1u << device;
     range->readable &= ~bit;
     range->writable &= ~bit;
     if (desc->flags & CU_MEM_ACCESS_FLAGS_PROT_READ) range->readable |= bit;
     if (desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) range->writable |= bit;
+    if (range->kind == EMU_MULTICAST) return CUDA_SUCCESS;
     int protection = range->writable ? PROT_READ | PROT_WRITE : range->readable ? PROT_READ : PROT_NONE;
     return mprotect((void *)range->base, range->size, protection) ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
@@ -289,7 +248,7 @@ EMU_CALL(cuMemSetAccess, (CUdeviceptr address, size_t size, const CUmemAccessDes
     CUresult result = CUDA_SUCCESS;
     for (uintptr_t p = (uintptr_t)address; p < (uintptr_t)address + size && result == CUDA_SUCCESS;) {
         struct emu_range *range = emu_range_of(p);
-        if (!range || range->kind != EMU_MAPPED || range->base != p || range->size > (uintptr_t)address + size - p) {
+        if (!is_mapping(range) || range->base != p || range->size > (uintptr_t)address + size - p) {
             result = CUDA_ERROR_INVALID_VALUE;
             break;
         }
@@ -303,7 +262,7 @@ EMU_CALL(cuMemSetAccess, (CUdeviceptr address, size_t size, const CUmemAccessDes
 EMU_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address),
          (flags, location, address)) {
     struct emu_range *range = emu_range_of((uintptr_t)address);
-    if (!flags || !location || !range || range->kind != EMU_MAPPED) return CUDA_ERROR_INVALID_VALUE;
+    if (!flags || !location || !is_mapping(range)) return CUDA_ERROR_INVALID_VALUE;
     *flags = range->writable >> location->id & 1   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
              : range->readable >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READ
                                                    : CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -313,7 +272,7 @@ EMU_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *locati
 EMU_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * out, void *address), (out, address)) {
     emu_lock();
     struct emu_range *range = emu_range_of((uintptr_t)address);
-    bool good = out && range && range->kind == EMU_MAPPED;
+    bool good = out && is_mapping(range);
     if (good) {
         range->handle->references++;
         *out = (CUmemGenericAllocationHandle)(uintptr_t)range->handle;

@@ -10,6 +10,45 @@
 /* What a kernel leaves out. */
 enum test_message { TEST_FENCE, TEST_RELEASE, TEST_NOTHING, TEST_NO_ACQUIRE, TEST_NO_BARRIER };
 enum { TEST_FLAG = 4096 }; /* the flag's word in the staging */
+/* The reductions that multimem has. */
+#define TEST_REDUCTIONS                                                                                                \
+    ROW(INT32, SUM)                                                                                                    \
+    ROW(INT32, MIN)                                                                                                    \
+    ROW(INT32, MAX)                                                                                                    \
+    ROW(UINT32, SUM)                                                                                                   \
+    ROW(UINT32, MIN)                                                                                                   \
+    ROW(UINT32, MAX)                                                                                                   \
+    ROW(INT64, SUM)                                                                                                    \
+    ROW(INT64, MIN)                                                                                                    \
+    ROW(INT64, MAX)                                                                                                    \
+    ROW(UINT64, SUM)                                                                                                   \
+    ROW(UINT64, MIN)                                                                                                   \
+    ROW(UINT64, MAX)                                                                                                   \
+    ROW(FLOAT16, SUM)                                                                                                  \
+    ROW(FLOAT16, MIN)                                                                                                  \
+    ROW(FLOAT16, MAX)                                                                                                  \
+    ROW(BFLOAT16, SUM)                                                                                                 \
+    ROW(BFLOAT16, MIN)                                                                                                 \
+    ROW(BFLOAT16, MAX)                                                                                                 \
+    ROW(FLOAT32, SUM)                                                                                                  \
+    ROW(FLOAT64, SUM)                                                                                                  \
+    ROW(FLOAT8E4M3, SUM)                                                                                               \
+    ROW(FLOAT8E4M3, MIN)                                                                                               \
+    ROW(FLOAT8E4M3, MAX)                                                                                               \
+    ROW(FLOAT8E5M2, SUM)                                                                                               \
+    ROW(FLOAT8E5M2, MIN)                                                                                               \
+    ROW(FLOAT8E5M2, MAX)
+enum { TEST_REDUCTION_COUNT = 26, TEST_TRIES = 40, TEST_PACKETS = 8 };
+enum test_forbidden {
+    TEST_MULTICAST_STORE,
+    TEST_MULTICAST_ADD,
+    TEST_MULTICAST_REDUCE,
+    TEST_MULTICAST_REDUCE_FP8,
+    TEST_PLAIN_STORE,
+    TEST_PLAIN_LOAD,
+    TEST_PLAIN_PACKET,
+    TEST_PLAIN_ADD
+};
 
 #ifndef __cplusplus
 #include <cuda.h>
@@ -79,5 +118,14 @@ void test_packets_arrive(void), test_lines_arrive(void), test_lines_flood(void),
 void test_message_fence(void), test_message_release(void), test_message_nothing(void), test_message_no_acquire(void);
 void test_block_fence(void), test_block_nothing(void), test_block_no_barrier(void);
 void test_throughput(void);
+void test_multicast_rules(void), test_multicast_wait(void), test_multicast_slots(void), test_multicast_fault(void),
+    test_multicast_unsupported(void), test_multicast_processes(void), test_multicast_lost(void);
+void test_fabric(void), test_fabric_denied(void), test_fabric_off(void);
+void test_multimem_gather(void), test_multimem_reduce(void), test_multimem_packets(void), test_multimem_types(void),
+    test_multimem_order(void), test_multimem_forbidden(void), test_multimem_unbound(void);
+void test_gather_no_release(void), test_gather_no_acquire(void), test_gather_no_barrier(void);
+void test_reduce_no_release(void), test_reduce_no_acquire(void), test_reduce_no_barrier(void);
+void test_gather_processes(void), test_reduce_processes(void), test_packets_processes(void);
+void test_processes_no_release(void), test_processes_no_barrier(void);
 #endif
 #endif

@@ -1,6 +1,6 @@
 /* memory.c - memory, over processes too, and the box as a process sees it. */
 #define _GNU_SOURCE
-#include "cudatest.h"
+#include "team.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -49,16 +49,10 @@ void test_memory(void) {
     test_box_close(&box);
 }
 
-static CUmemAllocationProp prop_of(CUdevice device) {
-    return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
-}
-
 void test_mapping(void) {
     struct test_box box;
     CUmemGenericAllocationHandle handle, again;
-    CUmemAllocationProp prop = prop_of(0), fabric = prop_of(0);
+    CUmemAllocationProp prop = test_prop(0), fabric = test_prop(0);
     CUdeviceptr address = 0;
     size_t unit = 0;
     test_box_open(&box, 2);
@@ -96,31 +90,8 @@ void test_mapping(void) {
     EXPECT(cuStreamSynchronize(box.stream[1]), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-static void send_fd(int socket, int fd) {
-    char byte = 0, control[CMSG_SPACE(sizeof fd)] = {0};
-    struct iovec io = {&byte, 1};
-    struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    CHECK(sendmsg(socket, &message, 0) == 1);
-}
-
-static int receive_fd(int socket) {
-    int fd = -1;
-    char byte, control[CMSG_SPACE(sizeof fd)];
-    struct iovec io = {&byte, 1};
-    struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    CHECK(recvmsg(socket, &message, 0) == 1);
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header) memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    return fd;
-}
-
 static void join_pair(struct test_pair *pair, int rank, int socket) {
-    CUmemAllocationProp prop = prop_of(rank);
+    CUmemAllocationProp prop = test_prop(rank);
     int fd = -1, device = -1;
     pair->rank = rank;
     pair->socket = socket;
@@ -130,9 +101,9 @@ static void join_pair(struct test_pair *pair, int rank, int socket) {
     OK(cuMemExportToShareableHandle(&fd, pair->mine, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     pair->own = test_map(pair->mine, TEST_STAGING, 2);
     OK(cuMemsetD8(pair->own, 0, TEST_STAGING)); /* zeroed before the other knows it */
-    send_fd(socket, fd);
+    test_send_fd(socket, fd);
     close(fd);
-    fd = receive_fd(socket);
+    fd = test_receive_fd(socket);
     OK(cuMemImportFromShareableHandle(&pair->theirs, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     close(fd);
     pair->other = test_map(pair->theirs, TEST_STAGING, 2);
@@ -208,7 +179,7 @@ void test_guard(void) {
 
 void test_no_peer(void) {
     CUmemGenericAllocationHandle handle;
-    CUmemAllocationProp prop = prop_of(0);
+    CUmemAllocationProp prop = test_prop(0);
     CUdeviceptr address;
     CUcontext context, other;
     int can = 1, fd = -1;

@@ -42,6 +42,7 @@ void emu_comm_release(ncclComm_t comm) {
     if (comm->context && cuCtxPushCurrent(comm->context) == CUDA_SUCCESS) {
         if (comm->eager_event) cuEventDestroy(comm->eager_event);
         if (comm->capture_event) cuEventDestroy(comm->capture_event);
+        emu_nvls_give(comm);
         cuCtxPopCurrent(NULL);
     }
     emu_area_detach(comm);

@@ -141,6 +141,8 @@ struct ncclComm {
     bool eager_used;
     unsigned long long capture; /* id of the capture that capture_event belongs to; 0: none */
 
+    struct emu_nvls *nvls; /* multicast objects that it holds */
+
     bool worker_started; /* a thread that completes a nonblocking call */
     pthread_t worker;
 
@@ -184,6 +186,12 @@ ncclResult_t emu_job_run(struct emu_job *job);
 ncclResult_t emu_job_start(struct emu_job *job); /* nonblocking: ncclInProgress, frees the job when done */
 void emu_job_finish(struct emu_job *job);        /* stores the handle or drops it, frees the job */
 void *emu_job_thread(void *job);
+
+/* ---- multicast objects (nvls.c) ---- */
+
+struct emu_nvls;
+ncclResult_t emu_nvls_take(ncclComm_t comm);
+void emu_nvls_give(ncclComm_t comm);
 
 /* ---- groups and enqueueing (group.c, enqueue.c) ---- */
 

@@ -23,6 +23,7 @@ void emu_job_describe(struct emu_job *job) {
 static ncclResult_t build(struct emu_job *job) {
     EMU_CUDA(cuCtxGetDevice(&job->comm->device));
     ncclResult_t result = make_events(job->comm);
+    if (result == ncclSuccess) result = emu_nvls_take(job->comm);
     return emu_area_attach(job->comm, job->inject != ncclSuccess ? job->inject : result);
 }
 

@@ -247,4 +247,7 @@ BL_DEVICE void fence_acq_rel_sys() {
     bl_emu->fence();
 }
 
+/* --- multicast --- */
+#include "multimem.cuh"
+
 #endif

@@ -7,6 +7,7 @@
 #ifndef BEELINE_EMU_SEAM_H
 #define BEELINE_EMU_SEAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct bl_emu_dim {
@@ -37,6 +38,11 @@ struct bl_emu_seam {
     void (*warp_sync)(void);
     uint64_t (*exchange)(uint64_t value, unsigned from); /* among 8 adjacent lanes: what lane `from` of them passes */
     uint64_t (*clock)(void);
+    /* At an address of a multicast mapping: */
+    void (*multicast_store)(void *address, const uint64_t value[2], bool packet);
+    void (*multicast_add)(uint64_t *address, uint64_t value); /* release */
+    /* What each device has there, in any order, and how many there are; by an instruction of that compute capability. */
+    unsigned (*multicast_load)(uint64_t (*values)[2], const void *address, unsigned size, int arch);
 };
 
 #endif

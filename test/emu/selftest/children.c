@@ -99,11 +99,33 @@ static void case_variant(bool newer) {
     check(!future == !newer && (!future || future(1) == ncclSuccess), "ncclFutureFunction");
 }
 
+/* BEELINE_EMU_NCCL_MULTICAST=3 BEELINE_EMU_MULTICAST_SLOTS=4: where one communicator has taken its own, there are none for
+ * another, until it is destroyed. */
+static void case_multicast(void) {
+    ncclComm_t more[MAX];
+    ncclUniqueId id;
+    open_box();
+    for (int turn = 0; turn < 3; turn++) {
+        share_id(&id);
+        OK(ncclGroupStart());
+        foreach (l) OK(ncclCommInitRank(&more[l], nranks, id, first + l));
+        ncclResult_t result = ncclGroupEnd();
+        check(turn == 2 ? result == ncclSuccess : result == ncclUnhandledCudaError || result == ncclRemoteError,
+              "init, turn %d: %d", turn, result);
+        foreach (l) check(!more[l] == (turn < 2), "handle, turn %d", turn);
+        if (turn == 1)
+            foreach (l) OK(ncclCommDestroy(comms[l]));
+    }
+    foreach (l) OK(ncclCommDestroy(more[l]));
+}
+
 void child_case(const char *name) {
     if (!strcmp(name, "faults"))
         case_faults();
     else if (!strcmp(name, "init_fault"))
         case_init_fault();
+    else if (!strcmp(name, "multicast"))
+        case_multicast();
     else if (!strcmp(name, "trace"))
         case_trace();
     else if (!strcmp(name, "conversions"))
@@ -143,6 +165,7 @@ void test_children(const char *self) {
     child(self, "faults",
           "BEELINE_EMU_NCCL_FAULT=ncclAllReduce@1#2=ncclSystemError,ncclCommSplit@0=ncclUnhandledCudaError");
     child(self, "init_fault", "BEELINE_EMU_NCCL_FAULT=ncclCommInitRankConfig@1=ncclSystemError");
+    child(self, "multicast", "BEELINE_EMU_TOPOLOGY=nvls BEELINE_EMU_NCCL_MULTICAST=3 BEELINE_EMU_MULTICAST_SLOTS=4");
     variant(self, "old");
     variant(self, "new");
 }
