@@ -202,7 +202,10 @@ static void verdicts_came(struct bl_member *member, const void *pieces) {
     const int nranks = member->comm->nranks;
     memcpy(verdicts, pieces, sizeof(*verdicts) * (size_t)nranks);
     /* NCCL may end a call for a rank that died; what it left behind then is no agreement. */
-    if (memcmp(&verdicts[member->comm->rank], &member->verdict, sizeof(*verdicts))) return;
+    if (memcmp(&verdicts[member->comm->rank], &member->verdict, sizeof(*verdicts))) {
+        fail(member, "the last all-gather ended without an agreement");
+        return;
+    }
     for (int rank = 0; rank < nranks; rank++) {
         struct bl_verdict *one = &verdicts[rank];
         one->why[sizeof(one->why) - 1] = 0;
