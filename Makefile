@@ -7,8 +7,8 @@ DESTDIR ?=
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
 NVCC    ?= $(CUDA_HOME)/bin/nvcc
 PYTHON  ?= python3
-# Machine code for each, and PTX of the last for what comes after.
-ARCHS   ?= $(if $(TESTING),90,80 90 100)
+# Machine code for each (100f: for all of the family of 100, which has more instructions), and PTX of the last for what comes after.
+ARCHS   ?= $(if $(TESTING),90,80 90 100f)
 NVCCFLAGS ?= $(if $(TESTING),--Ofast-compile=max)
 
 # All processors, unless -j says otherwise.
@@ -53,7 +53,7 @@ $(BUILD)/gen/thresholds.h: dispatch/embed.py $(wildcard dispatch/thresholds/*.tu
 	$(Q)mkdir -p $(@D) && $(PYTHON) dispatch/embed.py $@ $(wildcard dispatch/thresholds/*.tune)
 
 # --- kernels: one fatbin, embedded ---
-last_arch = $(lastword $(ARCHS))
+last_arch = $(patsubst %f,%,$(lastword $(ARCHS)))
 GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(last_arch),code=compute_$(last_arch)
 FATBINS := $(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU))
 

@@ -9,6 +9,12 @@
     BL_KERNEL(name##_##symbol##_8, function<type, 8>)                                                                  \
     BL_KERNEL(name##_##symbol##_16, function<type, 16>)
 
+/* For kernels that pay only with more than two ranks. */
+#define BL_FOR_SOME_RANKS(name, function, symbol, type)                                                                \
+    BL_KERNEL(name##_##symbol##_4, function<type, 4>)                                                                  \
+    BL_KERNEL(name##_##symbol##_8, function<type, 8>)                                                                  \
+    BL_KERNEL(name##_##symbol##_16, function<type, 16>)
+
 #define BL_FOR_RANKS_BATCH(name, function, symbol, type)                                                               \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_4, function<type, 4>)                                         \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_16, function<type, 16>)
@@ -40,6 +46,7 @@
     BL_KERNEL_OF(struct bl_batch_args, name##_bytes_16, function<16>)
 
 #define BL_INSTANTIATE(name, function)       BL_FOR_TYPES(BL_FOR_RANKS, name, function)
+#define BL_INSTANTIATE_SOME(name, function)  BL_FOR_TYPES(BL_FOR_SOME_RANKS, name, function)
 #define BL_INSTANTIATE_BATCH(name, function) BL_FOR_TYPES(BL_FOR_RANKS_BATCH, name, function)
 
 #endif

@@ -3,14 +3,18 @@
 
 #include <stdio.h>
 
-enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8 };
+enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8, UNIT_BYTES = 16 };
 enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256, LINES_STEP = 64 }; /* a step of lines holds a multiple of 128 bytes */
+enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 };                        /* as multicast.cuh has it */
 
 /* Bytes that a launch sends, or has sent to it, at most, if the staging may be large enough. */
 static const uint64_t LARGE = 16 << 20;
 
 /* Of each of the two slots for the copy engines: a piece costs about 20 us beside its copies (docs/algorithms.md). */
 static const uint64_t COPY_SLOT = 16 << 20;
+
+/* Of each of the two halves behind a multicast object, and the least that is worth one. */
+static const uint64_t MULTICAST_HALF = 8 << 20, LEAST_MULTICAST_HALF = 64 << 10;
 
 static const struct {
     const char *name, *symbol;
@@ -26,29 +30,42 @@ static const struct {
 
 static const char *const redops[BL_REDOPS] = {"sum", "prod", "max", "min", "avg"};
 
-/* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, packets, slots. */
-enum shares { PACKETS, PEERS, RANKS, TWOSHOT, SLOTS };
+/* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, packets, slots; or of the
+ * memory behind the multicast object: packets, a half, a half divided among the ranks. */
+enum shares { PACKETS, PEERS, RANKS, TWOSHOT, SLOTS, MULTICAST_PACKETS, MULTICAST_WHOLE, MULTICAST_BLOCKS };
+
+/* For how many ranks kernels are there: up to 2, 4, 8, 16; or fewer of these; or one for all. */
+enum unrolled { ALL, ALL_BUT_2, BATCHED, ONE };
 
 static const struct {
     const char *name, *symbol;
     enum shares shares;
     bool reduces, batch;
+    enum unrolled unrolled; /* instantiate.cuh, multicast.cuh */
 } kernels[BL_KERNELS] = {
     [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {"oneshot_packet", "allreduce_oneshot_packet", PACKETS, .reduces = true},
     [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {"oneshot_line", "allreduce_oneshot_line", RANKS, .reduces = true},
     [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = {"twoshot_line", "allreduce_twoshot_line", TWOSHOT, .reduces = true},
     [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {"oneshot_line_batch", "allreduce_oneshot_line_batch", RANKS,
-                                                .reduces = true, .batch = true},
+                                                .reduces = true, .batch = true, .unrolled = BATCHED},
     [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH] = {"twoshot_line_batch", "allreduce_twoshot_line_batch", TWOSHOT,
-                                                .reduces = true, .batch = true},
+                                                .reduces = true, .batch = true, .unrolled = BATCHED},
     [BL_KERNEL_ALLGATHER_LINE] = {"gather_line", "allgather_line", PEERS},
-    [BL_KERNEL_ALLGATHER_LINE_BATCH] = {"gather_line_batch", "allgather_line_batch", PEERS, .batch = true},
+    [BL_KERNEL_ALLGATHER_LINE_BATCH] = {"gather_line_batch", "allgather_line_batch", PEERS, .batch = true,
+                                        .unrolled = BATCHED},
     [BL_KERNEL_REDUCESCATTER_LINE] = {"scatter_line", "reducescatter_line", PEERS, .reduces = true},
     [BL_KERNEL_REDUCESCATTER_LINE_BATCH] = {"scatter_line_batch", "reducescatter_line_batch", PEERS, .reduces = true,
-                                            .batch = true},
+                                            .batch = true, .unrolled = BATCHED},
     [BL_KERNEL_ALLTOALL_LINE] = {"exchange_line", "alltoall_line", PEERS},
     [BL_KERNEL_BROADCAST_LINE] = {"broadcast_line", "broadcast_line", PEERS},
     [BL_KERNEL_REDUCE_LINE] = {"reduce_line", "reduce_line", PEERS, .reduces = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST] = {"oneshot_multicast", "allreduce_oneshot_multicast", MULTICAST_PACKETS,
+                                               .reduces = true, .unrolled = ALL_BUT_2},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = {"twoshot_multimem", "allreduce_twoshot_multimem", MULTICAST_WHOLE,
+                                              .reduces = true, .unrolled = ONE},
+    [BL_KERNEL_ALLGATHER_MULTICAST] = {"gather_multicast", "allgather_multicast", MULTICAST_BLOCKS, .unrolled = ONE},
+    [BL_KERNEL_REDUCESCATTER_MULTIMEM] = {"scatter_multimem", "reducescatter_multimem", MULTICAST_BLOCKS,
+                                          .reduces = true, .unrolled = ONE},
     [BL_KERNEL_ALLGATHER_COPY] = {"gather_copy", NULL, SLOTS},
 };
 
@@ -76,13 +93,45 @@ bool bl_kernel_reduces(int kernel) {
     return is_kernel(kernel) && kernels[kernel].reduces;
 }
 
+bool bl_kernel_multicast(int kernel) {
+    return is_kernel(kernel) && kernels[kernel].shares >= MULTICAST_PACKETS;
+}
+
+uint32_t bl_multimem_redops(int datatype, int arch) {
+    enum { ADD = 1 << BL_SUM, ORDER = 1 << BL_MIN | 1 << BL_MAX };
+    if (arch < 90) return 0;
+    switch (datatype) {
+    case BL_FLOAT32:
+    case BL_FLOAT64: return ADD;
+    case BL_INT32:
+    case BL_UINT32:
+    case BL_INT64:
+    case BL_UINT64:
+    case BL_FLOAT16:
+    case BL_BFLOAT16: return ADD | ORDER;
+    case BL_FLOAT8E4M3:
+    case BL_FLOAT8E5M2: return arch / 10 == 10 ? ADD | ORDER : 0; /* the family that has machine code of its own */
+    default: return 0;
+    }
+}
+
+/* Whether there is a kernel of this kind for the datatype, whatever the architecture. */
+static bool has_datatype(int kernel, int datatype) {
+    return !kernels[kernel].reduces || kernels[kernel].unrolled != ONE || bl_multimem_redops(datatype, 100) != 0;
+}
+
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size) {
+    static const int up_to[][4] = {[ALL] = {2, 4, 8, 16}, [ALL_BUT_2] = {4, 4, 8, 16}, [BATCHED] = {4, 4, 16, 16}};
     if (!is_kernel(kernel) || !kernels[kernel].symbol || datatype < 0 || datatype >= BL_DATATYPES) return -1;
-    if (nranks < 2 || nranks > BL_MAX_RANKS) return -1;
-    int unrolled = nranks <= 2 ? 2 : nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16; /* as instantiate.cuh has them */
-    if (kernels[kernel].batch) unrolled = nranks <= 4 ? 4 : 16;
-    int n = snprintf(symbol, size, "bl_%s_%s_%d", kernels[kernel].symbol,
-                     kernels[kernel].reduces ? datatypes[datatype].symbol : "bytes", unrolled);
+    if (nranks < 2 || nranks > BL_MAX_RANKS || !has_datatype(kernel, datatype)) return -1;
+    const enum unrolled unrolled = kernels[kernel].unrolled;
+    const char *type = kernels[kernel].reduces ? datatypes[datatype].symbol : "bytes";
+    int n;
+    if (unrolled == ONE)
+        n = snprintf(symbol, size, "bl_%s_%s", kernels[kernel].symbol, type);
+    else
+        n = snprintf(symbol, size, "bl_%s_%s_%d", kernels[kernel].symbol, type,
+                     up_to[unrolled][(nranks > 2) + (nranks > 4) + (nranks > 8)]);
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
@@ -98,13 +147,17 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
     case RANKS: return layout->rank_lines * BL_LINE_DATA;
     case TWOSHOT: return layout->peer_lines * BL_LINE_DATA * (uint64_t)nranks;
     case SLOTS: return layout->copy_bytes;
+    case MULTICAST_PACKETS: return layout->multicast_packets * PACKET_DATA;
+    case MULTICAST_WHOLE: return layout->multicast_half;
+    case MULTICAST_BLOCKS: return layout->multicast_half / (uint64_t)nranks / LINE_BYTES * LINE_BYTES;
     }
     return 0;
 }
 
 bool bl_kernel_in_pieces(int kernel, int nranks) {
     if (!is_kernel(kernel) || kernels[kernel].batch) return false;
-    return kernels[kernel].shares == RANKS ? nranks == 2 : kernels[kernel].shares != PACKETS;
+    if (kernels[kernel].shares == RANKS) return nranks == 2;
+    return kernels[kernel].shares != PACKETS && kernels[kernel].shares != MULTICAST_PACKETS;
 }
 
 static uint64_t divide_up(uint64_t a, uint64_t b) {
@@ -115,12 +168,16 @@ unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threa
     const uint64_t most = max_blocks < BL_MAX_BLOCKS ? max_blocks : BL_MAX_BLOCKS;
     const uint64_t lines = bl_lines_of(bytes), groups = threads / LINE_LANES;
     uint64_t need;
-    if (kernels[kernel].shares == PACKETS)
-        need = divide_up(divide_up(bytes, PACKET_DATA), threads);
-    else if (kernels[kernel].shares == TWOSHOT) /* it has three crews, and reducing a line takes longest */
+    switch (kernels[kernel].shares) {
+    case PACKETS:
+    case MULTICAST_PACKETS: need = divide_up(divide_up(bytes, PACKET_DATA), threads); break;
+    case TWOSHOT:
         need = 4 * divide_up(divide_up(lines, (uint64_t)nranks), groups);
-    else
-        need = divide_up(lines, groups);
+        break; /* three crews; reducing takes longest */
+    case MULTICAST_WHOLE:
+    case MULTICAST_BLOCKS: need = divide_up(divide_up(bytes, UNIT_BYTES), threads); break;
+    default: need = divide_up(lines, groups);
+    }
     if (need > most) need = most;
     return need ? (unsigned)need : 1;
 }
@@ -141,32 +198,47 @@ uint64_t bl_staging_minimum(int nranks) {
     return packet_bytes(nranks, FEWEST_PACKETS) + 2 * half_bytes(nranks, 2 * LINES_STEP);
 }
 
-int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy) {
+/* Takes what it plans off *left; nothing at all rather than little.  At most a third: lines serve every call. */
+static void plan_multicast(struct bl_staging_layout *layout, int nranks, uint64_t *left) {
+    const uint64_t a_packet_each = 2 * (uint64_t)nranks * PACKET_BYTES;
+    const uint64_t least = BARRIER_BYTES + FEWEST_PACKETS * a_packet_each + 2 * LEAST_MULTICAST_HALF;
+    const uint64_t most = *left / 3;
+    if (most < least || *left - least < bl_staging_minimum(nranks)) return;
+    uint64_t packets = MOST_PACKETS;
+    while (packets > FEWEST_PACKETS && BARRIER_BYTES + packets * a_packet_each > most / 4) packets /= 2;
+    const uint64_t fixed = BARRIER_BYTES + packets * a_packet_each;
+    layout->multicast_packets = packets;
+    layout->multicast_half = lesser((most - fixed) / 2 / LINE_BYTES * LINE_BYTES, MULTICAST_HALF);
+    layout->multicast_bytes = fixed + 2 * layout->multicast_half;
+    *left -= layout->multicast_bytes;
+}
+
+/* At most half, nothing at all rather than little.  Returns the bytes of a slot. */
+static uint64_t plan_slots(int nranks, uint64_t *left) {
+    const uint64_t most = (*left - BL_COPY_WORDS_BYTES) / 4 / LINE_BYTES * LINE_BYTES;
+    const uint64_t slot = lesser(most, COPY_SLOT), taken = 2 * slot + BL_COPY_WORDS_BYTES;
+    if (*left - taken < bl_staging_minimum(nranks)) return 0;
+    *left -= taken;
+    return slot;
+}
+
+int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy, bool multicast) {
     if (nranks < 2 || nranks > BL_MAX_RANKS || bytes < bl_staging_minimum(nranks)) return -1;
-    uint64_t left = bytes, slot = 0;
-    if (copy) { /* half of it at most, and nothing rather than little */
-        const uint64_t most = (bytes - BL_COPY_WORDS_BYTES) / 4 / LINE_BYTES * LINE_BYTES;
-        slot = lesser(most, COPY_SLOT);
-        left -= 2 * slot + BL_COPY_WORDS_BYTES;
-        if (left < bl_staging_minimum(nranks)) left = bytes, slot = 0;
-    }
+    uint64_t left = bytes;
+    *layout = (struct bl_staging_layout){0};
+    if (multicast) plan_multicast(layout, nranks, &left);
+    const uint64_t slot = copy ? plan_slots(nranks, &left) : 0;
     uint64_t packets = MOST_PACKETS;
     while (packets > FEWEST_PACKETS && packet_bytes(nranks, packets) > left / 4) packets /= 2;
-    const uint64_t line_offset = packet_bytes(nranks, packets);
-    const uint64_t fit = whole_steps((left - line_offset) / (2 * half_bytes(nranks, 1)));
+    layout->packets = packets;
+    layout->line_offset = packet_bytes(nranks, packets);
+    const uint64_t fit = whole_steps((left - layout->line_offset) / (2 * half_bytes(nranks, 1)));
     const uint64_t wanted = whole_steps(bl_lines_of(LARGE / (uint64_t)(nranks - 1))) + LINES_STEP;
-    const uint64_t peer_lines = lesser(fit, wanted), half_lines = (uint64_t)(nranks - 1) * peer_lines;
-    const uint64_t copy_offset = line_offset + 2 * half_lines * LINE_BYTES;
-    *layout = (struct bl_staging_layout){
-        .bytes = copy_offset + 2 * slot + (slot ? BL_COPY_WORDS_BYTES : 0),
-        .packet_offset = 0,
-        .packets = packets,
-        .line_offset = line_offset,
-        .half_lines = half_lines,
-        .peer_lines = peer_lines,
-        .rank_lines = whole_steps(half_lines / (uint64_t)nranks),
-        .copy_offset = copy_offset,
-        .copy_bytes = slot,
-    };
+    layout->peer_lines = lesser(fit, wanted);
+    layout->half_lines = (uint64_t)(nranks - 1) * layout->peer_lines;
+    layout->rank_lines = whole_steps(layout->half_lines / (uint64_t)nranks);
+    layout->copy_offset = layout->line_offset + 2 * layout->half_lines * LINE_BYTES;
+    layout->copy_bytes = slot;
+    layout->bytes = layout->copy_offset + (slot ? 2 * slot + BL_COPY_WORDS_BYTES : 0);
     return 0;
 }

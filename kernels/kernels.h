@@ -18,9 +18,10 @@ extern "C" {
 
 enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256, BL_LOCAL_WORDS = BL_MAX_BLOCKS + 2 };
 enum {
-    BL_LINE_DATA = 120,       /* user data of a line */
-    BL_BATCH_MAX = 64,        /* messages of a batch */
-    BL_COPY_WORDS_BYTES = 256 /* words of the copy engines; plugin/copy.c */
+    BL_LINE_DATA = 120,        /* user data of a line */
+    BL_BATCH_MAX = 64,         /* messages of a batch */
+    BL_COPY_WORDS_BYTES = 256, /* words of the copy engines; plugin/copy.c */
+    BL_MULTICAST_WORDS = 2 * BL_MAX_BLOCKS
 };
 
 enum bl_datatype {
@@ -54,6 +55,10 @@ enum bl_kernel {
     BL_KERNEL_ALLTOALL_LINE,
     BL_KERNEL_BROADCAST_LINE,
     BL_KERNEL_REDUCE_LINE,
+    BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, /* these need a multicast object: multicast.cuh */
+    BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM,
+    BL_KERNEL_ALLGATHER_MULTICAST,
+    BL_KERNEL_REDUCESCATTER_MULTIMEM,
     BL_KERNEL_ALLGATHER_COPY, /* not a kernel: the copy engines do it; plugin/copy.h */
     BL_KERNELS
 };
@@ -82,6 +87,11 @@ struct bl_staging_layout {
     uint64_t rank_lines;  /* [nranks sources][rank_lines] */
     uint64_t copy_offset; /* [2 slots][copy_bytes] that the peers' copy engines read, then BL_COPY_WORDS_BYTES */
     uint64_t copy_bytes;  /* 0 unless asked for */
+    /* Memory apart from the staging, which every rank has behind one multicast object: a barrier word for each block, packets
+     * [2 halves][nranks sources][multicast_packets] of 16 B, then [2 halves][multicast_half bytes]; see multicast.cuh. */
+    uint64_t multicast_bytes; /* in all; 0 unless asked for */
+    uint64_t multicast_packets;
+    uint64_t multicast_half;
 };
 
 struct bl_kernel_args {
@@ -101,6 +111,10 @@ struct bl_kernel_args {
     struct bl_control *control; /* device address of the host words */
     struct bl_staging_layout layout;
     unsigned char *staging[BL_MAX_RANKS]; /* each rank's staging as mapped here; [rank] is our own */
+    /* Behind the multicast object: this rank's memory, that of all ranks at once, and BL_MULTICAST_WORDS words of this
+     * device alone, zero at first: BL_MAX_BLOCKS epochs, equal between launches, then each block's arrivals at its barrier. */
+    unsigned char *replica, *multicast;
+    uint64_t *multicast_words;
 };
 
 /* Messages that one launch carries; of one datatype and operation if it reduces.  Each begins at a new line: message i has
@@ -130,6 +144,13 @@ const char *bl_kernel_name(int kernel);     /* "oneshot_packet" */
 /* Whether it reduces: what does not moves bytes, whatever the datatype is, and any messages share a batch. */
 bool bl_kernel_reduces(int kernel);
 
+/* Whether it needs a multicast object. */
+bool bl_kernel_multicast(int kernel);
+
+/* Operations, 1u << enum bl_redop each, that the switch can reduce this datatype with, on GPUs of this architecture (90 for
+ * sm_90), in kernels whose name ends in multimem. */
+uint32_t bl_multimem_redops(int datatype, int arch);
+
 /* Writes the symbol of the kernel for this datatype and rank count to `symbol`; returns 0, or -1 if there is none. */
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size);
 
@@ -144,9 +165,9 @@ bool bl_kernel_in_pieces(int kernel, int nranks);
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks);
 
 /* Lays out staging of at most `bytes` for nranks ranks; less, where more would not be of use.  With `copy`, there are
- * slots for the copy engines, too.  Returns 0, or -1 if `bytes` is too small to serve (bl_staging_minimum tells how many are
- * needed). */
-int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy);
+ * slots for the copy engines, too; with `multicast`, memory behind a multicast object; either only if there is room.
+ * Returns 0, or -1 if `bytes` is too small to serve (bl_staging_minimum tells how many are needed). */
+int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy, bool multicast);
 uint64_t bl_staging_minimum(int nranks);
 
 #ifdef __cplusplus

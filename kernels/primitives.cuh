@@ -12,7 +12,13 @@
 #define BEELINE_PRIMITIVES_CUH
 
 #include <stdint.h>
+#include <string.h>
 #include "kernels.h"
+
+/* Machine code for the sm_100 family (100f) has multimem for fp8. */
+#if defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ == 1000
+#define BL_MULTIMEM_F8
+#endif
 
 #define BL_DEVICE        static __device__ __forceinline__
 #define BL_DEVICE_MEMBER __device__ __forceinline__
@@ -196,6 +202,116 @@ BL_DEVICE void store_relaxed_sys(uint64_t *p, uint64_t v) {
 BL_DEVICE void store_release_sys(uint64_t *p, uint64_t v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+
+/* --- words of this rank's own memory that peers reach through a multicast object, 16 bytes, sys scope, relaxed --- */
+BL_DEVICE void store_shared(Pair *p, Pair v) {
+    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
+}
+BL_DEVICE Pair load_shared_relaxed_sys(const Pair *p) {
+    Pair v;
+    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
+    return v;
+}
+
+/* --- multicast: p is where a multicast object is mapped, and stands for one place in every rank's memory.  Such an address
+ * is for these alone, and they are for no other.  Older architectures have none: kernels for them are never launched. --- */
+#if __CUDA_ARCH__ >= 900
+/* 16 bytes, whole at each rank (NCCL's LL kernels with multicast rely on it), at each in its own time. */
+BL_DEVICE void multicast_store_relaxed_sys(void *p, Pair v) {
+    asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"((uint32_t)v.x),
+                 "r"((uint32_t)(v.x >> 32)), "r"((uint32_t)v.y), "r"((uint32_t)(v.y >> 32))
+                 : "memory");
+}
+/* Adds to a word of every rank, after all that this thread did, or knows of, is visible to whoever acquires the word. */
+BL_DEVICE void multicast_add_release_sys(uint64_t *p, uint64_t v) {
+    asm volatile("multimem.red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+/* Replica and object are two addresses of the same memory: between an access through one and an access through the other that is
+ * to come after it, the PTX memory model wants this, by some thread on the way from the first to the second. */
+BL_DEVICE void fence_alias() {
+    asm volatile("fence.proxy.alias;" ::: "memory");
+}
+#else
+BL_DEVICE void multicast_store_relaxed_sys(void *, Pair) {}
+BL_DEVICE void multicast_add_release_sys(uint64_t *, uint64_t) {}
+BL_DEVICE void fence_alias() {}
+#endif
+/* A packet, as load_packet_relaxed_sys loads it. */
+BL_DEVICE void multicast_store_packet_relaxed_sys(void *p, uint64_t data, uint64_t flag) {
+    const Pair v = {data, flag};
+    multicast_store_relaxed_sys(p, v);
+}
+
+/* What the switch makes of 16 bytes at p of every rank, in an order of its own: BL_SUM, BL_MIN or BL_MAX of elements of the
+ * datatype.  Half-width floats are accumulated in fp32, fp8 in fp16; each is rounded to its type once, at the end.  What has no
+ * row here the instruction lacks.  fp8 is for the sm_100 family. */
+#define BL_LOAD_REDUCE_V4(datatype, redop, form)                                                                       \
+    if constexpr (DATATYPE == datatype && REDOP == redop) {                                                            \
+        asm volatile("multimem.ld_reduce.relaxed.sys.global." form " {%0, %1, %2, %3}, [%4];"                          \
+                     : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])                                                  \
+                     : "l"(p)                                                                                          \
+                     : "memory");                                                                                      \
+    } else
+#define BL_LOAD_REDUCE_32(datatype, redop, form)                                                                       \
+    if constexpr (DATATYPE == datatype && REDOP == redop) {                                                            \
+        _Pragma("unroll") for (int i = 0; i < 4; i++) asm volatile("multimem.ld_reduce.relaxed.sys.global." form       \
+                                                                   " %0, [%1];" : "=r"(v[i]) :                         \
+                                                                   "l"((const uint32_t *)p + i) : "memory");           \
+    } else
+#define BL_LOAD_REDUCE_64(datatype, redop, form, constraint, type)                                                     \
+    if constexpr (DATATYPE == datatype && REDOP == redop) {                                                            \
+        _Pragma("unroll") for (int i = 0; i < 2; i++) {                                                                \
+            type d;                                                                                                    \
+            asm volatile("multimem.ld_reduce.relaxed.sys.global." form " %0, [%1];"                                    \
+                         : constraint(d)                                                                               \
+                         : "l"((const uint64_t *)p + i)                                                                \
+                         : "memory");                                                                                  \
+            uint64_t bits;                                                                                             \
+            memcpy(&bits, &d, 8);                                                                                      \
+            v[2 * i] = (uint32_t)bits;                                                                                 \
+            v[2 * i + 1] = (uint32_t)(bits >> 32);                                                                     \
+        }                                                                                                              \
+    } else
+
+template <int DATATYPE, int REDOP> BL_DEVICE Pair multimem_load_reduce(const void *p) {
+    uint32_t v[4] = {0, 0, 0, 0};
+#if __CUDA_ARCH__ >= 900
+    BL_LOAD_REDUCE_V4(BL_FLOAT16, BL_SUM, "add.acc::f32.v4.f16x2")
+    BL_LOAD_REDUCE_V4(BL_FLOAT16, BL_MIN, "min.v4.f16x2")
+    BL_LOAD_REDUCE_V4(BL_FLOAT16, BL_MAX, "max.v4.f16x2")
+    BL_LOAD_REDUCE_V4(BL_BFLOAT16, BL_SUM, "add.acc::f32.v4.bf16x2")
+    BL_LOAD_REDUCE_V4(BL_BFLOAT16, BL_MIN, "min.v4.bf16x2")
+    BL_LOAD_REDUCE_V4(BL_BFLOAT16, BL_MAX, "max.v4.bf16x2")
+    BL_LOAD_REDUCE_V4(BL_FLOAT32, BL_SUM, "add.v4.f32")
+    BL_LOAD_REDUCE_64(BL_FLOAT64, BL_SUM, "add.f64", "=d", double)
+    BL_LOAD_REDUCE_32(BL_INT32, BL_SUM, "add.s32")
+    BL_LOAD_REDUCE_32(BL_INT32, BL_MIN, "min.s32")
+    BL_LOAD_REDUCE_32(BL_INT32, BL_MAX, "max.s32")
+    BL_LOAD_REDUCE_32(BL_UINT32, BL_SUM, "add.u32")
+    BL_LOAD_REDUCE_32(BL_UINT32, BL_MIN, "min.u32")
+    BL_LOAD_REDUCE_32(BL_UINT32, BL_MAX, "max.u32")
+    BL_LOAD_REDUCE_64(BL_INT64, BL_SUM, "add.u64", "=l", uint64_t)
+    BL_LOAD_REDUCE_64(BL_INT64, BL_MIN, "min.s64", "=l", uint64_t)
+    BL_LOAD_REDUCE_64(BL_INT64, BL_MAX, "max.s64", "=l", uint64_t)
+    BL_LOAD_REDUCE_64(BL_UINT64, BL_SUM, "add.u64", "=l", uint64_t)
+    BL_LOAD_REDUCE_64(BL_UINT64, BL_MIN, "min.u64", "=l", uint64_t)
+    BL_LOAD_REDUCE_64(BL_UINT64, BL_MAX, "max.u64", "=l", uint64_t)
+#ifdef BL_MULTIMEM_F8
+    BL_LOAD_REDUCE_V4(BL_FLOAT8E4M3, BL_SUM, "add.acc::f16.v4.e4m3x4")
+    BL_LOAD_REDUCE_V4(BL_FLOAT8E4M3, BL_MIN, "min.v4.e4m3x4")
+    BL_LOAD_REDUCE_V4(BL_FLOAT8E4M3, BL_MAX, "max.v4.e4m3x4")
+    BL_LOAD_REDUCE_V4(BL_FLOAT8E5M2, BL_SUM, "add.acc::f16.v4.e5m2x4")
+    BL_LOAD_REDUCE_V4(BL_FLOAT8E5M2, BL_MIN, "min.v4.e5m2x4")
+    BL_LOAD_REDUCE_V4(BL_FLOAT8E5M2, BL_MAX, "max.v4.e5m2x4")
+#endif
+    static_assert(DATATYPE == BL_FLOAT8E4M3 || DATATYPE == BL_FLOAT8E5M2, "the instruction has no such form");
+#endif
+    const Pair result = {v[0] | (uint64_t)v[1] << 32, v[2] | (uint64_t)v[3] << 32};
+    return result;
+}
+#undef BL_LOAD_REDUCE_V4
+#undef BL_LOAD_REDUCE_32
+#undef BL_LOAD_REDUCE_64
 
 /* --- threads of a block, blocks of a grid --- */
 /* Of those that have not left the kernel. */

@@ -160,5 +160,5 @@ struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nr
 int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout) {
     bool copy = all[0].copy_engines;
     for (int rank = 0; rank < nranks; rank++) copy = copy && all[rank].copy_possible;
-    return bl_staging_plan(layout, nranks, all[0].staging, copy);
+    return bl_staging_plan(layout, nranks, all[0].staging, copy, false);
 }

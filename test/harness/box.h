@@ -72,6 +72,7 @@ struct box {
     int nranks;
     uint64_t seed;
     bool no_communicators; /* the body makes its own */
+    bool whole;            /* inputs whose sums do not depend on the order: ref_whole */
     void *argument;        /* for the body */
 };
 

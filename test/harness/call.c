@@ -142,6 +142,7 @@ static void expect(const struct part *part, struct call *call) {
 
 void call_prepare(struct part *part, struct call *call) {
     CHECK(call->send_offset + 8 <= SLACK && call->recv_offset + 8 <= SLACK);
+    if (part->box->whole) call->seed = ref_whole(call->seed);
     call->nranks = part->box->nranks;
     call->first_rank = part->rank[0].rank;
     call->root = (int)(ref_mix(call->seed, 0x7007) % (unsigned)call->nranks);

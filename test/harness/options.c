@@ -73,7 +73,7 @@ void options_read(struct options *o, int argc, char **argv) {
     o->collectives[ALL_REDUCE] = o->datatypes[ref_datatype("float")] = o->redops[ref_redop("sum")] = true;
     read_counts(o, "17");
     read_offsets(o, "0");
-    for (int c; (c = getopt(argc, argv, "m:n:C:t:o:c:x:s:a:g:b:k:w:")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "m:n:C:t:o:c:x:s:a:g:b:k:w:e")) != -1;) {
         switch (c) {
         case 'm':
             if (box_mode(optarg) < 0) bad("-m", optarg, "groups, threads, processes");
@@ -89,6 +89,7 @@ void options_read(struct options *o, int argc, char **argv) {
         case 'a': o->route = optarg; break;
         case 'g': o->replays = (int)number("-g", optarg); break;
         case 'b': o->batch = (int)number("-b", optarg); break;
+        case 'e': o->box.whole = true; break;
         case 'w': o->wait = number("-w", optarg); break;
         case 'k': o->calls = number("-k", optarg); break;
         default: exit(2);

@@ -11,6 +11,7 @@
  *   -s N                          seed (1)
  *   -a NAME                       route that every call must take
  *   -g N                          also captured and replayed N times
+ *   -e                            floats are whole numbers, whose sums do not depend on the order
  *   -b N                          calls issued before the results are looked at (4)
  *   -w N                          seconds that a wait may last (30)
  *   -k N                          at most N calls, drawn at random from all combinations

@@ -27,6 +27,10 @@ size_t ref_datatype_size(int datatype);
 const char *ref_redop_name(int redop);
 int ref_redop(const char *name);
 
+/* A seed for floats that are small whole numbers beside zeros, infinities and NaNs: their sums are the same in any order and
+ * precision, as the switch adds them.  Of fp8, whose conversions saturate, whole numbers alone. */
+uint64_t ref_whole(uint64_t seed);
+
 /* Rank `rank`'s input for the call `seed`: every kind of value, -0.0, denormals, infinities and NaNs among them. */
 void ref_input(int datatype, uint64_t seed, int rank, size_t count, void *out);
 /* The elements first to first + count - 1 of it. */

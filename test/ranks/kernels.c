@@ -4,7 +4,8 @@
  *
  * `shapes`: every algorithm, grid and datatype after any other on the same staging.  `alignments`: every algorithm with
  * every alignment of either buffer, with counts next to the edges of words and lines.  `epochs`: epochs that start next
- * to the wraps of 32 and 63 bits.  `late`: ranks whose launches come late.  `timeout`, `abort`: the ways out of a wait.
+ * to the wraps of 32 and 63 bits.  `late`: ranks whose launches come late; `multicast`: so, of the kernels on a multicast object
+ * alone, one upon the other.  `timeout`, `abort`: the ways out of a wait.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,25 +14,30 @@
 
 #include "box.h"
 #include "kernels.h"
+#include "../harness/multicast.h" /* not plugin/multicast.h */
 #include "options.h"
 #include "reference.h"
 
 extern const void *const bl_fatbins[];
 extern const int bl_fatbin_count;
 
-enum { MOST_FATBINS = 16 };
+enum { MOST_FATBINS = 20, STAGING = 6 << 20 };
 
 struct rig {
     struct part *part;
     struct bl_staging_layout layout;
     CUmodule module[BOX_RANKS][MOST_FATBINS];
     CUmemGenericAllocationHandle handle[BOX_RANKS];
-    CUdeviceptr staging[BOX_RANKS], epochs[BOX_RANKS];
+    CUdeviceptr staging[BOX_RANKS], epochs[BOX_RANKS], multicast_words[BOX_RANKS];
+    bool has_multicast; /* else its kernels are not launched */
+    bool no_others;     /* those alone are */
+    struct multicast multicast;
     size_t bytes;
     struct bl_control *control[BOX_RANKS];
     uint64_t timeout_ns;
     uint64_t state;   /* of the draw */
     int most_threads; /* a block */
+    int arch;         /* 90 for sm_90 */
     uint64_t epoch;   /* of the last launch */
 };
 
@@ -43,6 +49,7 @@ static void set_epochs(struct rig *rig, uint64_t epoch) {
     for (int i = 0; i < rig->part->count; i++) {
         part_enter(rig->part, i);
         CU_OK(cuMemcpyHtoD(rig->epochs[i], words, sizeof words));
+        CU_OK(cuMemcpyHtoD(rig->multicast_words[i], words, BL_MAX_BLOCKS * sizeof *words));
     }
     rig->epoch = epoch;
 }
@@ -52,7 +59,11 @@ static void rig_open(struct rig *rig, struct part *part, const struct options *o
         .part = part, .timeout_ns = 1000000000u * (o->wait ? (uint64_t)o->wait : 30), .state = part->box->seed};
     int n = part->count;
     CU_OK(cuDeviceGetAttribute(&rig->most_threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, part->rank[0].device));
-    CHECK(bl_staging_plan(&rig->layout, n, staging_bytes, false) == 0);
+    int minor;
+    CU_OK(cuDeviceGetAttribute(&rig->arch, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, part->rank[0].device));
+    CU_OK(cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, part->rank[0].device));
+    rig->arch = 10 * rig->arch + minor;
+    CHECK(bl_staging_plan(&rig->layout, n, staging_bytes, false, true) == 0);
     for (int i = 0; i < n; i++) {
         struct rank *rank = part_enter(part, i);
         CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -70,17 +81,22 @@ static void rig_open(struct rig *rig, struct part *part, const struct options *o
         CU_OK(cuMemSetAccess(rig->staging[i], rig->bytes, access, (size_t)n));
         CU_OK(cuMemsetD8Async(rig->staging[i], 0, rig->bytes, rank->stream[0]));
         CU_OK(cuMemAlloc(&rig->epochs[i], BL_LOCAL_WORDS * sizeof(uint64_t)));
+        CU_OK(cuMemAlloc(&rig->multicast_words[i], BL_MULTICAST_WORDS * sizeof(uint64_t)));
+        CU_OK(cuMemsetD8Async(rig->multicast_words[i], 0, BL_MULTICAST_WORDS * sizeof(uint64_t), rank->stream[0]));
+        CU_OK(cuStreamSynchronize(rank->stream[0]));
         CU_OK(cuMemHostAlloc((void **)&rig->control[i], sizeof(struct bl_control), CU_MEMHOSTALLOC_DEVICEMAP));
         memset(rig->control[i], 0, sizeof(struct bl_control));
         CHECK(bl_fatbin_count <= MOST_FATBINS);
         for (int m = 0; m < bl_fatbin_count; m++) CU_OK(cuModuleLoadData(&rig->module[i][m], bl_fatbins[m]));
     }
+    rig->has_multicast = multicast_open(part, &rig->multicast, rig->layout.multicast_bytes);
     set_epochs(rig, 0);
     part_synchronize(part);
 }
 
 static void rig_close(struct rig *rig) {
     part_synchronize(rig->part);
+    if (rig->has_multicast) multicast_close(rig->part, &rig->multicast);
     for (int i = 0; i < rig->part->count; i++) {
         part_enter(rig->part, i);
         for (int m = 0; m < bl_fatbin_count; m++) CU_OK(cuModuleUnload(rig->module[i][m]));
@@ -88,6 +104,7 @@ static void rig_close(struct rig *rig) {
         CU_OK(cuMemAddressFree(rig->staging[i], rig->bytes));
         CU_OK(cuMemRelease(rig->handle[i]));
         CU_OK(cuMemFree(rig->epochs[i]));
+        CU_OK(cuMemFree(rig->multicast_words[i]));
         CU_OK(cuMemFreeHost(rig->control[i]));
     }
 }
@@ -124,7 +141,28 @@ static const struct {
     [BL_KERNEL_ALLTOALL_LINE] = {true, false, ALL_TO_ALL},
     [BL_KERNEL_BROADCAST_LINE] = {true, false, BROADCAST},
     [BL_KERNEL_REDUCE_LINE] = {true, false, REDUCE},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLGATHER_MULTICAST] = {true, false, ALL_GATHER},
+    [BL_KERNEL_REDUCESCATTER_MULTIMEM] = {true, false, REDUCE_SCATTER},
 };
+
+static bool launchable(const struct rig *rig, int kernel) {
+    return kernels[kernel].launched && (bl_kernel_multicast(kernel) ? rig->has_multicast : !rig->no_others);
+}
+
+static bool by_switch(int kernel) {
+    return strstr(bl_kernel_name(kernel), "multimem") != NULL;
+}
+
+static bool covers(const struct rig *rig, int kernel, int datatype, int redop) {
+    return !by_switch(kernel) || (bl_multimem_redops(datatype, rig->arch) >> redop & 1) != 0;
+}
+
+/* Sums that the switch makes in any order are compared where the order does not matter. */
+static uint64_t seed_for(int kernel, int redop, uint64_t seed) {
+    return by_switch(kernel) && redop == BL_SUM ? ref_whole(seed) : seed;
+}
 
 /* Fills in the messages; returns the bytes of all, in whole lines. */
 static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls, int messages, int i) {
@@ -164,6 +202,11 @@ static void launch(struct rig *rig, struct call *calls, const struct shape *shap
                                      .layout = rig->layout,
                                  }};
     for (int r = 0; r < rig->part->count; r++) args.common.staging[r] = (unsigned char *)rig->staging[r];
+    if (rig->has_multicast) {
+        args.common.replica = (unsigned char *)rig->multicast.replica[i];
+        args.common.multicast = (unsigned char *)rig->multicast.all[i];
+        args.common.multicast_words = (uint64_t *)rig->multicast_words[i];
+    }
     uint64_t bytes = kernels[shape->kernel].several ? fill_batch(&args, calls, shape->messages, i)
                                                     : calls->count * bl_datatype_size(calls->datatype);
     unsigned blocks = bl_kernel_blocks(shape->kernel, rig->part->count, bytes, shape->threads, shape->most_blocks);
@@ -184,7 +227,7 @@ static void launch(struct rig *rig, struct call *calls, const struct shape *shap
 
 /* By how much a launch raises the epoch: staging.cuh. */
 static unsigned flags_of(int kernel) {
-    return strncmp(bl_kernel_name(kernel), "twoshot", 7) ? 1 : 2;
+    return strncmp(bl_kernel_name(kernel), "twoshot_line", 12) ? 1 : 2;
 }
 
 static bool has_error(const struct rig *rig) {
@@ -205,7 +248,7 @@ static void draw_call(struct rig *rig, struct call *call, int kernel, int dataty
     uint64_t *s = &rig->state, most = most_bytes / ref_datatype_size(datatype);
     size_t scale = (size_t)1 << ref_below(s, 15);
     call->collective = kernels[kernel].collective;
-    call->seed = ref_next(s);
+    call->seed = seed_for(kernel, redop, ref_next(s));
     call->datatype = datatype;
     call->redop = redop;
     call->count = 1 + ref_below(s, scale < most ? scale : most);
@@ -220,12 +263,16 @@ static void draw(struct rig *rig, struct call *calls, struct shape *shape, int l
     static const unsigned threads[] = {32, 64, 128, 256};
     uint64_t *s = &rig->state;
     do shape->kernel = (int)ref_below(s, BL_KERNELS);
-    while (!kernels[shape->kernel].launched);
+    while (!launchable(rig, shape->kernel));
     shape->threads = threads[ref_below(s, 4)];
     if (shape->threads > (unsigned)rig->most_threads) shape->threads = (unsigned)rig->most_threads;
     shape->most_blocks = 1 + (unsigned)ref_below(s, 10); /* from 7 on, the grid has crews */
     shape->messages = kernels[shape->kernel].several ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
-    int datatype = (int)ref_below(s, REF_DATATYPES), redop = (int)ref_below(s, REF_REDOPS);
+    int datatype, redop;
+    do {
+        datatype = (int)ref_below(s, REF_DATATYPES);
+        redop = (int)ref_below(s, REF_REDOPS);
+    } while (!covers(rig, shape->kernel, datatype, redop));
     uint64_t most = bl_kernel_capacity(shape->kernel, rig->part->count, &rig->layout);
     const bool blocks = collective_has_blocks(kernels[shape->kernel].collective);
     const uint64_t room = blocks ? MOST_BYTES / rig->part->count : MOST_BYTES;
@@ -316,8 +363,9 @@ static void alignments_of(struct rig *rig, const struct options *o, int kernel, 
             struct call *call = &calls[n];
             call->collective = kernels[kernel].collective;
             call->datatype = datatype;
-            call->redop = (int)ref_below(&rig->state, REF_REDOPS);
-            call->seed = ref_next(&rig->state);
+            do call->redop = (int)ref_below(&rig->state, REF_REDOPS);
+            while (!covers(rig, kernel, datatype, call->redop));
+            call->seed = seed_for(kernel, call->redop, ref_next(&rig->state));
             call->count = count[(done + done / counts * 7) % counts];
             call->in_place = place >= classes * classes;
             call->send_offset = place % classes * size;
@@ -337,7 +385,7 @@ static void alignments_of(struct rig *rig, const struct options *o, int kernel, 
 
 static void shapes(struct part *part, const struct options *o) {
     struct rig rig;
-    rig_open(&rig, part, o, 2 << 20);
+    rig_open(&rig, part, o, STAGING);
     salvos(&rig, o, false);
     rig_close(&rig);
 }
@@ -345,16 +393,26 @@ static void shapes(struct part *part, const struct options *o) {
 static void alignments(struct part *part, const struct options *o) {
     static const int datatypes[] = {BL_UINT8, BL_FLOAT8E5M2, BL_BFLOAT16, BL_FLOAT32, BL_INT64};
     struct rig rig;
-    rig_open(&rig, part, o, 2 << 20);
+    rig_open(&rig, part, o, STAGING);
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
-        for (size_t d = 0; d < sizeof datatypes / sizeof *datatypes && kernels[kernel].launched; d++)
-            if (d == 0 || bl_kernel_reduces(kernel)) alignments_of(&rig, o, kernel, datatypes[d]);
+        for (size_t d = 0; d < sizeof datatypes / sizeof *datatypes && launchable(&rig, kernel); d++)
+            if (covers(&rig, kernel, datatypes[d], BL_SUM) && (d == 0 || bl_kernel_reduces(kernel)))
+                alignments_of(&rig, o, kernel, datatypes[d]);
     rig_close(&rig);
 }
 
 static void late(struct part *part, const struct options *o) {
     struct rig rig;
-    rig_open(&rig, part, o, 2 << 20);
+    rig_open(&rig, part, o, STAGING);
+    salvos(&rig, o, true);
+    rig_close(&rig);
+}
+
+static void multicast(struct part *part, const struct options *o) {
+    struct rig rig;
+    rig_open(&rig, part, o, STAGING);
+    CHECK(rig.has_multicast, "only on an emulated box of topology nvls");
+    rig.no_others = true;
     salvos(&rig, o, true);
     rig_close(&rig);
 }
@@ -363,7 +421,7 @@ static void epochs(struct part *part, const struct options *o) {
     static const uint64_t start[] = {0xfffffff0u, 0x1fffffff8u, 0x7ffffffffffffff0u, 0x8000000000000000u};
     for (size_t k = 0; k < sizeof start / sizeof *start; k++) {
         struct rig rig;
-        rig_open(&rig, part, o, 2 << 20);
+        rig_open(&rig, part, o, STAGING);
         set_epochs(&rig, start[k]);
         salvos(&rig, o, k % 2);
         rig_close(&rig);
@@ -383,7 +441,11 @@ static void timeout(struct part *part, const struct options *o) {
         struct rig rig;
         struct call call;
         if (!kernels[kernel].launched) continue;
-        rig_open(&rig, part, o, 2 << 20);
+        rig_open(&rig, part, o, STAGING);
+        if (!launchable(&rig, kernel)) {
+            rig_close(&rig);
+            continue;
+        }
         rig.timeout_ns = 50000000;
         call_alone(&rig, &call, kernel);
         part_synchronize(part);
@@ -405,7 +467,11 @@ static void leave(struct part *part, const struct options *o) {
         struct rig rig;
         struct call call;
         if (!kernels[kernel].launched) continue;
-        rig_open(&rig, part, o, 2 << 20);
+        rig_open(&rig, part, o, STAGING);
+        if (!launchable(&rig, kernel)) {
+            rig_close(&rig);
+            continue;
+        }
         rig.timeout_ns = 0;
         call_alone(&rig, &call, kernel);
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
@@ -420,7 +486,7 @@ static void leave(struct part *part, const struct options *o) {
 static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
-} parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"late", late},
+} parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"late", late},  {"multicast", multicast},
              {"epochs", epochs}, {"timeout", timeout},       {"abort", leave}};
 
 static void body(struct part *part) {
@@ -430,7 +496,7 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes alignments late epochs timeout abort");
+    FAIL("names: shapes alignments late multicast epochs timeout abort");
 }
 
 int main(int argc, char **argv) {

@@ -38,7 +38,7 @@ static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks) {
     struct bl_facts facts = {
         .nranks = nranks, .arch = arch, .caps = BL_CAP_P2P | BL_CAP_NVLINK, .sms = 132, .max_threads = BL_MAX_THREADS};
     snprintf(facts.gpu, sizeof facts.gpu, "%s", gpu);
-    if (bl_staging_plan(&facts.layout, nranks, 64ull << 20, false)) abort();
+    if (bl_staging_plan(&facts.layout, nranks, 64ull << 20, false, false)) abort();
     return facts;
 }
 
@@ -67,9 +67,17 @@ static inline struct bl_route select_bytes(const struct bl_table *table, uint64_
     return select_for(table, BL_ALLREDUCE, bytes);
 }
 
+/* The same facts with a multicast object. */
+static inline struct bl_facts with_multicast(struct bl_facts facts) {
+    facts.caps |= BL_CAP_MULTICAST;
+    if (bl_staging_plan(&facts.layout, facts.nranks, 64ull << 20, false, true) || !facts.layout.multicast_bytes)
+        abort();
+    return facts;
+}
+
 /* The same facts with slots for the copy engines. */
 static inline struct bl_facts with_slots(struct bl_facts facts) {
-    if (bl_staging_plan(&facts.layout, facts.nranks, 64ull << 20, true)) abort();
+    if (bl_staging_plan(&facts.layout, facts.nranks, 64ull << 20, true, false)) abort();
     return facts;
 }
 

@@ -49,8 +49,11 @@ static void check_launches(const struct bl_staging_layout *l, int nranks) {
     static const unsigned threads[] = {32, 64, 96, 128, 256};
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         uint64_t capacity = bl_kernel_capacity(kernel, nranks, l);
-        CHECK((capacity > 0 || (kernel == BL_KERNEL_ALLGATHER_COPY && !l->copy_bytes)) && capacity % 128 == 0,
-              "%s: %llu", bl_kernel_name(kernel), (unsigned long long)capacity);
+        const bool planned = kernel == BL_KERNEL_ALLGATHER_COPY ? l->copy_bytes > 0
+                             : bl_kernel_multicast(kernel)      ? l->multicast_bytes > 0
+                                                                : true;
+        CHECK((capacity > 0) == planned && capacity % 128 == 0, "%s: %llu", bl_kernel_name(kernel),
+              (unsigned long long)capacity);
         for (unsigned t = 0; t < sizeof threads / sizeof *threads; t++)
             for (unsigned most = 1; most <= 1000; most = most * 3 + 1) {
                 unsigned last = 0;
@@ -69,16 +72,42 @@ static void check_launches(const struct bl_staging_layout *l, int nranks) {
 /* Of every size; with slots for the copy engines they take half at most, or nothing if too little were left. */
 static void plans_of(int nranks, uint64_t bytes) {
     struct bl_staging_layout l, copy;
-    CHECK(bl_staging_plan(&l, nranks, bytes, false) == 0, "%d ranks, %llu bytes", nranks, (unsigned long long)bytes);
+    CHECK(bl_staging_plan(&l, nranks, bytes, false, false) == 0, "%d ranks, %llu bytes", nranks,
+          (unsigned long long)bytes);
     CHECK(l.copy_bytes == 0 && bl_kernel_capacity(BL_KERNEL_ALLGATHER_COPY, nranks, &l) == 0);
     check_layout(&l, nranks, bytes);
-    CHECK(bl_staging_plan(&copy, nranks, bytes, true) == 0, "%d ranks, %llu bytes", nranks, (unsigned long long)bytes);
+    CHECK(bl_staging_plan(&copy, nranks, bytes, true, false) == 0, "%d ranks, %llu bytes", nranks,
+          (unsigned long long)bytes);
     check_layout(&copy, nranks, bytes);
     CHECK(2 * copy.copy_bytes <= bytes / 2);
     CHECK(copy.copy_bytes || bytes < 2 * bl_staging_minimum(nranks) + 2 * BL_COPY_WORDS_BYTES,
           "%d ranks, %llu bytes: no slots", nranks, (unsigned long long)bytes);
     CHECK(copy.copy_bytes || memcmp(&l, &copy, sizeof l) == 0, "without slots, lines have their room");
     CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_COPY, nranks, &copy) == copy.copy_bytes);
+}
+
+/* With room for a multicast object: a third at most, or nothing; the parts fit, and nothing else gets less than its least. */
+static void multicast_plans_of(int nranks, uint64_t bytes, bool copy) {
+    struct bl_staging_layout l, without;
+    CHECK(bl_staging_plan(&l, nranks, bytes, copy, true) == 0);
+    check_layout(&l, nranks, bytes - l.multicast_bytes);
+    const uint64_t packets = 2 * (uint64_t)nranks * l.multicast_packets * 16;
+    if (!l.multicast_bytes) {
+        CHECK(bl_staging_plan(&without, nranks, bytes, copy, false) == 0);
+        CHECK(memcmp(&l, &without, sizeof l) == 0, "without multicast, the others have its room");
+        CHECK(bytes < 3 * ((uint64_t)4 << 20), "%d ranks, %llu bytes: no multicast", nranks, (unsigned long long)bytes);
+        CHECK(!bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, nranks, &l));
+        return;
+    }
+    CHECK(l.multicast_bytes <= bytes / 3, "%llu of %llu bytes", (unsigned long long)l.multicast_bytes,
+          (unsigned long long)bytes);
+    CHECK(l.multicast_bytes == BL_MAX_BLOCKS * 128 + packets + 2 * l.multicast_half);
+    CHECK(l.multicast_half % 128 == 0 && l.multicast_half >= 64 << 10 && l.multicast_half <= 8 << 20);
+    CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, nranks, &l) == l.multicast_packets * 8);
+    CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, nranks, &l) == l.multicast_half);
+    const uint64_t block = bl_kernel_capacity(BL_KERNEL_ALLGATHER_MULTICAST, nranks, &l);
+    CHECK(block && block % 128 == 0 && block * (uint64_t)nranks <= l.multicast_half);
+    CHECK(bl_kernel_capacity(BL_KERNEL_REDUCESCATTER_MULTIMEM, nranks, &l) == block);
 }
 
 static void plans(void) {
@@ -89,29 +118,33 @@ static void plans(void) {
         struct bl_staging_layout l, untouched;
         memset(&l, 0x5a, sizeof l);
         untouched = l;
-        CHECK(bl_staging_plan(&l, nranks, least - 1, false) == -1);
-        CHECK(bl_staging_plan(&l, nranks, 0, false) == -1);
+        CHECK(bl_staging_plan(&l, nranks, least - 1, false, false) == -1);
+        CHECK(bl_staging_plan(&l, nranks, 0, false, false) == -1);
         CHECK(memcmp(&l, &untouched, sizeof l) == 0, "a plan that failed wrote its result");
-        for (uint64_t bytes = least; bytes <= (uint64_t)1 << 30; bytes = bytes * 5 / 4 + 4097) plans_of(nranks, bytes);
-        CHECK(bl_staging_plan(&l, nranks, least - 1, true) == -1);
+        for (uint64_t bytes = least; bytes <= (uint64_t)1 << 30; bytes = bytes * 5 / 4 + 4097) {
+            plans_of(nranks, bytes);
+            multicast_plans_of(nranks, bytes, false);
+            multicast_plans_of(nranks, bytes, true);
+        }
+        CHECK(bl_staging_plan(&l, nranks, least - 1, true, false) == -1);
         static const uint64_t sizes[] = {1 << 20, 3 << 20, 64 << 20};
-        for (int s = 0; s < 6; s++) {
-            if (sizes[s / 2] < least) continue;
-            CHECK(bl_staging_plan(&l, nranks, sizes[s / 2], s % 2) == 0);
+        for (int s = 0; s < 12; s++) {
+            if (sizes[s / 4] < least) continue;
+            CHECK(bl_staging_plan(&l, nranks, sizes[s / 4], s % 2, s / 2 % 2) == 0);
             check_launches(&l, nranks);
         }
     }
     struct bl_staging_layout l;
-    CHECK(bl_staging_plan(&l, 1, 1 << 26, false) == -1);
-    CHECK(bl_staging_plan(&l, BL_MAX_RANKS + 1, 1 << 30, false) == -1);
-    CHECK(bl_staging_plan(&l, -1, 1 << 30, false) == -1);
+    CHECK(bl_staging_plan(&l, 1, 1 << 26, false, false) == -1);
+    CHECK(bl_staging_plan(&l, BL_MAX_RANKS + 1, 1 << 30, false, false) == -1);
+    CHECK(bl_staging_plan(&l, -1, 1 << 30, false, false) == -1);
 }
 
 /* What the default memory holds in one launch is what the algorithms are used for. */
 static void capacities(void) {
     struct bl_staging_layout l;
     for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
-        CHECK(bl_staging_plan(&l, nranks, 64 << 20, false) == 0);
+        CHECK(bl_staging_plan(&l, nranks, 64 << 20, false, false) == 0);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks, &l) >= 64 << 10);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, nranks, &l) >=
               (nranks == 2 ? 4u << 20 : 192u << 10));
@@ -131,11 +164,40 @@ static void capacities(void) {
         CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, nranks) == (nranks == 2));
         CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, nranks));
         /* The copy engines' slots leave enough for the kernels. */
-        CHECK(bl_staging_plan(&l, nranks, 64 << 20, true) == 0);
+        CHECK(bl_staging_plan(&l, nranks, 64 << 20, true, false) == 0);
         CHECK(l.copy_bytes >= 8 << 20, "%d ranks: slots of %llu", nranks, (unsigned long long)l.copy_bytes);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks, &l) >= 64 << 10);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_LINE, nranks, &l) >= 128 << 10);
+        /* A multicast object takes nothing from what the lines need. */
+        struct bl_staging_layout without = l;
+        CHECK(bl_staging_plan(&without, nranks, 64 << 20, false, false) == 0);
+        CHECK(bl_staging_plan(&l, nranks, 64 << 20, false, true) == 0);
+        CHECK(l.multicast_half >= 7 << 20 && l.multicast_bytes + l.bytes <= 64 << 20);
+        CHECK(l.bytes == without.bytes && l.peer_lines == without.peer_lines);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, nranks, &l) >= 64 << 10);
+        for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
+            const bool multicast = strstr(bl_kernel_name(kernel), "multi");
+            CHECK(bl_kernel_multicast(kernel) == multicast, "%s", bl_kernel_name(kernel));
+            CHECK(!multicast || !bl_kernel_capacity(kernel, nranks, &without));
+            if (multicast)
+                CHECK(bl_kernel_in_pieces(kernel, nranks) == (kernel != BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST));
+        }
     }
+}
+
+/* What the instruction has, as ptxas takes it. */
+static void multimem(void) {
+    enum { SUM = 1 << BL_SUM, ALL = 1 << BL_SUM | 1 << BL_MIN | 1 << BL_MAX };
+    static const uint32_t hopper[BL_DATATYPES] = {0, 0, ALL, ALL, ALL, ALL, ALL, SUM, SUM, ALL, 0, 0};
+    for (int d = 0; d < BL_DATATYPES; d++) {
+        const bool f8 = d == BL_FLOAT8E4M3 || d == BL_FLOAT8E5M2;
+        CHECK(bl_multimem_redops(d, 80) == 0 && bl_multimem_redops(d, 89) == 0, "%s", bl_datatype_name(d));
+        CHECK(bl_multimem_redops(d, 90) == hopper[d] && bl_multimem_redops(d, 120) == hopper[d], "%s",
+              bl_datatype_name(d));
+        CHECK(bl_multimem_redops(d, 100) == (f8 ? (uint32_t)ALL : hopper[d]), "%s", bl_datatype_name(d));
+        CHECK(bl_multimem_redops(d, 103) == bl_multimem_redops(d, 100), "%s", bl_datatype_name(d));
+    }
+    CHECK(bl_multimem_redops(-1, 100) == 0 && bl_multimem_redops(BL_DATATYPES, 100) == 0);
 }
 
 static void names(void) {
@@ -149,21 +211,28 @@ static void names(void) {
         for (int k = 0; k < BL_KERNELS; k++)
             for (int n = 2; n <= BL_MAX_RANKS; n++) {
                 int status = bl_kernel_symbol(k, d, n, symbol, sizeof symbol);
-                CHECK((status == 0) == (k != BL_KERNEL_ALLGATHER_COPY), "%s %s %d", bl_kernel_name(k),
-                      bl_datatype_name(d), n);
+                const bool by_switch = strstr(bl_kernel_name(k), "multimem");
+                CHECK((status == 0) == (k != BL_KERNEL_ALLGATHER_COPY && (!by_switch || bl_multimem_redops(d, 100))),
+                      "%s %s %d", bl_kernel_name(k), bl_datatype_name(d), n);
                 if (status) continue;
                 int s = 0;
                 while (s < symbols && strcmp(seen[s], symbol) != 0) s++;
                 if (s == symbols) strcpy(seen[symbols++], symbol);
             }
     }
-    /* One for each datatype where it matters, two of each kernel for batches and four for others. */
+    /* One for each datatype where it matters, two of each kernel for batches and four for others; see enum unrolled. */
     int expected = 0;
     for (int k = 0; k < BL_KERNELS; k++) {
         const char *name = bl_kernel_name(k);
         const bool moves = strstr(name, "gather") || strstr(name, "exchange") || strstr(name, "broadcast");
         CHECK(bl_kernel_reduces(k) == !moves, "%s", name);
-        if (k != BL_KERNEL_ALLGATHER_COPY)
+        if (strstr(name, "multimem"))
+            expected += BL_DATATYPES - 2; /* not 8-bit integers */
+        else if (k == BL_KERNEL_ALLGATHER_MULTICAST)
+            expected++;
+        else if (k == BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST)
+            expected += 3 * BL_DATATYPES;
+        else if (k != BL_KERNEL_ALLGATHER_COPY)
             expected += (bl_kernel_reduces(k) ? BL_DATATYPES : 1) * (is_batch(k) ? 2 : 4);
     }
     CHECK(symbols == expected, "%d symbols, expected %d", symbols, expected);
@@ -185,6 +254,7 @@ static void names(void) {
 int main(void) {
     plans();
     capacities();
+    multimem();
     names();
     printf("%ld checks, %d failures\n", checks, failures);
     return failures != 0;

@@ -1,0 +1,59 @@
+/* allreduce_twoshot_multimem.cu - the switch adds: every rank reduces its share with loads that bring one value for all ranks,
+ * and stores it to all ranks at once.
+ *
+ * (1 + 1/n) of the bytes of the data each way on every rank's links, whatever the number of ranks; two barriers.  Each block
+ * of threads goes through its part of the message in chunks: it copies a chunk into its replica; once all ranks have, it reduces
+ * its rank's share of it and stores that over what it was made of, in all replicas; once all ranks have, it copies the chunk
+ * out.  The next chunk is copied in before this one is waited for, and the last one out after, so that blocks use the links
+ * while others copy.
+ *
+ * Contract: count >= 1 and at most layout.multicast_half bytes; the same grid of whole warps on all ranks, at most
+ * BL_MAX_BLOCKS; datatype and redop of bl_multimem_redops(); sendbuff and recvbuff any alignment, equal or disjoint.  The
+ * order of additions is the switch's: all ranks get the same bits, another run may get others.  Halves and barrier:
+ * multicast.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff unspecified and the
+ * communicator unusable.
+ */
+#include <primitives.cuh>
+#include "multicast.cuh"
+
+template <int DATATYPE> BL_DEVICE void allreduce_twoshot_multimem(const struct bl_kernel_args &a) {
+    Multicast m = multicast_begin(a);
+    const uint64_t bytes = a.count * a.size, offset = data_offset(a, m);
+    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
+    Pair *const own = (Pair *)(a.replica + offset);
+    unsigned char *const all = a.multicast + offset;
+    const Chunks chunks = chunks_of(units_of(bytes), a.nranks);
+
+    const auto bring = [&](unsigned i) {
+        each_unit(
+            chunk_at(chunks, i), [&](uint64_t u) { return load_unit(in, u); },
+            [&](uint64_t u, Pair v) { store_shared(own + u, v); });
+        arrive(a);
+    };
+    const auto reduce = [&](unsigned i) {
+        const unsigned share = BL_MUTATION(45) ? (a.rank + 1) / 2 : a.rank;
+        reduce_units<DATATYPE>(share_of_units(chunk_at(chunks, i), share, a.nranks), all, a.redop,
+                               [&](uint64_t u, Pair v) { multicast_store_relaxed_sys(all + u * UNIT_BYTES, v); });
+        arrive(a);
+    };
+    const auto fetch = [&](unsigned i) {
+        each_unit(
+            chunk_at(chunks, i), [&](uint64_t u) { return load_shared_relaxed_sys(own + u); },
+            [&](uint64_t u, Pair v) { store_unit(out, u, v); });
+    };
+
+    bring(0);
+    for (unsigned i = 0; i < chunks.count; i++) {
+        if (i + 1 < chunks.count) bring(i + 1);
+        if (!await_arrivals(a, m)) return;
+        reduce(i);
+        if (i == 0) continue;
+        if (!await_arrivals(a, m)) return;
+        fetch(i - 1);
+    }
+    if (!await_arrivals(a, m)) return;
+    fetch(chunks.count - 1);
+    multicast_end(a, m);
+}
+
+BL_INSTANTIATE_MULTIMEM(bl_allreduce_twoshot_multimem, allreduce_twoshot_multimem)
