@@ -3,28 +3,32 @@
 
 #include "dispatch.h"
 
-#define ALL_DATATYPES ((1u << BL_DATATYPES) - 1)
-#define ALL_REDOPS    ((1u << BL_REDOPS) - 1)
-
 /* Packets and lines rely on a store of 16 bytes, or of a warp's line, arriving whole: NVLink keeps that, PCIe need not.
  */
-#define PUSH (BL_CAP_P2P | BL_CAP_NVLINK)
+#define PUSH      (BL_CAP_P2P | BL_CAP_NVLINK)
+#define MULTICAST (PUSH | BL_CAP_MULTICAST)
 
 const struct bl_algorithm bl_algorithms[] = {
-    {"oneshot_packet", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true,
-     -1},
-    {"oneshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true,
-     BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH},
-    {"twoshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false,
-     BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH},
-    {"gather_line", BL_ALLGATHER, BL_KERNEL_ALLGATHER_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false,
-     BL_KERNEL_ALLGATHER_LINE_BATCH},
-    {"gather_copy", BL_ALLGATHER, BL_KERNEL_ALLGATHER_COPY, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false, -1},
-    {"scatter_line", BL_REDUCESCATTER, BL_KERNEL_REDUCESCATTER_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false,
-     BL_KERNEL_REDUCESCATTER_LINE_BATCH},
-    {"exchange_line", BL_ALLTOALL, BL_KERNEL_ALLTOALL_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, false, -1},
-    {"broadcast_line", BL_BROADCAST, BL_KERNEL_BROADCAST_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true, -1},
-    {"reduce_line", BL_REDUCE, BL_KERNEL_REDUCE_LINE, ALL_DATATYPES, ALL_REDOPS, 2, 16, PUSH, true, -1},
+    {"oneshot_packet", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, 2, 16, PUSH, .to_each_peer = true,
+     .batch = -1},
+    {"oneshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 2, 16, PUSH, .to_each_peer = true,
+     .batch = BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH},
+    {"twoshot_line", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, 2, 16, PUSH,
+     .batch = BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH},
+    {"oneshot_multicast", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, 2, 16, MULTICAST, .to_each_peer = true,
+     .batch = -1},
+    {"twoshot_multimem", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, 2, 16, MULTICAST, .by_switch = true,
+     .batch = -1},
+    {"gather_line", BL_ALLGATHER, BL_KERNEL_ALLGATHER_LINE, 2, 16, PUSH, .batch = BL_KERNEL_ALLGATHER_LINE_BATCH},
+    {"gather_copy", BL_ALLGATHER, BL_KERNEL_ALLGATHER_COPY, 2, 16, PUSH, .batch = -1},
+    {"gather_multicast", BL_ALLGATHER, BL_KERNEL_ALLGATHER_MULTICAST, 2, 16, MULTICAST, .batch = -1},
+    {"scatter_line", BL_REDUCESCATTER, BL_KERNEL_REDUCESCATTER_LINE, 2, 16, PUSH,
+     .batch = BL_KERNEL_REDUCESCATTER_LINE_BATCH},
+    {"scatter_multimem", BL_REDUCESCATTER, BL_KERNEL_REDUCESCATTER_MULTIMEM, 2, 16, MULTICAST, .by_switch = true,
+     .batch = -1},
+    {"exchange_line", BL_ALLTOALL, BL_KERNEL_ALLTOALL_LINE, 2, 16, PUSH, .batch = -1},
+    {"broadcast_line", BL_BROADCAST, BL_KERNEL_BROADCAST_LINE, 2, 16, PUSH, .to_each_peer = true, .batch = -1},
+    {"reduce_line", BL_REDUCE, BL_KERNEL_REDUCE_LINE, 2, 16, PUSH, .to_each_peer = true, .batch = -1},
 };
 const int bl_algorithm_count = sizeof bl_algorithms / sizeof *bl_algorithms;
 

@@ -42,21 +42,21 @@ struct bl_settings {
     uint64_t max_bytes[BL_KERNELS]; /* per algorithm; UINT64_MAX is unset */
     uint64_t fuse_max;              /* largest call that shares a launch with others of its group; 0: none does */
     bool copy_engines;              /* all-gathers are to leave the multiprocessors alone */
+    bool deterministic;             /* what the switch adds, in an order of its own, is left out */
     const char *tuning_text;        /* content of the user's tuning file, or NULL */
     const char *tuning_name;        /* its path, for messages */
 };
 
-/* One algorithm: what it covers and what it needs.  The rows are algorithms.c's table, in order of preference. */
+/* One algorithm: what it covers (bl_algorithm_covers) and what it needs.  The rows are algorithms.c's table, in order of preference. */
 struct bl_algorithm {
     const char *name; /* "oneshot_packet"; what BEELINE_*_ALGO and tuning files say */
     enum bl_collective collective;
     enum bl_kernel kernel;
-    uint32_t datatypes; /* mask, 1u << enum bl_datatype */
-    uint32_t redops;    /* mask, 1u << enum bl_redop */
     int min_ranks, max_ranks;
     unsigned needs;    /* BL_CAP_* */
     bool to_each_peer; /* a rank sends, or gets, a whole message for each peer: with more ranks it pays up to less */
-    int batch;         /* enum bl_kernel that does the same for several messages, or -1 */
+    bool by_switch; /* the switch reduces: what bl_multimem_redops() has, in an order of its own; else all there is */
+    int batch;      /* enum bl_kernel that does the same for several messages, or -1 */
 };
 
 /* Why a route was picked; the texts are in reason.def. */
@@ -67,7 +67,7 @@ enum bl_reason {
     BL_REASONS
 };
 
-enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 32 };
+enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 80 };
 
 /* Up to and including max_bytes, `algorithm` (an index of bl_algorithms, or BL_ROUTE_NCCL).  What the algorithm cannot
  * do at all on this communicator (ranks, capabilities, staging, the user's limit) is already cut off from max_bytes. */
@@ -80,14 +80,13 @@ struct bl_range {
 };
 
 struct bl_table {
-    int32_t nranks;
-    uint32_t pad;
+    int32_t nranks, arch;
     struct bl_staging_layout layout;
     uint64_t fuse_max; /* as in bl_settings */
     uint32_t ranges[BL_COLLECTIVES];
     /* The first that holds the bytes and covers datatype and operation serves; the last is NCCL up to UINT64_MAX. */
     struct bl_range range[BL_COLLECTIVES][BL_MAX_RANGES];
-    char source[192]; /* where the thresholds come from: "built-in: NVIDIA H200, 4 ranks", "file PATH", ... */
+    char source[256]; /* where the thresholds come from: "built-in: NVIDIA H200, 4 ranks", "file PATH", ... */
 };
 
 /* A call, in facts that are equal on all ranks.  count is as in the NCCL call: of all-reduce, the elements of a buffer;
@@ -114,6 +113,11 @@ extern const int bl_algorithm_count;
 /* The index, BL_ROUTE_NCCL for "nccl", -2 if there is no such algorithm. */
 int bl_algorithm_find(enum bl_collective collective, const char *name);
 const char *bl_collective_name(enum bl_collective collective); /* "all_reduce" */
+
+/* Whether it can do these on GPUs of this architecture. */
+static inline bool bl_algorithm_covers(const struct bl_algorithm *algorithm, int arch, int datatype, int redop) {
+    return !algorithm->by_switch || (bl_multimem_redops(datatype, arch) >> redop & 1) != 0;
+}
 
 /* Builds the table.  Settings or files that do not make sense are skipped with a message each, handed to `warn` (which
  * may be NULL), and the table is still valid. */

@@ -10,8 +10,7 @@
 /* A batch is never launched in pieces. */
 static bool carries(const struct bl_table *table, const struct bl_algorithm *algorithm, const struct bl_batch *batch,
                     uint64_t bytes) {
-    return algorithm->batch >= 0 &&
-           (algorithm->datatypes >> batch->datatype & algorithm->redops >> batch->redop & 1) != 0 &&
+    return algorithm->batch >= 0 && bl_algorithm_covers(algorithm, table->arch, batch->datatype, batch->redop) &&
            bytes <= bl_kernel_capacity(algorithm->batch, table->nranks, &table->layout);
 }
 

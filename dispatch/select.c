@@ -45,7 +45,7 @@ void bl_table_select(const struct bl_table *table, const struct bl_request *requ
         if (range->algorithm == BL_ROUTE_NCCL)
             return to_nccl(route, uncovered ? BL_REASON_UNCOVERED : (enum bl_reason)range->reason);
         const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
-        if (!(algorithm->datatypes >> request->datatype & algorithm->redops >> request->redop & 1)) {
+        if (!bl_algorithm_covers(algorithm, table->arch, request->datatype, request->redop)) {
             uncovered = true;
             continue;
         }

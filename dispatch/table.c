@@ -43,8 +43,8 @@ struct build {
     const struct bl_facts *facts;
     const char *file;
     bool user;
-    int serial; /* of the file's first section: sections count on from file to file */
-    struct pick pick[BL_COLLECTIVES];
+    int serial;                          /* of the file's first section: sections count on from file to file */
+    struct pick pick[2][BL_COLLECTIVES]; /* [1]: of sections for multicast */
 };
 
 /* Negative, 0 or positive as a is worse than, like or better than b.  Between 4 and 8 ranks for 6, the 8: its
@@ -60,7 +60,9 @@ static int compare(const struct fit *a, const struct fit *b) {
 static void visit(void *arg, const struct bl_tuning_row *row) {
     struct build *build = arg;
     const struct bl_facts *facts = build->facts;
-    struct pick *pick = &build->pick[row->collective];
+    struct pick *pick = &build->pick[row->multicast][row->collective];
+    /* The more ranks, the more a multicast object helps: what fewer ranks gain is a careful guess for more, not the reverse. */
+    if (row->multicast && (!(facts->caps & BL_CAP_MULTICAST) || row->ranks > facts->nranks)) return;
     int gpu = !row->gpu[0]                    ? GPU_ANY
               : !strcmp(row->gpu, facts->gpu) ? GPU_NAME
               : row->arch == facts->arch      ? GPU_ARCH
@@ -87,8 +89,11 @@ static void visit(void *arg, const struct bl_tuning_row *row) {
 /* Most bytes that the algorithm can carry on this communicator, and what keeps it from more. */
 static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const struct bl_facts *facts,
                                 const struct bl_settings *settings, enum bl_reason *reason) {
-    *reason = BL_REASON_CAPS;
-    if ((facts->caps & algorithm->needs) != algorithm->needs) return 0;
+    const unsigned lacking = algorithm->needs & ~facts->caps;
+    *reason = lacking == BL_CAP_MULTICAST ? BL_REASON_NO_MULTICAST : BL_REASON_CAPS;
+    if (lacking) return 0;
+    *reason = BL_REASON_DETERMINISTIC;
+    if (algorithm->by_switch && settings && settings->deterministic) return 0;
     *reason = BL_REASON_RANKS;
     if (facts->nranks < algorithm->min_ranks || facts->nranks > algorithm->max_ranks) return 0;
     uint64_t capacity = bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
@@ -102,8 +107,7 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
 
 /* A threshold measured with `from` ranks, for `to` ranks: what goes to each peer, or comes from each, grows with their number. */
 static uint64_t scale(uint64_t max_bytes, int algorithm, int from, int to) {
-    if (max_bytes == UINT64_MAX || algorithm == BL_ROUTE_NCCL || !bl_algorithms[algorithm].to_each_peer)
-        return max_bytes;
+    if (max_bytes == UINT64_MAX || algorithm < 0 || !bl_algorithms[algorithm].to_each_peer) return max_bytes;
     uint64_t peers = to - 1, whole = max_bytes / peers, rest = max_bytes % peers, scaled;
     if (__builtin_mul_overflow(whole, (uint64_t)(from - 1), &scaled)) return max_bytes;
     return scaled + rest * (uint64_t)(from - 1) / peers;
@@ -209,42 +213,82 @@ static bool takes_copies(const struct ranges *r, const struct bl_facts *facts, c
            algorithm_limit(&bl_algorithms[copy], facts, settings, &why) > LEFT_TO_KERNELS;
 }
 
-static void build_collective(struct bl_table *table, enum bl_collective collective, const struct pick *pick,
+/* One row, up to `limit` at most. */
+static void add_row(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
+                    const struct bl_tuning_row *row, uint64_t limit) {
+    uint64_t max_bytes = scale(row->max_bytes, row->algorithm, row->ranks, facts->nranks);
+    if (max_bytes > limit) max_bytes = limit;
+    if (row->algorithm == BL_ROUTE_NCCL)
+        add_nccl(r, max_bytes, BL_REASON_NCCL_TUNED);
+    else
+        add_algorithm(r, facts, settings, row, max_bytes, BL_REASON_TUNED);
+}
+
+/* The rows for sizes above `from`, up to `limit`. */
+static void add_rows(struct ranges *r, const struct pick *pick, const struct bl_facts *facts,
+                     const struct bl_settings *settings, uint64_t from, uint64_t limit) {
+    for (int i = 0; i < pick->rows; i++) {
+        const struct bl_tuning_row *row = &pick->row[i];
+        const uint64_t max_bytes = scale(row->max_bytes, row->algorithm, row->ranks, facts->nranks);
+        if (max_bytes > from) add_row(r, facts, settings, row, limit);
+        if (max_bytes >= limit) break;
+    }
+}
+
+/* Rows for multicast lie over the plain ones.  What the switch cannot reduce, and what is above them all, is the plain rows'
+ * again. */
+static void add_multicast_rows(struct ranges *r, const struct pick *multicast, const struct pick *plain,
+                               const struct bl_facts *facts, const struct bl_settings *settings, uint64_t limit) {
+    uint64_t from = 0;
+    for (int i = 0; i < multicast->rows && from < limit; i++) {
+        const struct bl_tuning_row *row = &multicast->row[i];
+        const uint64_t to = row->max_bytes < limit ? row->max_bytes : limit, reached = r->reached;
+        if (row->algorithm != BL_TUNING_PLAIN) add_row(r, facts, settings, row, to);
+        if (row->algorithm != BL_ROUTE_NCCL) {
+            r->reached = reached; /* for calls that the row does not cover */
+            add_rows(r, plain, facts, settings, from, to);
+        }
+        r->reached = from = to;
+    }
+    if (from < limit) add_rows(r, plain, facts, settings, from, limit);
+}
+
+static void build_collective(struct bl_table *table, enum bl_collective collective, const struct build *build,
                              const struct bl_facts *facts, const struct bl_settings *settings,
                              void (*warn)(void *arg, const char *message), void *arg) {
     struct ranges r = {.table = table, .collective = collective};
+    const struct pick *plain = &build->pick[0][collective], *multicast = &build->pick[1][collective];
 
     bool forced = add_forced(&r, facts, settings, warn, arg);
     const bool copies = !forced && takes_copies(&r, facts, settings);
-    for (int i = 0; i < pick->rows; i++) {
-        const struct bl_tuning_row *row = &pick->row[i];
-        uint64_t max_bytes = scale(row->max_bytes, row->algorithm, row->ranks, facts->nranks);
-        if (copies && r.reached >= LEFT_TO_KERNELS) break;
-        if (copies && max_bytes > LEFT_TO_KERNELS) max_bytes = LEFT_TO_KERNELS;
-        if (row->algorithm == BL_ROUTE_NCCL)
-            add_nccl(&r, max_bytes, BL_REASON_NCCL_TUNED);
-        else
-            add_algorithm(&r, facts, settings, row, max_bytes, BL_REASON_TUNED);
-    }
+    add_multicast_rows(&r, multicast, plain, facts, settings, copies ? LEFT_TO_KERNELS : UINT64_MAX);
     if (copies) {
         const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "gather_copy")};
         add_algorithm(&r, facts, settings, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
     }
-    add_nccl(&r, UINT64_MAX, pick->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
+    add_nccl(&r, UINT64_MAX, plain->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
     if (collective == BL_ALLREDUCE && forced)
         snprintf(table->source, sizeof table->source, "forced %s", settings->force[collective]);
 }
 
-static void describe_source(struct bl_table *table, const struct pick *pick, const struct bl_facts *facts) {
+static void describe_pick(char *text, size_t size, const struct pick *pick, const struct bl_facts *facts) {
     static const char *const gpu_note[GPU_MATCHES] = {[GPU_ARCH] = " (same architecture)", [GPU_NAME] = ""};
-    char before[48], after[48] = "";
-
-    if (!pick->rows || table->source[0]) return;
     const struct bl_tuning_row *row = &pick->row[0];
+    char before[48], after[48] = "";
     snprintf(before, sizeof before, pick->user ? "file %.40s" : "built-in", pick->file);
     if (row->ranks != facts->nranks) snprintf(after, sizeof after, ", extrapolated to %d", facts->nranks);
-    snprintf(table->source, sizeof table->source, "%s: %.40s%s, %d ranks%s", before, row->gpu[0] ? row->gpu : "any GPU",
+    snprintf(text, size, "%s: %.40s%s, %d ranks%s", before, row->gpu[0] ? row->gpu : "any GPU",
              row->gpu[0] ? gpu_note[pick->fit.gpu] : "", row->ranks, after);
+}
+
+static void describe_source(struct bl_table *table, const struct build *build) {
+    const struct pick *plain = &build->pick[0][BL_ALLREDUCE], *multicast = &build->pick[1][BL_ALLREDUCE];
+    if (table->source[0]) return; /* forced */
+    if (plain->rows) describe_pick(table->source, sizeof table->source, plain, build->facts);
+    if (!multicast->rows) return;
+    const size_t used = strlen(table->source);
+    const int n = snprintf(table->source + used, sizeof table->source - used, "%smulticast ", used ? "; " : "");
+    describe_pick(table->source + used + n, sizeof table->source - used - n, multicast, build->facts);
 }
 
 void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings,
@@ -253,6 +297,7 @@ void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const 
 
     memset(table, 0, sizeof *table); /* padding too: the table travels as bytes */
     table->nranks = facts->nranks;
+    table->arch = facts->arch;
     table->layout = facts->layout;
     table->fuse_max = settings ? settings->fuse_max : 0;
     for (size_t i = 0; i < sizeof bl_builtin_tunings / sizeof *bl_builtin_tunings; i++) {
@@ -265,8 +310,8 @@ void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const 
         build.user = true;
         bl_tuning_parse(build.file, settings->tuning_text, visit, &build, warn, arg);
     }
-    for (int c = 0; c < BL_COLLECTIVES; c++) build_collective(table, c, &build.pick[c], facts, settings, warn, arg);
-    describe_source(table, &build.pick[BL_ALLREDUCE], facts);
+    for (int c = 0; c < BL_COLLECTIVES; c++) build_collective(table, c, &build, facts, settings, warn, arg);
+    describe_source(table, &build);
 }
 
 bool bl_table_valid(const struct bl_table *table) {

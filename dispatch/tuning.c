@@ -132,7 +132,7 @@ static int split(struct parser *p, const char *line, const char *end, struct wor
     return n;
 }
 
-/* gpu any | gpu "NAME" arch N */
+/* gpu any | gpu "NAME" arch N; `multicast` may follow */
 static bool section_line(struct parser *p, const struct word *words, int n) {
     struct bl_tuning_row *row = &p->row;
     uint64_t arch = 0;
@@ -140,16 +140,18 @@ static bool section_line(struct parser *p, const struct word *words, int n) {
     row->section++;
     row->gpu[0] = 0;
     row->arch = 0;
+    row->multicast = n > 2 && is(&words[n - 1], "multicast");
+    n -= row->multicast;
     memset(p->last, 0, sizeof p->last);
     memset(p->rows, 0, sizeof p->rows);
     if (n < 2) return refuse(p, NULL, "any, or the GPU's name in quotes,");
-    if (is(&words[1], "any")) return n == 2 || refuse(p, &words[2], "nothing follows gpu any");
+    if (is(&words[1], "any")) return n == 2 || refuse(p, &words[2], "only multicast may follow gpu any");
     if (!words[1].quoted || !words[1].length || words[1].length >= sizeof row->gpu)
         return refuse(p, &words[1], "any, or the GPU's name in quotes, 1 to 63 characters");
     if (n < 3 || !is(&words[2], "arch")) return refuse(p, n < 3 ? NULL : &words[2], "arch");
     if (n < 4 || words[3].quoted || !number(words[3].start, words[3].length, 10, 999, &arch))
         return refuse(p, n < 4 ? NULL : &words[3], "the architecture as a number, 90 for sm_90,");
-    if (n > 4) return refuse(p, &words[4], "nothing follows the architecture");
+    if (n > 4) return refuse(p, &words[4], "only multicast may follow the architecture");
     memcpy(row->gpu, words[1].start, words[1].length);
     row->gpu[words[1].length] = 0;
     row->arch = arch;
@@ -181,11 +183,14 @@ static bool option(struct parser *p, const struct word *word) {
 
 static bool algorithm(struct parser *p, const struct word *word) {
     char name[32], accepted[256] = "nccl";
+    if (p->row.multicast) strcat(accepted, ", plain");
     size_t used = strlen(accepted);
 
     if (!word->quoted && word->length < sizeof name) {
         memcpy(name, word->start, word->length);
         name[word->length] = 0;
+        p->row.algorithm = BL_TUNING_PLAIN;
+        if (p->row.multicast && !strcmp(name, "plain")) return true;
         p->row.algorithm = bl_algorithm_find(p->row.collective, name);
         if (p->row.algorithm >= BL_ROUTE_NCCL) return true;
     }

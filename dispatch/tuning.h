@@ -4,19 +4,22 @@
 
 #include "dispatch.h"
 
-/* Rows of one section for one collective and number of ranks.  A table needs up to two ranges for each, one for a
- * forced algorithm and two at the end. */
+/* Rows of one section for one collective and number of ranks.  A table needs up to two ranges for each; rows for multicast
+ * may cut each other row in two; and one for a forced algorithm and two at the end. */
 enum { BL_TUNING_ROWS = 12 };
-_Static_assert(2 * BL_TUNING_ROWS + 3 <= BL_MAX_RANGES, "a tuning file's rows fit a table");
+_Static_assert(2 * BL_TUNING_ROWS + 2 * 2 * BL_TUNING_ROWS + 3 <= BL_MAX_RANGES, "a tuning file's rows fit a table");
+
+enum { BL_TUNING_PLAIN = -3 }; /* `plain`: what the rows of the section without multicast say */
 
 struct bl_tuning_row {
-    int section;  /* 0, 1, ... within the file */
-    char gpu[64]; /* "" for `gpu any` */
-    int arch;     /* 0 for `gpu any` */
+    int section;    /* 0, 1, ... within the file */
+    char gpu[64];   /* "" for `gpu any` */
+    int arch;       /* 0 for `gpu any` */
+    bool multicast; /* the section is for communicators with a multicast object */
     enum bl_collective collective;
     int ranks;
     uint64_t max_bytes;       /* UINT64_MAX for `max`; above that of the row before */
-    int algorithm;            /* index of bl_algorithms, or BL_ROUTE_NCCL */
+    int algorithm;            /* index of bl_algorithms, BL_ROUTE_NCCL, or, with multicast, BL_TUNING_PLAIN */
     unsigned blocks, threads; /* 0: not given */
 };
 

@@ -32,7 +32,7 @@ static void test_algorithms(void) {
         for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
             for (int n = a->min_ranks; n <= a->max_ranks; n++) {
                 char symbol[128];
-                CHECK(!(a->datatypes >> datatype & 1) || a->kernel == BL_KERNEL_ALLGATHER_COPY ||
+                CHECK(!bl_algorithm_covers(a, 100, datatype, BL_SUM) || a->kernel == BL_KERNEL_ALLGATHER_COPY ||
                           !bl_kernel_symbol(a->kernel, datatype, n, symbol, sizeof symbol),
                       "%s: datatype %d, %d ranks: no kernel", a->name, datatype, n);
             }

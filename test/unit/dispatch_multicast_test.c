@@ -1,0 +1,209 @@
+/* dispatch_multicast_test.c - rows for multicast: whether they are there, what they lie over, what they leave to the others. */
+#include "dispatch_test.h"
+
+static const char *serves(const struct bl_table *table, enum bl_collective collective, uint64_t count, int datatype,
+                          int redop, enum bl_reason *why) {
+    const struct bl_request request = {collective, count, datatype, redop, 0};
+    struct bl_route route;
+    bl_table_select(table, &request, &route);
+    if (why) *why = route.why;
+    return route.algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[route.algorithm].name;
+}
+
+#define EXPECT(table, bytes, datatype, redop, name)                                                                    \
+    do {                                                                                                               \
+        const char *got_ = serves(table, BL_ALLREDUCE, (bytes) / bl_datatype_size(datatype), datatype, redop, NULL);   \
+        CHECK(!strcmp(got_, name), "%llu bytes of %s %s: %s, expected %s", (unsigned long long)(bytes),                \
+              bl_datatype_name(datatype), bl_redop_name(redop), got_, name);                                           \
+    } while (0)
+
+static const char file[] = "gpu \"NVIDIA H200\" arch 90\n"
+                           "all_reduce 4 1K oneshot_packet\n"
+                           "all_reduce 4 100K oneshot_line\n"
+                           "all_reduce 4 2M nccl\n"
+                           "all_reduce 4 16M twoshot_line\n"
+                           "all_reduce 4 max nccl\n"
+                           "gpu \"NVIDIA H200\" arch 90 multicast\n"
+                           "all_reduce 4 8K oneshot_multicast\n"
+                           "all_reduce 4 1M plain\n"
+                           "all_reduce 4 64M twoshot_multimem threads=128 blocks=24\n"
+                           "all_gather 4 8K plain\n"
+                           "all_gather 4 1M gather_multicast\n"
+                           "all_gather 4 2M nccl\n"
+                           "reduce_scatter 4 max scatter_multimem\n";
+
+static void laid_over(void) {
+    const struct bl_facts plain = facts_of("NVIDIA H200", 90, 4), facts = with_multicast(plain);
+    struct bl_settings settings = settings_of(file);
+    struct bl_table table;
+    build(&table, &facts, &settings);
+    CHECK(strstr(table.source, "; multicast file my.tune: NVIDIA H200, 4 ranks"), "%s", table.source);
+    EXPECT(&table, 8, BL_BFLOAT16, BL_PROD, "oneshot_multicast");
+    EXPECT(&table, 8 * K, BL_INT8, BL_AVG, "oneshot_multicast");
+    EXPECT(&table, 8 * K + 8, BL_BFLOAT16, BL_SUM, "oneshot_line");
+    EXPECT(&table, 100 * K, BL_BFLOAT16, BL_SUM, "oneshot_line");
+    EXPECT(&table, 100 * K + 8, BL_BFLOAT16, BL_SUM, "nccl");
+    EXPECT(&table, 1 * M, BL_BFLOAT16, BL_SUM, "nccl");
+    EXPECT(&table, 1 * M + 8, BL_BFLOAT16, BL_SUM, "twoshot_multimem");
+    EXPECT(&table, 64 * M, BL_BFLOAT16, BL_MAX, "twoshot_multimem");
+    EXPECT(&table, 64 * M + 8, BL_BFLOAT16, BL_SUM, "nccl");
+    /* What the switch does not do is as without it, size for size. */
+    static const int lacking[][2] = {
+        {BL_BFLOAT16, BL_AVG}, {BL_FLOAT32, BL_MIN}, {BL_INT8, BL_SUM}, {BL_FLOAT8E4M3, BL_SUM}};
+    for (int i = 0; i < 4; i++) {
+        EXPECT(&table, 1 * M + 8, lacking[i][0], lacking[i][1], "nccl");
+        EXPECT(&table, 2 * M, lacking[i][0], lacking[i][1], "nccl");
+        EXPECT(&table, 2 * M + 8, lacking[i][0], lacking[i][1], "twoshot_line");
+        EXPECT(&table, 16 * M, lacking[i][0], lacking[i][1], "twoshot_line");
+        EXPECT(&table, 16 * M + 8, lacking[i][0], lacking[i][1], "nccl");
+    }
+    CHECK(!strcmp(serves(&table, BL_ALLGATHER, 8 * K, BL_INT8, BL_SUM, NULL), "gather_line"),
+          "plain rows are built-in ones");
+    CHECK(!strcmp(serves(&table, BL_ALLGATHER, 8 * K + 1, BL_INT8, BL_SUM, NULL), "gather_multicast"), "all_gather");
+    CHECK(!strcmp(serves(&table, BL_ALLGATHER, 2 * M, BL_INT8, BL_SUM, NULL), "nccl"), "nccl in a row for multicast");
+    CHECK(!strcmp(serves(&table, BL_ALLGATHER, 2 * M + 1, BL_INT8, BL_SUM, NULL), "gather_line"), "above the last row");
+    CHECK(!strcmp(serves(&table, BL_REDUCESCATTER, 1u << 30, BL_FLOAT32, BL_SUM, NULL), "scatter_multimem"),
+          "to the end");
+    CHECK(!strcmp(serves(&table, BL_REDUCESCATTER, 1000, BL_FLOAT32, BL_AVG, NULL), "scatter_line"), "avg");
+    char text[300];
+    bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
+    CHECK(!strcmp(text, "0..8K oneshot_multicast | ..100K oneshot_line | ..1M nccl | ..64M twoshot_multimem | .. nccl"),
+          "%s", text);
+
+    /* Without the object the same file says what it says without these rows. */
+    build(&table, &plain, &settings);
+    CHECK(!strstr(table.source, "multicast"), "%s", table.source);
+    EXPECT(&table, 8 * K, BL_BFLOAT16, BL_SUM, "oneshot_line");
+    EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_line");
+    CHECK(!strcmp(serves(&table, BL_REDUCESCATTER, 1000, BL_FLOAT32, BL_SUM, NULL), "scatter_line"), "no multicast");
+}
+
+/* Rows hold for as many ranks and more. */
+static void ranks(void) {
+    struct bl_settings settings = settings_of(file);
+    struct bl_table table;
+    for (int n = 2; n <= BL_MAX_RANKS; n++) {
+        const struct bl_facts facts = with_multicast(facts_of("NVIDIA H200", 90, n));
+        build(&table, &facts, &settings);
+        const char *got = serves(&table, BL_ALLREDUCE, 2 * M, BL_BFLOAT16, BL_SUM, NULL);
+        CHECK(!strcmp(got, "twoshot_multimem") == (n >= 4), "%d ranks: %s", n, got);
+        if (n < 4 || n == 6 || n == 8)
+            continue; /* these have built-in rows, which come before a user's for other ranks */
+        /* One store for all, but each rank gets a message of each peer: up to less with more ranks. */
+        const uint64_t most = 8 * K * 3 / ((uint64_t)n - 1);
+        got = serves(&table, BL_ALLREDUCE, most, BL_INT8, BL_PROD, NULL);
+        CHECK(!strcmp(got, "oneshot_multicast"), "%d ranks: %s", n, got);
+        got = serves(&table, BL_ALLREDUCE, most + 1, BL_INT8, BL_PROD, NULL);
+        CHECK(strcmp(got, "oneshot_multicast"), "%d ranks: %s", n, got);
+    }
+}
+
+static void reasons(void) {
+    const struct bl_facts two = facts_of("NVIDIA H200", 90, 2), facts = with_multicast(facts_of("NVIDIA H200", 90, 4));
+    struct bl_settings settings = settings_of("gpu any\nall_reduce 2 max twoshot_multimem\n");
+    struct bl_table table;
+    enum bl_reason why;
+    build(&table, &two, &settings); /* a row of the plain section, which cannot be */
+    const char *got = serves(&table, BL_ALLREDUCE, 1000, BL_BFLOAT16, BL_SUM, &why);
+    CHECK(!strcmp(got, "nccl") && why == BL_REASON_NO_MULTICAST, "%s: %s", got, bl_reason_text(why));
+    settings = settings_of(file);
+    settings.deterministic = true;
+    build(&table, &facts, &settings);
+    EXPECT(&table, 8, BL_BFLOAT16, BL_SUM, "oneshot_multicast");
+    EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_line");
+    CHECK(!strcmp(serves(&table, BL_REDUCESCATTER, 1000, BL_FLOAT32, BL_SUM, NULL), "scatter_line"), "deterministic");
+
+    settings = settings_of(file);
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = 4 * M;
+    build(&table, &facts, &settings);
+    EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_multimem");
+    EXPECT(&table, 4 * M + 8, BL_BFLOAT16, BL_SUM, "twoshot_line");
+}
+
+static void forced(void) {
+    static const struct {
+        enum bl_collective collective;
+        const char *name;
+    } algorithms[] = {{BL_ALLREDUCE, "oneshot_multicast"},
+                      {BL_ALLREDUCE, "twoshot_multimem"},
+                      {BL_ALLGATHER, "gather_multicast"},
+                      {BL_REDUCESCATTER, "scatter_multimem"}};
+    for (unsigned i = 0; i < 4; i++)
+        for (int n = 2; n <= BL_MAX_RANKS; n++) {
+            const struct bl_facts plain = facts_of("Some GPU", 90, n), facts = with_multicast(plain);
+            struct bl_settings settings = settings_of(NULL);
+            struct bl_table table;
+            struct messages m = {0};
+            strcpy(settings.force[algorithms[i].collective], algorithms[i].name);
+            build(&table, &facts, &settings);
+            const char *got = serves(&table, algorithms[i].collective, 100, BL_BFLOAT16, BL_SUM, NULL);
+            CHECK(!strcmp(got, algorithms[i].name), "%d ranks: %s", n, got);
+            bl_table_build(&table, &plain, &settings, keep, &m);
+            CHECK(m.count == 1 && strstr(m.text[0], "has no multicast object"), "%s", m.text[0]);
+            settings.deterministic = true;
+            m.count = 0;
+            bl_table_build(&table, &facts, &settings, keep, &m);
+            const bool left_out = strstr(algorithms[i].name, "multimem");
+            CHECK(m.count == left_out && (!left_out || strstr(m.text[0], "BEELINE_DETERMINISTIC")), "%s", m.text[0]);
+        }
+}
+
+static void words(void) {
+    static const struct {
+        const char *text, *message;
+    } bad[] = {
+        {"gpu any\nall_reduce 4 1K plain\n", "my.tune:2: 'plain' is not accepted here: nccl, oneshot_packet"},
+        {"gpu any multicast x\n", "my.tune:1: 'multicast' is not accepted here: only multicast may follow"},
+        {"gpu any multicas\n", "my.tune:1: 'multicas' is not accepted here: only multicast may follow"},
+        {"gpu \"a\" arch 90 multi\n", "my.tune:1: 'multi' is not accepted here: only multicast may follow"},
+        {"gpu multicast\n", "my.tune:1: 'multicast' is not accepted here: any"},
+        {"gpu any multicast\nall_reduce 4 1K plain\nall_reduce 4 1K nccl\n", "my.tune:3: '1K' is not accepted here"},
+        {"gpu any multicast\nall_reduce 4 1K simple\n",
+         "my.tune:2: 'simple' is not accepted here: nccl, plain, oneshot"},
+    };
+    const struct bl_facts facts = with_multicast(facts_of("NVIDIA H200", 90, 4));
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct bl_settings settings = settings_of(bad[i].text);
+        struct bl_table table;
+        struct messages m = {0};
+        bl_table_build(&table, &facts, &settings, keep, &m);
+        CHECK(m.count == 1 && !strncmp(m.text[0], bad[i].message, strlen(bad[i].message)), "%s: %d: %s", bad[i].text,
+              m.count, m.text[0]);
+        CHECK(bl_table_valid(&table), "%s", bad[i].text);
+    }
+}
+
+/* Most rows that a file may have, interleaved in the worst way: the table is whole. */
+static void many_rows(void) {
+    static char text[1 << 14];
+    size_t used = 0;
+    for (int multicast = 0; multicast < 2; multicast++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "gpu any%s\n", multicast ? " multicast" : "");
+        for (int i = 1; i <= 12; i++)
+            used += (size_t)snprintf(text + used, sizeof text - used, "all_reduce 4 %dK %s\n",
+                                     20 * i + (multicast ? 10 : 0),
+                                     i % 2       ? "nccl"
+                                     : multicast ? "twoshot_multimem"
+                                                 : "twoshot_line");
+    }
+    const struct bl_facts facts = with_multicast(facts_of("NVIDIA H200", 90, 4));
+    struct bl_settings settings = settings_of(text);
+    struct bl_table table;
+    build(&table, &facts, &settings);
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = 31 * K;
+    strcpy(settings.force[BL_ALLREDUCE], "oneshot_packet");
+    build(&table, &facts, &settings);
+    CHECK(table.ranges[BL_ALLREDUCE] < BL_MAX_RANGES, "%u ranges", table.ranges[BL_ALLREDUCE]);
+    EXPECT(&table, 1u << 30, BL_BFLOAT16, BL_SUM, "nccl");
+}
+
+int main(void) {
+    laid_over();
+    ranks();
+    reasons();
+    forced();
+    words();
+    many_rows();
+    printf("%d checks, %d failures\n", checks, failures);
+    return failures ? 1 : 0;
+}
