@@ -243,6 +243,26 @@ int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t *step, void *data, 
     return 0;
 }
 
+void bl_mesh_shut(struct bl_mesh *mesh) {
+    for (int peer = 0; peer < mesh->nranks; peer++)
+        if (mesh->fd[peer] >= 0) shutdown(mesh->fd[peer], SHUT_WR);
+}
+
+bool bl_mesh_all_shut(struct bl_mesh *mesh) {
+    bool all = true;
+    for (int peer = 0; peer < mesh->nranks; peer++) {
+        char byte;
+        ssize_t got = 1;
+        if (mesh->fd[peer] < 0) continue;
+        while (got > 0 || (got < 0 && errno == EINTR)) got = recv(mesh->fd[peer], &byte, 1, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            all = false;
+        else
+            close_fd(&mesh->fd[peer]);
+    }
+    return all;
+}
+
 void bl_mesh_close(struct bl_mesh *mesh) {
     close_fd(&mesh->listener);
     for (int peer = 0; peer < BL_MAX_RANKS; peer++) close_fd(&mesh->fd[peer]);

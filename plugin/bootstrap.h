@@ -1,4 +1,5 @@
-/* bootstrap.h - sockets between the ranks of one communicator on one box, for as long as it is being set up.
+/* bootstrap.h - sockets between the ranks of one communicator on one box, for as long as it is being set up; with
+ * multicast, as long as it lives (leave.h).
  *
  * A full mesh of Unix sockets in the abstract namespace, which needs no directory and ends with its process.  Each rank
  * listens under a random name, tells the others the name (through the real NCCL), connects to the lower ranks and
@@ -13,6 +14,7 @@
 #define BEELINE_BOOTSTRAP_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,6 +57,10 @@ int bl_mesh_send(struct bl_mesh *mesh, int peer, uint32_t step, const void *data
                  uint64_t deadline, char *why, size_t size);
 int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t *step, void *data, size_t room, size_t *bytes, int *fd,
                     uint64_t deadline, char *why, size_t size);
+
+/* Shuts our side, which every peer hears.  Then true once all peers have done so or are gone; does not wait. */
+void bl_mesh_shut(struct bl_mesh *mesh);
+bool bl_mesh_all_shut(struct bl_mesh *mesh);
 
 void bl_mesh_close(struct bl_mesh *mesh);
 

@@ -2,7 +2,6 @@
  * thread carries, then voted on by all ranks.  A step sends before it receives, so that one thread never waits for
  * itself. */
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,148 +12,14 @@
 #include "member.h"
 #include "params.h"
 
-enum step { STEP_VOTE = 100, STEP_MEMORY = 1, STEP_TABLE };
-
 enum { MOST_TUNING_BYTES = 1 << 20 };
-
-void bl_member_fail(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...) {
-    struct bl_verdict *verdict = &member->verdict;
-    if (verdict->fate != BL_WELL) return;
-    verdict->fate = fate;
-    verdict->culprit = culprit;
-    int used = culprit == member->comm->rank ? snprintf(verdict->why, sizeof(verdict->why), "rank %d: ", culprit) : 0;
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(verdict->why + used, sizeof(verdict->why) - (size_t)used, format, arguments);
-    va_end(arguments);
-}
-
-struct bl_verdict bl_verdict_choose(const struct bl_verdict *verdicts, int nranks) {
-    for (int fate = BL_FAILED; fate > BL_WELL; fate--) {
-        for (int rank = 0; rank < nranks; rank++)
-            if (verdicts[rank].fate == fate && verdicts[rank].culprit == rank && verdicts[rank].magic)
-                return verdicts[rank];
-        for (int rank = 0; rank < nranks; rank++)
-            if (verdicts[rank].fate == fate && verdicts[rank].culprit >= 0) return verdicts[rank];
-        for (int rank = 0; rank < nranks; rank++)
-            if (verdicts[rank].fate == fate) return verdicts[rank];
-    }
-    return verdicts[0];
-}
-
-static void fail_for_peer(struct bl_member *member, int peer, const char *why) {
-    member->bereft = true;
-    bl_member_fail(member, BL_FAILED, peer, "%s", why);
-}
-
-static uint64_t deadline_from_now(void) {
-    return bl_clock_ns() + bl_params()->setup_timeout * 1000000000u;
-}
-
-/* Runs `act` for each member, with its context current. */
-static void each(struct bl_member **members, int count, void (*act)(struct bl_member *)) {
-    for (int i = 0; i < count; i++) {
-        if (!bl_context_push(members[i]->comm)) {
-            bl_member_fail(members[i], BL_FAILED, members[i]->comm->rank, "its context cannot be made current");
-            continue;
-        }
-        act(members[i]);
-        bl_context_pop();
-    }
-}
-
-static void send_to_all(struct bl_member *member, uint32_t step, const void *data, size_t bytes, int fd) {
-    char why[200];
-    for (int peer = 0; peer < member->comm->nranks; peer++) {
-        /* A connection that was never made has been reported; one that broke will be, by the receiving half. */
-        if (peer == member->comm->rank || member->mesh.fd[peer] < 0) continue;
-        if (bl_mesh_send(&member->mesh, peer, step, data, bytes, fd, deadline_from_now(), why, sizeof(why)))
-            bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
-    }
-}
-
-/* The message of `step` from a peer.  A peer that has to leave sends its verdict, whatever is expected of it: then that is
- * ours, too. */
-static bool receive(struct bl_member *member, int peer, uint32_t step, void *data, size_t bytes, int *fd,
-                    uint64_t deadline) {
-    union {
-        struct bl_verdict verdict;
-        char bytes[BL_MESH_MESSAGE];
-    } message;
-    char why[200];
-    uint32_t came;
-    size_t length;
-    int came_fd;
-    if (bl_mesh_receive(&member->mesh, peer, &came, &message, sizeof(message), &length, &came_fd, deadline, why,
-                        sizeof(why))) {
-        fail_for_peer(member, peer, why);
-        return false;
-    }
-    if (came == step && length == bytes && (came_fd >= 0) == (fd != NULL)) {
-        memcpy(data, &message, bytes);
-        if (fd) *fd = came_fd;
-        return true;
-    }
-    if (came_fd >= 0) close(came_fd);
-    member->bereft = true;
-    if (came == STEP_VOTE && length == sizeof(message.verdict) && message.verdict.fate != BL_WELL) {
-        message.verdict.why[sizeof(message.verdict.why) - 1] = 0;
-        message.verdict.link = member->verdict.link;
-        if (member->verdict.fate == BL_WELL) member->verdict = message.verdict;
-    } else {
-        bl_member_fail(member, BL_FAILED, peer, "rank %d is at another step (%u, expected %u)", peer, came, step);
-    }
-    return false;
-}
-
-/* --- the vote --- */
-static void vote_send(struct bl_member *member) {
-    struct bl_verdict mine = member->verdict;
-    send_to_all(member, STEP_VOTE, &mine, sizeof(mine), -1);
-}
-
-static void vote_receive(struct bl_member *member) {
-    const int nranks = member->comm->nranks;
-    struct bl_verdict verdicts[BL_MAX_RANKS] = {0};
-    uint64_t deadline = deadline_from_now();
-    const bool voted_well = member->verdict.fate == BL_WELL;
-    for (int peer = 0; peer < nranks; peer++) {
-        if (peer == member->comm->rank || member->mesh.fd[peer] < 0) continue;
-        struct bl_verdict *one = &verdicts[peer];
-        if (receive(member, peer, STEP_VOTE, one, sizeof(*one), NULL, deadline)) one->why[sizeof(one->why) - 1] = 0;
-    }
-    verdicts[member->comm->rank] = member->verdict; /* what was found out just now is in it */
-    enum bl_link own = (enum bl_link)member->verdict.link;
-    member->link = own;
-    for (int peer = 0; peer < nranks; peer++)
-        if (peer != member->comm->rank && verdicts[peer].link < (int)member->link)
-            member->link = (enum bl_link)verdicts[peer].link;
-    member->verdict = bl_verdict_choose(verdicts, nranks);
-    member->verdict.link = (int32_t)own;
-    /* Peers that heard from the one we miss go on to the next step: they must know why we do not. */
-    if (voted_well && member->bereft) vote_send(member);
-}
-
-/* True if every rank is well.  Equal on all ranks unless one of them died just now, which the next vote shows. */
-static bool vote(struct bl_member **members, int count) {
-    bool well = true;
-    for (int i = 0; i < count; i++) vote_send(members[i]);
-    for (int i = 0; i < count; i++) vote_receive(members[i]);
-    for (int i = 0; i < count; i++) well = well && members[i]->verdict.fate == BL_WELL;
-    /* Members of one process may differ where a peer died in between: none goes on alone. */
-    for (int i = 0; i < count && !well; i++)
-        for (int j = 0; j < count; j++)
-            if (members[i]->verdict.fate == BL_WELL && members[j]->verdict.fate != BL_WELL)
-                members[i]->verdict = members[j]->verdict;
-    return well;
-}
 
 /* --- step: connect, and see whether the GPUs reach each other --- */
 static void connect_send(struct bl_member *member) {
     char why[200];
     int culprit;
     for (int peer = 0; peer < member->comm->rank; peer++)
-        if (bl_mesh_connect(&member->mesh, peer, member->all[peer].socket, member->identity.cookie, deadline_from_now(),
+        if (bl_mesh_connect(&member->mesh, peer, member->all[peer].socket, member->identity.cookie, bl_step_deadline(),
                             &culprit, why, sizeof(why))) {
             member->bereft = member->bereft || culprit == peer;
             bl_member_fail(member, BL_FAILED, culprit, "%s", why);
@@ -168,7 +33,7 @@ static void connect_receive(struct bl_member *member) {
     uint64_t deadline = bl_clock_ns() + bl_params()->setup_timeout * 500000000u;
     if (bl_mesh_accept(&member->mesh, member->all[0].cookie, sizeof(*member->all), deadline, &missing, why,
                        sizeof(why)))
-        fail_for_peer(member, missing, why);
+        bl_step_fail_for_peer(member, missing, why);
 }
 
 static void look_at_links(struct bl_member *member) {
@@ -220,7 +85,19 @@ static void tell_no_slots(const struct bl_member *member) {
             (unsigned long long)comm->id);
 }
 
-static void make_table(struct bl_member *member) {
+static bool plans_multicast(const struct bl_member *member) {
+    return member->multicast.fate == BL_WELL;
+}
+
+/* From facts that are the same on all ranks. */
+static void plan_multicast(struct bl_member *member) {
+    char text[128];
+    const char *why = bl_identity_no_multicast(member->all, member->comm->nranks, text, sizeof(text));
+    if (!why && !member->comm->args.layout.multicast_bytes) why = "BEELINE_STAGING is too small";
+    if (why) bl_member_fail_multicast(member, BL_DECLINED, -1, "%s", why);
+}
+
+static void make_tables(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     const struct bl_params *params = bl_params();
     struct bl_identity_least least = bl_identity_least(member->all, comm->nranks);
@@ -244,9 +121,14 @@ static void make_table(struct bl_member *member) {
                       [BL_KERNEL_REDUCESCATTER_LINE] = params->scatter_line_max,
                       [BL_KERNEL_ALLTOALL_LINE] = params->exchange_line_max,
                       [BL_KERNEL_BROADCAST_LINE] = params->broadcast_line_max,
-                      [BL_KERNEL_REDUCE_LINE] = params->reduce_line_max},
+                      [BL_KERNEL_REDUCE_LINE] = params->reduce_line_max,
+                      [BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST] = params->oneshot_multicast_max,
+                      [BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = params->twoshot_multimem_max,
+                      [BL_KERNEL_ALLGATHER_MULTICAST] = params->gather_multicast_max,
+                      [BL_KERNEL_REDUCESCATTER_MULTIMEM] = params->scatter_multimem_max},
         .fuse_max = params->fuse_max,
         .copy_engines = member->all[0].copy_engines,
+        .deterministic = params->deterministic,
         .tuning_text = tuning,
         .tuning_name = params->tuning_file,
     };
@@ -256,35 +138,62 @@ static void make_table(struct bl_member *member) {
         [BL_BROADCAST] = params->broadcast_algo,         [BL_REDUCE] = params->reduce_algo};
     for (int c = 0; c < BL_COLLECTIVES; c++)
         if (forced[c]) snprintf(settings.force[c], sizeof(settings.force[c]), "%s", forced[c]);
-    bl_table_build(&comm->table, &facts, &settings, warn_table, NULL);
+    /* What is wrong with the settings is said once, of the table that will serve if all goes well. */
+    bl_table_build(&comm->table, &facts, &settings, plans_multicast(member) ? NULL : warn_table, NULL);
+    facts.caps |= BL_CAP_MULTICAST;
+    if (plans_multicast(member)) bl_table_build(&member->multicast_table, &facts, &settings, warn_table, NULL);
     free(tuning);
+}
+
+_Static_assert(sizeof(struct bl_table) + 64 <= BL_MESH_MESSAGE, "a table is one message");
+
+/* Those that rank 0 makes and sends. */
+static int tables_of(struct bl_member *member, struct bl_table *tables[2]) {
+    tables[0] = &member->comm->table;
+    tables[1] = &member->multicast_table;
+    return plans_multicast(member) ? 2 : 1;
 }
 
 static void table_send(struct bl_member *member) {
     /* Cannot fail: bl_identity_judge has tried it. */
-    if (bl_identity_layout(member->all, member->comm->nranks, &member->comm->args.layout) || member->comm->rank) return;
-    make_table(member);
-    send_to_all(member, STEP_TABLE, &member->comm->table, sizeof(member->comm->table), -1);
+    struct bl_table *tables[2];
+    if (bl_identity_layout(member->all, member->comm->nranks, &member->comm->args.layout)) return;
+    plan_multicast(member);
+    if (member->comm->rank) return;
+    make_tables(member);
+    for (int i = 0, count = tables_of(member, tables); i < count; i++)
+        bl_step_send(member, BL_STEP_TABLE, tables[i], sizeof(*tables[i]), -1);
 }
 
-static bool serves_anything(const struct bl_table *table) {
+/* Whether any call goes to an algorithm that needs all of these capabilities. */
+static bool serves(const struct bl_table *table, unsigned needs) {
     for (int collective = 0; collective < BL_COLLECTIVES; collective++)
-        for (uint32_t i = 0; i < table->ranges[collective] && i < BL_MAX_RANGES; i++)
-            if (table->range[collective][i].algorithm != BL_ROUTE_NCCL) return true;
+        for (uint32_t i = 0; i < table->ranges[collective] && i < BL_MAX_RANGES; i++) {
+            int32_t algorithm = table->range[collective][i].algorithm;
+            if (algorithm != BL_ROUTE_NCCL && (bl_algorithms[algorithm].needs & needs) == needs) return true;
+        }
     return false;
 }
 
 static void table_receive(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    if (comm->rank != 0 &&
-        !receive(member, 0, STEP_TABLE, &comm->table, sizeof(comm->table), NULL, deadline_from_now()))
-        return;
-    if (!bl_table_valid(&comm->table) || memcmp(&comm->table.layout, &comm->args.layout, sizeof(comm->args.layout))) {
-        bl_member_fail(member, BL_FAILED, comm->rank,
-                       "the table of rank 0 is not one that this build of Beeline makes");
-        return;
+    struct bl_table *tables[2];
+    bool anything = false;
+    for (int i = 0, count = tables_of(member, tables); i < count; i++) {
+        struct bl_table *table = tables[i];
+        if (comm->rank != 0 &&
+            !bl_step_receive(member, 0, BL_STEP_TABLE, table, sizeof(*table), NULL, bl_step_deadline()))
+            return;
+        if (!bl_table_valid(table) || memcmp(&table->layout, &comm->args.layout, sizeof(comm->args.layout))) {
+            bl_member_fail(member, BL_FAILED, comm->rank,
+                           "the table of rank 0 is not one that this build of Beeline makes");
+            return;
+        }
+        anything = anything || serves(table, 0);
     }
-    if (!serves_anything(&comm->table)) {
+    if (plans_multicast(member) && !serves(&member->multicast_table, BL_CAP_MULTICAST))
+        bl_member_fail_multicast(member, BL_DECLINED, -1, "no call would use it");
+    if (!anything) {
         /* Then it need not take memory either. */
         struct bl_route route;
         bl_table_select(&comm->table, &(struct bl_request){BL_ALLREDUCE, 1, BL_FLOAT32, BL_SUM, 0}, &route);
@@ -299,7 +208,7 @@ static void create(struct bl_member *member) {
     char why[200];
     comm->memory = &upkeep->memory;
     if (bl_modules_open(&upkeep->modules, comm->context, why, sizeof(why)) ||
-        bl_modules_find(upkeep->modules, comm->nranks, comm->function, why, sizeof(why)) ||
+        bl_modules_find(upkeep->modules, comm->nranks, false, comm->function, why, sizeof(why)) ||
         bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
                          member->gather.stream, why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
@@ -313,7 +222,7 @@ static void export_memory(struct bl_member *member) {
 }
 
 static void memory_send(struct bl_member *member) {
-    send_to_all(member, STEP_MEMORY, "", 0, member->exported);
+    bl_step_send(member, BL_STEP_MEMORY, "", 0, member->exported);
     close(member->exported);
     member->exported = -1;
 }
@@ -322,12 +231,12 @@ static void memory_send(struct bl_member *member) {
  */
 static void memory_receive(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    uint64_t deadline = deadline_from_now();
+    uint64_t deadline = bl_step_deadline();
     char why[200];
     for (int peer = 0; peer < comm->nranks; peer++) {
         int fd;
         if (peer == comm->rank) continue;
-        if (!receive(member, peer, STEP_MEMORY, &(char){0}, 0, &fd, deadline)) continue;
+        if (!bl_step_receive(member, peer, BL_STEP_MEMORY, &(char){0}, 0, &fd, deadline)) continue;
         if (member->verdict.fate == BL_WELL && bl_memory_import(&member->upkeep->memory, peer, fd, why, sizeof(why)))
             bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
         close(fd);
@@ -366,7 +275,8 @@ static void test_prepare(struct bl_member *member) {
         bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
         return;
     }
-    if (bl_selftest_prepare(&member->selftest, member->comm, member->gather.stream, why, sizeof(why)))
+    if (bl_selftest_prepare(&member->selftest, BL_SELFTEST_STAGING, member->comm, &member->comm->args,
+                            &member->comm->table, member->gather.stream, why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
 }
 
@@ -376,43 +286,51 @@ static uint64_t selftest_timeout_ns(void) {
     return quarter < 10000000000u ? quarter : 10000000000u;
 }
 
-static void test_launch(struct bl_member *member) {
+int bl_step_test_launch(struct bl_member *member, char *why, size_t size) {
     struct bl_identity_least least = bl_identity_least(member->all, member->comm->nranks);
     /* Few blocks: the communicators of a group are tested at once, in any order on each GPU, and must fit beside each
      * other, or each would keep the place on one GPU that the other waits for. */
     unsigned blocks = least.sms / 8 ? least.sms / 8 : 1;
+    return bl_selftest_launch(&member->selftest, member->comm, blocks, least.max_threads, selftest_timeout_ns(), why,
+                              size);
+}
+
+int bl_step_test_check(struct bl_member *member, int *culprit, char *why, size_t size) {
+    *culprit = member->comm->rank;
+    int status =
+        bl_selftest_check(&member->selftest, selftest_timeout_ns(), culprit, &member->upkeep->stuck, why, size);
+    if (!member->upkeep->stuck) bl_selftest_release(&member->selftest);
+    return status;
+}
+
+static void test_launch(struct bl_member *member) {
     char why[200];
-    if (bl_selftest_launch(&member->selftest, member->comm, member->gather.stream, blocks, least.max_threads,
-                           selftest_timeout_ns(), why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    if (bl_step_test_launch(member, why, sizeof(why))) bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
 }
 
 static void test_check(struct bl_member *member) {
-    int culprit = member->comm->rank;
+    int culprit;
     char why[200];
-    if (bl_selftest_check(&member->selftest, member->comm, member->gather.stream, selftest_timeout_ns(), &culprit,
-                          &member->upkeep->stuck, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, culprit, "%s", why);
-    if (!member->upkeep->stuck) bl_selftest_release(&member->selftest);
+    if (bl_step_test_check(member, &culprit, why, sizeof(why))) bl_member_fail(member, BL_FAILED, culprit, "%s", why);
 }
 
 void bl_build(struct bl_member **members, int count) {
-    each(members, count, connect_send);
-    each(members, count, connect_receive);
-    each(members, count, look_at_links);
-    if (!vote(members, count)) return;
-    each(members, count, table_send);
-    each(members, count, table_receive);
-    if (!vote(members, count)) return;
-    each(members, count, create);
-    each(members, count, export_memory);
-    if (!vote(members, count)) return;
-    each(members, count, memory_send);
-    each(members, count, memory_receive);
-    if (!vote(members, count)) return;
-    each(members, count, test_prepare);
-    if (!vote(members, count)) return;
-    each(members, count, test_launch);
-    each(members, count, test_check);
-    vote(members, count);
+    bl_step_each(members, count, connect_send);
+    bl_step_each(members, count, connect_receive);
+    bl_step_each(members, count, look_at_links);
+    if (!bl_step_vote(members, count)) return;
+    bl_step_each(members, count, table_send);
+    bl_step_each(members, count, table_receive);
+    if (!bl_step_vote(members, count)) return;
+    bl_step_each(members, count, create);
+    bl_step_each(members, count, export_memory);
+    if (!bl_step_vote(members, count)) return;
+    bl_step_each(members, count, memory_send);
+    bl_step_each(members, count, memory_receive);
+    if (!bl_step_vote(members, count)) return;
+    bl_step_each(members, count, test_prepare);
+    if (!bl_step_vote(members, count)) return;
+    bl_step_each(members, count, test_launch);
+    bl_step_each(members, count, test_check);
+    if (bl_step_vote(members, count)) bl_build_multicast(members, count);
 }

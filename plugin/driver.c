@@ -26,7 +26,13 @@ static char error[256];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* The type of cuGetProcAddress_v2, which cuda.h gives the plain name. */
-typedef __typeof__(cuGetProcAddress) *get_proc_address;
+static __typeof__(cuGetProcAddress) *get;
+
+static void *look_up(const char *name, int version) {
+    void *address = NULL;
+    CUdriverProcAddressQueryResult status;
+    return get(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT, &status) == CUDA_SUCCESS ? address : NULL;
+}
 
 static void load(void) {
     /* The copy that the process already uses, where there is one: a second copy has no context of ours. */
@@ -37,16 +43,13 @@ static void load(void) {
         snprintf(error, sizeof(error), "%s cannot be loaded: %s", library, why ? why : "no reason given");
         return;
     }
-    get_proc_address get = (get_proc_address)dlsym(handle, "cuGetProcAddress_v2");
+    get = (__typeof__(get))dlsym(handle, "cuGetProcAddress_v2");
     if (!get) {
         snprintf(error, sizeof(error), "%s has no cuGetProcAddress_v2: it is older than CUDA 12", library);
         return;
     }
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        void *address = NULL;
-        CUdriverProcAddressQueryResult status;
-        CUresult result = get(rows[i].name, &address, rows[i].version, CU_GET_PROC_ADDRESS_DEFAULT, &status);
-        if (result != CUDA_SUCCESS) address = NULL;
+        void *address = look_up(rows[i].name, rows[i].version);
         if (!address && !rows[i].optional) {
             snprintf(error, sizeof(error), "%s has no %s of CUDA %d.%d", library, rows[i].name, rows[i].version / 1000,
                      rows[i].version % 1000 / 10);
@@ -60,6 +63,10 @@ static void load(void) {
 const struct bl_driver *bl_driver(void) {
     pthread_once(&once, load);
     return found;
+}
+
+void *bl_driver_symbol(const char *name, int version) {
+    return bl_driver() ? look_up(name, version) : NULL;
 }
 
 const char *bl_driver_error(void) {

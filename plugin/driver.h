@@ -1,7 +1,7 @@
 /* driver.h - the CUDA driver, looked up at first use; no link-time need of libcuda.so.1.
  *
  * bl_driver()->cuMemCreate(...): one member a row of driver.def.  Every driver symbol of the plugin is named there and
- * nowhere else.  Threads: any.
+ * nowhere else, but those of multicast, which multicast.c keeps behind its door.  Threads: any.
  */
 #ifndef BEELINE_DRIVER_H
 #define BEELINE_DRIVER_H
@@ -17,6 +17,9 @@ struct bl_driver {
 /* NULL if there is no driver, or it lacks a function; bl_driver_error() says which. */
 const struct bl_driver *bl_driver(void);
 const char *bl_driver_error(void);
+
+/* For multicast.c alone: a function that is in no row, or NULL. */
+void *bl_driver_symbol(const char *name, int version);
 
 /* "CUDA_ERROR_OUT_OF_MEMORY (2)", in a buffer of the calling thread. */
 const char *bl_driver_strerror(CUresult result);

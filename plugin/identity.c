@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "multicast.h"
 #include "params.h"
 
 enum { LOWEST_ARCH = 80 };
@@ -34,8 +35,9 @@ static void fill_host(struct bl_identity *identity) {
     boot[strcspn(boot, "\n")] = 0;
     gethostname(name, sizeof(name) - 1);
     snprintf(identity->host, sizeof(identity->host), "%s %s", boot, name);
-    struct stat network;
+    struct stat network, pids;
     if (stat("/proc/self/ns/net", &network) == 0) identity->network = network.st_ino;
+    if (stat("/proc/self/ns/pid", &pids) == 0) identity->pids = pids.st_ino;
 }
 
 static const struct {
@@ -89,6 +91,7 @@ void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevi
         .capable = 1,
         .staging = params->staging,
         .timeout_s = params->timeout,
+        .multicast_wanted = params->multicast,
     };
     bl_params_shared(identity->settings, sizeof(identity->settings));
     fill_host(identity);
@@ -97,6 +100,8 @@ void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevi
     if (!cu->cuStreamGetCaptureInfo || !cu->cuGraphAddEventRecordNode || !cu->cuGraphAddDependencies ||
         !cu->cuGraphRemoveDependencies)
         bl_identity_refuse(identity, true, "the driver is older than CUDA 12.3");
+    identity->multicast_possible =
+        bl_multicast_possible(device, identity->arch, identity->multicast_reason, sizeof(identity->multicast_reason));
 }
 
 static const char *compare(const struct bl_identity *a, const struct bl_identity *b) {
@@ -160,5 +165,17 @@ struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nr
 int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout) {
     bool copy = all[0].copy_engines;
     for (int rank = 0; rank < nranks; rank++) copy = copy && all[rank].copy_possible;
-    return bl_staging_plan(layout, nranks, all[0].staging, copy, false);
+    const bool multicast = !bl_identity_no_multicast(all, nranks, (char[128]){0}, 128);
+    return bl_staging_plan(layout, nranks, all[0].staging, copy, multicast);
+}
+
+const char *bl_identity_no_multicast(const struct bl_identity *all, int nranks, char *why, size_t size) {
+    if (!all[0].multicast_wanted) return "BEELINE_MULTICAST=0";
+    for (int rank = 0; rank < nranks; rank++) {
+        if (all[rank].multicast_possible) continue;
+        snprintf(why, size, "rank %d: %.*s", rank, (int)sizeof(all[rank].multicast_reason) - 1,
+                 all[rank].multicast_reason);
+        return why;
+    }
+    return NULL;
 }

@@ -26,16 +26,20 @@ struct bl_identity {
     int32_t enabled, capable, alarming; /* not capable: `reason` says why; alarming: worth a warning */
     int32_t arch;                       /* 90 for sm_90 */
     uint32_t sms, max_threads;
-    uint16_t copy_engines, copy_possible; /* whether they are asked for here; whether the driver can */
-    uint64_t staging, timeout_s;          /* BEELINE_STAGING, BEELINE_TIMEOUT */
-    uint64_t network;                     /* the network namespace, in which abstract sockets live */
-    char host[112];                       /* boot id and host name */
+    uint16_t copy_engines, copy_possible;          /* whether they are asked for here; whether the driver can */
+    uint16_t multicast_wanted, multicast_possible; /* not possible: multicast_reason */
+    uint32_t pad;
+    uint64_t staging, timeout_s; /* BEELINE_STAGING, BEELINE_TIMEOUT */
+    uint64_t network;            /* the network namespace, in which abstract sockets live */
+    uint64_t pids;               /* the namespace that `pid` is of */
+    char host[112];              /* boot id and host name */
     unsigned char cookie[BL_MESH_COOKIE];
     char socket[BL_MESH_NAME];
     unsigned char uuid[16]; /* of the GPU */
     char pci[16], gpu[64];
     char reason[160];
-    char settings[1024];
+    char multicast_reason[80];
+    char settings[2048];
 };
 
 /* Fills in all but socket, cookie and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not
@@ -55,6 +59,9 @@ enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *
 
 /* Lays the staging out from what all ranks can do; 0, or -1 if BEELINE_STAGING of rank 0 is too small. */
 int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout);
+
+/* Why no rank has multicast, as far as that is clear by now: "rank 2: NCCL_NVLS_ENABLE=0"; NULL if all can. */
+const char *bl_identity_no_multicast(const struct bl_identity *all, int nranks, char *why, size_t size);
 
 /* The same for every rank: the fewest multiprocessors, threads and the lowest architecture. */
 struct bl_identity_least {

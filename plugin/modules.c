@@ -67,12 +67,13 @@ static int find(const struct bl_modules *modules, const char *symbol, CUfunction
     return -1;
 }
 
-int bl_modules_find(struct bl_modules *modules, int nranks, CUfunction function[BL_KERNELS][BL_DATATYPES], char *why,
-                    size_t size) {
+int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
+                    CUfunction function[BL_KERNELS][BL_DATATYPES], char *why, size_t size) {
     char symbol[96];
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
         for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
-            if (bl_kernel_symbol(kernel, datatype, nranks, symbol, sizeof(symbol)) == 0 &&
+            if (bl_kernel_multicast(kernel) == multicast &&
+                bl_kernel_symbol(kernel, datatype, nranks, symbol, sizeof(symbol)) == 0 &&
                 find(modules, symbol, &function[kernel][datatype], why, size))
                 return -1;
     return 0;

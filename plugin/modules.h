@@ -6,6 +6,7 @@
 #ifndef BEELINE_MODULES_H
 #define BEELINE_MODULES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "driver.h"
@@ -16,9 +17,10 @@ struct bl_modules;
 /* 0, or -1 with what failed and why in `why`. */
 int bl_modules_open(struct bl_modules **modules, CUcontext context, char *why, size_t size);
 
-/* Every kernel for that many ranks, loaded to the device already: a load while a peer's kernel waits would deadlock. */
-int bl_modules_find(struct bl_modules *modules, int nranks, CUfunction function[BL_KERNELS][BL_DATATYPES], char *why,
-                    size_t size);
+/* Every kernel for that many ranks, of those that need multicast or of those that do not, loaded to the device already: a
+ * load while a peer's kernel waits would deadlock. */
+int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
+                    CUfunction function[BL_KERNELS][BL_DATATYPES], char *why, size_t size);
 
 void bl_modules_close(struct bl_modules *modules);
 

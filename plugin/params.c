@@ -47,7 +47,7 @@ static struct bl_params params;
 static struct source sources[ROWS];
 static char complaints[COMPLAINTS][COMPLAINT]; /* logged when the level is known */
 static int complaint_count;
-static char multicast_text[96];
+static char multicast_at_first[96]; /* what forbade multicast when the environment was read; "" if nothing did */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_bool ready, told;
 
@@ -139,7 +139,9 @@ static void complain_of_unknown(void) {
     }
 }
 
-static void read_multicast(void) {
+/* What forbids multicast in the environment as it is now; "" if nothing does. */
+static void read_multicast(char *why, size_t size) {
+    *why = 0;
     for (size_t i = 0; i < sizeof(multicast) / sizeof(multicast[0]); i++) {
         const char *text = value_of(multicast[i].variable);
         uint64_t number;
@@ -150,7 +152,7 @@ static void read_multicast(void) {
         else
             bl_param_parse_flag(text, &truth);
         if (truth != multicast[i].forbids_when) continue;
-        snprintf(multicast_text, sizeof(multicast_text), "%s=%.32s", multicast[i].variable, text);
+        snprintf(why, size, "%s=%.32s", multicast[i].variable, text);
         return;
     }
 }
@@ -158,7 +160,7 @@ static void read_multicast(void) {
 static void read_all(void) {
     for (int i = 0; i < ROWS; i++) read_row(i);
     complain_of_unknown();
-    read_multicast();
+    read_multicast(multicast_at_first, sizeof(multicast_at_first));
     atomic_store_explicit(&ready, true, memory_order_release);
 }
 
@@ -206,7 +208,13 @@ void bl_params_log(void) {
     }
 }
 
+/* What a process sets later is obeyed, too; what it unsets later is not. */
 const char *bl_params_multicast_forbidden(void) {
-    bl_params();
-    return multicast_text[0] ? multicast_text : NULL;
+    static _Thread_local char now[sizeof(multicast_at_first)];
+    const char *text = value_of("BEELINE_MULTICAST");
+    bool on = true;
+    if (!bl_params()->multicast || (text && bl_param_parse_flag(text, &on) && !on)) return "BEELINE_MULTICAST=0";
+    if (multicast_at_first[0]) return multicast_at_first;
+    read_multicast(now, sizeof(now));
+    return now[0] ? now : NULL;
 }

@@ -1,7 +1,7 @@
 /* params.h - Beeline's parameters: one row of params.def makes the member, the parser, the dump and
  * docs/environment.md.
  *
- * Read once, at first use, from the environment; the only file that calls getenv is params.c.  A value that does not
+ * Read once, at first use, from the environment (bl_params_multicast_forbidden looks again); the only file that calls getenv is params.c.  A value that does not
  * parse is reported by name with what is accepted, and the default is used.  Threads: any.
  */
 #ifndef BEELINE_PARAMS_H
@@ -33,7 +33,8 @@ void bl_params_shared(char *text, size_t size);
 /* One INFO line per parameter that is not at its default, with its source. */
 void bl_params_log(void);
 
-/* The variables by which multicast is forbidden, or NULL: "NCCL_NVLS_ENABLE=0" and so on. */
+/* The variable by which multicast is forbidden here, when the environment was read or now: "NCCL_NVLS_ENABLE=0" and so on,
+ * or Beeline's own switch.  NULL: none; else a text of the calling thread. */
 const char *bl_params_multicast_forbidden(void);
 
 #endif

@@ -82,7 +82,7 @@ static void begin(struct bl_member *member) {
     int ordinal = 0;
     member->begin = bl_clock_ns();
     member->exported = -1;
-    member->verdict.magic = BL_IDENTITY_MAGIC;
+    member->verdict.magic = member->multicast.magic = BL_IDENTITY_MAGIC;
     bl_mesh_init(&member->mesh, 0, 0, NULL);
     if (BL_REAL(ncclCommCount, comm->handle, &comm->nranks) != ncclSuccess ||
         BL_REAL(ncclCommUserRank, comm->handle, &comm->rank) != ncclSuccess ||
@@ -265,8 +265,11 @@ static void build(struct bl_member *members, int count) {
 static void log_served(const struct bl_member *member) {
     const struct bl_comm *comm = member->comm;
     const int version = bl_real_version();
-    char routes[1200];
+    char routes[1200], multicast[280];
     size_t used = 0;
+    if (member->multicast.fate == BL_FAILED && comm->rank == 0)
+        bl_warn("communicator %016llx: BEELINE_MULTICAST=1, and multicast cannot be had: %s; other kernels serve",
+                (unsigned long long)comm->id, member->multicast.why);
     if (!bl_log_enabled(BL_LOG_INFO)) return;
     for (int c = 0; c < BL_COLLECTIVES && used < sizeof(routes); c++) {
         char ranges[256];
@@ -274,11 +277,15 @@ static void log_served(const struct bl_member *member) {
         used += (size_t)snprintf(routes + used, sizeof(routes) - used, "%s%s %s", c ? "; " : "",
                                  bl_collective_name((enum bl_collective)c), ranges);
     }
+    if (member->multicast.fate == BL_WELL)
+        snprintf(multicast, sizeof(multicast), "%.1f MiB", (double)comm->upkeep->leaver->multicast.bytes / (1 << 20));
+    else
+        snprintf(multicast, sizeof(multicast), "off (%s)", member->multicast.why);
     bl_log(BL_LOG_INFO,
            "communicator %016llx: rank %d of %d on %s (%s), link %s, %s (all_reduce: %s), staging %.1f MiB, "
-           "NCCL %d.%d.%d, set up in %.1f ms (NCCL's first call %.1f)",
+           "multicast %s, NCCL %d.%d.%d, set up in %.1f ms (NCCL's first call %.1f)",
            (unsigned long long)comm->id, comm->rank, comm->nranks, member->identity.pci, member->identity.gpu,
-           bl_link_name(member->link), routes, comm->table.source, (double)comm->memory->bytes / (1 << 20),
+           bl_link_name(member->link), routes, comm->table.source, (double)comm->memory->bytes / (1 << 20), multicast,
            version / 10000, version / 100 % 100, version % 100, (double)(bl_clock_ns() - member->begin) / 1e6,
            (double)(member->gathered_at - member->begin) / 1e6);
     bl_trace("communicator %016llx rank %d: built in %.1f ms, agreed in %.1f ms", (unsigned long long)comm->id,
@@ -345,6 +352,7 @@ static void set_up(struct bl_comm **comms, int count) {
     if (!atomic_exchange(&told, true)) bl_params_log();
     bl_stats_arm();
     if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    bl_leave_look();
     for (int i = 0; i < count; i++) {
         members[i].comm = comms[i];
         members[i].upkeep = comms[i]->upkeep;

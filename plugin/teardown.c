@@ -194,6 +194,8 @@ void bl_upkeep_release(struct bl_comm *comm) {
     if (comm->copy.broken) upkeep->stuck = true; /* what it left on its streams may never end */
     if (upkeep->stuck || !bl_context_push(comm)) return;
     bl_copy_close(comm);
+    if (upkeep->leaver) bl_leave(upkeep->leaver);
+    upkeep->leaver = NULL;
     bl_memory_release(&upkeep->memory);
     bl_modules_close(upkeep->modules);
     upkeep->modules = NULL;

@@ -9,6 +9,7 @@
 
 #include "comm.h"
 #include "gather.h"
+#include "leave.h"
 #include "memory.h"
 #include "modules.h"
 #include "selftest.h"
@@ -28,7 +29,8 @@ struct bl_upkeep {
     struct bl_selftest selftest;
     struct bl_modules *modules;
     struct bl_memory memory;
-    bool stuck; /* a kernel did not leave: what it uses cannot be freed */
+    struct bl_leaver *leaver; /* multicast, if there is any */
+    bool stuck;               /* a kernel did not leave: what it uses cannot be freed */
     _Atomic int stage;
     atomic_bool cancel;
     bool threaded;
@@ -38,7 +40,7 @@ struct bl_upkeep {
     pthread_t rescue;
 };
 
-/* Frees what set-up took for serving (memory, modules), in reverse.  No kernel may be running; if `stuck`, leaks
+/* Frees what set-up took for serving (multicast, memory, modules), in reverse.  No kernel may be running; if `stuck`, leaks
  * instead. The context is made current for it. */
 void bl_upkeep_release(struct bl_comm *comm);
 

@@ -59,6 +59,10 @@ def layout_catches(case):
         "plugin/b.c": 'void *f(void) { return dlopen("libnccl.so.2", 1); }\n',
         "plugin/c.c": "int f(void) { return cuInit(0); }\n",
         "plugin/d.c": "int f(void) { return bl_driver()->cuMulticastCreate(0, 0); }\n",
+        "plugin/d1.c": 'void *f(void) { return look_up("cuMulticastBindMem"); }\n',
+        "plugin/d2.c": 'void *f(void) { return look_up("cu" "MulticastBindMem"); }\n',
+        "plugin/d3.c": "void *f(const char *name) { return bl_driver_symbol(name, 12010); }\n",
+        "plugin/driver.def": "BL_DRIVER_OPTIONAL(cuMulticastUnbind, 12010)\n",
         "plugin/e.c": '#include "../test/harness/box.h"\n',
         "scripts/perf/a.c": '#include "test/harness/box.h"\n',
         "plugin/f.c": "extern char **environ;\n",
@@ -71,6 +75,7 @@ def layout_catches(case):
         "kernels/kernels.h": "#include <stdint.h>\n",
         "plugin/log.h": "",
         "test/harness/box.h": "#include <cuda.h>\n",
+        "plugin/multicast.c": 'void *f(void) { return bl_driver_symbol("cuMulticastCreate", 12010); }\n',
         "plugin/params.c": 'char *f(void) { return getenv("X"); }\n',
     }
     for name, text in {**breaches, **fine}.items():

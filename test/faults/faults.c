@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -316,6 +317,100 @@ static void capturing(struct part *part) {
     destroy(part, comms);
 }
 
+/* --- multicast, with test/faults/multicast.tune --- */
+
+static int rounds; /* -k */
+
+static void has_multicast(struct part *part, ncclComm_t *comms, bool wanted) {
+    for (int i = 0; i < part->count; i++) {
+        const char *route = box_route(comms[i], ALL_REDUCE, 17, ncclFloat, ncclSum);
+        CHECK(!strcmp(route, wanted ? "oneshot_multicast" : "oneshot_packet"), "the route is %s", route);
+    }
+}
+
+/* That many communicators have no multicast, and the next one has, with all that the others gave back. */
+static void multicast_lost(struct part *part) {
+    for (int round = 0; round <= rounds; round++) {
+        ncclComm_t comms[BOX_RANKS];
+        part_make_communicators(part, round, comms);
+        has_multicast(part, comms, round == rounds);
+        works(part, comms, part->box->nranks);
+        destroy(part, comms);
+    }
+}
+
+static void multicast_churn(struct part *part) {
+    for (int round = 0; round < 6; round++) {
+        ncclComm_t comms[BOX_RANKS];
+        part_make_communicators(part, round, comms);
+        has_multicast(part, comms, true);
+        if (round % 3 == 0) works(part, comms, part->box->nranks);
+        if (round % 2)
+            abort_all(part, comms);
+        else
+            destroy(part, comms);
+    }
+}
+
+/* A variable that forbids it counts from when it is set; to unset it does not bring multicast back. */
+static void multicast_setenv(struct part *part) {
+    static const char *const variables[][2] = {{"NCCL_NVLS_ENABLE", "0"},
+                                               {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"},
+                                               {"NVSHMEM_DISABLE_NVLS", "1"},
+                                               {"BEELINE_MULTICAST", "0"}};
+    ncclComm_t comms[BOX_RANKS];
+    part_make_communicators(part, 0, comms);
+    has_multicast(part, comms, true);
+    for (int v = 0; v < 4; v++) {
+        ncclComm_t others[BOX_RANKS];
+        part_barrier(part);
+        if (index_of(part, 1) >= 0) CHECK(!setenv(variables[v][0], variables[v][1], 1));
+        part_make_communicators(part, v + 1, others);
+        has_multicast(part, others, false);
+        works(part, comms, part->box->nranks);
+        destroy(part, others);
+        part_barrier(part);
+        if (index_of(part, 1) >= 0) unsetenv(variables[v][0]);
+    }
+    destroy(part, comms);
+}
+
+/* Rank 0 leaves first, or gives up in the middle, while its peers' kernels are still at work on its memory; the last rank
+ * leaves late. */
+static void leave_in_turn(struct part *part, int which, ncclResult_t (*leave)(ncclComm_t comm)) {
+    ncclComm_t comms[BOX_RANKS];
+    CUdeviceptr in[BOX_RANKS];
+    const int n = part->box->nranks;
+    enum { LARGE = 100000 };
+    part_make_communicators(part, which, comms);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        CU_OK(cuMemAlloc(&in[i], (size_t)n * LARGE * 4));
+    }
+    part_barrier(part);
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        struct rank *rank = part_enter(part, i);
+        NCCL_OK(ncclReduceScatter((void *)in[i], (void *)in[i], LARGE, ncclUint32, ncclSum, comms[i], rank->stream[0]));
+    }
+    part_group_end(part);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        for (int k = 0; k < 2 * part->rank[i].rank; k++) nap();
+        NCCL_OK(leave(comms[i]));
+    }
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        CU_OK(cuStreamSynchronize(part->rank[i].stream[0]));
+        CU_OK(cuMemFree(in[i]));
+    }
+}
+
+static void multicast_leave(struct part *part) {
+    leave_in_turn(part, 0, ncclCommDestroy);
+    for (int round = 1; round < 4; round++) leave_in_turn(part, round, ncclCommAbort);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct part *part);
@@ -330,6 +425,10 @@ static const struct {
     {"crossed", crossed},
     {"crossed_nonblocking", crossed_nonblocking},
     {"capturing", capturing},
+    {"multicast_lost", multicast_lost},
+    {"multicast_churn", multicast_churn},
+    {"multicast_setenv", multicast_setenv},
+    {"multicast_leave", multicast_leave},
 };
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
@@ -348,6 +447,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     options.box.no_communicators = true;
+    rounds = (int)options.calls;
     box_run(&options.box, body);
     return 0;
 }

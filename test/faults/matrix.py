@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Prints the cases of test/faults; see test/run for the form."""
+import multicast
 
 CALLS = "-c 17,1000"
 LEFT = "is left to NCCL: "
@@ -191,3 +192,4 @@ settings()
 copy_engines()
 peers_die()
 lives()
+multicast.cases(case, expect, allreduce, faults, sockets)
