@@ -47,9 +47,9 @@ class Box:
 
 
 def algorithms(root, collective="ALLREDUCE"):
-    """Names of a collective's algorithms, from the dispatcher's own table."""
+    """Names of a collective's algorithms that need no multicast object, from the dispatcher's own table."""
     with open(os.path.join(root, "dispatch/algorithms.c"), encoding="utf-8") as source:
-        return re.findall(rf'\{{"(\w+)", BL_{collective},', source.read())
+        return re.findall(rf'\{{"(\w+)", BL_{collective}, \w+, \d+, \d+, PUSH,', source.read())
 
 
 def served(root):
@@ -77,6 +77,19 @@ def smoke(box):
     sizes = box.pick("-b 8 -e 1M -f 8 --odd -n 3 -G 3 -w 1", "-b 8 -e 4K -f 8 --odd -n 2 -G 2 -w 1")
     return [box.perf(f"{how} {box.most}", option, box.most, *sizes, limit=40, want=served(box.root), **FEW_WORDS)
             for how, option in (("threads", "-t"), ("processes", "--spawn"))]
+
+
+FORBID_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+
+
+def multicast_off(box):
+    """Multicast stays off by default; and, where a variable forbids it, even if it is asked for.  Elsewhere nobody asks."""
+    def step(name, reason, **env):
+        return box.perf(name, "-t", box.most, "-b", "1K", "-e", "1K", "-n", 2, "-G", 2, want=rf"multicast off \({reason}\)",
+                        **dict(FEW_WORDS, **env))
+    forbidding = [f"{name}={value}" for name, value in FORBID_MULTICAST.items() if os.environ.get(name) == value]
+    steps = [step("default", "BEELINE_MULTICAST=0")]
+    return steps + [step("forbidden", rf"rank \d+: {forbidding[0]}", BEELINE_MULTICAST="1")] if forbidding else steps
 
 
 def perf_graph(box):
@@ -383,7 +396,7 @@ def neutrality(box):
                  limit=20)]
 
 
-STAGES = {"facts": facts, "smoke": smoke, "perf-graph": perf_graph, "perf-eager": perf_eager, "perf-routes": perf_routes,
+STAGES = {"facts": facts, "smoke": smoke, "multicast-off": multicast_off, "perf-graph": perf_graph, "perf-eager": perf_eager, "perf-routes": perf_routes,
           "perf-big": perf_big, "types": types, "nccl-tests": nccl_tests, "torch": torch, "host-time": host_time,
           "setup-time": setup_time, "neutrality": neutrality, "perf-groups": perf_groups, "perf-types": perf_types,
           "latency": latency, "load": load, "decode": decode, "perf-gather": perf_gather, "perf-gather-routes": perf_gather_routes,

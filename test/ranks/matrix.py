@@ -290,13 +290,66 @@ def torture():
 
 
 def kernels():
-    for name in ("shapes", "late", "epochs", "timeout", "abort"):
-        for nranks in RANKS if name in ("shapes", "late") else (2, 3, 16):
-            command = box("groups", nranks, program="kernels", arguments=f"-k {20 if nranks < 7 else 6} {name}")
+    for name in ("shapes", "late", "multicast", "epochs", "timeout", "abort"):
+        for nranks in RANKS if name in ("shapes", "late", "multicast") else (2, 3, 16):
+            command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 if nranks < 7 else 6} {name}")
             case(f"kernels/{name}/{nranks}", command.replace("--beeline ", ""))
     for nranks in (2, 3, 4):
-        command = box("groups", nranks, program="kernels", arguments=f"-k {32 // nranks} alignments")
+        command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {32 // nranks} alignments")
         case(f"kernels/alignments/{nranks}", command.replace("--beeline ", ""))
+
+
+# Algorithms on a multicast object, on a box that has them: what they cover.
+NVLS = "-t nvls "
+BY_SWITCH = ("half,bfloat16,int32,uint32,int64,uint64", "sum,min,max")
+MULTICAST = {"oneshot_multicast": ("all_reduce", "BEELINE_ALLREDUCE_ALGO", ("all", "all")),
+             "twoshot_multimem": ("all_reduce", "BEELINE_ALLREDUCE_ALGO", BY_SWITCH),
+             "gather_multicast": ("all_gather", "BEELINE_ALLGATHER_ALGO", ("uint8,bfloat16,double", "sum")),
+             "scatter_multimem": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO", BY_SWITCH)}
+
+
+def multicast():
+    for a, (algorithm, (collective, variable, (datatypes, redops))) in enumerate(MULTICAST.items()):
+        environment = f"BEELINE_MULTICAST=1 {variable}={algorithm}"
+        arguments = f"-C {collective} -a {algorithm} -e"
+        for n, nranks in enumerate(RANKS):
+            counts = edge_counts("uint8", nranks, 5000 if nranks < 8 else 1500)
+            case(f"{algorithm}/{nranks}",
+                 box(MODES[(a + n) % 3], nranks, environment=environment, options=NVLS + CREWS[(a + n) % 2],
+                     arguments=f"{arguments} -t {datatypes} -o {redops} -c {listed(counts)} -x elements "
+                               f"-b 8 -k {150 if nranks < 7 else 80 if nranks < 16 else 40}"))
+        if (datatypes, redops) == BY_SWITCH:  # what has sums alone; what the sm_100 family has
+            for nranks, types, arch in ((3, "float,double", 90), (4, "f8e4m3,f8e5m2", 100)):
+                case(f"{algorithm}/{nranks}/{types.partition(',')[0]}",
+                     box(MODES[nranks % 3], nranks, environment=environment, options=f"{NVLS}--arch {arch} ",
+                         arguments=f"{arguments} -t {types} -o {'sum' if arch < 100 else redops} "
+                                   f"-c {listed(edge_counts('uint8', nranks, 5000))} -x elements -b 8 -k 100"))
+        for nranks in (2, 3, 8):
+            case(f"captured/{algorithm}/{nranks}",
+                 box(MODES[(a + nranks) % 3], nranks, environment=environment, options=NVLS + CREWS[nranks % 2],
+                     arguments=f"{arguments} -t half,bfloat16,int32 -o sum,max -c 1,7,60,61,500,1000,2000 -x elements -g 4 -b 6 -k 18"))
+        case(f"odd_alignment/{algorithm}",
+             box("groups", 4, environment=environment, options=NVLS,
+                 arguments=f"{arguments} -t half,bfloat16,int64,uint32 -o sum,max -c {listed(edge_counts('float', 4, 2500))} -x odd -k 120"))
+        for seed in range(1, 5):
+            case(f"schedule/{algorithm}/{seed}",
+                 box("groups" if seed % 2 else "processes", (2, 3, 4)[seed % 3], seed=f"$((SEED * 100 + {seed}))",
+                     environment=environment, options=NVLS,
+                     arguments=f"{arguments} -t int32,bfloat16 -o sum -c 1,15,16,60,121,900 -g 3 -b 6"))
+        if algorithm != "oneshot_multicast":  # many launches: of 1M of staging a launch carries 100 kB, or that of all ranks
+            case(f"capacity/{algorithm}",
+                 box("threads", 4, environment=f"{environment} BEELINE_STAGING=1M", options=NVLS + CREWS[a % 2],
+                     arguments=f"{arguments} -t bfloat16 -c {'60000,200001' if algorithm == 'twoshot_multimem' else '15000,50001'} "
+                               f"-x elements -b 2 -g 2"))
+    # All routes of a tuning file with rows for multicast, beside calls that it does not cover, in groups and out of them.
+    table = "BEELINE_MULTICAST=1 BEELINE_TUNING_FILE=test/ranks/multicast.tune"
+    for m, mode in enumerate(MODES):
+        case(f"multicast/table/{mode}",
+             box(mode, (4, 8, 5)[m], environment=table, options=NVLS,
+                 arguments="-C all -t all -o all -e -c 0-40,59-61,511-513,1000,4095-4097,20000 -x elements -k 60"))
+        for scenario in ("group_many", "fused_many", "stream_alternate_routes", "graph_replays_beside", "comm_recreate"):
+            case(f"multicast/{scenario}/{mode}",
+                 box(mode, (4, 5, 4)[m], environment=table, program="scenarios", options=NVLS, arguments=f"-e {scenario}"))
 
 
 def without_beeline():
@@ -309,5 +362,5 @@ def without_beeline():
 
 
 for generate in (algorithms_by_datatypes, gathered, others, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios, blocks,
-                 fused, torture, without_beeline):
+                 fused, torture, multicast, without_beeline):
     generate()
