@@ -43,7 +43,7 @@ static const char usage[] =
     "      --baseline PATH     another NCCL for the baseline: its pncclX                  [the same]\n"
     "output\n"
     "      --json FILE         the same as JSON lines\n"
-    "      --tune FILE         times every algorithm of all-reduce and writes a tuning file (see docs/tuning.md)\n"
+    "      --tune FILE         times every algorithm of the collectives, writes a tuning file (see docs/tuning.md)\n"
     "Exit status: 0, or 1 if a value was wrong or something failed.\n";
 
 static int bad(const char *option, const char *value, const char *accepted) {

@@ -1,8 +1,11 @@
-/* tune.c - beeline-perf --tune FILE: times every algorithm of all-reduce against NCCL and writes a tuning file.
+/* tune.c - beeline-perf --tune FILE: times every algorithm of the collectives against NCCL and writes a tuning file.
  *
- * Each algorithm is a run of its own with BEELINE_ALLREDUCE_ALGO set, because a communicator's routes are fixed when it
+ * Each algorithm is a run of its own with BEELINE_<COLLECTIVE>_ALGO set, because a communicator's routes are fixed when it
  * is made; what compares between runs is the ratio to NCCL, which is timed in turn in each.  Bytes where the algorithm
  * does not serve show by the route.  Of a size, the best ratio wins, and only if it beats NCCL.
+ *
+ * Where an algorithm that needs a multicast object served, there is a second section for communicators that have one; the
+ * first does without.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +16,35 @@
 
 #include "perf.h"
 
-enum { MAX_SIZES = 128, MAX_ALGORITHMS = 16 };
+enum { MAX_SIZES = 128, MAX_ALGORITHMS = 24 };
+
+static const char *const variables[BL_COLLECTIVES] = {
+    [BL_ALLREDUCE] = "BEELINE_ALLREDUCE_ALGO",         [BL_ALLGATHER] = "BEELINE_ALLGATHER_ALGO",
+    [BL_REDUCESCATTER] = "BEELINE_REDUCESCATTER_ALGO", [BL_ALLTOALL] = "BEELINE_ALLTOALL_ALGO",
+    [BL_BROADCAST] = "BEELINE_BROADCAST_ALGO",         [BL_REDUCE] = "BEELINE_REDUCE_ALGO",
+};
 
 struct table {
-    int sizes;
-    uint64_t bytes[MAX_SIZES];
-    double ratio[MAX_SIZES][MAX_ALGORITHMS]; /* NCCL's time through the algorithm's; 0: not served */
+    struct sizes {
+        int count;
+        uint64_t bytes[MAX_SIZES];               /* of the call's count of elements */
+        double ratio[MAX_SIZES][MAX_ALGORITHMS]; /* NCCL's time through the algorithm's; 0: not served */
+    } sizes[BL_COLLECTIVES];
     int ranks, driver, nccl, arch;
     char gpu[64];
 };
+
+static bool by_multicast(int algorithm) {
+    return bl_algorithms[algorithm].needs & BL_CAP_MULTICAST;
+}
+
+/* Whether it is a candidate here.  Copy engines serve where they are asked for, whatever a file says. */
+static bool is_tried(const struct options *options, int algorithm) {
+    const char *multicast = getenv("BEELINE_MULTICAST");
+    const struct bl_algorithm *a = &bl_algorithms[algorithm];
+    if (!(options->collectives >> a->collective & 1) || a->kernel == BL_KERNEL_ALLGATHER_COPY) return false;
+    return !by_multicast(algorithm) || (multicast && strcmp(multicast, "0") != 0);
+}
 
 /* The value after "name": in a line that report.c wrote. */
 static const char *field(const char *line, const char *name) {
@@ -31,15 +54,16 @@ static const char *field(const char *line, const char *name) {
     return at ? at + strlen(key) : "";
 }
 
-static int size_index(struct table *table, uint64_t bytes) {
-    for (int i = 0; i < table->sizes; i++)
-        if (table->bytes[i] == bytes) return i;
-    if (table->sizes == MAX_SIZES) return -1;
-    table->bytes[table->sizes] = bytes;
-    return table->sizes++;
+static int size_index(struct sizes *sizes, uint64_t bytes) {
+    for (int i = 0; i < sizes->count; i++)
+        if (sizes->bytes[i] == bytes) return i;
+    if (sizes->count == MAX_SIZES) return -1;
+    sizes->bytes[sizes->count] = bytes;
+    return sizes->count++;
 }
 
 static int read_run(struct table *table, const char *path, int algorithm) {
+    struct sizes *sizes = &table->sizes[bl_algorithms[algorithm].collective];
     char line[65536];
     FILE *f = fopen(path, "r");
     int rows = 0;
@@ -54,11 +78,11 @@ static int read_run(struct table *table, const char *path, int algorithm) {
             sscanf(field(line, "name"), "\"%63[^\"]", table->gpu);
             continue;
         }
-        int i = size_index(table, strtoull(field(line, "bytes"), NULL, 10));
+        int i = size_index(sizes, strtoull(field(line, "count"), NULL, 10) * bl_datatype_size(BL_BFLOAT16));
         const char *route = field(line, "route"), *name = bl_algorithms[algorithm].name;
         rows++;
-        if (i < 0 || strncmp(route + 1, name, strlen(name))) continue;
-        table->ratio[i][algorithm] = atof(field(line, "ratio"));
+        if (i < 0 || strncmp(route + 1, name, strlen(name)) || route[1 + strlen(name)] != '"') continue;
+        sizes->ratio[i][algorithm] = atof(field(line, "ratio"));
     }
     fclose(f);
     return rows ? 0 : -1;
@@ -66,6 +90,7 @@ static int read_run(struct table *table, const char *path, int algorithm) {
 
 /* The same command with one algorithm forced; later options override the caller's. */
 static int run_forced(const struct options *options, int algorithm, const char *json) {
+    const struct bl_algorithm *a = &bl_algorithms[algorithm];
     char **argv = calloc(options->argc + 16, sizeof *argv);
     int n = 0, status = 0;
 
@@ -75,59 +100,93 @@ static int run_forced(const struct options *options, int algorithm, const char *
         if (tune && !strchr(options->argv[i], '=')) i++;
         if (!tune) argv[n++] = options->argv[i];
     }
-    const char *forced[] = {"-c",      "all_reduce", "-d",     "bfloat16", "-o",     "sum",
-                            "--place", "out",        "--mode", "graph",    "--json", json};
+    const char *forced[] = {"-c",      bl_collective_name(a->collective),
+                            "-d",      "bfloat16",
+                            "-o",      "sum",
+                            "--place", "out",
+                            "--mode",  "graph",
+                            "--json",  json};
     for (size_t i = 0; i < sizeof forced / sizeof *forced; i++) argv[n++] = (char *)forced[i];
 
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        setenv("BEELINE_ALLREDUCE_ALGO", bl_algorithms[algorithm].name, 1);
+        setenv(variables[a->collective], a->name, 1);
         execv("/proc/self/exe", argv);
         _exit(127);
     }
     free(argv);
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status)) {
-        fprintf(stderr, "beeline-perf: the run with %s failed\n", bl_algorithms[algorithm].name);
+        fprintf(stderr, "beeline-perf: the run with %s failed\n", a->name);
         return -1;
     }
     return 0;
 }
 
-static int best(const struct table *table, int size) {
+static int best(const struct sizes *sizes, int size, bool multicast) {
     int winner = BL_ROUTE_NCCL;
     double most = 1;
     for (int a = 0; a < bl_algorithm_count; a++) {
-        if (table->ratio[size][a] <= most) continue;
-        most = table->ratio[size][a];
+        if (sizes->ratio[size][a] <= most || (by_multicast(a) && !multicast)) continue;
+        most = sizes->ratio[size][a];
         winner = a;
     }
     return winner;
 }
 
-static const char *name_of(int algorithm) {
+/* What a row for the winner says: in the section for multicast, `plain` stands for what the other section says. */
+static const char *name_of(int algorithm, bool multicast) {
+    if (multicast && (algorithm == BL_ROUTE_NCCL || !by_multicast(algorithm))) return "plain";
     return algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[algorithm].name;
 }
 
 /* One row where the winner changes.  The last size up to which an algorithm won is its threshold: between it and the
  * next size nothing was measured, and the next one's winner is the one for more. */
-static void write_rows(FILE *f, const struct table *table) {
+static void write_rows(FILE *f, const struct table *table, int collective, bool multicast) {
     static const char units[] = "\0KMG";
+    const struct sizes *sizes = &table->sizes[collective];
+    const char *const at_end = multicast ? "plain" : "nccl", *name = bl_collective_name(collective);
 
-    for (int i = 0; i < table->sizes; i++) {
-        int winner = best(table, i);
-        if (i + 1 < table->sizes && best(table, i + 1) == winner) continue;
-        if (i + 1 == table->sizes && winner == BL_ROUTE_NCCL) break;
-        uint64_t bytes = table->bytes[i];
+    for (int i = 0; i < sizes->count; i++) {
+        const char *winner = name_of(best(sizes, i, multicast), multicast);
+        const bool last = i + 1 == sizes->count;
+        if (!last && !strcmp(name_of(best(sizes, i + 1, multicast), multicast), winner)) continue;
+        if (last && !strcmp(winner, at_end)) break;
+        uint64_t bytes = sizes->bytes[i];
         int unit = 0;
         while (unit < 3 && bytes % 1024 == 0 && bytes) {
             bytes /= 1024;
             unit++;
         }
-        fprintf(f, "all_reduce %d %llu%.1s %s\n", table->ranks, (unsigned long long)bytes, &units[unit],
-                name_of(winner));
+        fprintf(f, "%s %d %llu%.1s %s\n", name, table->ranks, (unsigned long long)bytes, &units[unit], winner);
     }
-    fprintf(f, "all_reduce %d max nccl\n", table->ranks);
+    fprintf(f, "%s %d max %s\n", name, table->ranks, at_end);
+}
+
+/* Comment lines: what was measured. */
+static void write_ratios(FILE *f, const struct options *options, const struct sizes *sizes, int collective) {
+    fprintf(
+        f,
+        "# %s: NCCL's time through the algorithm's, by bytes of the call's count; 0: does not serve the size\n#   %10s",
+        bl_collective_name(collective), "bytes");
+    for (int a = 0; a < bl_algorithm_count; a++)
+        if ((int)bl_algorithms[a].collective == collective && is_tried(options, a))
+            fprintf(f, " %17s", bl_algorithms[a].name);
+    for (int i = 0; i < sizes->count; i++) {
+        fprintf(f, "\n#   %10llu", (unsigned long long)sizes->bytes[i]);
+        for (int a = 0; a < bl_algorithm_count; a++)
+            if ((int)bl_algorithms[a].collective == collective && is_tried(options, a))
+                fprintf(f, " %17.3f", sizes->ratio[i][a]);
+    }
+    fprintf(f, "\n");
+}
+
+static bool multicast_served(const struct table *table) {
+    for (int c = 0; c < BL_COLLECTIVES; c++)
+        for (int i = 0; i < table->sizes[c].count; i++)
+            for (int a = 0; a < bl_algorithm_count; a++)
+                if (by_multicast(a) && table->sizes[c].ratio[i][a] > 0) return true;
+    return false;
 }
 
 static int write_file(const struct options *options, const struct table *table) {
@@ -148,17 +207,18 @@ static int write_file(const struct options *options, const struct table *table) 
             host.nodename, host.machine, table->ranks, table->gpu, table->driver / 1000, table->driver % 1000 / 10,
             table->nccl, date);
     for (int i = 0; i < options->argc; i++) fprintf(f, " %s", i ? options->argv[i] : "beeline-perf");
-    fprintf(f,
-            "\n# NCCL's time through the algorithm's, bf16 sum, out of place, in CUDA graphs; 0: does not serve the "
-            "size\n#   %10s",
-            "bytes");
-    for (int a = 0; a < bl_algorithm_count; a++) fprintf(f, " %14s", bl_algorithms[a].name);
-    for (int i = 0; i < table->sizes; i++) {
-        fprintf(f, "\n#   %10llu", (unsigned long long)table->bytes[i]);
-        for (int a = 0; a < bl_algorithm_count; a++) fprintf(f, " %14.3f", table->ratio[i][a]);
+    fprintf(f, "\n# bf16 sum, out of place, in CUDA graphs\n");
+    for (int c = 0; c < BL_COLLECTIVES; c++)
+        if (table->sizes[c].count) write_ratios(f, options, &table->sizes[c], c);
+    const int sections = multicast_served(table) ? 2 : 1;
+    for (int multicast = 0; multicast < sections; multicast++) {
+        fprintf(f, "\ngpu \"%s\" arch %d%s\n", table->gpu, table->arch, multicast ? " multicast" : "");
+        for (int c = 0; c < BL_COLLECTIVES; c++) {
+            if (!table->sizes[c].count) continue;
+            fprintf(f, "\n");
+            write_rows(f, table, c, multicast);
+        }
     }
-    fprintf(f, "\ngpu \"%s\" arch %d\n\n", table->gpu, table->arch);
-    write_rows(f, table);
     if (!fclose(f)) return 0;
     perror(options->tune);
     return -1;
@@ -167,16 +227,14 @@ static int write_file(const struct options *options, const struct table *table) 
 int tune_run(const struct options *options) {
     static struct table table;
     char json[] = "/tmp/beeline-perf.XXXXXX";
-    int fd = mkstemp(json), error = fd < 0 ? -1 : 0;
+    int fd = mkstemp(json), error = fd < 0 || bl_algorithm_count > MAX_ALGORITHMS ? -1 : 0;
 
     if (options->processes > 1 && !options->spawn) {
         fprintf(stderr, "beeline-perf: --tune starts its own runs: not under a launcher; --spawn N makes processes\n");
         return 1;
     }
-    for (int a = 0; a < bl_algorithm_count && !error; a++) {
-        if (bl_algorithms[a].collective != BL_ALLREDUCE) continue;
-        error = run_forced(options, a, json) || read_run(&table, json, a);
-    }
+    for (int a = 0; a < bl_algorithm_count && !error; a++)
+        if (is_tried(options, a)) error = run_forced(options, a, json) || read_run(&table, json, a);
     if (fd >= 0) {
         close(fd);
         unlink(json);
