@@ -18,11 +18,14 @@
  *   BEELINE_EMU_LEAKS=1|FILE   tells at exit, on stderr or in FILE, what was not given back
  */
 #include "emu.h"
+#include "emulated.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct emu_config emu_config;
+
+__attribute__((visibility("default"))) const char beeline_emulated_driver[] = "Beeline's emulated driver";
 
 static long long number(const char *name, long long value, long long low, long long high) {
     const char *text = getenv(name);

@@ -7,7 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../emulated.h"
 #include "team.h"
+
+NEEDS_EMULATED_DRIVER
 
 static const size_t unit = TEST_STAGING;
 

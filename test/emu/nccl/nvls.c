@@ -5,6 +5,9 @@
 #include <stdlib.h>
 
 #include "emu_nccl.h"
+#include "emulated.h"
+
+NEEDS_EMULATED_DRIVER
 
 struct emu_nvls {
     int count;

@@ -1,0 +1,14 @@
+/* emulated.h - what only the emulated driver has: a program that names it does not even start with another one.
+ *
+ * For all that calls the driver for multicast and must never do so on a real machine, however it is started: without
+ * scripts/emu-box the loader finds a real libcuda.so.1 where there is one.
+ */
+#ifndef BEELINE_EMULATED_H
+#define BEELINE_EMULATED_H
+
+extern const char beeline_emulated_driver[];
+
+/* Kept by the compiler and the linker, and bound by the loader before anything runs. */
+#define NEEDS_EMULATED_DRIVER __attribute__((used)) static const char *const needed_driver = beeline_emulated_driver;
+
+#endif
