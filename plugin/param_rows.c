@@ -20,7 +20,8 @@ bool bl_param_parse_flag(const char *text, bool *value) {
     return false;
 }
 
-bool bl_param_parse_number(const char *text, bool suffixes, uint64_t *value) {
+/* Decimal digits; with `suffixes`, then one of K M G. */
+static bool parse_number(const char *text, bool suffixes, uint64_t *value) {
     static const char letters[] = "KMG";
     if (!isdigit((unsigned char)*text)) return false; /* strtoull takes signs and blanks */
     char *end;
@@ -67,13 +68,13 @@ static void flag_accepted(const struct bl_param_row *row, char *text, size_t siz
 /* --- COUNT and BYTES --- */
 static bool count_parse(const struct bl_param_row *row, const char *text, void *member) {
     uint64_t value;
-    if (!bl_param_parse_number(text, false, &value) || value < row->low || value > row->high) return false;
+    if (!parse_number(text, false, &value) || value < row->low || value > row->high) return false;
     *(uint64_t *)member = value;
     return true;
 }
 static bool bytes_parse(const struct bl_param_row *row, const char *text, void *member) {
     uint64_t value = UINT64_MAX;
-    if (strcasecmp(text, "unlimited") != 0 && !bl_param_parse_number(text, true, &value)) return false;
+    if (strcasecmp(text, "unlimited") != 0 && !parse_number(text, true, &value)) return false;
     if (value < row->low || value > row->high) return false;
     *(uint64_t *)member = value;
     return true;

@@ -37,8 +37,7 @@ extern const int bl_param_row_count, bl_param_also_count;
 /* Whether it is one of "2|ZERO", in any case. */
 bool bl_param_is_one_of(const char *text, const char *words);
 
-/* A switch, and decimal digits (with `suffixes`, then one of K M G); also for variables that are not Beeline's. */
+/* A switch. */
 bool bl_param_parse_flag(const char *text, bool *value);
-bool bl_param_parse_number(const char *text, bool suffixes, uint64_t *value);
 
 #endif

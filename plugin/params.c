@@ -24,12 +24,11 @@ static const char *const shared_categories[] = {"routes", "memory"};
 static const char *const foreign[] = {"BEELINE_EMU_", "BEELINE_ID_FILE", "BEELINE_LIBRARY", "BEELINE_TEST_",
                                       "BEELINE_PERF_"};
 
-/* Set by users of NCCL, PyTorch and NVSHMEM where multicast must not be used. */
+/* Set by users of NCCL, PyTorch and NVSHMEM where multicast must not be used.  Each of these reads values in its own way (NCCL
+ * takes 0x0, "no" and "true" for 0), so whatever does not plainly allow it forbids it. */
 static const struct {
-    const char *variable;
-    bool forbids_when; /* the truth of the value that forbids */
-} multicast[] = {
-    {"NCCL_NVLS_ENABLE", false}, {"TORCH_SYMM_MEM_DISABLE_MULTICAST", true}, {"NVSHMEM_DISABLE_NVLS", true}};
+    const char *variable, *allowing;
+} multicast[] = {{"NCCL_NVLS_ENABLE", "1|2"}, {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "0"}, {"NVSHMEM_DISABLE_NVLS", "0"}};
 
 enum {
     ROWS = 0
@@ -144,14 +143,7 @@ static void read_multicast(char *why, size_t size) {
     *why = 0;
     for (size_t i = 0; i < sizeof(multicast) / sizeof(multicast[0]); i++) {
         const char *text = value_of(multicast[i].variable);
-        uint64_t number;
-        bool truth = true; /* of what does not parse */
-        if (!text) continue;
-        if (bl_param_parse_number(text, false, &number))
-            truth = number != 0;
-        else
-            bl_param_parse_flag(text, &truth);
-        if (truth != multicast[i].forbids_when) continue;
+        if (!text || bl_param_is_one_of(text, multicast[i].allowing)) continue;
         snprintf(why, size, "%s=%.32s", multicast[i].variable, text);
         return;
     }
@@ -213,7 +205,7 @@ const char *bl_params_multicast_forbidden(void) {
     static _Thread_local char now[sizeof(multicast_at_first)];
     const char *text = value_of("BEELINE_MULTICAST");
     bool on = true;
-    if (!bl_params()->multicast || (text && bl_param_parse_flag(text, &on) && !on)) return "BEELINE_MULTICAST=0";
+    if (!bl_params()->multicast || (text && (!bl_param_parse_flag(text, &on) || !on))) return "BEELINE_MULTICAST=0";
     if (multicast_at_first[0]) return multicast_at_first;
     read_multicast(now, sizeof(now));
     return now[0] ? now : NULL;

@@ -23,8 +23,12 @@ CALLS = (
 
 # What a rank may lack, or forbid, and what the communicator's line says then.
 def refusals():
-    for variable in ("NCCL_NVLS_ENABLE=0", "TORCH_SYMM_MEM_DISABLE_MULTICAST=1", "NVSHMEM_DISABLE_NVLS=1"):
+    # Also in spellings that only their own libraries know, or nobody.
+    for variable in ("NCCL_NVLS_ENABLE=0", "NCCL_NVLS_ENABLE=0x0", "NCCL_NVLS_ENABLE=-0", "NCCL_NVLS_ENABLE=true", "NCCL_NVLS_ENABLE=08",
+                     "TORCH_SYMM_MEM_DISABLE_MULTICAST=1", "TORCH_SYMM_MEM_DISABLE_MULTICAST=maybe",
+                     "NVSHMEM_DISABLE_NVLS=1", "NVSHMEM_DISABLE_NVLS=T"):
         yield variable, (), f"[ $RANK = 1 ] && export {variable};", f"rank 1: {variable}"
+    yield "misspelt", (), "[ $RANK = 1 ] && export BEELINE_MULTICAST=2;", "rank 1: BEELINE_MULTICAST=0"
     yield "switch", (), "[ $RANK = 1 ] && export BEELINE_MULTICAST=0;", "rank 1: BEELINE_MULTICAST=0"
     yield "unset", ("--env BEELINE_MULTICAST=",), "", "BEELINE_MULTICAST=0"
     yield "lacks", ("--lacks cuMulticastUnbind",), "", "rank 0: the driver has no cuMulticastUnbind"
@@ -42,11 +46,14 @@ def cases(case, expect, allreduce, faults, sockets):
     # Nothing forbidden is tried: no multicast call is made on any rank, not even to ask.
     for name, options, shell, text in refusals():
         options = (*ON, *options, INFO, "--env BEELINE_EMU_TRACE=$TEST_TMP/trace")
-        others = "--warn 'rank 1 has other settings'" if name == "switch" else ""
+        others = {"switch": "--warn 'rank 1 has other settings'",
+                  "misspelt": "--warn 'BEELINE_MULTICAST=2 is not accepted' --warn 'rank 1 has other settings'"}.get(name, "")
         case(f"multicast/refused/{name}",
              expect(allreduce("processes", 2, *options, route="oneshot_packet", shell=shell), others,
                     f"--lines 2 'multicast off .{text}.,'") + " && grep -q cuMemCreate $TEST_TMP/trace && ! grep cuMulticast $TEST_TMP/trace")
     case("multicast/served", expect(faults("multicast_lost", "threads", 3, *ON, INFO, "--arch 100"), "--lines 3 'multicast 18.0 MiB,'"))
+    case("multicast/allowed", expect(faults("multicast_lost", "processes", 2, *ON, "--env NCCL_NVLS_ENABLE=2",
+                                            "--env TORCH_SYMM_MEM_DISABLE_MULTICAST=0", "--env NVSHMEM_DISABLE_NVLS=0")))
     case("multicast/setenv/processes", expect(faults("multicast_setenv", "processes", 2, *ON)))
     case("multicast/setenv/groups", expect(faults("multicast_setenv", "groups", 2, *ON)))
 
