@@ -99,15 +99,18 @@ static uint64_t round_up(uint64_t bytes, uint64_t granularity) {
     return granularity ? (bytes + granularity - 1) / granularity * granularity : bytes;
 }
 
-/* Rounds the size up to what both the object and the memory behind it come in. */
-static CUresult size_up(struct bl_multicast *m, uint64_t bytes) {
+/* Rounds the size up to what both the object and the memory behind it come in.  *what: the call that it ended with. */
+static CUresult size_up(struct bl_multicast *m, uint64_t bytes, const char **what) {
     size_t of_object = 0, of_memory = 0;
     m->bytes = bytes;
     const CUmulticastObjectProp object = object_of(m);
     const CUmemAllocationProp memory = memory_of(m);
+    *what = "the granularity of a multicast object (cuMulticastGetGranularity)";
     CUresult status = m->calls->granularity(&of_object, &object, CU_MULTICAST_GRANULARITY_MINIMUM);
-    if (status == CUDA_SUCCESS)
+    if (status == CUDA_SUCCESS) {
+        *what = "the granularity of memory for multicast (cuMemGetAllocationGranularity)";
         status = bl_driver()->cuMemGetAllocationGranularity(&of_memory, &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    }
     /* Both are powers of two. */
     m->granularity = of_object > of_memory ? of_object : of_memory;
     m->bytes = round_up(bytes, m->granularity);
@@ -121,9 +124,9 @@ static const char *name_of(CUmemAllocationHandleType type) {
 /* An object that can be handed on in one way.  *refused: another way may do. */
 static int create_as(struct bl_multicast *m, CUmemAllocationHandleType type, uint64_t bytes, void *shared,
                      bool *refused, char *why, size_t size) {
+    const char *what;
     m->type = type;
-    CUresult status = size_up(m, bytes);
-    const char *what = "the granularity of a multicast object (cuMulticastGetGranularity)";
+    CUresult status = size_up(m, bytes, &what);
     if (status == CUDA_SUCCESS) {
         const CUmulticastObjectProp object = object_of(m);
         what = "creating a multicast object (cuMulticastCreate)";
@@ -164,7 +167,8 @@ int bl_multicast_import(struct bl_multicast *m, CUdevice device, int rank, int n
     *m = (struct bl_multicast){
         .device = device, .rank = rank, .nranks = nranks, .type = (CUmemAllocationHandleType)handle->type};
     if (!(m->calls = door(why, size))) return -1;
-    CHECK_RETURN(size_up(m, bytes), "the granularity of a multicast object (cuMulticastGetGranularity)");
+    const char *what;
+    CHECK_RETURN(size_up(m, bytes, &what), "%s", what);
     if (m->bytes != handle->bytes) {
         snprintf(why, size, "a multicast object has %llu bytes here, and %llu on rank 0", (unsigned long long)m->bytes,
                  (unsigned long long)handle->bytes);
