@@ -102,15 +102,10 @@ static void test_check(struct bl_member *member) {
 
 /* --- the end --- */
 
-/* What the communicator's launches need; its sockets stay open to end it (leave.h). */
-static void take_up(struct bl_member *member) {
+/* From here on peers' kernels may reach this rank's memory until they say otherwise: the sockets stay open for that (leave.h). */
+static void meet(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     struct bl_leaver *leaver = member->upkeep->leaver;
-    const struct bl_multicast *multicast = &leaver->multicast;
-    comm->args.replica = (unsigned char *)(uintptr_t)multicast->replica;
-    comm->args.multicast = (unsigned char *)(uintptr_t)multicast->address;
-    comm->args.multicast_words = (uint64_t *)(uintptr_t)multicast->words;
-    comm->table = member->multicast_table;
     leaver->id = comm->id;
     const struct bl_identity *own = &member->identity;
     for (int rank = 0; rank < comm->nranks; rank++)
@@ -118,6 +113,16 @@ static void take_up(struct bl_member *member) {
     leaver->mesh = member->mesh;
     leaver->met = true;
     bl_mesh_init(&member->mesh, comm->rank, comm->nranks, member->mesh.cancel);
+}
+
+/* What the communicator's launches need. */
+static void take_up(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    const struct bl_multicast *multicast = &member->upkeep->leaver->multicast;
+    comm->args.replica = (unsigned char *)(uintptr_t)multicast->replica;
+    comm->args.multicast = (unsigned char *)(uintptr_t)multicast->address;
+    comm->args.multicast_words = (uint64_t *)(uintptr_t)multicast->words;
+    comm->table = member->multicast_table;
 }
 
 static void give_up(struct bl_member *member) {
@@ -147,6 +152,8 @@ void bl_build_multicast(struct bl_member **members, int count) {
     for (int step = 0; step < STEPS; step++) {
         for (int act = 0; act < MOST_ACTS && steps[step][act]; act++) bl_step_each(members, count, steps[step][act]);
         if (!bl_step_vote(members, count)) return; /* whatever there is goes with the rest of the communicator */
+        /* After the last step kernels have run, and one that is stuck may run yet. */
+        if (step == STEPS - 1) bl_step_each(members, count, meet);
         if (well(members[0])) continue;
         bl_step_each(members, count, give_up);
         return;
