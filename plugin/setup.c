@@ -367,7 +367,6 @@ static void set_up(struct bl_comm **comms, int count) {
     }
     gather(members, count, &verdicts);
     for (int i = 0; i < count; i++) conclude(&members[i]);
-    for (int i = 0; i < count; i++) bl_setup_release_orphans(comms[i]->context);
     if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
     free(members);
 }
@@ -431,6 +430,8 @@ void bl_setup_run(const struct bl_setup_request *requests, int count) {
             comms[now++] = comm;
     }
     if (now) set_up(comms, now);
+    /* Not where set-up runs in the background: that thread may be an orphan's own. */
+    for (int i = 0; i < now; i++) bl_setup_release_orphans(comms[i]->context);
     for (int i = 0; i < now; i++)
         if (comms[i]->upkeep->unlisted) bl_setup_release(comms[i], BL_END_DESTROY);
     free(comms);
