@@ -45,6 +45,8 @@ static const struct run multicast_runs[] = {
     {BL_KERNEL_ALLGATHER_MULTICAST, BL_UINT64, LONG},
     {BL_KERNEL_REDUCESCATTER_MULTIMEM, BL_UINT64, LONG},
     {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_BFLOAT16, SHORT},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_FLOAT16, SHORT},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_FLOAT32, SHORT},
     {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_FLOAT8E4M3, SHORT},
 };
 
@@ -117,8 +119,10 @@ static uint64_t encode(enum bl_datatype datatype, uint64_t value) {
     uint32_t bits;
     memcpy(&bits, &number, sizeof(bits));
     switch (datatype) {
+    case BL_FLOAT32: return bits;
     case BL_BFLOAT16: return bits >> 16;
-    case BL_FLOAT8E4M3: return bits ? bits >> 31 << 7 | ((bits >> 20 & 0x7ff) - (120 << 3)) : 0; /* bias 127 to 7 */
+    case BL_FLOAT16: return bits ? bits >> 31 << 15 | ((bits >> 13 & 0x3ffff) - (112 << 10)) : 0; /* bias 127 to 15 */
+    case BL_FLOAT8E4M3: return bits ? bits >> 31 << 7 | ((bits >> 20 & 0x7ff) - (120 << 3)) : 0;  /* bias 127 to 7 */
     default: return value;
     }
 }
