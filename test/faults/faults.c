@@ -4,6 +4,7 @@
  * Options as of test/ranks (test/harness/options.h).  A scenario runs on every part, and makes its own communicators.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -411,6 +412,29 @@ static void multicast_leave(struct part *part) {
     for (int round = 1; round < 4; round++) leave_in_turn(part, round, ncclCommAbort);
 }
 
+/* The last rank dies while it is served, with its memory behind the object: the others' kernels give up, and they leave. */
+static void multicast_died(struct part *part) {
+    ncclComm_t comms[BOX_RANKS];
+    struct sums sums;
+    CHECK(part->count == 1, "one rank a process");
+    part_make_communicators(part, 0, comms);
+    has_multicast(part, comms, true);
+    works(part, comms, part->box->nranks);
+    part_barrier(part);
+    if (index_of(part, part->box->nranks - 1) >= 0) raise(SIGKILL);
+    sums_open(part, &sums);
+    NCCL_OK(sums_call(part, &sums, 0, comms[0]));
+    CU_OK(cuStreamSynchronize(part->rank[0].stream[0]));
+    ncclResult_t state;
+    NCCL_OK(ncclCommGetAsyncError(comms[0], &state));
+    CHECK(state == ncclRemoteError, "the error is %s", ncclGetErrorString(state));
+    const double begin = seconds();
+    abort_all(part, comms);
+    CHECK(seconds() - begin < 5, "the abort took %.1f s", seconds() - begin);
+    printf("rank %d survived\n", part->rank[0].rank);
+    fflush(stdout);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct part *part);
@@ -429,6 +453,7 @@ static const struct {
     {"multicast_churn", multicast_churn},
     {"multicast_setenv", multicast_setenv},
     {"multicast_leave", multicast_leave},
+    {"multicast_died", multicast_died},
 };
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
