@@ -31,8 +31,8 @@
 enum { BARRIER_STRIDE = 128, BARRIER_BYTES = BL_MAX_BLOCKS * BARRIER_STRIDE };
 
 /* A block's work goes in chunks, and it makes its arrival for the next chunk before it waits for this one, so a peer may be
- * ahead of what is waited for.  By how much: while this rank waits for arrival p it has made at most p + 2; a peer has made
- * at most two more than that, at the begin of the next launch, before it waits for one that is not there. */
+ * ahead of what is waited for.  By how much: a rank that waits for arrival p has made p + 2 at most, in this launch or the next; so a
+ * peer may wait for p + 3, and has made p + 5 by then. */
 enum { MOST_CHUNKS = 4, MOST_AHEAD = 5, BIAS = 8 };
 static_assert(BIAS + MOST_AHEAD < 16, "a digit of the barrier holds it");
 

@@ -8,6 +8,7 @@ import time
 VARIABLES = (("NCCL_NVLS_ENABLE", ("", "1", "2")), ("TORCH_SYMM_MEM_DISABLE_MULTICAST", ("", "0")), ("NVSHMEM_DISABLE_NVLS", ("", "0")))
 # NCCL reads variables from these files, too.
 FILES = ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf"))
+MOST_IDLE_MIB = 2048  # that the driver has in use on an idle GPU
 
 
 def variables():
@@ -44,10 +45,16 @@ def gpus():
 
 
 def others():
-    """Processes on the GPUs: nobody else may use them.  Between steps none is ours; one that has just ended may be listed still."""
+    """Signs of others on the GPUs: nobody else may use them.  Between steps none is ours; one that has just ended may show still."""
     for last in (False, True):
         rows = output_of("nvidia-smi", "--query-compute-apps=pid,name", "--format=csv,noheader").splitlines()
-        found = [row for row in rows if re.match(r"\d+", row)]
+        found = [f"another process uses the GPUs: {row}" for row in rows if re.match(r"\d+", row)]
+        # Processes of other containers are not listed.
+        used = output_of("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits").split()
+        if not used or not all(mib.isdigit() for mib in used):
+            found.append("nvidia-smi does not say how much memory of the GPUs is in use")
+        else:
+            found += [f"{mib} MiB of GPU {i} are in use: somebody else is on it" for i, mib in enumerate(used) if int(mib) > MOST_IDLE_MIB]
         if last or not found:
             return found
         time.sleep(2)
@@ -62,7 +69,7 @@ def reasons(emulated):
     """All that forbids it here."""
     found = [f"{what} is set: whoever set it does not want multicast objects here" for what in variables() + settings()]
     if not emulated:
-        found += [f"another process uses the GPUs: {row}" for row in others()]
+        found += others()
         if slices():
             found.append("MIG is enabled")
     return found
