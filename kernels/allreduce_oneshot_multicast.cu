@@ -2,7 +2,9 @@
  * once, a word a packet.
  *
  * As allreduce_oneshot_packet.cu, but with one store for all peers instead of one for each.  The switch copies and adds
- * nothing: the result is that of any other kernel, to the bit, for all datatypes and operations.
+ * nothing: the result is that of any other kernel, to the bit, for all datatypes and operations.  A packet is stored through
+ * the object's address and polled through the replica's without a fence between the two, which the PTX memory model leaves
+ * open; NCCL's LL kernels on multicast do the same.
  *
  * Contract: count >= 1 and at most layout.multicast_packets words; any grid of whole warps; sendbuff and recvbuff any
  * alignment, equal or disjoint.  Flags and halves: multicast.cuh.  A wait that is told to stop, or that runs out, leaves the

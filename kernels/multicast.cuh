@@ -82,7 +82,7 @@ BL_DEVICE bool await_arrivals(const struct bl_kernel_args &a, Multicast &m) {
     const uint64_t ones = UINT64_C(0x1111111111111111) >> (64 - 4 * a.nranks); /* of each rank a one */
     const uint64_t come = ++m.passed * ones, enough = BIAS * ones;
     for (;;) {
-        const uint64_t missing = enough & ~(load_acquire_sys(word) - come + enough);
+        const uint64_t missing = enough & ~(load_relaxed_sys(word) - come + enough);
         if (warp_all(missing == 0 || BL_MUTATION(44))) break;
         if (wait_is_long(m.wait)) {
             unsigned peer = a.rank;
@@ -91,6 +91,7 @@ BL_DEVICE bool await_arrivals(const struct bl_kernel_args &a, Multicast &m) {
             if (!wait_on(a, m.wait, peer, m.e + 1)) return false;
         }
     }
+    load_acquire_sys(word); /* what polls did not have to do each time */
     fence_alias(); /* before: stores through either address, here and by peers; after it: loads through the other one */
     wait_over(m.wait);
     return true;

@@ -16,6 +16,14 @@ BL_DEVICE uint64_t units_of(uint64_t bytes) {
     return (bytes + UNIT_BYTES - 1) / UNIT_BYTES;
 }
 
+/* 16 bytes in one access. */
+struct alignas(UNIT_BYTES) WholeUnit {
+    uint64_t x, y;
+};
+BL_DEVICE bool holds_whole_units(const Message &m) {
+    return ((uintptr_t)m.base & (UNIT_BYTES - 1)) == 0;
+}
+
 /* 16 bytes at p, a multiple of sizeof(Piece). */
 template <class Piece> BL_DEVICE Pair load_pieces(const unsigned char *p) {
     enum { PIECES = 8 / sizeof(Piece) };
@@ -41,6 +49,11 @@ BL_DEVICE Pair load_unit(const Message &m, uint64_t u) {
                           left > 8 ? load_span(p + 8, (unsigned)left - 8) : 0};
         return end;
     }
+    if (holds_whole_units(m)) {
+        const WholeUnit whole = load_own((const WholeUnit *)p);
+        const Pair v = {whole.x, whole.y};
+        return v;
+    }
     if (m.shift == 0) return load_pieces<uint64_t>(p);
     if (m.shift % 4 == 0) return load_pieces<uint32_t>(p);
     if (m.shift % 2 == 0) return load_pieces<uint16_t>(p);
@@ -53,6 +66,9 @@ BL_DEVICE void store_unit(const Message &m, uint64_t u, Pair v) {
     if (left < UNIT_BYTES) {
         store_span(p, v.x, left < 8 ? (unsigned)left : 8);
         if (left > 8) store_span(p + 8, v.y, (unsigned)left - 8);
+    } else if (holds_whole_units(m)) {
+        const WholeUnit whole = {v.x, v.y};
+        store_own((WholeUnit *)p, whole);
     } else if (m.shift == 0) {
         store_pieces<uint64_t>(p, v);
     } else if (m.shift % 4 == 0) {
