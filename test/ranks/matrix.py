@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the cases of test/ranks: who drives the ranks, how many, which algorithm, which datatypes, which counts.
 
-Every algorithm meets every datatype at every number of ranks, at 16 every other one; modes, odd alignments, capture, small
+Every algorithm meets every datatype at every number of ranks (of 16 most in `make soak`); modes, odd alignments, capture, small
 staging and schedules are varied on top, not multiplied out.
 """
 RANKS = (2, 3, 4, 7, 8, 16)
@@ -70,14 +70,14 @@ def algorithms_by_datatypes():
         calls = {"scatter_line": 80}.get(algorithm, 120)
         for n, nranks in enumerate(RANKS):
             for d, datatype in enumerate(DATATYPES):
-                if nranks == 16 and (a + d) % 2:  # they take longest, and the algorithms share what depends on the datatype
-                    continue
+                # 16 ranks take longest, and the algorithms share what depends on the datatype.
+                soak = "soak/" if nranks == 16 and (a + d) % 4 else ""
                 mode = MODES[(a + n + d) % 2]
                 counts = edge_counts(datatype, nranks, most[algorithm] if nranks < 16 else most[algorithm] // 4)
-                case(f"{algorithm}/{nranks}/{datatype}",
-                     box(mode, nranks, environment=environment, options=CREWS[(d if nranks < 16 else d // 2) % 2],
+                case(f"{soak}{algorithm}/{nranks}/{datatype}",
+                     box(mode, nranks, environment=environment, options=CREWS[(d if nranks < 16 else d // 4) % 2],
                          arguments=f"{arguments} -t {datatype} -o all -c {listed(counts)} -x elements "
-                                   f"-b 8 -k {calls if nranks < 16 else 50}"))
+                                   f"-b 8 -k {calls if nranks < 16 else 50}"), "soak timeout=600 " if soak else "")
 
 
 def gathered():
@@ -116,9 +116,9 @@ def by_table():
     for nranks in RANKS:
         for mode in MODES:
             counts = "0-40,59-61,119-121,511-513,1000,4095-4097,10000,16383-16385"
-            case(f"table/{nranks}/{mode}", box(mode, nranks, arguments=f"-t all -o all -c {counts} -x elements -k {40 if nranks < 8 else 20}"))
+            case(f"table/{nranks}/{mode}", box(mode, nranks, arguments=f"-t all -o all -c {counts} -x elements -k {40 if nranks < 8 else 20 if nranks < 16 else 12}"))
             case(f"table/others/{nranks}/{mode}",
-                 box(mode, nranks, arguments=f"-C all -t all -o all -c 0-40,59-61,511-513,1000,4095-4097 -x elements -k {40 if nranks < 8 else 15}"))
+                 box(mode, nranks, arguments=f"-C all -t all -o all -c 0-40,59-61,511-513,1000,4095-4097 -x elements -k {40 if nranks < 8 else 15 if nranks < 16 else 10}"))
 
 
 def odd_alignment():
@@ -295,7 +295,7 @@ def kernels():
             command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 if nranks < 7 else 6} {name}")
             case(f"kernels/{name}/{nranks}", command.replace("--beeline ", ""))
     for nranks in (2, 3, 4):
-        command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {32 // nranks} alignments")
+        command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 // nranks} alignments")
         case(f"kernels/alignments/{nranks}", command.replace("--beeline ", ""))
 
 
@@ -347,7 +347,7 @@ def multicast():
         case(f"multicast/table/{mode}",
              box(mode, (4, 8, 5)[m], environment=table, options=NVLS,
                  arguments="-C all -t all -o all -e -c 0-40,59-61,511-513,1000,4095-4097,20000 -x elements -k 60"))
-        for scenario in ("group_many", "fused_many", "stream_alternate_routes", "graph_replays_beside", "comm_recreate"):
+        for scenario in ("group_many", "fused_many", "stream_alternate_routes", "graph_replays_beside", *("comm_recreate",) * (m == 1)):
             case(f"multicast/{scenario}/{mode}",
                  box(mode, (4, 5, 4)[m], environment=table, program="scenarios", options=NVLS, arguments=f"-e {scenario}"))
 
