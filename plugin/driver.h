@@ -7,6 +7,7 @@
 #define BEELINE_DRIVER_H
 
 #include <cuda.h>
+#include <stdio.h>
 
 struct bl_driver {
 #define BL_DRIVER(function, version) __typeof__(function) *function;
@@ -23,5 +24,18 @@ void *bl_driver_symbol(const char *name, int version);
 
 /* "CUDA_ERROR_OUT_OF_MEMORY (2)", in a buffer of the calling thread. */
 const char *bl_driver_strerror(CUresult result);
+
+/* Returns -1 if a driver call fails, with what it was for (a format and its arguments) and the driver's reason in the caller's
+ * `why` of `size` bytes. */
+#define BL_DRIVER_CHECK(expression, ...)                                                                               \
+    do {                                                                                                               \
+        CUresult status_ = (expression);                                                                               \
+        if (status_ != CUDA_SUCCESS) {                                                                                 \
+            int used_ = snprintf(why, size, __VA_ARGS__);                                                              \
+            if (used_ >= 0 && (size_t)used_ < size)                                                                    \
+                snprintf(why + used_, size - used_, " failed: %s", bl_driver_strerror(status_));                       \
+            return -1;                                                                                                 \
+        }                                                                                                              \
+    } while (0)
 
 #endif

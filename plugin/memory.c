@@ -6,18 +6,6 @@
 
 #include "log.h"
 
-/* The one place where a driver call of this file fails: what it was for, with its reason. */
-#define CHECK_RETURN(expression, ...)                                                                                  \
-    do {                                                                                                               \
-        CUresult status_ = (expression);                                                                               \
-        if (status_ != CUDA_SUCCESS) {                                                                                 \
-            int used_ = snprintf(why, size, __VA_ARGS__);                                                              \
-            if (used_ >= 0 && (size_t)used_ < size)                                                                    \
-                snprintf(why + used_, size - used_, " failed: %s", bl_driver_strerror(status_));                       \
-            return -1;                                                                                                 \
-        }                                                                                                              \
-    } while (0)
-
 enum { MIB = 1 << 20 };
 
 static CUmemAllocationProp allocation_of(CUdevice device) {
@@ -31,19 +19,19 @@ static CUmemAllocationProp allocation_of(CUdevice device) {
 /* Reserves addresses for handle[rank], maps it there and opens it to this device. */
 static int map(struct bl_memory *memory, int rank, char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
-    CHECK_RETURN(cu->cuMemAddressReserve(&memory->address[rank], memory->bytes, 0, 0, 0),
-                 "reserving addresses for %llu MiB of staging of rank %d (cuMemAddressReserve)",
-                 (unsigned long long)(memory->bytes / MIB), rank);
+    BL_DRIVER_CHECK(cu->cuMemAddressReserve(&memory->address[rank], memory->bytes, 0, 0, 0),
+                    "reserving addresses for %llu MiB of staging of rank %d (cuMemAddressReserve)",
+                    (unsigned long long)(memory->bytes / MIB), rank);
     memory->reserved[rank] = true;
-    CHECK_RETURN(cu->cuMemMap(memory->address[rank], memory->bytes, 0, memory->handle[rank], 0),
-                 "mapping the staging of rank %d (cuMemMap)", rank);
+    BL_DRIVER_CHECK(cu->cuMemMap(memory->address[rank], memory->bytes, 0, memory->handle[rank], 0),
+                    "mapping the staging of rank %d (cuMemMap)", rank);
     memory->mapped[rank] = true;
     const CUmemAccessDesc access = {
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = memory->device},
         .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     };
-    CHECK_RETURN(cu->cuMemSetAccess(memory->address[rank], memory->bytes, &access, 1),
-                 "access to the staging of rank %d (cuMemSetAccess)", rank);
+    BL_DRIVER_CHECK(cu->cuMemSetAccess(memory->address[rank], memory->bytes, &access, 1),
+                    "access to the staging of rank %d (cuMemSetAccess)", rank);
     return 0;
 }
 
@@ -54,46 +42,47 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
 
     const CUmemAllocationProp allocation = allocation_of(device);
     size_t granularity = 0;
-    CHECK_RETURN(cu->cuMemGetAllocationGranularity(&granularity, &allocation, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                 "the granularity of staging memory (cuMemGetAllocationGranularity)");
+    BL_DRIVER_CHECK(cu->cuMemGetAllocationGranularity(&granularity, &allocation, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                    "the granularity of staging memory (cuMemGetAllocationGranularity)");
     if (granularity == 0) granularity = 1;
     memory->bytes = (bytes + granularity - 1) / granularity * granularity;
 
-    CHECK_RETURN(cu->cuMemCreate(&memory->handle[rank], memory->bytes, &allocation, 0),
-                 "allocating %llu MiB of staging (cuMemCreate)", (unsigned long long)(memory->bytes / MIB));
+    BL_DRIVER_CHECK(cu->cuMemCreate(&memory->handle[rank], memory->bytes, &allocation, 0),
+                    "allocating %llu MiB of staging (cuMemCreate)", (unsigned long long)(memory->bytes / MIB));
     memory->have_handle[rank] = true;
     if (map(memory, rank, why, size)) return -1;
 
     const size_t epoch_bytes = BL_LOCAL_WORDS * sizeof(uint64_t);
-    CHECK_RETURN(cu->cuMemAlloc(&memory->epochs, epoch_bytes), "allocating the epochs (cuMemAlloc)");
-    CHECK_RETURN(cu->cuMemHostAlloc(&memory->control, sizeof(struct bl_control),
-                                    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                 "allocating the control words (cuMemHostAlloc)");
+    BL_DRIVER_CHECK(cu->cuMemAlloc(&memory->epochs, epoch_bytes), "allocating the epochs (cuMemAlloc)");
+    BL_DRIVER_CHECK(cu->cuMemHostAlloc(&memory->control, sizeof(struct bl_control),
+                                       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                    "allocating the control words (cuMemHostAlloc)");
     memset(memory->control, 0, sizeof(struct bl_control));
-    CHECK_RETURN(cu->cuMemHostGetDevicePointer(&memory->control_device, memory->control, 0),
-                 "the device address of the control words (cuMemHostGetDevicePointer)");
+    BL_DRIVER_CHECK(cu->cuMemHostGetDevicePointer(&memory->control_device, memory->control, 0),
+                    "the device address of the control words (cuMemHostGetDevicePointer)");
 
     /* Before any peer can map it: a flag that a peer wrote must never be wiped out. */
-    CHECK_RETURN(cu->cuMemsetD8Async(memory->address[rank], 0, memory->bytes, stream),
-                 "zeroing the staging (cuMemsetD8Async)");
-    CHECK_RETURN(cu->cuMemsetD8Async(memory->epochs, 0, epoch_bytes, stream), "zeroing the epochs (cuMemsetD8Async)");
-    CHECK_RETURN(cu->cuStreamSynchronize(stream), "zeroing the staging (cuStreamSynchronize)");
+    BL_DRIVER_CHECK(cu->cuMemsetD8Async(memory->address[rank], 0, memory->bytes, stream),
+                    "zeroing the staging (cuMemsetD8Async)");
+    BL_DRIVER_CHECK(cu->cuMemsetD8Async(memory->epochs, 0, epoch_bytes, stream),
+                    "zeroing the epochs (cuMemsetD8Async)");
+    BL_DRIVER_CHECK(cu->cuStreamSynchronize(stream), "zeroing the staging (cuStreamSynchronize)");
     return 0;
 }
 
 int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t size) {
     int exported = -1;
-    CHECK_RETURN(bl_driver()->cuMemExportToShareableHandle(&exported, memory->handle[memory->rank],
-                                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                 "exporting the staging as a file descriptor (cuMemExportToShareableHandle)");
+    BL_DRIVER_CHECK(bl_driver()->cuMemExportToShareableHandle(&exported, memory->handle[memory->rank],
+                                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                    "exporting the staging as a file descriptor (cuMemExportToShareableHandle)");
     *fd = exported;
     return 0;
 }
 
 int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size_t size) {
-    CHECK_RETURN(bl_driver()->cuMemImportFromShareableHandle(&memory->handle[peer], (void *)(uintptr_t)fd,
-                                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-                 "importing the staging of rank %d (cuMemImportFromShareableHandle)", peer);
+    BL_DRIVER_CHECK(bl_driver()->cuMemImportFromShareableHandle(&memory->handle[peer], (void *)(uintptr_t)fd,
+                                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                    "importing the staging of rank %d (cuMemImportFromShareableHandle)", peer);
     memory->have_handle[peer] = true;
     return map(memory, peer, why, size);
 }

@@ -55,18 +55,6 @@ static const struct bl_multicast_calls *door(char *why, size_t size) {
     return NULL;
 }
 
-/* The one place where a driver call of this file fails: what it was for, with its reason. */
-#define CHECK_RETURN(expression, ...)                                                                                  \
-    do {                                                                                                               \
-        CUresult status_ = (expression);                                                                               \
-        if (status_ != CUDA_SUCCESS) {                                                                                 \
-            int used_ = snprintf(why, size, __VA_ARGS__);                                                              \
-            if (used_ >= 0 && (size_t)used_ < size)                                                                    \
-                snprintf(why + used_, size - used_, " failed: %s", bl_driver_strerror(status_));                       \
-            return -1;                                                                                                 \
-        }                                                                                                              \
-    } while (0)
-
 static bool has(CUdevice device, CUdevice_attribute attribute) {
     int value = 0;
     return bl_driver()->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value;
@@ -138,7 +126,7 @@ static int create_as(struct bl_multicast *m, CUmemAllocationHandleType type, uin
         status = bl_driver()->cuMemExportToShareableHandle(shared, m->object, type, 0);
     }
     *refused = status == CUDA_ERROR_NOT_SUPPORTED || status == CUDA_ERROR_NOT_PERMITTED;
-    CHECK_RETURN(status, "%s as a %s", what, name_of(type));
+    BL_DRIVER_CHECK(status, "%s as a %s", what, name_of(type));
     return 0;
 }
 
@@ -168,15 +156,15 @@ int bl_multicast_import(struct bl_multicast *m, CUdevice device, int rank, int n
         .device = device, .rank = rank, .nranks = nranks, .type = (CUmemAllocationHandleType)handle->type};
     if (!(m->calls = door(why, size))) return -1;
     const char *what;
-    CHECK_RETURN(size_up(m, bytes, &what), "%s", what);
+    BL_DRIVER_CHECK(size_up(m, bytes, &what), "%s", what);
     if (m->bytes != handle->bytes) {
         snprintf(why, size, "a multicast object has %llu bytes here, and %llu on rank 0", (unsigned long long)m->bytes,
                  (unsigned long long)handle->bytes);
         return -1;
     }
     void *shared = m->type == CU_MEM_HANDLE_TYPE_FABRIC ? (void *)handle->fabric : (void *)(uintptr_t)fd;
-    CHECK_RETURN(bl_driver()->cuMemImportFromShareableHandle(&m->object, shared, m->type),
-                 "importing the multicast object as a %s (cuMemImportFromShareableHandle)", name_of(m->type));
+    BL_DRIVER_CHECK(bl_driver()->cuMemImportFromShareableHandle(&m->object, shared, m->type),
+                    "importing the multicast object as a %s (cuMemImportFromShareableHandle)", name_of(m->type));
     m->have_object = true;
     return 0;
 }
@@ -185,16 +173,16 @@ int bl_multicast_import(struct bl_multicast *m, CUdevice device, int rank, int n
 static int map(struct bl_multicast *m, CUmemGenericAllocationHandle handle, CUdeviceptr *address, bool *reserved,
                bool *mapped, const char *what, char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
-    CHECK_RETURN(cu->cuMemAddressReserve(address, m->bytes, m->granularity, 0, 0),
-                 "reserving addresses for %s (cuMemAddressReserve)", what);
+    BL_DRIVER_CHECK(cu->cuMemAddressReserve(address, m->bytes, m->granularity, 0, 0),
+                    "reserving addresses for %s (cuMemAddressReserve)", what);
     *reserved = true;
-    CHECK_RETURN(cu->cuMemMap(*address, m->bytes, 0, handle, 0), "mapping %s (cuMemMap)", what);
+    BL_DRIVER_CHECK(cu->cuMemMap(*address, m->bytes, 0, handle, 0), "mapping %s (cuMemMap)", what);
     *mapped = true;
     const CUmemAccessDesc access = {
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = m->device},
         .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     };
-    CHECK_RETURN(cu->cuMemSetAccess(*address, m->bytes, &access, 1), "access to %s (cuMemSetAccess)", what);
+    BL_DRIVER_CHECK(cu->cuMemSetAccess(*address, m->bytes, &access, 1), "access to %s (cuMemSetAccess)", what);
     return 0;
 }
 
@@ -202,25 +190,25 @@ int bl_multicast_join(struct bl_multicast *m, CUstream stream, char *why, size_t
     const struct bl_driver *cu = bl_driver();
     const size_t words_bytes = BL_MULTICAST_WORDS * sizeof(uint64_t);
     if (!door(why, size)) return -1;
-    CHECK_RETURN(m->calls->add_device(m->object, m->device), "joining the multicast object (cuMulticastAddDevice)");
+    BL_DRIVER_CHECK(m->calls->add_device(m->object, m->device), "joining the multicast object (cuMulticastAddDevice)");
     const CUmemAllocationProp memory = memory_of(m);
-    CHECK_RETURN(cu->cuMemCreate(&m->memory, m->bytes, &memory, 0), "allocating memory for multicast (cuMemCreate)");
+    BL_DRIVER_CHECK(cu->cuMemCreate(&m->memory, m->bytes, &memory, 0), "allocating memory for multicast (cuMemCreate)");
     m->have_memory = true;
     if (map(m, m->memory, &m->replica, &m->replica_reserved, &m->replica_mapped, "memory for multicast", why, size))
         return -1;
-    CHECK_RETURN(cu->cuMemAlloc(&m->words, words_bytes), "allocating words for multicast (cuMemAlloc)");
-    CHECK_RETURN(cu->cuMemsetD8Async(m->replica, 0, m->bytes, stream),
-                 "zeroing memory for multicast (cuMemsetD8Async)");
-    CHECK_RETURN(cu->cuMemsetD8Async(m->words, 0, words_bytes, stream),
-                 "zeroing words for multicast (cuMemsetD8Async)");
-    CHECK_RETURN(cu->cuStreamSynchronize(stream), "zeroing memory for multicast (cuStreamSynchronize)");
+    BL_DRIVER_CHECK(cu->cuMemAlloc(&m->words, words_bytes), "allocating words for multicast (cuMemAlloc)");
+    BL_DRIVER_CHECK(cu->cuMemsetD8Async(m->replica, 0, m->bytes, stream),
+                    "zeroing memory for multicast (cuMemsetD8Async)");
+    BL_DRIVER_CHECK(cu->cuMemsetD8Async(m->words, 0, words_bytes, stream),
+                    "zeroing words for multicast (cuMemsetD8Async)");
+    BL_DRIVER_CHECK(cu->cuStreamSynchronize(stream), "zeroing memory for multicast (cuStreamSynchronize)");
     return 0;
 }
 
 int bl_multicast_bind(struct bl_multicast *m, char *why, size_t size) {
     if (!door(why, size)) return -1;
-    CHECK_RETURN(m->calls->bind(m->object, 0, m->memory, 0, m->bytes, 0),
-                 "binding memory to the multicast object (cuMulticastBindMem)");
+    BL_DRIVER_CHECK(m->calls->bind(m->object, 0, m->memory, 0, m->bytes, 0),
+                    "binding memory to the multicast object (cuMulticastBindMem)");
     m->bound = true;
     return 0;
 }
