@@ -36,7 +36,7 @@ BL_DEVICE void allgather_multicast(const struct bl_kernel_args &a) {
             const Message block = block_of(out, peer);
             const Pair *const place = (const Pair *)(a.replica + offset) + peer * units;
             each_unit(
-                chunk_at(chunks, i), [&](uint64_t u) { return load_shared_relaxed_sys(place + u); },
+                chunk_at(chunks, i), [&](uint64_t u) { return load_replica_relaxed_sys(place + u); },
                 [&](uint64_t u, Pair v) { store_unit(block, u, v); });
         }
     };

@@ -27,7 +27,7 @@ template <int DATATYPE> BL_DEVICE void allreduce_twoshot_multimem(const struct b
     const auto bring = [&](unsigned i) {
         each_unit(
             chunk_at(chunks, i), [&](uint64_t u) { return load_unit(in, u); },
-            [&](uint64_t u, Pair v) { store_shared(own + u, v); });
+            [&](uint64_t u, Pair v) { store_replica_relaxed_sys(own + u, v); });
         arrive(a);
     };
     const auto reduce = [&](unsigned i) {
@@ -38,7 +38,7 @@ template <int DATATYPE> BL_DEVICE void allreduce_twoshot_multimem(const struct b
     };
     const auto fetch = [&](unsigned i) {
         each_unit(
-            chunk_at(chunks, i), [&](uint64_t u) { return load_shared_relaxed_sys(own + u); },
+            chunk_at(chunks, i), [&](uint64_t u) { return load_replica_relaxed_sys(own + u); },
             [&](uint64_t u, Pair v) { store_unit(out, u, v); });
     };
 

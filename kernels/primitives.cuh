@@ -204,10 +204,10 @@ BL_DEVICE void store_release_sys(uint64_t *p, uint64_t v) {
 }
 
 /* --- words of this rank's own memory that peers reach through a multicast object, 16 bytes, sys scope, relaxed --- */
-BL_DEVICE void store_shared(Pair *p, Pair v) {
+BL_DEVICE void store_replica_relaxed_sys(Pair *p, Pair v) {
     asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
 }
-BL_DEVICE Pair load_shared_relaxed_sys(const Pair *p) {
+BL_DEVICE Pair load_replica_relaxed_sys(const Pair *p) {
     Pair v;
     asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
     return v;

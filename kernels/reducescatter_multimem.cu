@@ -27,7 +27,7 @@ template <int DATATYPE> BL_DEVICE void reducescatter_multimem(const struct bl_ke
             Pair *const place = (Pair *)(a.replica + offset) + block * units;
             each_unit(
                 chunk_at(chunks, i), [&](uint64_t u) { return load_unit(one, u); },
-                [&](uint64_t u, Pair v) { store_shared(place + u, v); });
+                [&](uint64_t u, Pair v) { store_replica_relaxed_sys(place + u, v); });
         }
         arrive(a);
     };

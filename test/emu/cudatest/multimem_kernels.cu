@@ -31,7 +31,7 @@ static void gather(const struct bl_kernel_args &args) {
                                 Pair{args.count * 1000 + args.rank, me});
     barrier(args);
     for (unsigned r = 0; r < args.nranks; r++) {
-        const Pair v = load_shared_relaxed_sys((Pair *)args.staging[args.rank] + r * threads + (me + 1) % threads);
+        const Pair v = load_replica_relaxed_sys((Pair *)args.staging[args.rank] + r * threads + (me + 1) % threads);
         sum += v.x + v.y;
     }
     store_own((uint64_t *)args.recvbuff + me, sum);
@@ -41,7 +41,7 @@ BL_KERNEL(test_multimem_gather, gather)
 /* Every thread stores in its rank's own memory, and reduces what all ranks have where another thread stored. */
 static void reduce(const struct bl_kernel_args &args) {
     const uint64_t me = thread_in_grid(), other = (me + 1) % threads_in_grid();
-    store_shared((Pair *)args.staging[args.rank] + me, Pair{args.count * 1000 + args.rank, me});
+    store_replica_relaxed_sys((Pair *)args.staging[args.rank] + me, Pair{args.count * 1000 + args.rank, me});
     barrier(args);
     const Pair v = multimem_load_reduce<BL_UINT64, BL_SUM>((const Pair *)args.sendbuff + other);
     store_own((uint64_t *)args.recvbuff + me, v.x + v.y);
@@ -98,7 +98,7 @@ static void forbidden(const struct bl_kernel_args &args) {
     case TEST_MULTICAST_REDUCE_FP8:
         store_own((Pair *)args.recvbuff, multimem_load_reduce<BL_FLOAT8E4M3, BL_SUM>(p));
         break;
-    case TEST_PLAIN_STORE: store_shared((Pair *)p, v); break;
+    case TEST_PLAIN_STORE: store_replica_relaxed_sys((Pair *)p, v); break;
     case TEST_PLAIN_LOAD: store_own((Pair *)args.recvbuff, load_own((const Pair *)p)); break;
     case TEST_PLAIN_PACKET: store_packet_relaxed_sys(p, 1, 2); break;
     case TEST_PLAIN_ADD: atomic_add_acq_rel_gpu((uint64_t *)p, 1); break;

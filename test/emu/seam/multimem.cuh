@@ -94,13 +94,13 @@ BL_DEVICE void multicast_add_release_sys(uint64_t *p, uint64_t v) {
 }
 
 /* This rank's own memory that is bound: two words, in which peers store by multicast, and which they load and reduce. */
-BL_DEVICE Pair load_shared_relaxed_sys(const Pair *p) {
+BL_DEVICE Pair load_replica_relaxed_sys(const Pair *p) {
     Pair v;
     bl_emu_switch_point();
     bl_emu->load(&v, p, sizeof v, BL_EMU_RELAXED);
     return v;
 }
-BL_DEVICE void store_shared(Pair *p, Pair v) {
+BL_DEVICE void store_replica_relaxed_sys(Pair *p, Pair v) {
     bl_emu_switch_point();
     bl_emu->store(p, &v, sizeof v, BL_EMU_RELAXED);
 }
