@@ -88,6 +88,11 @@ BL_DEVICE uint64_t exchange_in_line(uint64_t v, unsigned from) {
     return __shfl_sync(0xffu << (lane_in_warp() & 24), v, from, 8);
 }
 
+/* What the lane 8 further up or down passes as v, of lanes 0-15 or 16-31; all 16 call it together. */
+BL_DEVICE uint64_t exchange_halves(uint64_t v) {
+    return __shfl_xor_sync(0xffffu << (lane_in_warp() & 16), v, 8);
+}
+
 /* --- user buffers and this device's own words: plain accesses, ordered by the stream alone --- */
 template <class T> BL_DEVICE T load_own(const T *p) {
     return *p;
@@ -317,6 +322,21 @@ template <int DATATYPE, int REDOP> BL_DEVICE Pair multimem_load_reduce(const voi
 /* Of those that have not left the kernel. */
 BL_DEVICE void block_sync() {
     __syncthreads();
+}
+/* The same, and true if all of them said true. */
+BL_DEVICE bool block_all(bool mine) {
+    return __syncthreads_and(mine);
+}
+/* So many words that the threads share, of any content at first: one array for each number of words. */
+template <int WORDS> BL_DEVICE uint64_t *block_words() {
+    __shared__ uint64_t words[WORDS];
+    return words;
+}
+BL_DEVICE uint64_t load_block(const uint64_t *p) {
+    return *p;
+}
+BL_DEVICE void store_block(uint64_t *p, uint64_t v) {
+    *p = v;
 }
 /* Stores v if *p is `expected`; returns what *p was. */
 BL_DEVICE uint64_t atomic_cas_relaxed_gpu(uint64_t *p, uint64_t expected, uint64_t v) {

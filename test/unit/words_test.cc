@@ -47,7 +47,7 @@ static void seam_store(void *p, const void *value, unsigned size, enum bl_emu_or
     check_access(p, size);
     memcpy(p, value, size);
 }
-static uint64_t seam_exchange(uint64_t value, unsigned source) {
+static uint64_t seam_exchange(uint64_t value, unsigned source, enum bl_emu_exchange) {
     const unsigned turn = exchanges++;
     expect(turn < EXCHANGES && source < LANES, "exchanges");
     if (noting) passed[turn][lane] = value;

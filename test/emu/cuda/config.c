@@ -90,7 +90,8 @@ static void read_visible(void) {
 void emu_config_read(void) {
     emu_config.gpus = (int)number("BEELINE_EMU_GPUS", 2, 0, EMU_MAX_DEVICES);
     emu_config.sms = (int)number("BEELINE_EMU_SMS", 4, 1, 1024);
-    emu_config.max_threads = (int)number("BEELINE_EMU_BLOCK", 64, 1, 1024);
+    const int warps = (emu_config.gpus + 1) / 2; /* what some kernels need at least */
+    emu_config.max_threads = (int)number("BEELINE_EMU_BLOCK", warps > 2 ? 32 * warps : 64, 1, 1024);
     emu_config.seed = (uint64_t)number("BEELINE_EMU_SEED", 1, 0, INT64_MAX);
     emu_config.memory = (uint64_t)number("BEELINE_EMU_MEMORY", 8ll << 30, 1 << 20, 1ll << 40);
     emu_config.local_rank = (int)number("LOCAL_RANK", -1, -1, 1 << 20);

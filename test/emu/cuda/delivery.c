@@ -450,8 +450,11 @@ static void seam_stream_wait(void) {
     fiber_now->waited = true;
 }
 
-static void seam_block_sync(void) {
+static bool seam_block_sync(bool mine) {
+    struct block *block = fiber_now->block;
+    block->none_false = block->none_false && mine;
     simt_switch(FIBER_WAITS);
+    return fiber_now->all;
 }
 
 static void seam_warp_sync(void) {

@@ -53,30 +53,35 @@ void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned s
 
 /* Each lane takes what the other passed in the same exchange, counted from the start. A lane that has ended, because it
  * was told to stop, will pass nothing any more: whoever waits for it gets anything. */
-uint64_t simt_exchange(uint64_t value, unsigned from) {
-    struct fiber *me = fiber_now, *other = &me->block->fibers[me->thread / EMU_LINE * EMU_LINE + from];
-    unsigned turn = me->npassed++;
-    me->passed[turn % EMU_PASSED] = value;
+uint64_t simt_exchange(uint64_t value, unsigned from, enum bl_emu_exchange kind) {
+    struct fiber *other = &fiber_now->block->fibers[from];
+    struct passing *mine = &fiber_now->passed[kind], *theirs = &other->passed[kind];
+    unsigned turn = mine->count++;
+    mine->value[turn % EMU_PASSED] = value;
     simt_activity++;
-    while (other->npassed <= turn && other->state != FIBER_DONE) {
+    while (theirs->count <= turn && other->state != FIBER_DONE) {
         emu_seam.missing = NULL;
         simt_switch(FIBER_PAUSES);
     }
-    if (other->npassed > turn + EMU_PASSED)
-        simt_fault(CUDA_ERROR_LAUNCH_FAILED, "lanes of a line too far apart in their exchanges", from, sizeof value);
-    return other->passed[turn % EMU_PASSED];
+    if (theirs->count > turn + EMU_PASSED)
+        simt_fault(CUDA_ERROR_LAUNCH_FAILED, "lanes too far apart in their exchanges", from, sizeof value);
+    return theirs->value[turn % EMU_PASSED];
 }
 
 /* --- blocks --- */
 static struct block *block_new(struct kernel *kernel) {
     unsigned threads = kernel->threads;
-    struct block *block = calloc(1, sizeof *block + threads * (sizeof(struct fiber) + sizeof(struct fiber *)));
+    const size_t words = BL_EMU_BLOCK_WORDS * sizeof(uint64_t);
+    struct block *block = calloc(1, sizeof *block + threads * (sizeof(struct fiber) + sizeof(struct fiber *)) + words);
     if (!block) return NULL;
     if (!kernel->started) kernel->laziness = (unsigned)draw(16);
     block->kernel = kernel;
     block->index = (unsigned)kernel->started++;
     block->fibers = (struct fiber *)(block + 1);
     block->runnable = (struct fiber **)(block->fibers + threads);
+    block->words = (uint64_t *)(block->runnable + threads);
+    memset(block->words, 0xa5, words);
+    block->none_false = true;
     block->nrunnable = block->alive = (int)threads;
     for (unsigned i = 0; i < threads; i++) {
         block->fibers[i].block = block;
@@ -176,8 +181,10 @@ static void release_barrier(struct block *block) {
     for (unsigned i = 0; i < block->kernel->threads; i++) {
         if (block->fibers[i].state != FIBER_AT_BARRIER) continue;
         block->fibers[i].state = FIBER_READY;
+        block->fibers[i].all = block->none_false;
         block->runnable[block->nrunnable++] = &block->fibers[i];
     }
+    block->none_false = true;
     simt_activity++;
 }
 
@@ -228,6 +235,7 @@ static bool run_fiber(int block_place, int place) {
     const struct emu_launch *launch = &kernel->launch;
     fiber_now = fiber;
     emu_seam.budget = quantum();
+    emu_seam.block_words = block->words;
     emu_seam.thread = place_of(fiber->thread, launch->block);
     emu_seam.block = place_of(block->index, launch->grid);
     emu_seam.block_dim = (struct bl_emu_dim){launch->block[0], launch->block[1], launch->block[2]};

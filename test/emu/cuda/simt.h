@@ -16,8 +16,8 @@ enum fiber_state { FIBER_NEW, FIBER_READY, FIBER_AT_BARRIER, FIBER_AT_WARP, FIBE
 /* Why a fiber gave way. */
 enum fiber_reason { FIBER_YIELDS, FIBER_PAUSES, FIBER_WAITS, FIBER_WAITS_WARP, FIBER_ENDS, FIBER_FAULTS };
 
-enum { EMU_WARP = 32, EMU_MAX_WARPS = 32, EMU_LINE = 8 }; /* lanes of a warp; warps of a block; lanes of a line */
-enum { EMU_PASSED = 32 };                                 /* values that a lane may have passed and others not taken */
+enum { EMU_WARP = 32, EMU_MAX_WARPS = 32 }; /* lanes of a warp; warps of a block */
+enum { EMU_PASSED = 32 };                   /* values that a lane may have passed and others not taken */
 
 struct block;
 struct fiber {
@@ -27,11 +27,14 @@ struct fiber {
     unsigned thread;       /* in its block */
     const uint64_t *watch; /* a word that its last poll found wanting, and what it saw; NULL if none */
     uint64_t saw;
-    bool waited;                 /* for what came before on its stream */
-    bool polls;                  /* it has done nothing else since it last paused */
-    uint64_t horizon;            /* it has acquired all that was delivered before this time (delivery.c) */
-    uint64_t passed[EMU_PASSED]; /* to the other lanes of its line, */
-    unsigned npassed;            /* so many so far */
+    bool waited;      /* for what came before on its stream */
+    bool polls;       /* it has done nothing else since it last paused */
+    uint64_t horizon; /* it has acquired all that was delivered before this time (delivery.c) */
+    struct passing {
+        uint64_t value[EMU_PASSED]; /* to other lanes, */
+        unsigned count;             /* so many so far */
+    } passed[BL_EMU_EXCHANGES];
+    bool all; /* whether all said so at the last barrier */
 };
 
 struct block {
@@ -39,7 +42,9 @@ struct block {
     unsigned index; /* in its grid */
     struct fiber *fibers;
     struct fiber **runnable; /* neither done nor at the barrier */
+    uint64_t *words;         /* that its threads share */
     int nrunnable, alive, at_barrier;
+    bool none_false;                                                    /* so far, of those at the barrier */
     unsigned generation;                                                /* barriers passed */
     unsigned char warp_alive[EMU_MAX_WARPS], warp_waits[EMU_MAX_WARPS]; /* lanes, of each warp */
     unsigned warp_generation[EMU_MAX_WARPS];                            /* warp_syncs passed */
@@ -96,7 +101,7 @@ void fiber_stop(struct fiber *fiber); /* gives its stack back */
 extern struct fiber *fiber_now;
 extern uint64_t simt_random, simt_activity;
 void simt_switch(enum fiber_reason reason);
-uint64_t simt_exchange(uint64_t value, unsigned from); /* among the lanes of a line, whatever they do in between */
+uint64_t simt_exchange(uint64_t value, unsigned from, enum bl_emu_exchange kind); /* whatever the lanes do in between */
 /* The running kernel did what hardware would not survive: ends it with `result`; does not return. */
 __attribute__((noreturn)) void simt_fault(CUresult result, const char *what, uintptr_t address, unsigned size);
 

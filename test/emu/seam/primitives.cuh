@@ -103,12 +103,31 @@ BL_DEVICE void warp_sync() {
 }
 BL_DEVICE uint64_t exchange_in_line(uint64_t v, unsigned from) {
     bl_emu_switch_point();
-    return bl_emu->exchange(v, from);
+    return bl_emu->exchange(v, (bl_emu->thread.x & ~7u) + from, BL_EMU_LINE);
+}
+BL_DEVICE uint64_t exchange_halves(uint64_t v) {
+    bl_emu_switch_point();
+    return bl_emu->exchange(v, bl_emu->thread.x ^ 8, BL_EMU_HALVES);
 }
 
 /* --- block --- */
 BL_DEVICE void block_sync() {
-    bl_emu->block_sync();
+    bl_emu->block_sync(true);
+}
+BL_DEVICE bool block_all(bool mine) {
+    return bl_emu->block_sync(mine);
+}
+template <int WORDS> BL_DEVICE uint64_t *block_words() {
+    static_assert(WORDS <= BL_EMU_BLOCK_WORDS, "the driver gives a block so many");
+    return bl_emu->block_words;
+}
+BL_DEVICE uint64_t load_block(const uint64_t *p) {
+    bl_emu_switch_point();
+    return *p;
+}
+BL_DEVICE void store_block(uint64_t *p, uint64_t v) {
+    bl_emu_switch_point();
+    *p = v;
 }
 
 /* --- user buffers and this device's own words --- */

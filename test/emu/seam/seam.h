@@ -14,13 +14,19 @@ struct bl_emu_dim {
     unsigned x, y, z;
 };
 
+enum { BL_EMU_BLOCK_WORDS = 2048 };
+
+/* Which exchange among lanes: each kind is counted on its own. */
+enum bl_emu_exchange { BL_EMU_LINE, BL_EMU_HALVES, BL_EMU_EXCHANGES };
+
 enum bl_emu_order { BL_EMU_OWN, BL_EMU_RELAXED, BL_EMU_ACQUIRE, BL_EMU_RELEASE };
 
 struct bl_emu_seam {
     struct bl_emu_dim thread, block, block_dim, grid_dim; /* of the running fiber */
-    int64_t budget;      /* switch points that the running fiber may still pass before it must yield */
-    const void *missing; /* the last 64-bit word that the fiber found not to be what it waits for, and what it was: */
-    uint64_t saw;        /* a fiber that pauses is left alone until the word changes, or for a while */
+    int64_t budget;        /* switch points that the running fiber may still pass before it must yield */
+    uint64_t *block_words; /* of its block, BL_EMU_BLOCK_WORDS of them */
+    const void *missing;   /* the last 64-bit word that the fiber found not to be what it waits for, and what it was: */
+    uint64_t saw;          /* a fiber that pauses is left alone until the word changes, or for a while */
     void (*yield)(void);
     void (*pause)(void); /* a failed poll */
     void (*load)(void *value, const void *address, unsigned size, enum bl_emu_order order);
@@ -34,9 +40,10 @@ struct bl_emu_seam {
     uint64_t (*atomic_cas)(uint64_t *address, uint64_t expected, uint64_t value); /* relaxed; returns the old value */
     void (*fence)(void);
     void (*stream_wait)(void);
-    void (*block_sync)(void);
+    bool (*block_sync)(bool mine); /* whether all said true */
     void (*warp_sync)(void);
-    uint64_t (*exchange)(uint64_t value, unsigned from); /* among 8 adjacent lanes: what lane `from` of them passes */
+    /* What the thread `from` of this block, in the same warp, passes. */
+    uint64_t (*exchange)(uint64_t value, unsigned from, enum bl_emu_exchange kind);
     uint64_t (*clock)(void);
     /* At an address of a multicast mapping: */
     void (*multicast_store)(void *address, const uint64_t value[2], bool packet);
