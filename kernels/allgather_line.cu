@@ -40,7 +40,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
         const uint64_t line = crew.group;
         if (crew.of_warp < lines) {
             const bool active = line < lines;
-            const Pair v = load_line(in, line);
+            const Pair v = load_end_line(in, line);
             warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
             if (active) {
 #pragma unroll

@@ -3,7 +3,7 @@
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.
  *
  * If the grid has a group of lanes for each line, each group loads its line, stores it into each peer's staging, polls
- * its own staging for the same line of each peer, and reduces in rank order.  Longer messages have two crews: blocks that
+ * its own staging for the same line of each peer, and reduces in rank order; if it has two, they share that.  Longer messages have two crews: blocks that
  * only send, and never wait for anything, and blocks that only receive and reduce; then neither the links nor the
  * reduction stand still for the other.  In place, this rank's own part goes through its staging, too: that it has come
  * shows the receivers that the senders have read the words which they are about to overwrite.
@@ -19,6 +19,41 @@
 #include "types.cuh"
 #include "words.cuh"
 
+/* A line for each two groups: each has half of the ranks to send to and to receive from, then one of a lane's two words to
+ * reduce. */
+template <class T, int N, class In, class Out>
+BL_DEVICE bool exchange_by_halves(const struct bl_kernel_args &a, const In &in, const Out &out, const Region &region,
+                                  uint64_t flag) {
+    enum { RANKS = N / 2 };
+    const Crew crew = crew_of(whole_grid());
+    const uint64_t lines = lines_of(in), line = crew.group / 2;
+    const unsigned half = crew.group % 2, first = half * RANKS;
+    if (crew.of_warp / 2 >= lines) return true;
+    const bool active = line < lines;
+    const Pair own = load_end_line(in, line);
+    warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
+    if (active) {
+#pragma unroll
+        for (int i = 0; i < RANKS; i++)
+            if (first + i < a.nranks && first + i != a.rank) send_line(a, region, first + i, line, own, flag);
+    }
+    Wait wait = {0, 0};
+    uint64_t received[RANKS][2], words[N][1], result[1];
+    if (!receive_lines<RANKS>(a, region, line, first, flag, active, false, own, received, wait)) return false;
+#pragma unroll
+    for (int i = 0; i < RANKS; i++) {
+        const uint64_t mine = half ? received[i][1] : received[i][0];
+        const uint64_t other = exchange_halves(half ? received[i][0] : received[i][1]);
+        words[i][0] = half ? other : mine;
+        words[RANKS + i][0] = half ? mine : other;
+    }
+    Sum<T, 1> sum;
+    reduce_in_rank_order<T, 1, N>(sum, words, 0, a.redop, a.nranks);
+    sum.store(result, a.redop, a.nranks);
+    if (active) store_line_by_halves(out, line, half, result[0]);
+    return true;
+}
+
 /* A line for each group. */
 template <class T, int N, class In, class Out>
 BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out &out, const Region &region,
@@ -27,7 +62,7 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out 
     const uint64_t lines = lines_of(in), line = crew.group;
     if (crew.of_warp >= lines) return true;
     const bool active = line < lines;
-    const Pair own = load_line(in, line);
+    const Pair own = load_end_line(in, line);
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
     if (active) {
 #pragma unroll
@@ -47,7 +82,9 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
     const uint64_t e = epoch_begin(a), flag = e + 1;
     const Region region = rank_region(a, e);
 
-    if (lines_of(in) <= crew_of(whole_grid()).groups) {
+    if (2 * lines_of(in) <= crew_of(whole_grid()).groups) {
+        if (!exchange_by_halves<T, N>(a, in, out, region, flag)) return;
+    } else if (lines_of(in) <= crew_of(whole_grid()).groups) {
         if (!exchange<T, N>(a, in, out, region, flag)) return;
     } else {
         const Share senders = share_of(0, 6), receivers = share_of(6, 32);

@@ -22,6 +22,16 @@ BL_DEVICE void prefetch_line(const Message &m, uint64_t line) {
 BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v) {
     store_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES, v);
 }
+/* The same by two groups that have a word a lane: the line's first eight, and the rest. */
+BL_DEVICE void store_line_by_halves(const Message &m, uint64_t line, unsigned half, uint64_t word) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    if (m.aligned) {
+        if (half == 0 || part < 7) store_word(m, line * LINE_WORDS + 8 * half + part, word);
+        return;
+    }
+    const Pair v = {word, exchange_halves(word)};
+    if (half == 0) store_line(m, line, v);
+}
 
 /* Some blocks of the grid that share a piece of work.  Eight lanes, a *group*, carry a line at a time: lines group,
  * group + groups, ...  A loop over them goes by `of_warp`, the group of the warp's first lanes, so that all lanes of the
@@ -75,6 +85,7 @@ static const uint32_t EVERYONE = UINT32_MAX; /* as a mask of ranks */
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
  * words are `own`, or, if `own_comes`, come through the staging.  Ranks that are not in the mask `from` send no such line.
  * What has come is not read again.  All lanes of the warp call it together; those that are not active wait for nothing.
+ * `first` may differ from group to group.
  * False: leave the kernel.
  *
  * Polling is most of what the kernels do: so it has no branch, and addresses are made before. */
@@ -100,8 +111,9 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
         bool all = true;
 #pragma unroll
         for (int i = 0; i < RANKS; i++) {
-            missing[i] = !warp_all(!missing[i] || !active || line_arrived(view[i], part, flag) || BL_MUTATION(3));
-            all = all && !missing[i];
+            const bool here = warp_all(!missing[i] || !active || line_arrived(view[i], part, flag) || BL_MUTATION(3));
+            missing[i] = missing[i] && !here;
+            all = all && here;
         }
         if (all) break;
         if (wait_is_long(wait)) {

@@ -88,13 +88,19 @@ template <class T> BL_DEVICE Pair load_line(const BatchInput<T> &in, uint64_t li
     return load_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
 template <class T> BL_DEVICE Pair load_end_line(const BatchInput<T> &in, uint64_t line) {
-    return load_line(in, line);
+    const unsigned i = message_of_line(in.batch, line);
+    return load_end_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
 /* Batches are of small messages. */
 template <class T> BL_DEVICE void prefetch_line(const BatchInput<T> &, uint64_t) {}
 template <class T> BL_DEVICE void store_line(const BatchOutput<T> &out, uint64_t line, Pair v) {
     const unsigned i = message_of_line(out.batch, line);
     store_line(message_at(out, i), line_in_message(out.batch, i, line), v);
+}
+template <class T>
+BL_DEVICE void store_line_by_halves(const BatchOutput<T> &out, uint64_t line, unsigned half, uint64_t word) {
+    const unsigned i = message_of_line(out.batch, line);
+    store_line_by_halves(message_at(out, i), line_in_message(out.batch, i, line), half, word);
 }
 
 /* Whether the line is to be copied: `in` is not the place where it belongs. */
