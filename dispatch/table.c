@@ -86,6 +86,17 @@ static void visit(void *arg, const struct bl_tuning_row *row) {
     pick->row[pick->rows++] = *row;
 }
 
+static unsigned at_least_one(unsigned n) {
+    return n ? n : 1;
+}
+static unsigned lesser(unsigned a, unsigned b) {
+    return a < b ? a : b;
+}
+/* Of a block: whole warps. */
+static unsigned most_threads(const struct bl_facts *facts) {
+    return at_least_one(lesser(facts->max_threads, BL_MAX_THREADS) / 32) * 32;
+}
+
 /* Most bytes that the algorithm can carry on this communicator, and what keeps it from more. */
 static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const struct bl_facts *facts,
                                 const struct bl_settings *settings, enum bl_reason *reason) {
@@ -96,6 +107,8 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
     if (algorithm->by_switch && settings && settings->deterministic) return 0;
     *reason = BL_REASON_RANKS;
     if (facts->nranks < algorithm->min_ranks || facts->nranks > algorithm->max_ranks) return 0;
+    *reason = BL_REASON_THREADS;
+    if (bl_kernel_threads(algorithm->kernel, facts->nranks, 0) > most_threads(facts)) return 0;
     uint64_t capacity = bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
     *reason = BL_REASON_NO_SLOTS;
     if (!capacity) return 0;
@@ -139,20 +152,13 @@ static void add_nccl(struct ranges *r, uint64_t max_bytes, enum bl_reason reason
     r->closed = max_bytes == UINT64_MAX;
 }
 
-static unsigned at_least_one(unsigned n) {
-    return n ? n : 1;
-}
-static unsigned lesser(unsigned a, unsigned b) {
-    return a < b ? a : b;
-}
-
 /* Adds the algorithm up to max_bytes or its own limit, if there is anything that it can carry. */
 static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
                           const struct bl_tuning_row *row, uint64_t max_bytes, enum bl_reason reason) {
     enum bl_reason hindrance;
     uint64_t limit = algorithm_limit(&bl_algorithms[row->algorithm], facts, settings, &hindrance);
-    unsigned most = lesser(facts->max_threads, BL_MAX_THREADS) / 32 * 32;
-    unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most < 32 ? 32 : most);
+    unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most_threads(facts));
+    threads = bl_kernel_threads(bl_algorithms[row->algorithm].kernel, facts->nranks, threads);
     /* Every block must be resident at once, and needs its epoch word. */
     unsigned blocks = lesser(row->blocks ? row->blocks : facts->sms, at_least_one(facts->sms));
     blocks = lesser(at_least_one(blocks), BL_MAX_BLOCKS);

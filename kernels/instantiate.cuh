@@ -1,5 +1,5 @@
 /* instantiate.cuh - one kernel for each datatype and for rank counts up to 2, 4, 8 and 16, of those that take a batch up to
- * 4 and 16; see bl_kernel_symbol(). */
+ * 4 and 16, or for all; see bl_kernel_symbol(). */
 #ifndef BEELINE_INSTANTIATE_CUH
 #define BEELINE_INSTANTIATE_CUH
 
@@ -14,6 +14,9 @@
     BL_KERNEL(name##_##symbol##_4, function<type, 4>)                                                                  \
     BL_KERNEL(name##_##symbol##_8, function<type, 8>)                                                                  \
     BL_KERNEL(name##_##symbol##_16, function<type, 16>)
+
+/* For kernels that do not ask how many ranks there are. */
+#define BL_FOR_ANY_RANKS(name, function, symbol, type) BL_KERNEL(name##_##symbol, function<type>)
 
 #define BL_FOR_RANKS_BATCH(name, function, symbol, type)                                                               \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_4, function<type, 4>)                                         \
@@ -47,6 +50,7 @@
 
 #define BL_INSTANTIATE(name, function)       BL_FOR_TYPES(BL_FOR_RANKS, name, function)
 #define BL_INSTANTIATE_SOME(name, function)  BL_FOR_TYPES(BL_FOR_SOME_RANKS, name, function)
+#define BL_INSTANTIATE_ONE(name, function)   BL_FOR_TYPES(BL_FOR_ANY_RANKS, name, function)
 #define BL_INSTANTIATE_BATCH(name, function) BL_FOR_TYPES(BL_FOR_RANKS_BATCH, name, function)
 
 #endif

@@ -3,7 +3,15 @@
 
 #include <stdio.h>
 
-enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8, UNIT_BYTES = 16 };
+enum {
+    PACKET_BYTES = 16,
+    PACKET_DATA = 8,
+    LINE_BYTES = 128,
+    LINE_LANES = 8,
+    UNIT_BYTES = 16,
+    QUAD = 4,
+    WARP_RANKS = 2
+};
 enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256, LINES_STEP = 64 }; /* a step of lines holds a multiple of 128 bytes */
 enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 };                        /* as multicast.cuh has it */
 
@@ -40,7 +48,7 @@ enum unrolled { ALL, ALL_BUT_2, BATCHED, ONE };
 static const struct {
     const char *name, *symbol;
     enum shares shares;
-    bool reduces, batch;
+    bool reduces, batch, team;
     enum unrolled unrolled; /* instantiate.cuh, multicast.cuh */
 } kernels[BL_KERNELS] = {
     [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {"oneshot_packet", "allreduce_oneshot_packet", PACKETS, .reduces = true},
@@ -59,6 +67,14 @@ static const struct {
     [BL_KERNEL_ALLTOALL_LINE] = {"exchange_line", "alltoall_line", PEERS},
     [BL_KERNEL_BROADCAST_LINE] = {"broadcast_line", "broadcast_line", PEERS},
     [BL_KERNEL_REDUCE_LINE] = {"reduce_line", "reduce_line", PEERS, .reduces = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_TEAM] = {"oneshot_team", "allreduce_oneshot_team", RANKS, .reduces = true,
+                                          .team = true, .unrolled = ONE},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_TEAM] = {"twoshot_team", "allreduce_twoshot_team", TWOSHOT, .reduces = true,
+                                          .team = true, .unrolled = ONE},
+    [BL_KERNEL_ALLGATHER_TEAM] = {"gather_team", "allgather_team", PEERS, .team = true, .unrolled = ONE},
+    [BL_KERNEL_REDUCESCATTER_TEAM] = {"scatter_team", "reducescatter_team", PEERS, .reduces = true, .team = true,
+                                      .unrolled = ONE},
+    [BL_KERNEL_ALLTOALL_TEAM] = {"exchange_team", "alltoall_team", PEERS, .team = true, .unrolled = ONE},
     [BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST] = {"oneshot_multicast", "allreduce_oneshot_multicast", MULTICAST_PACKETS,
                                                .reduces = true, .unrolled = ALL_BUT_2},
     [BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = {"twoshot_multimem", "allreduce_twoshot_multimem", MULTICAST_WHOLE,
@@ -115,9 +131,14 @@ uint32_t bl_multimem_redops(int datatype, int arch) {
     }
 }
 
+/* Whether the switch makes its sums. */
+static bool by_switch(int kernel) {
+    return kernels[kernel].reduces && kernels[kernel].shares >= MULTICAST_WHOLE;
+}
+
 /* Whether there is a kernel of this kind for the datatype, whatever the architecture. */
 static bool has_datatype(int kernel, int datatype) {
-    return !kernels[kernel].reduces || kernels[kernel].unrolled != ONE || bl_multimem_redops(datatype, 100) != 0;
+    return !by_switch(kernel) || bl_multimem_redops(datatype, 100) != 0;
 }
 
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size) {
@@ -164,20 +185,37 @@ static uint64_t divide_up(uint64_t a, uint64_t b) {
     return (a + b - 1) / b;
 }
 
+unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
+    const unsigned least = kernels[kernel].team ? 32 * (unsigned)divide_up((uint64_t)nranks, WARP_RANKS) : 32;
+    return threads > least ? threads : least;
+}
+
+/* A quad of lines for each team, whose warps have a rank each if they are that many. */
+static uint64_t team_blocks(int nranks, uint64_t lines, unsigned threads) {
+    const uint64_t warps = threads / 32, n = (uint64_t)nranks;
+    return divide_up(divide_up(lines, QUAD), warps >= n ? warps / n : warps / divide_up(n, WARP_RANKS));
+}
+
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks) {
+    threads = bl_kernel_threads(kernel, nranks, threads);
     const uint64_t most = max_blocks < BL_MAX_BLOCKS ? max_blocks : BL_MAX_BLOCKS;
     const uint64_t lines = bl_lines_of(bytes), groups = threads / LINE_LANES;
+    const bool runs = kernels[kernel].shares == TWOSHOT;
     uint64_t need;
-    switch (kernels[kernel].shares) {
-    case PACKETS:
-    case MULTICAST_PACKETS: need = divide_up(divide_up(bytes, PACKET_DATA), threads); break;
-    case TWOSHOT:
-        need = 4 * divide_up(divide_up(lines, (uint64_t)nranks), groups);
-        break; /* three crews; reducing takes longest */
-    case MULTICAST_WHOLE:
-    case MULTICAST_BLOCKS: need = divide_up(divide_up(bytes, UNIT_BYTES), threads); break;
-    default: need = divide_up(lines, groups);
-    }
+    if (kernels[kernel].team) {
+        need = team_blocks(nranks, runs ? divide_up(lines, (uint64_t)nranks) : lines, threads);
+    } else
+        switch (kernels[kernel].shares) {
+        case PACKETS:
+        case MULTICAST_PACKETS: need = divide_up(divide_up(bytes, PACKET_DATA), threads); break;
+        case TWOSHOT:
+            need = 4 * divide_up(divide_up(lines, (uint64_t)nranks), groups);
+            break; /* three crews; reducing takes longest */
+        case MULTICAST_WHOLE:
+        case MULTICAST_BLOCKS: need = divide_up(divide_up(bytes, UNIT_BYTES), threads); break;
+        case RANKS: need = divide_up(2 * lines, groups); break; /* two groups share a line, if there are enough */
+        default: need = divide_up(lines, groups);
+        }
     if (need > most) need = most;
     return need ? (unsigned)need : 1;
 }

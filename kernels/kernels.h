@@ -55,6 +55,11 @@ enum bl_kernel {
     BL_KERNEL_ALLTOALL_LINE,
     BL_KERNEL_BROADCAST_LINE,
     BL_KERNEL_REDUCE_LINE,
+    BL_KERNEL_ALLREDUCE_ONESHOT_TEAM, /* the same with the peers spread over warps: few lines, many ranks */
+    BL_KERNEL_ALLREDUCE_TWOSHOT_TEAM,
+    BL_KERNEL_ALLGATHER_TEAM,
+    BL_KERNEL_REDUCESCATTER_TEAM,
+    BL_KERNEL_ALLTOALL_TEAM,
     BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, /* these need a multicast object: multicast.cuh */
     BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM,
     BL_KERNEL_ALLGATHER_MULTICAST,
@@ -160,6 +165,9 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
 
 /* Whether a message above the capacity goes in several launches.  Where not, another algorithm sends fewer bytes. */
 bool bl_kernel_in_pieces(int kernel, int nranks);
+
+/* Threads of a block, if so many are wished for: as many as the kernel needs at least for this number of ranks. */
+unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads);
 
 /* Blocks to launch for `bytes` of user data: as many as have work, at most max_blocks. */
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks);

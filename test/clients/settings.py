@@ -52,9 +52,9 @@ def params_refused(case):
     )
     parameters(case, ["BEELINE_ALLREDUCE_ALGO=ring is not accepted: want nccl, "], BEELINE_ALLREDUCE_ALGO="ring")
     for variable, text, accepted in (
-        ("BEELINE_ALLGATHER_ALGO", "twoshot_line", "nccl, gather_line, gather_copy"),
-        ("BEELINE_ALLGATHER_ALGO", "gather_line_batch", "nccl, gather_line, gather_copy"),
-        ("BEELINE_REDUCESCATTER_ALGO", "gather_line", "nccl, scatter_line"),
+        ("BEELINE_ALLGATHER_ALGO", "twoshot_line", "nccl, gather_line, gather_team, gather_copy"),
+        ("BEELINE_ALLGATHER_ALGO", "gather_line_batch", "nccl, gather_line, gather_team, gather_copy"),
+        ("BEELINE_REDUCESCATTER_ALGO", "gather_line", "nccl, scatter_line, scatter_team"),
     ):
         parameters(case, ["%s=%s is not accepted: want %s" % (variable, text, accepted)], **{variable: text})
     for text in ("2", "ZERO"):

@@ -142,6 +142,11 @@ static const struct {
     [BL_KERNEL_ALLTOALL_LINE] = {true, false, ALL_TO_ALL},
     [BL_KERNEL_BROADCAST_LINE] = {true, false, BROADCAST},
     [BL_KERNEL_REDUCE_LINE] = {true, false, REDUCE},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_TEAM] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_TEAM] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLGATHER_TEAM] = {true, false, ALL_GATHER},
+    [BL_KERNEL_REDUCESCATTER_TEAM] = {true, false, REDUCE_SCATTER},
+    [BL_KERNEL_ALLTOALL_TEAM] = {true, false, ALL_TO_ALL},
     [BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST] = {true, false, ALL_REDUCE},
     [BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = {true, false, ALL_REDUCE},
     [BL_KERNEL_ALLGATHER_MULTICAST] = {true, false, ALL_GATHER},
@@ -210,14 +215,15 @@ static void launch(struct rig *rig, struct call *calls, const struct shape *shap
     }
     uint64_t bytes = kernels[shape->kernel].several ? fill_batch(&args, calls, shape->messages, i)
                                                     : calls->count * bl_datatype_size(calls->datatype);
-    unsigned blocks = bl_kernel_blocks(shape->kernel, rig->part->count, bytes, shape->threads, shape->most_blocks);
+    const unsigned threads = bl_kernel_threads(shape->kernel, rig->part->count, shape->threads);
+    const unsigned blocks = bl_kernel_blocks(shape->kernel, rig->part->count, bytes, threads, shape->most_blocks);
     void *parameters[] = {&args}; /* of which a kernel for one message takes the beginning */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
     CUlaunchConfig config = {.gridDimX = blocks,
                              .gridDimY = 1,
                              .gridDimZ = 1,
-                             .blockDimX = shape->threads,
+                             .blockDimX = threads,
                              .blockDimY = 1,
                              .blockDimZ = 1,
                              .hStream = rank->stream[0],
@@ -228,7 +234,8 @@ static void launch(struct rig *rig, struct call *calls, const struct shape *shap
 
 /* By how much a launch raises the epoch: staging.cuh. */
 static unsigned flags_of(int kernel) {
-    return strncmp(bl_kernel_name(kernel), "twoshot_line", 12) ? 1 : 2;
+    const char *name = bl_kernel_name(kernel);
+    return !strncmp(name, "twoshot_line", 12) || !strcmp(name, "twoshot_team") ? 2 : 1;
 }
 
 static bool has_error(const struct rig *rig) {

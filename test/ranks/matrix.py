@@ -12,9 +12,13 @@ ALGORITHMS = {"oneshot_packet": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "onesh
               "twoshot_line": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "gather_line": ("all_gather", "BEELINE_ALLGATHER_ALGO"),
               "gather_copy": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "scatter_line": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO"),
               "exchange_line": ("all_to_all", "BEELINE_ALLTOALL_ALGO"), "broadcast_line": ("broadcast", "BEELINE_BROADCAST_ALGO"),
-              "reduce_line": ("reduce", "BEELINE_REDUCE_ALGO")}
+              "reduce_line": ("reduce", "BEELINE_REDUCE_ALGO"),
+              "oneshot_team": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "twoshot_team": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"),
+              "gather_team": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "scatter_team": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO"),
+              "exchange_team": ("all_to_all", "BEELINE_ALLTOALL_ALGO")}
 ALL_REDUCES = ("oneshot_packet", "oneshot_line", "twoshot_line")
-OTHERS = ("exchange_line", "broadcast_line", "reduce_line")
+TEAMS = ("oneshot_team", "twoshot_team", "gather_team", "scatter_team", "exchange_team")
+OTHERS = ("exchange_line", "broadcast_line", "reduce_line", *TEAMS)  # which have fewer cases
 SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4,
         "int64": 8, "uint64": 8, "double": 8}
 
@@ -96,14 +100,16 @@ def gathered():
 
 
 def others():
-    """All-to-all, broadcast and reduce: few cases of many datatypes each, with counts of the narrowest, on both kinds of grids."""
+    """All-to-all, broadcast, reduce and all that goes by teams: few cases of many datatypes each, with counts of the narrowest, on
+    both kinds of grids.  For teams: grids that take all lines in one round, and smaller ones."""
     types = {"exchange_line": ("uint8,double", "bfloat16,f8e5m2,uint32"), "broadcast_line": ("uint8,bfloat16", "double,f8e4m3,int32"),
              "reduce_line": (",".join(DATATYPES[::2]), ",".join(DATATYPES[1::2]))}
     for a, algorithm in enumerate(OTHERS):
         environment, arguments = forced(algorithm)
-        for n, nranks in enumerate(RANKS):
-            for c, crews in enumerate(CREWS if nranks < 16 else CREWS[1:]):
-                datatypes = types[algorithm][(n + c) % 2]
+        as_line = algorithm.replace("gather_team", "exchange_line").replace("exchange_team", "exchange_line")
+        for n, nranks in enumerate(RANKS if algorithm not in TEAMS else (*RANKS[:-1], 9, 16)):
+            for c, crews in enumerate(CREWS if nranks < 9 else CREWS[1:]):
+                datatypes = types.get(as_line, types["reduce_line"])[(n + c) % 2]
                 counts = edge_counts(min(datatypes.split(","), key=SIZE.get), nranks, 5000 if nranks < 8 else 1500)
                 case(f"{algorithm}/{nranks}{'/crews' if crews else ''}",
                      box(MODES[(a + n + c) % 3], nranks, environment=environment, options=crews,
@@ -134,7 +140,7 @@ def odd_alignment():
 def captured():
     for algorithm in ALGORITHMS:
         environment, arguments = forced(algorithm)
-        for nranks in (2, 4, 7) if algorithm in OTHERS else (2, 3, 4, 8) if algorithm == "gather_copy" else RANKS:
+        for nranks in (3, 8) if algorithm in TEAMS else (2, 4, 7) if algorithm in OTHERS else (2, 3, 4, 8) if algorithm == "gather_copy" else RANKS:
             mode = MODES[nranks % 3]
             case(f"captured/{algorithm}/{nranks}",
                  box(mode, nranks, environment=environment, options=CREWS[nranks % 2],

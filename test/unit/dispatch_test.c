@@ -245,7 +245,8 @@ static void test_forced_others(void) {
     m.count = 0;
     snprintf(settings.force[BL_ALLGATHER], 32, "gather");
     bl_table_build(&table, &facts, &settings, keep, &m);
-    CHECK(m.count == 1 && strstr(m.text[0], "'gather' is unknown") && strstr(m.text[0], "gather_line, gather_copy"),
+    CHECK(m.count == 1 && strstr(m.text[0], "'gather' is unknown") &&
+              strstr(m.text[0], "gather_line, gather_team, gather_copy"),
           "%s", m.text[0]);
 }
 

@@ -200,6 +200,18 @@ static void multimem(void) {
     CHECK(bl_multimem_redops(-1, 100) == 0 && bl_multimem_redops(BL_DATATYPES, 100) == 0);
 }
 
+/* Teams need a warp for each two ranks; nothing else asks for more than was wished for. */
+static void threads(void) {
+    for (int k = 0; k < BL_KERNELS; k++)
+        for (int n = 2; n <= BL_MAX_RANKS; n++)
+            for (unsigned wished = 0; wished <= BL_MAX_THREADS; wished += 32) {
+                const unsigned least = strstr(bl_kernel_name(k), "_team") ? ((unsigned)n + 1) / 2 * 32 : 32;
+                const unsigned given = bl_kernel_threads(k, n, wished);
+                CHECK(given == (wished > least ? wished : least), "%s, %d ranks: %u threads for %u", bl_kernel_name(k),
+                      n, given, wished);
+            }
+}
+
 static void names(void) {
     static const size_t sizes[BL_DATATYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
     static const int unknown[] = {-1, BL_DATATYPES, 1000}, no_kernel[] = {-1, BL_KERNELS, 1000};
@@ -220,7 +232,7 @@ static void names(void) {
                 if (s == symbols) strcpy(seen[symbols++], symbol);
             }
     }
-    /* One for each datatype where it matters, two of each kernel for batches and four for others; see enum unrolled. */
+    /* One for each datatype where it matters; of teams one, of batches two, of others four; see enum unrolled. */
     int expected = 0;
     for (int k = 0; k < BL_KERNELS; k++) {
         const char *name = bl_kernel_name(k);
@@ -228,6 +240,8 @@ static void names(void) {
         CHECK(bl_kernel_reduces(k) == !moves, "%s", name);
         if (strstr(name, "multimem"))
             expected += BL_DATATYPES - 2; /* not 8-bit integers */
+        else if (strstr(name, "_team"))
+            expected += bl_kernel_reduces(k) ? BL_DATATYPES : 1;
         else if (k == BL_KERNEL_ALLGATHER_MULTICAST)
             expected++;
         else if (k == BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST)
@@ -255,6 +269,7 @@ int main(void) {
     plans();
     capacities();
     multimem();
+    threads();
     names();
     printf("%ld checks, %d failures\n", checks, failures);
     return failures != 0;

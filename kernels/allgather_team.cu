@@ -1,0 +1,28 @@
+/* allgather_team.cu - every rank sends its block to every peer, in lines; the datatype does not matter; small blocks of many
+ * ranks.
+ *
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
+ * teams.cuh.
+ *
+ * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two ranks; buffers of
+ * any alignment.  recvbuff holds a block of each rank, `stride` bytes apart, and sendbuff is this rank's, or lies elsewhere.  In
+ * place, nothing that is read is written.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that
+ * runs out, leaves the kernel with recvbuff unspecified and the communicator unusable.
+ */
+#include <primitives.cuh>
+#include "messages.cuh"
+#include "teams.cuh"
+
+BL_DEVICE void allgather_team(const struct bl_kernel_args &a) {
+    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * a.size;
+    const Message in = message_of(a.sendbuff, bytes, false);
+    const Blocks out = {a.recvbuff, bytes, a.stride, a.recvbuff};
+    const auto load = [&](unsigned, uint64_t line) { return load_end_line(in, line); };
+    const auto store = [&](unsigned peer, uint64_t line, Pair v) {
+        const Message block = block_of(out, peer);
+        if (peer != a.rank || lies_apart(in, block, line)) store_line(block, line, v);
+    };
+    if (gather_in_teams(a, peer_region(a, e), lines_of(in), flag, load, store)) epoch_end(a, flag);
+}
+
+BL_KERNEL(bl_allgather_team_bytes, allgather_team)

@@ -1,0 +1,38 @@
+/* allreduce_twoshot_team.cu - small to middle all-reduces of many ranks: reduce-scatter, then all-gather, both in lines, in one
+ * launch.
+ *
+ * Each rank owns one of nranks equal runs of lines.  A team (teams.cuh) takes the same four lines of every run: each of its warps
+ * sends a peer the lines that the peer owns and receives the peer's version of this rank's; all of the team reduce these; then each warp
+ * sends its peer the sums, and receives the peer's.  Two NVLink one-ways; 2 (n-1)/n of the data crosses each rank's link each
+ * way, times 16/15.  No barrier between ranks, no fence.
+ *
+ * Contract: count >= 1 and at most nranks * layout.peer_lines lines; any grid of blocks of at least 32 threads for each two ranks;
+ * sendbuff and recvbuff any alignment, equal or disjoint.  In place, each line is stored by the lanes that have loaded it, after the
+ * peer that owns it had it.  Every rank sends and receives every line of a run, even those beyond the message's end, so that something
+ * comes from each peer; results of a line are sent once this rank has read all inputs of it: staging.cuh needs both.  A wait that
+ * is told to stop, or that runs out, leaves the kernel with recvbuff unspecified and the communicator unusable.
+ */
+#include <primitives.cuh>
+#include "instantiate.cuh"
+#include "teams.cuh"
+
+template <class T> BL_DEVICE void allreduce_twoshot_team(const struct bl_kernel_args &a) {
+    const uint64_t e = epoch_begin(a), flag = e + 2, bytes = a.count * T::SIZE;
+    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
+    const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
+    const Region inputs = peer_region(a, e), results = result_region(a, e);
+    const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(in, peer * run + line); };
+    const auto finish = [&](const Team &t, uint64_t, const Quad &q, const uint64_t *sums, Wait &wait) {
+        if (t.team >= t.teams) return true;
+        const Pair sum = take_line(sums + t.team * QUAD_WORDS), mine[WARP_RANKS] = {sum, sum};
+        Pair theirs[WARP_RANKS];
+        if (!exchange_in_team(a, results, t, q, BL_MUTATION(54) ? flag - 2 : flag, mine, theirs, wait)) return false;
+#pragma unroll
+        for (int k = 0; k < WARP_RANKS; k++)
+            if (has_rank(a, t, q, k)) store_line(out, rank_in_team(t, k) * run + q.line, theirs[k]);
+        return true;
+    };
+    if (reduce_in_teams<T>(a, inputs, run, flag, load, finish)) epoch_end(a, flag);
+}
+
+BL_INSTANTIATE_ONE(bl_allreduce_twoshot_team, allreduce_twoshot_team)

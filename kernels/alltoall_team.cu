@@ -1,0 +1,24 @@
+/* alltoall_team.cu - every rank sends each peer a block of its own, in lines; the datatype does not matter; small blocks of many
+ * ranks.
+ *
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
+ * teams.cuh.
+ *
+ * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two ranks; buffers of
+ * any alignment that do not overlap (NCCL has no all-to-all in place); in each, blocks of all ranks, `stride` bytes apart.
+ * Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff
+ * unspecified and the communicator unusable.
+ */
+#include <primitives.cuh>
+#include "messages.cuh"
+#include "teams.cuh"
+
+BL_DEVICE void alltoall_team(const struct bl_kernel_args &a) {
+    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * a.size;
+    const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff}, out = {a.recvbuff, bytes, a.stride, a.recvbuff};
+    const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
+    const auto store = [&](unsigned peer, uint64_t line, Pair v) { store_line(block_of(out, peer), line, v); };
+    if (gather_in_teams(a, peer_region(a, e), lines_of_block(in), flag, load, store)) epoch_end(a, flag);
+}
+
+BL_KERNEL(bl_alltoall_team_bytes, alltoall_team)

@@ -1,0 +1,30 @@
+/* reducescatter_team.cu - every rank sends each peer the block that it owns, in lines; the owner reduces them in rank order; small
+ * blocks of many ranks.
+ *
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
+ * teams.cuh.
+ *
+ * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two ranks; buffers of
+ * any alignment.  sendbuff holds a block for each rank, `stride` bytes apart, and recvbuff is this rank's, or lies elsewhere.
+ * In place, a line is stored once it was loaded; the peers' blocks are not written.  Flags and reuse of the staging:
+ * staging.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff unspecified and the
+ * communicator unusable.
+ */
+#include <primitives.cuh>
+#include "instantiate.cuh"
+#include "messages.cuh"
+#include "teams.cuh"
+
+template <class T> BL_DEVICE void reducescatter_team(const struct bl_kernel_args &a) {
+    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
+    const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff};
+    const Message out = message_of(a.recvbuff, bytes);
+    const uint64_t lines = lines_of(out);
+    const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
+    const auto finish = [&](const Team &t, uint64_t first, const Quad &, const uint64_t *sums, Wait &) {
+        return store_sums(t, first, lines, sums, [&](uint64_t line, Pair sum) { store_line(out, line, sum); });
+    };
+    if (reduce_in_teams<T>(a, peer_region(a, e), lines, flag, load, finish)) epoch_end(a, flag);
+}
+
+BL_INSTANTIATE_ONE(bl_reducescatter_team, reducescatter_team)

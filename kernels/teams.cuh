@@ -1,0 +1,205 @@
+/* teams.cuh - short messages of many ranks: the peers spread over the warps of a block.
+ *
+ * Where a group of lanes carries a line to every peer and polls for that of every peer (crews.cuh), it does up to 15 things one
+ * after another, and a launch that is over in microseconds waits for the instructions of all of them. Here each warp has one rank,
+ * or two, to send to and to receive from. A warp carries four lines at a time, a *quad*; the warps that carry the same quad
+ * are a *team*, and what they received meets in the block's memory, where it is reduced in rank order. So each line takes
+ * nranks times the threads, or half as many: for messages that have fewer lines than the grid has groups.
+ *
+ * All threads of the grid call what is here. Where sums are made, the warps of a block go through their quads in rounds
+ * together, and one whose wait has failed stays with the others up to the next meeting, where all leave: nobody reduces, or
+ * sends on, what did not come.
+ *
+ * There is one such kernel for all numbers of ranks. Contract: a block has at least 32 threads for each two ranks
+ * (bl_kernel_threads).
+ */
+#ifndef BEELINE_TEAMS_CUH
+#define BEELINE_TEAMS_CUH
+
+#include "lines.cuh"
+
+enum {
+    QUAD = 4,       /* lines */
+    WARP_RANKS = 2, /* at most */
+    QUAD_WORDS = QUAD * 16,
+    MOST_WARPS = BL_MAX_THREADS / 32,
+    INPUT_WORDS = WARP_RANKS * MOST_WARPS * QUAD_WORDS, /* a quad of each rank of each team */
+    TEAM_WORDS = INPUT_WORDS + MOST_WARPS * QUAD_WORDS  /* and its sum */
+};
+
+struct Team {
+    unsigned warps;   /* of each team of this block; the i-th warp has the ranks i and, if it exists, i + warps */
+    unsigned teams;   /* of this block */
+    unsigned team, i; /* this thread's; there may be warps without a team */
+};
+
+/* A rank for each warp, if that makes enough teams for all lines at once; else two. */
+BL_DEVICE Team team_of(const struct bl_kernel_args &a, uint64_t lines) {
+    const unsigned warps = threads_in_block() / 32, warp = thread_in_block() / 32;
+    const bool single = lines <= (uint64_t)blocks_in_grid() * (warps / a.nranks) * QUAD;
+    Team t;
+    t.warps = single ? a.nranks : (a.nranks + 1) / 2;
+    t.teams = warps / t.warps;
+    t.team = warp / t.warps;
+    t.i = warp % t.warps;
+    return t;
+}
+BL_DEVICE unsigned rank_in_team(const Team &t, int k) {
+    return t.i + k * t.warps;
+}
+
+/* The first lines of the block's quads, round by round: from first_quad on, in steps. */
+BL_DEVICE uint64_t first_quad(const Team &t) {
+    return (uint64_t)block_in_grid() * t.teams * QUAD;
+}
+BL_DEVICE uint64_t quad_step(const Team &t) {
+    return (uint64_t)blocks_in_grid() * t.teams * QUAD;
+}
+
+/* This thread's part in one round. */
+struct Quad {
+    uint64_t line;
+    bool exists; /* the line does, and the thread has a team */
+};
+BL_DEVICE Quad quad_of(const Team &t, uint64_t first, uint64_t lines) {
+    const uint64_t line = first + t.team * QUAD + lane_in_warp() / LINE_LANES;
+    return {line, t.team < t.teams && line < lines};
+}
+
+/* Whether the warp has a k-th rank, and a line for it. */
+BL_DEVICE bool has_rank(const struct bl_kernel_args &a, const Team &t, const Quad &q, int k) {
+    return q.exists && rank_in_team(t, k) < a.nranks;
+}
+
+/* Sends mine[k] to the warp's k-th rank and receives that of theirs; of this rank itself it is its own.  False: the wait
+ * failed. */
+BL_DEVICE bool exchange_in_team(const struct bl_kernel_args &a, const Region &region, const Team &t, const Quad &q,
+                                uint64_t flag, const Pair (&mine)[WARP_RANKS], Pair (&theirs)[WARP_RANKS], Wait &wait) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    const unsigned char *at[WARP_RANKS];
+    LineView view[WARP_RANKS];
+    bool missing[WARP_RANKS];
+    warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
+#pragma unroll
+    for (int k = 0; k < WARP_RANKS; k++) {
+        const unsigned peer = rank_in_team(t, k);
+        missing[k] = has_rank(a, t, q, k) && peer != a.rank;
+        if (missing[k]) send_line(a, region, peer, q.line, mine[k], BL_MUTATION(51) ? flag - 1 : flag);
+        at[k] = kept(place_of(a, region, a.rank, peer) + q.line * LINE_BYTES);
+        view[k] = line_of(mine[k]);
+    }
+    for (;;) {
+#pragma unroll
+        for (int k = 0; k < WARP_RANKS; k++)
+            if (missing[k]) view[k] = load_line_relaxed_sys(at[k], part);
+        bool all = true;
+        unsigned peer = a.rank;
+#pragma unroll
+        for (int k = 0; k < WARP_RANKS; k++) {
+            const bool here = !missing[k] || line_arrived(view[k], part, flag) || BL_MUTATION(52);
+            if (!here) peer = rank_in_team(t, k);
+            all = all && here;
+        }
+        if (warp_all(all)) break;
+        if (wait_is_long(wait) && !wait_on(a, wait, peer, flag)) return false;
+    }
+    wait_over(wait);
+#pragma unroll
+    for (int k = 0; k < WARP_RANKS; k++) theirs[k] = line_data(view[k]);
+    return true;
+}
+
+/* --- lines of a quad in the block's memory: word by word, the 16th of each is nobody's --- */
+BL_DEVICE unsigned place_in_quad() {
+    return lane_in_warp() / LINE_LANES * 16 + lane_in_warp() % LINE_LANES;
+}
+BL_DEVICE void put_line(uint64_t *quad, Pair v) {
+    store_block(quad + place_in_quad(), v.x);
+    store_block(quad + place_in_quad() + 8, v.y);
+}
+BL_DEVICE Pair take_line(const uint64_t *quad) {
+    const Pair v = {load_block(quad + place_in_quad()), load_block(quad + place_in_quad() + 8)};
+    return v;
+}
+
+/* Reduces the quads of each team in rank order, a word a thread: a loop, because instructions that run once cost the time
+ * to fetch them. */
+template <class T> BL_DEVICE void reduce_quads(const struct bl_kernel_args &a, const Team &t, uint64_t *words) {
+    for (unsigned i = thread_in_block(); i < t.teams * QUAD_WORDS; i += threads_in_block()) {
+        if (i % 16 == 15) continue;
+        const uint64_t *const inputs = words + i / QUAD_WORDS * a.nranks * QUAD_WORDS + i % QUAD_WORDS;
+        Sum<T, 1> sum;
+        uint64_t word = load_block(inputs);
+        sum.load(&word);
+#pragma unroll 1
+        for (unsigned r = 1; r < a.nranks; r++) {
+            Sum<T, 1> next;
+            word = load_block(inputs + r * QUAD_WORDS);
+            next.load(&word);
+            sum.combine(next, a.redop);
+        }
+        sum.store(&word, a.redop, a.nranks);
+        store_block(words + INPUT_WORDS + i, word);
+    }
+}
+
+/* Sends each peer its lines, receives theirs, and reduces what came.  load(peer, line) gives what goes to that rank, of zeros
+ * beyond the end; finish(team, first, quad, sums, wait) is called by all threads once the sums of a round are in `sums`, a
+ * quad for each team, and says whether to go on.  False here and below: leave the kernel. */
+template <class T, class Load, class Finish>
+BL_DEVICE bool reduce_in_teams(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t flag,
+                               Load load, Finish finish) {
+    const Team t = team_of(a, lines);
+    uint64_t *const words = block_words<TEAM_WORDS>();
+    Wait wait = {0, 0};
+    bool good = true;
+    for (uint64_t first = first_quad(t); first < lines; first += quad_step(t)) {
+        if (first != first_quad(t) && !block_all(good)) return false;
+        const Quad q = quad_of(t, first, lines);
+        Pair mine[WARP_RANKS], theirs[WARP_RANKS];
+#pragma unroll
+        for (int k = 0; k < WARP_RANKS; k++)
+            mine[k] = has_rank(a, t, q, k) ? load(rank_in_team(t, k), q.line) : Pair{0, 0};
+        good = exchange_in_team(a, region, t, q, flag, mine, theirs, wait);
+#pragma unroll
+        for (int k = 0; k < WARP_RANKS; k++)
+            if (has_rank(a, t, q, k))
+                put_line(words + (t.team * a.nranks + rank_in_team(t, k)) * QUAD_WORDS, theirs[k]);
+        if (!block_all(good)) return false;
+        reduce_quads<T>(a, t, words);
+        if (!BL_MUTATION(53)) block_sync();
+        good = finish(t, first, q, words + INPUT_WORDS, wait);
+    }
+    return good;
+}
+
+/* finish() of those whose sums are for this rank: store(line, sum), by the block's first warps, a quad each. */
+template <class Store>
+BL_DEVICE bool store_sums(const Team &t, uint64_t first, uint64_t lines, const uint64_t *sums, Store store) {
+    const unsigned team = thread_in_block() / 32;
+    const uint64_t line = first + team * QUAD + lane_in_warp() / LINE_LANES;
+    if (team < t.teams && line < lines) store(line, take_line(sums + team * QUAD_WORDS));
+    return true;
+}
+
+/* Sends each peer its lines and receives theirs: store(peer, line, data) is called for those of this rank, too. */
+template <class Load, class Store>
+BL_DEVICE bool gather_in_teams(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t flag,
+                               Load load, Store store) {
+    const Team t = team_of(a, lines);
+    Wait wait = {0, 0};
+    for (uint64_t first = first_quad(t); first < lines; first += quad_step(t)) {
+        const Quad q = quad_of(t, first, lines);
+        Pair mine[WARP_RANKS], theirs[WARP_RANKS];
+#pragma unroll
+        for (int k = 0; k < WARP_RANKS; k++)
+            mine[k] = has_rank(a, t, q, k) ? load(rank_in_team(t, k), q.line) : Pair{0, 0};
+        if (!exchange_in_team(a, region, t, q, flag, mine, theirs, wait)) return false;
+#pragma unroll
+        for (int k = 0; k < WARP_RANKS; k++)
+            if (has_rank(a, t, q, k)) store(rank_in_team(t, k), q.line, theirs[k]);
+    }
+    return true;
+}
+
+#endif
