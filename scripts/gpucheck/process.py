@@ -1,4 +1,5 @@
 """One command of a stage: started, limited in time, ended with everything that it started, and logged."""
+import ctypes
 import os
 import re
 import signal
@@ -9,6 +10,13 @@ TAG = "GPU_CHECK_STEP"
 LOG_BYTES = 768 << 10  # of one step; more is cut in the middle
 BAD_LINE = re.compile(r"FAILED|Traceback|[Ee]rror|wrong|[Ff]ailed|not |terminated|Out of bounds values : [1-9]")
 WARNING = re.compile(r"^.*beeline \[\d+\] WARN.*$", re.MULTILINE)
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent():
+    """Runs in a new process: it must not stay on the GPUs when we are killed outright."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Step:
@@ -82,7 +90,7 @@ class Running:
         with open(self.path, "wb") as out:
             try:
                 self.process = subprocess.Popen(step.argv, env=environment, stdin=subprocess.DEVNULL, stdout=out,
-                                                stderr=subprocess.STDOUT, start_new_session=True)
+                                                stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=end_with_parent)
             except OSError as error:
                 self.process = None
                 out.write(f"{step.argv[0]}: {error.strerror}\n".encode())

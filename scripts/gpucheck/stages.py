@@ -1,4 +1,5 @@
 """The stages of gpu-check, in order of importance: which commands each runs.  A stage is a function of the box."""
+import itertools
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ class Box:
         self.nccl_folder, self.nccl_tests, self.folder = nccl_folder, nccl_tests, folder
         self.library = os.path.join(build, "libbeeline.so")
         self.most = ranks[0]
+        self.serial = itertools.count(1)
 
     def env(self, preload=True, **more):
         """What a command of a job gets beside our own environment."""
@@ -36,7 +38,7 @@ class Box:
 
     def perf(self, name, *arguments, limit=30, want=None, **env):
         """beeline-perf with Beeline; its rows go to the records."""
-        records = os.path.join(self.folder, "perf.json")
+        records = os.path.join(self.folder, f"perf-{next(self.serial)}.json")
         argv = [os.path.join(self.build, "beeline-perf"), "--timeout", max(10, limit - 5), "--json", records, *arguments]
         return Step(name, argv, self.env(**env), limit, want, records)
 
@@ -52,9 +54,9 @@ def algorithms(root, collective="ALLREDUCE"):
         return re.findall(rf'\{{"(\w+)", BL_{collective}, \w+, \d+, \d+, PUSH,', source.read())
 
 
-def served(root):
+def served(root, collectives=("ALLREDUCE",)):
     """Matches a row that Beeline served."""
-    return r"\| (" + "|".join(algorithms(root)) + r") "
+    return r"\| (" + "|".join(name for collective in collectives for name in algorithms(root, collective)) + r") "
 
 
 def facts(box):

@@ -1,0 +1,136 @@
+"""Thresholds from measurements: the rows of a tuning file for one collective and number of ranks.
+
+A candidate is what stands behind the bytes of a row: "twoshot_line threads=256", "oneshot_packet", "nccl".  The series of
+candidates is taken that loses least time to the fastest of each size, where every change of candidate costs as much as the
+margin: so noise near a crossing makes no extra rows.  A candidate must be faster than NCCL by the margin to take a size from
+it.  Between two sizes of which different candidates win, the threshold is where their times would meet, drawn straight on
+logarithmic axes, rounded down to a power of two or one and a half of it.  Above the largest size measured the last winner
+goes on only if it also wins in stage perf-big; else NCCL serves.
+"""
+import math
+import statistics
+
+from .records import part_bytes, rows, size_text
+
+NCCL = "nccl"
+MOST_ROWS = 12  # of a section, for one collective and number of ranks
+PLACES = ("out", "in")
+
+
+def candidate(row):
+    """What was forced, in the words of a tuning file; None where it does not serve the size and another took its place."""
+    forced = row.get("forced") or row["step"].rsplit(" ", 1)[-1]
+    return forced if forced.split()[0] == row["route"] and not row["beeline"]["wrong"] else None
+
+
+def measurements(records, stage, ranks, collective):
+    """{bytes: {candidate: us}}, the mean of the places; bytes as in a tuning file: of a rank's block where there are blocks.
+    NCCL's time of a size is the median of those beside the candidates."""
+    mine, nccl = {}, {}
+    for r in rows(records, stage, ranks=ranks, collective=collective, datatype="bfloat16", mode="graph", offset=0, group=1):
+        if r["redop"] not in ("sum", "none"):
+            continue
+        size, name = part_bytes(r), candidate(r)
+        nccl.setdefault(size, {}).setdefault(r["place"], []).append(r["nccl"]["us"])
+        if name:
+            mine.setdefault(size, {}).setdefault(name, {})[r["place"]] = r["beeline"]["us"]
+    table = {}
+    for size in sorted(nccl):
+        places = [place for place in PLACES if place in nccl[size]]
+        table[size] = {name: statistics.mean(us.values()) for name, us in mine.get(size, {}).items() if len(us) == len(places)}
+        table[size][NCCL] = statistics.mean(statistics.median(nccl[size][place]) for place in places)
+    return table
+
+
+def winners(table, margin):
+    """[(size, candidate)]: the cheapest series, a loss of time and a change of candidate both costing; each size extends
+    the cheapest series that end in each candidate."""
+    best = {None: (0.0, [])}  # by last candidate: cost, series
+    for size, times in table.items():
+        fair = {name: us for name, us in times.items() if name == NCCL or us < times[NCCL] * (1 - margin)}
+        least = min(fair.values())
+        best = {name: min(((cost + math.log(us / least) + (margin if last not in (None, name) else 0), series + [(size, name)])
+                           for last, (cost, series) in best.items()), key=lambda way: way[0]) for name, us in fair.items()}
+    return min(best.values(), key=lambda way: way[0])[1]
+
+
+def round_down(size):
+    """To 2^k or 3 * 2^(k-1): what a reader can remember."""
+    power = 1 << (int(size).bit_length() - 1)
+    return power * 3 // 2 if size >= power * 3 // 2 and power > 1 else power
+
+
+def crossing(table, below, above, one, other):
+    """The size between the two at which `other` becomes faster than `one`; `below` where that cannot be said."""
+    a, b = table[below], table[above]
+    if any(name not in times for name in (one, other) for times in (a, b)):
+        return below
+    start, end = math.log(a[one] / a[other]), math.log(b[one] / b[other])
+    if start >= 0 or end <= 0:
+        return below
+    return max(below, round_down(math.exp(math.log(below) + start / (start - end) * math.log(above / below))))
+
+
+def lasting(records, ranks, collective, winner, largest, margin):
+    """The largest size of stage perf-big up to which the winner goes on winning."""
+    for r in sorted(rows(records, "perf-big", ranks=ranks, mode="graph", collective=collective), key=part_bytes):
+        if part_bytes(r) <= largest:
+            continue
+        if r["route"] != winner.split()[0] or r["ratio"] < 1 / (1 - margin):
+            break
+        largest = part_bytes(r)
+    return largest
+
+
+def tuning_rows(records, stage, ranks, collective, margin):
+    """[(max_bytes, candidate)], without the last one to NCCL; a margin that grows until there is room for them."""
+    table = measurements(records, stage, ranks, collective)
+    if not table:
+        return []
+    while True:
+        chosen = winners(table, margin)
+        lines = [(crossing(table, size, above, name, following), name) for (size, name), (above, following) in zip(chosen, chosen[1:])
+                 if name != following]
+        if len(lines) <= MOST_ROWS - 2:
+            break
+        margin *= 1.5
+    size, name = chosen[-1]
+    if name != NCCL:
+        lines.append((lasting(records, ranks, collective, name, size, margin), name))
+    return lines
+
+
+def row_lines(collective, ranks, found):
+    """The lines of a tuning file for [(max_bytes, candidate)]."""
+    lines = []
+    for size, name in [*((size_text(size), name) for size, name in found), ("max", NCCL)]:
+        algorithm, *options = name.split()
+        lines.append(" ".join((f"{collective} {ranks} {size:>5} {algorithm:<14}", *options)).rstrip())
+    return lines
+
+
+def some(values):
+    """Without repetitions, in order."""
+    return ", ".join(dict.fromkeys(str(value) for value in values))
+
+
+def header(runs, source, command):
+    """Where the numbers come from; and the GPU they hold for.  Runs are beeline-perf's records of its runs."""
+    devices = max((run["devices"] for run in runs), key=len)  # a job that runs beside another does not see all
+    return [f"# Machine:  {some(run['host'] for run in runs)}, {runs[0]['machine']}, {len(devices)} x {devices[0]['name']}",
+            f"# Driver:   CUDA driver API {some('%d.%d' % (run['driver'] // 1000, run['driver'] % 1000 // 10) for run in runs)}",
+            f"# NCCL:     {some('%d.%d.%d' % (run['nccl'] // 10000, run['nccl'] % 10000 // 100, run['nccl'] % 100) for run in runs)}, plain buffers",
+            f"# Date:     {some(sorted(run['date'][:10] for run in runs))}", f"# Source:   {source}", f"# Command:  {command}"], devices[0]
+
+
+def gpu_line(device):
+    return f'gpu "{device["name"]}" arch {device["arch"]}'
+
+
+def listing(table, title):
+    """The times that decided, as comments."""
+    names = list(dict.fromkeys(name for times in table.values() for name in times if name != NCCL)) + [NCCL]
+    lines = [f"# {title}, us: " + " ".join(f"{name:>14}" for name in names)]
+    for size, times in table.items():
+        lines.append(f"# {size_text(size):>13}: " + " ".join(f"{times[n]:{max(14, len(n))}.2f}" if n in times else f"{'-':>{max(14, len(n))}}" for n in names))
+    return lines
