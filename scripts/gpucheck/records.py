@@ -47,6 +47,11 @@ def part_floor_us(part, ranks):
     return LAUNCH_US + ONE_WAY_US + (ranks - 1) * part / (LINK_GBS * 1e3)
 
 
+def size_of(text):
+    """The bytes of what size_text says."""
+    return int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]] if text[-1] in "KMG" else int(text)
+
+
 def size_text(size):
     """256, 1K, 64K, 1M; bytes where no unit divides."""
     for unit in ("", "K", "M", "G"):

@@ -16,6 +16,10 @@ MODES = dict(graph=" in CUDA graphs", eager=", eager")
 HOW = dict(graph="a thread a GPU", eager="one process a rank, calls back to back by the host's clock")
 
 
+def markdown(header, lines):
+    return ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header), *("| " + " | ".join(line) + " |" for line in lines), ""]
+
+
 def ranks_of(series):
     return sorted({r["ranks"] for r in series}, reverse=True)
 

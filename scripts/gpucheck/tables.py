@@ -5,13 +5,13 @@ from .records import floor_us, part_bytes, rows, size_text
 from .table import NAMES, Table, pairs, ranks_of, spread, wrong
 
 
-GROUPS = (("perf-groups", "all_reduce"), ("perf-gather-groups", "all_gather"), ("perf-gather-groups", "reduce_scatter"))
+GROUPS = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def groups(records):
     """Of a group and, divided, of a message in it."""
-    for stage, collective in GROUPS:
-        of_kind = rows(records, stage, collective=collective)
+    for collective in GROUPS:
+        of_kind = [r for r in rows(records, collective=collective) if r["group"] > 1]
         for ranks in ranks_of(of_kind):
             series = [r for r in of_kind if r["ranks"] == ranks]
             number, name = series[0]["group"], NAMES[collective] + "s"

@@ -1,0 +1,116 @@
+"""The page and the summary of sweep-ranks, from its records."""
+from .notes import emulated
+from .records import LAUNCH_US, LINK_GBS, ONE_WAY_US, floor_us, part_bytes, part_floor_us, rows, size_text
+from .sweep_plan import CANDIDATES, EAGER, SWEEP, TUNED
+from .table import HOW, MODES, NAMES, PLACES, Table, in_order, markdown, ranks_of, wrong
+from .tables import groups
+from .targets import RANKS, peers, targets
+from .tuning import NCCL, measurements
+
+PARTS = ("all_gather", "reduce_scatter", "all_to_all")
+ROUTED = {SWEEP: "by the built-in thresholds", TUNED: "by the thresholds of this sweep", EAGER: "by the built-in thresholds"}
+ABOUT = ("µs a call, the slowest rank, median over samples; bf16, sums where there is something to add; Beeline and NCCL in turn in the same run. "
+         f"Floor: of all-reduces F(S, n) = {LAUNCH_US} + min({ONE_WAY_US} + (n-1) S/B, {2 * ONE_WAY_US} + 2 (n-1)/n S/B), of all-gathers, reduce-scatters "
+         f"and all-to-alls with c bytes a rank {LAUNCH_US} + {ONE_WAY_US} + (n-1) c/B, B = {LINK_GBS:.0f} GB/s. Best peer: the fastest of NCCL's symmetric "
+         "kernels and vLLM's custom all-reduces, on registered buffers, measured on 2026-11-20 (scripts/gpucheck/peers.tsv), not in this run. Of jobs "
+         "that ran beside others on other GPUs of the box, results.jsonl names those (beside).")
+
+
+def floor_of(row):
+    """None where no floor is known."""
+    if row["collective"] == "all_reduce":
+        return floor_us(row["bytes"], row["ranks"])
+    return part_floor_us(part_bytes(row), row["ranks"]) if row["collective"] in PARTS else None
+
+
+def cells(row, best):
+    mine, base, least = row["beeline"]["us"], row["nccl"]["us"], floor_of(row)
+    line = [size_text(part_bytes(row)), PLACES[row["place"]], f"{mine:.2f}", f"{base:.2f}", f"{base / mine:.2f}"]
+    if row["mode"] == "graph":
+        line.append(f"{mine / least:.2f}" if least else "")
+        if row["collective"] == "all_reduce":
+            peer = best.get((row["ranks"], row["bytes"]))
+            line += [f"{peer[0]:.2f} {peer[1]}", f"{mine / peer[0]:.2f}"] if peer else ["", ""]
+    else:
+        line += [f"{row['beeline']['host_us']:.2f}", f"{row['nccl']['host_us']:.2f}"]
+    return [*line, row["route"], wrong(row)]
+
+
+def sweeps(records):
+    """Each number of ranks, collective and way to call."""
+    best = peers()
+    found = [r for stage in ROUTED for r in rows(records, stage)]
+    for ranks in ranks_of(found):
+        for collective, name in NAMES.items():
+            for stage, routed in ROUTED.items():
+                series = in_order(rows(found, stage, ranks=ranks, collective=collective))
+                if not series:
+                    continue
+                mode = series[0]["mode"]
+                header = ["bytes a rank" if collective in PARTS else "bytes", "", "Beeline", "NCCL", "NCCL / Beeline"]
+                header += ["x floor"] if mode == "graph" else ["host Beeline", "host NCCL"]
+                header += ["best peer", "/ best peer"] if mode == "graph" and collective == "all_reduce" else []
+                yield Table(f"{ranks} ranks: {name}{MODES[mode]}, routed {routed}", f"{HOW[mode].capitalize()}.", [*header, "route", "wrong"],
+                            [cells(r, best) for r in series])
+
+
+def candidates(records):
+    """What the thresholds were made of."""
+    found = rows(records, CANDIDATES)
+    for ranks in ranks_of(found):
+        for collective, name in NAMES.items():
+            table = measurements(found, CANDIDATES, ranks, collective)
+            names = sorted({n for times in table.values() for n in times} - {NCCL}, key=lambda n: (n.split()[0], int(n.rsplit("=", 1)[1])))
+            if not names:
+                continue
+            lines = [[size_text(size), *(f"{times[n]:.2f}" if n in times else "" for n in (*names, NCCL)), min(times, key=times.get)]
+                     for size, times in table.items()]
+            yield Table(f"{ranks} ranks: {name}, each algorithm and block size", "In CUDA graphs, each forced; the mean of out of place and in place.",
+                        ["bytes a rank" if collective in PARTS else "bytes", *names, "NCCL", "fastest"], lines)
+
+
+def target_lines(records):
+    if emulated(records):
+        return ["Times mean nothing on an emulated box."]
+    lines = []
+    for stage in (SWEEP, TUNED):
+        if rows(records, stage, ranks=RANKS, collective="all_reduce"):
+            lines += [f"All-reduce, {RANKS} ranks, bf16 sum, graph, out of place, routed {ROUTED[stage]}:"]
+            lines += [f"  {line}" for line in targets(records, stage)]
+    return lines or [f"{RANKS} ranks were not measured."]
+
+
+def slower(records):
+    """Where Beeline takes more than 1.05 of NCCL's time."""
+    for stage in ROUTED:
+        found = [f"{r['ranks']} {r['collective']} {size_text(part_bytes(r))} {r['place']} ({r['beeline']['us'] / r['nccl']['us']:.2f}, {r['route']})"
+                 for r in rows(records, stage) if r["ratio"] < 1 / 1.05]
+        if rows(records, stage):
+            yield f"slower than 1.05 x NCCL, {stage}: {'; '.join(found[:40]) or 'nowhere'}{f' and {len(found) - 40} more' if len(found) > 40 else ''}"
+
+
+def figures(records):
+    """All-reduce in graphs, out of place: a line a size, a column a number of ranks."""
+    stage = TUNED if rows(records, TUNED, collective="all_reduce") else SWEEP
+    series = rows(records, stage, collective="all_reduce", place="out")
+    numbers = ranks_of(series)
+    by = {(r["bytes"], r["ranks"]): r for r in series}
+    yield f"all-reduce, bf16 sum, graph, out of place, routed {ROUTED[stage]}: us Beeline / NCCL, of {', '.join(map(str, numbers))} ranks"
+    for size in sorted({size for size, _ in by}):
+        pairs = [by.get((size, n)) for n in numbers]
+        yield f"  {size_text(size):>5} " + "  ".join(f"{r['beeline']['us']:8.2f} / {r['nccl']['us']:7.2f}" if r else " " * 18 for r in pairs)
+
+
+def summary(records):
+    lines = target_lines(records)
+    checked = rows(records)
+    lines.append(f"{len(checked)} rows of beeline-perf, {sum(r['beeline']['wrong'] + r['nccl']['wrong'] for r in checked)} wrong values")
+    return lines if emulated(records) else [*lines, *slower(records), "", *figures(records)]
+
+
+def page(records, title, provenance):
+    """For docs/benchmarks."""
+    lines = [f"# {title}", "", *(f"- {line}" for line in provenance), "", ABOUT, "", *(f"    {line}" for line in target_lines(records)), ""]
+    for table in (*sweeps(records), *groups(records), *candidates(records)):
+        lines += [f"## {table.title}", "", table.about, "", *markdown(table.header, table.lines)]
+    return "\n".join(lines).rstrip() + "\n"
