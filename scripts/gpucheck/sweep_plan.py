@@ -133,7 +133,7 @@ class Plan:
     def candidates(self, n):
         jobs = []
         for name, low, high, forced in runs_of(self.table["all_reduce"], n):
-            sizes = self.pick(f"-b {low} -e {high} -f 2 -n 10 -G 20 -w 3 --seconds 0.2", "-b 256 -e 1K -f 4 -n 1 -G 2 -w 0")
+            sizes = self.pick(f"-b {low} -e {high} -f 2 -n 10 -G 20 -w 3 --seconds 0.2", "-b 1K -e 32K -f 32 -n 1 -G 2 -w 0")
             jobs.append(Job(CANDIDATES, name, n, "-t", ALL_REDUCE, ["--mode", "graph", "--place", "both", *sizes], {"all_reduce": forced}))
         return jobs
 

@@ -68,6 +68,23 @@ class Results:
         write_atomically(self.path, "".join(json.dumps(r) + "\n" for r in lines))
 
 
+def checked(found):
+    """Of rows that were run for their values alone: how many there are of each collective and datatype, and those that were wrong."""
+    kept, count = [], {}
+    for r in found:
+        if r.get("record") != "row":
+            kept.append(r)
+            continue
+        wrong = r["beeline"]["wrong"] + r["nccl"]["wrong"]
+        one = count.setdefault((r["collective"], r["datatype"]), dict(record="checked", collective=r["collective"], datatype=r["datatype"],
+                                                                      ranks=r["ranks"], rows=0, wrong=0, routes=[]))
+        one["rows"] += 1
+        one["wrong"] += wrong
+        one["routes"] = sorted({*one["routes"], r["route"]})
+        kept += [r] if wrong else []
+    return kept + list(count.values())
+
+
 def short(value):
     """As a person compares it."""
     if isinstance(value, list):

@@ -1,10 +1,10 @@
 """The page and the summary of sweep-ranks, from its records."""
 from .notes import emulated
 from .records import LAUNCH_US, LINK_GBS, ONE_WAY_US, floor_us, part_bytes, part_floor_us, rows, size_text
-from .sweep_plan import CANDIDATES, EAGER, SWEEP, TUNED
+from .sweep_plan import CANDIDATES, EAGER, SWEEP, TUNED, TYPES
 from .table import HOW, MODES, NAMES, PLACES, Table, in_order, markdown, ranks_of, wrong
 from .tables import groups
-from .targets import RANKS, peers, targets
+from .targets import peers, targets
 from .tuning import NCCL, measurements
 
 PARTS = ("all_gather", "reduce_scatter", "all_to_all")
@@ -14,6 +14,14 @@ ABOUT = ("µs a call, the slowest rank, median over samples; bf16, sums where th
          f"and all-to-alls with c bytes a rank {LAUNCH_US} + {ONE_WAY_US} + (n-1) c/B, B = {LINK_GBS:.0f} GB/s. Best peer: the fastest of NCCL's symmetric "
          "kernels and vLLM's custom all-reduces, on registered buffers, measured on 2026-11-20 (scripts/gpucheck/peers.tsv), not in this run. Of jobs "
          "that ran beside others on other GPUs of the box, results.jsonl names those (beside).")
+
+
+def grouped(pairs):
+    """{key: rows} of (key..., row)."""
+    by = {}
+    for *key, row in pairs:
+        by.setdefault(tuple(key), []).append(row)
+    return by
 
 
 def floor_of(row):
@@ -39,27 +47,27 @@ def cells(row, best):
 def sweeps(records):
     """Each number of ranks, collective and way to call."""
     best = peers()
-    found = [r for stage in ROUTED for r in rows(records, stage)]
-    for ranks in ranks_of(found):
+    by = grouped((r["ranks"], r["collective"], r["stage"], r) for stage in ROUTED for r in rows(records, stage))
+    for ranks in sorted({key[0] for key in by}, reverse=True):
         for collective, name in NAMES.items():
             for stage, routed in ROUTED.items():
-                series = in_order(rows(found, stage, ranks=ranks, collective=collective))
+                series = in_order(by.get((ranks, collective, stage), []))
                 if not series:
                     continue
                 mode = series[0]["mode"]
                 header = ["bytes a rank" if collective in PARTS else "bytes", "", "Beeline", "NCCL", "NCCL / Beeline"]
                 header += ["x floor"] if mode == "graph" else ["host Beeline", "host NCCL"]
                 header += ["best peer", "/ best peer"] if mode == "graph" and collective == "all_reduce" else []
-                yield Table(f"{ranks} ranks: {name}{MODES[mode]}, routed {routed}", f"{HOW[mode].capitalize()}.", [*header, "route", "wrong"],
+                yield Table(f"{ranks} ranks: {name}{MODES[mode]}, routed {routed}", f"{HOW[mode][0].upper()}{HOW[mode][1:]}.", [*header, "route", "wrong"],
                             [cells(r, best) for r in series])
 
 
 def candidates(records):
     """What the thresholds were made of."""
-    found = rows(records, CANDIDATES)
-    for ranks in ranks_of(found):
+    by = grouped((r["ranks"], r["collective"], r) for r in rows(records, CANDIDATES))
+    for ranks in sorted({key[0] for key in by}, reverse=True):
         for collective, name in NAMES.items():
-            table = measurements(found, CANDIDATES, ranks, collective)
+            table = measurements(by.get((ranks, collective), []), CANDIDATES, ranks, collective)
             names = sorted({n for times in table.values() for n in times} - {NCCL}, key=lambda n: (n.split()[0], int(n.rsplit("=", 1)[1])))
             if not names:
                 continue
@@ -74,10 +82,10 @@ def target_lines(records):
         return ["Times mean nothing on an emulated box."]
     lines = []
     for stage in (SWEEP, TUNED):
-        if rows(records, stage, ranks=RANKS, collective="all_reduce"):
-            lines += [f"All-reduce, {RANKS} ranks, bf16 sum, graph, out of place, routed {ROUTED[stage]}:"]
-            lines += [f"  {line}" for line in targets(records, stage)]
-    return lines or [f"{RANKS} ranks were not measured."]
+        for ranks in ranks_of(rows(records, stage, collective="all_reduce")):
+            found = targets(records, stage, ranks)
+            lines += [f"All-reduce, {ranks} ranks, bf16 sum, graph, out of place, routed {ROUTED[stage]}:", *(f"  {line}" for line in found)] if found else []
+    return lines
 
 
 def slower(records):
@@ -101,16 +109,27 @@ def figures(records):
         yield f"  {size_text(size):>5} " + "  ".join(f"{r['beeline']['us']:8.2f} / {r['nccl']['us']:7.2f}" if r else " " * 18 for r in pairs)
 
 
+def values(records):
+    """What was checked: rows of stage types are counted by their kind."""
+    timed = [r for r in rows(records) if r["stage"] != TYPES]
+    kinds = [r for r in records if r.get("record") == "checked"]
+    count, wrong_ = len(timed), sum(r["beeline"]["wrong"] + r["nccl"]["wrong"] for r in timed)
+    for ranks in ranks_of(kinds):
+        of = [r for r in kinds if r["ranks"] == ranks]
+        yield (f"datatypes, operations, odd counts and addresses, {ranks} ranks: {sum(r['rows'] for r in of)} rows, {sum(r['wrong'] for r in of)} wrong "
+               f"values; served by {', '.join(sorted({route for r in of for route in r['routes']}))}")
+    yield f"{count + sum(r['rows'] for r in kinds)} rows of beeline-perf, {wrong_ + sum(r['wrong'] for r in kinds)} wrong values"
+
+
 def summary(records):
-    lines = target_lines(records)
-    checked = rows(records)
-    lines.append(f"{len(checked)} rows of beeline-perf, {sum(r['beeline']['wrong'] + r['nccl']['wrong'] for r in checked)} wrong values")
+    lines = [*target_lines(records), *values(records)]
     return lines if emulated(records) else [*lines, *slower(records), "", *figures(records)]
 
 
 def page(records, title, provenance):
     """For docs/benchmarks."""
     lines = [f"# {title}", "", *(f"- {line}" for line in provenance), "", ABOUT, "", *(f"    {line}" for line in target_lines(records)), ""]
+    lines += [*(f"- {line}" for line in values(records)), ""]
     for table in (*sweeps(records), *groups(records), *candidates(records)):
         lines += [f"## {table.title}", "", table.about, "", *markdown(table.header, table.lines)]
     return "\n".join(lines).rstrip() + "\n"
