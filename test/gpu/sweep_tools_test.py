@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Checks the plan, the thresholds, the targets and the store of sweep-ranks, with made-up records; needs no GPU."""
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+from types import SimpleNamespace
+
+sys.dont_write_bytecode = True
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
+from gpucheck import machine, process, records, stages, sweep_plan, sweep_results, sweep_run, targets, tuning  # noqa: E402
+from tools_test import row  # noqa: E402
+
+KIB, MIB = 1 << 10, 1 << 20
+ALL = (8, 7, 6, 5, 4, 3, 2)
+
+
+def a_box(gpus, ranks, folder="/tmp"):
+    return stages.Box(ROOT, "build", gpus, list(ranks), False, "", None, folder)
+
+
+def a_sweep(folder, gpus=8, ranks=ALL):
+    options = SimpleNamespace(out=folder, limit=460, margin=0.03, gpus=[(str(i), "NVIDIA H200") for i in range(gpus)], stages=list(sweep_plan.STAGES))
+    return sweep_run.Sweep(a_box(gpus, ranks, folder), sweep_results.Results(folder, {}), options, [], "command", "host")
+
+
+def test_shared(_):
+    for gpus, ranks, want in ((8, ALL, [(8,), (7,), (6, 2), (5, 3), (4,)]), (4, (4, 3, 2), [(4,), (3,), (2,)]), (2, (2,), [(2,)]),
+                              (8, (6, 4, 2), [(6, 2), (4,)]), (16, (16, 8, 4), [(16,), (8, 4)])):
+        assert sweep_plan.shared(ranks, gpus) == want, (gpus, ranks)
+
+
+def test_plan(_):
+    """Every algorithm and block size for every number of ranks; what is important first; no two jobs of one name."""
+    batches = sweep_plan.Plan(a_box(8, ALL)).batches()
+    jobs = [job for batch in batches for job in batch]
+    keys = [job.key for job in jobs]
+    assert len(set(keys)) == len(keys)
+    assert all(sum(job.ranks for job in batch) <= 8 for batch in batches) and any(len(batch) > 1 for batch in batches)
+    for ranks in ALL:
+        for collective in (*sweep_plan.ALL_REDUCE, *sweep_plan.OTHERS):
+            forced = {name for job in jobs if job.ranks == ranks for _, name in job.forced.get(collective, ())}
+            names = [name for name in stages.algorithms(ROOT, sweep_plan.variable(collective)) if name != "gather_copy"]
+            assert forced == {f"{name} threads={t}" for name in names for t in sweep_plan.THREADS}, (ranks, collective, forced)
+    order = [f"smoke / {n} ranks all" for n in ALL[:5]] + ["sweep / 8 ranks all_reduce", "candidates / 8 ranks oneshot_line 128", "tuned / 8 ranks all_reduce",
+             "sweep / 8 ranks others", "candidates / 8 ranks others 1 64", "sweep / 7 ranks all_reduce", "candidates / 6 ranks others 1 64",
+             "candidates / 5 ranks others 1 64", "eager / 8 ranks all", "types / 8 ranks all", "types / 5 ranks all", "groups / 8 ranks all"]
+    places = [keys.index(key) for key in order if key in keys]
+    assert len(places) == len(order) and places == sorted(places), [key for key in order if key not in keys]
+    assert not any(job.stage == "types" and job.ranks == 4 for job in jobs)
+    assert {job.ranks for batch in sweep_plan.Plan(a_box(4, (4, 3, 2))).batches() for job in batch if job.stage == "types"} == {4, 3, 2}
+
+
+def test_rows_of(_):
+    """As beeline-perf counts them."""
+    for arguments, want in (("-c all_reduce --mode graph --place both -b 8 -e 64 -f 2", (8, 2 * 120)), ("-c all_to_all,broadcast -b 1K -e 1K", (6, 6 * KIB)),
+                            ("-c all_reduce -d all -o all --odd --offset 0,1 --mode eager -b 3 -e 3", (480, 1440))):
+        assert sweep_plan.rows_of(arguments.split()) == want, arguments
+    assert 2 < sweep_plan.estimate(8, "-c all_reduce".split()) < 30
+
+
+def test_devices(folder):
+    """Jobs of a batch have GPUs of their own, a tuning file each where they force something, and know of each other."""
+    sweep, seen = a_sweep(folder), []
+
+    def run(step, left, _):
+        steps = [step, *step.beside]
+        seen.append(steps)
+        return [process.Result(s, 0, "| gather_line 0", 1.0, False) for s in steps]
+    original, process.run = process.run, run
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            for batch in sweep.batches:
+                if all(job.stage == "candidates" for job in batch):
+                    sweep.run_batch(batch, 100)
+    finally:
+        process.run = original
+    for steps in seen:
+        given = [device for step in steps for device in step.env["CUDA_VISIBLE_DEVICES"].split(",")]
+        assert len(given) == len(set(given)) <= 8 and set(given) <= {str(i) for i in range(8)}, given
+        for step in steps:
+            ranks = int(step.argv[step.argv.index("-t") + 1])
+            assert len(step.env["CUDA_VISIBLE_DEVICES"].split(",")) == ranks
+            with open(step.env["BEELINE_TUNING_FILE"], encoding="ascii") as file:
+                lines = file.read().splitlines()
+            assert lines[0] == "gpu any" and all(line.split()[1] == str(ranks) and "threads=" in line for line in lines[1:])
+        assert len({step.records for step in steps}) == len(steps)
+    assert sum(map(len, seen)) == len(sweep.results.markers())
+    beside = sweep.results.markers()["candidates / 6 ranks oneshot_line 64"]["beside"]
+    assert beside == ["candidates / 2 ranks oneshot_line 64"]
+
+
+def forced(size, name, us, nccl=20.0, place="out", ranks=4, collective="all_gather", **more):
+    blocks = ranks if collective == "all_gather" else 1
+    return row("candidates", f"{ranks} ranks x", size * blocks, us, nccl, more.pop("route", name.split()[0]), place=place, ranks=ranks, collective=collective,
+               redop="none" if collective == "all_gather" else "sum", count=size // 2, forced=name, **more)
+
+
+def test_tuning_places(_):
+    """The mean of both places decides, block sizes are candidates, bytes are a rank's block; what does not serve or was wrong is none."""
+    small, large = "gather_line threads=128", "gather_line threads=256"
+    found = []
+    for size, one, other in ((KIB, (3.0, 3.0), (3.5, 3.5)), (MIB, (9.0, 12.0), (10.0, 10.0)), (4 * MIB, (15.0, 15.0), (12.0, 12.0)), (64 * MIB, (30.0, 30.0), (25.0, 25.0))):
+        for name, times in ((small, one), (large, other)):
+            found += [forced(size, name, us, place=place) for place, us in zip(("out", "in"), times)]
+    found += [forced(KIB, "gather_copy threads=64", 1.0, place=place, route="nccl") for place in ("out", "in")]
+    bad = [forced(KIB, "gather_line threads=64", 1.0, place=place) for place in ("out", "in")]
+    for r in bad:
+        r["beeline"]["wrong"] = 1
+    found += bad + [forced(KIB, "gather_multicast threads=32", 1.0)]  # in place it was not measured
+    table = tuning.measurements(found, "candidates", 4, "all_gather")
+    assert table[MIB] == {small: 10.5, large: 10.0, "nccl": 20.0} and set(table[KIB]) == {small, large, "nccl"}, table
+    rows = tuning.tuning_rows(found, "candidates", 4, "all_gather", 0.03)
+    assert [name for _, name in rows] == [small, large] and KIB < rows[0][0] < MIB and 4 * MIB <= rows[1][0] < 64 * MIB, rows
+    lines = tuning.row_lines("all_gather", 4, rows)
+    assert lines[-1].split() == ["all_gather", "4", "max", "nccl"] and lines[0].endswith("gather_line    threads=128"), lines
+
+
+def test_tuning_room(_):
+    """A section has room for 12 rows: noise does not make more."""
+    found = [forced(8 << i, name, 5.0 + (1.0 if (i % 2) == (name[-1] == "8") else 0.0), collective="all_reduce", place=place)
+             for i in range(24) for name in ("oneshot_line threads=128", "oneshot_line threads=256") for place in ("out", "in")]
+    rows = tuning.tuning_rows(found, "candidates", 4, "all_reduce", 0.001)
+    assert 0 < len(rows) < tuning.MOST_ROWS and rows[-1][0] == 8 << 23, rows
+
+
+def test_targets(_):
+    best = targets.peers()
+    assert best[8, KIB] == (4.47, "nccl-sym") and best[8, 4 * MIB] == (34.80, "vllm2") and best[6, 16 * MIB] == (110.0, "best") and best[2, 64 * MIB][1] == "nccl-sym"
+
+    def lines(us, nccl):
+        sizes = [size for ranks, size in best if ranks == 8]
+        return targets.targets([row("sweep", "8", size, us(size), nccl(size), "x", ranks=8) for size in sizes], "sweep", 8)
+    fast = lines(lambda size: best[8, size][0] * 0.9, lambda size: best[8, size][0] * 0.9 * 2.6)
+    assert len(fast) == 5 and all(line.startswith("held:") for line in fast), fast
+    slow = lines(lambda size: best[8, size][0] * (1.1 if size == 64 * KIB else 0.9), lambda size: best[8, size][0] * 0.891)
+    assert "MISSED: faster than the best peer, at 1 of 9 sizes, most by 10.0 %: 64K 7.35 us, vllm1 6.68" in slow[0], slow
+    assert slow[1].startswith("MISSED") and slow[4].startswith("MISSED"), slow
+    noise = lines(lambda size: best[8, size][0] * 0.9, lambda size: best[8, size][0] * 0.9 * 0.995)
+    assert noise[4].startswith("held:") and noise[2].startswith("MISSED"), noise
+    assert targets.targets([], "sweep", 7) == [] and len(targets.targets([], "sweep", 8)) == 5
+
+
+def test_results(folder):
+    """A step whose records are not all there does not count, nor one of another identity; a good run takes the place of a failed one."""
+    def marker(step, good=True):
+        return dict(stage="sweep", step=step, good=good, reason=None, arguments="a", tuning="")
+    one = sweep_results.Results(folder, dict(library="x", gpus=["g"] * 2))
+    tag = dict(stage="sweep", record="row")
+    one.add(marker("a"), [dict(tag, step="a", n=1), dict(tag, step="a", n=2)])
+    one.add(marker("b", False), [])
+    one.write()
+    other = sweep_results.Results(folder, dict(library="x", gpus=["g"] * 2))
+    assert other.load(one.path) == 2 and other.done("sweep / a", "a", "") and not other.done("sweep / a", "b", "") and not other.done("sweep / b", "a", "")
+    assert len(other.records()) == 4
+    one.add(marker("b"), [dict(tag, step="b", n=3)])
+    one.write()
+    assert other.load(one.path, merged=True) == 1 and other.done("sweep / b", "a", "") and other.markers()["sweep / b"]["merged"]
+    try:
+        sweep_results.Results(folder, dict(library="x", gpus=["g"] * 4)).load(one.path)
+        raise AssertionError("other GPUs are taken for the same")
+    except sweep_results.Different as why:
+        assert "2 x g there, 4 x g here" in str(why), why
+    with open(one.path, encoding="utf-8") as whole:
+        lines = whole.read().splitlines()
+    with open(one.path, "w", encoding="utf-8") as cut:
+        cut.write("\n".join(line for line in lines if json.loads(line).get("n") != 2))
+    less = sweep_results.Results(folder, {})
+    assert less.load(one.path) == 1 and not less.done("sweep / a", "a", "")
+
+
+def test_tuned_waits(folder):
+    """Nothing runs with thresholds that are not all measured; and none are written."""
+    sweep = a_sweep(folder, 2, (2,))
+    job = next(job for batch in sweep.batches for job in batch if job.stage == "tuned" and job.collectives == sweep_plan.ALL_REDUCE)
+    needed = sweep.plan.needed(2, "all_reduce")
+    for i, one in enumerate(needed):
+        assert not sweep.may_run(job) and sweep.thresholds(2, "all_reduce") == []
+        found = [forced(8 << k, f"oneshot_line threads={t}", 3.0, collective="all_reduce", ranks=2) for k in range(8) for t in (64,)] if i == 0 else []
+        sweep.results.add(dict(stage=one.stage, step=one.name, good=True, reason=None, arguments=sweep.said_arguments(one), tuning=one.tuning()),
+                          [dict(r, step=one.name) for r in found])
+    assert sweep.may_run(job) and sweep.tuning_of(job).splitlines() == ["gpu any", "all_reduce 2    1K oneshot_line   threads=64", "all_reduce 2   max nccl"]
+    assert not sweep.is_done(job)
+
+
+def test_visible(folder):
+    """GPUs are those that CUDA would show."""
+    with open(os.path.join(folder, "nvidia-smi"), "w", encoding="utf-8") as out:
+        out.write("#!/bin/sh\nfor i in 0 1 2 3; do echo \"$i, GPU-a$i, NVIDIA H200\"; done\n")
+    os.chmod(out.name, 0o755)
+    before, machine.EMULATED = dict(os.environ), None
+    os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    try:
+        assert machine.gpus() == [(str(i), "NVIDIA H200") for i in range(4)]
+        for text, want in (("3,1", ["3", "1"]), ("GPU-a2", ["GPU-a2"]), ("1,7,2", ["1"]), ("", [])):
+            os.environ["CUDA_VISIBLE_DEVICES"] = text
+            assert [device for device, _ in machine.gpus()] == want, text
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        machine.EMULATED = os.environ.get("BEELINE_EMU_GPUS")
+
+
+def main():
+    tests = [(name, function) for name, function in globals().items() if name.startswith("test_")]
+    failed = 0
+    for name, function in tests:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                function(folder)
+            except AssertionError as error:
+                failed += 1
+                print(f"FAILED: {name}: {error}")
+    print(f"{len(tests) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
