@@ -180,15 +180,16 @@ class Sweep:
             head, device = tuning.header(runs, "beeline-perf, bf16 sum, CUDA graphs, each algorithm forced with blocks of 64, 128 and 256 threads; "
                                                "the mean of out of place and in place; NVLink multicast off", self.command)
             put("thresholds.tune", "\n".join([*head, *self.tune_lines(device)]) + "\n")
-            put("tables.md", sweep_tables.page(records, f"{max(self.box.ranks)} to {min(self.box.ranks)} ranks: {device['name']}",
-                                               [line.lstrip("# ") for line in head]))
+            title = f"{max(self.box.ranks)} to {min(self.box.ranks)} ranks: {device['name']}"
+            for name, text in sweep_tables.pages(records, title, [line.lstrip("# ") for line in head if "Source:" not in line]).items():
+                put(name, text)
         put("summary.txt", "\n".join(summary) + "\n")
         return summary
 
     def tune_lines(self, device):
         lines, lacking = [], []
         for collective in self.plan.table:
-            for ranks in sorted(self.box.ranks):
+            for ranks in sorted({*self.box.ranks, *(marker["ranks"] for marker in self.results.markers().values())}):
                 found = self.thresholds(ranks, collective)
                 lines += ["", *found] if found else []
                 lacking += [] if found else [f"# Not measured in full, so without rows: {collective}, {ranks} ranks"]
@@ -204,7 +205,11 @@ class Sweep:
         lines += [f"FAILED: {key}: {m['reason']}" for key, m in markers.items() if not m["good"]]
         if missing:
             lines.append(f"missing, about {sum(job.seconds for job in missing) * self.pace():.0f} s if one after another:")
-            lines += [f"  {job.key}: {self.left_out.get(job.key, 'failed' if job.key in markers else 'not begun')}" for job in missing]
+            reasons = {}
+            for job in missing:
+                reason = self.left_out.get(job.key, "failed" if job.key in markers else "not begun")
+                reasons.setdefault((job.stage, reason), []).append(job.name)
+            lines += [f"  {stage} ({reason}): {', '.join(names)}" for (stage, reason), names in reasons.items()]
         lines += [f"warning at {where}: {text}" for text, where in list(self.warnings.items())[:8]]
         try:
             lines += ["", *sweep_tables.summary(records)]

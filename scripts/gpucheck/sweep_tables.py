@@ -2,9 +2,9 @@
 from .notes import emulated
 from .records import LAUNCH_US, LINK_GBS, ONE_WAY_US, floor_us, part_bytes, part_floor_us, rows, size_text
 from .sweep_plan import CANDIDATES, EAGER, SWEEP, TUNED, TYPES
-from .table import HOW, MODES, NAMES, PLACES, Table, in_order, markdown, ranks_of, wrong
+from .table import HOW, MODES, NAMES, Table, markdown, ranks_of, wrong
 from .tables import groups
-from .targets import peers, targets
+from .targets import PEERS_GPU, peers, targets
 from .tuning import NCCL, measurements
 
 PARTS = ("all_gather", "reduce_scatter", "all_to_all")
@@ -12,8 +12,7 @@ ROUTED = {SWEEP: "by the built-in thresholds", TUNED: "by the thresholds of this
 ABOUT = ("µs a call, the slowest rank, median over samples; bf16, sums where there is something to add; Beeline and NCCL in turn in the same run. "
          f"Floor: of all-reduces F(S, n) = {LAUNCH_US} + min({ONE_WAY_US} + (n-1) S/B, {2 * ONE_WAY_US} + 2 (n-1)/n S/B), of all-gathers, reduce-scatters "
          f"and all-to-alls with c bytes a rank {LAUNCH_US} + {ONE_WAY_US} + (n-1) c/B, B = {LINK_GBS:.0f} GB/s. Best peer: the fastest of NCCL's symmetric "
-         "kernels and vLLM's custom all-reduces, on registered buffers, measured on 2026-11-20 (scripts/gpucheck/peers.tsv), not in this run. Of jobs "
-         "that ran beside others on other GPUs of the box, results.jsonl names those (beside).")
+         "kernels and vLLM's custom all-reduces, on registered buffers, measured on 2026-11-20 (scripts/gpucheck/peers.tsv), not in this run.")
 
 
 def grouped(pairs):
@@ -31,35 +30,45 @@ def floor_of(row):
     return part_floor_us(part_bytes(row), row["ranks"]) if row["collective"] in PARTS else None
 
 
-def cells(row, best):
-    mine, base, least = row["beeline"]["us"], row["nccl"]["us"], floor_of(row)
-    line = [size_text(part_bytes(row)), PLACES[row["place"]], f"{mine:.2f}", f"{base:.2f}", f"{base / mine:.2f}"]
-    if row["mode"] == "graph":
-        line.append(f"{mine / least:.2f}" if least else "")
-        if row["collective"] == "all_reduce":
-            peer = best.get((row["ranks"], row["bytes"]))
-            line += [f"{peer[0]:.2f} {peer[1]}", f"{mine / peer[0]:.2f}"] if peer else ["", ""]
-    else:
-        line += [f"{row['beeline']['host_us']:.2f}", f"{row['nccl']['host_us']:.2f}"]
-    return [*line, row["route"], wrong(row)]
+def three(row):
+    mine, base = row["beeline"]["us"], row["nccl"]["us"]
+    return [f"{mine:.2f}", f"{base:.2f}", f"{base / mine:.2f}"]
+
+
+def columns(row, inside, built, best):
+    """[(header, cell)] of a size: its row out of place, the one in place and, out of place, that of the built-in thresholds; or None."""
+    mine, least = row["beeline"]["us"], floor_of(row)
+    found = [("bytes a rank" if row["collective"] in PARTS else "bytes", size_text(part_bytes(row))), *zip(("Beeline", "NCCL", "NCCL / Beeline"), three(row))]
+    if row["mode"] == "eager":
+        return found + [(f"host {name}", f"{row[side]['host_us']:.2f}") for name, side in (("Beeline", "beeline"), ("NCCL", "nccl"))]
+    found.append(("x floor", f"{mine / least:.2f}" if least else ""))
+    if row["collective"] == "all_reduce":
+        peer = best.get((row["ranks"], row["bytes"]))
+        found += [("best peer", f"{peer[0]:.2f} {peer[1]}" if peer else ""), ("/ best peer", f"{mine / peer[0]:.2f}" if peer else "")]
+    found += zip(("in place: Beeline", "NCCL", "NCCL / Beeline"), three(inside) if inside else ("", "", ""))
+    return found + ([("built in: Beeline", f"{built['beeline']['us']:.2f} {built['route']}")] if built else [])
 
 
 def sweeps(records):
-    """Each number of ranks, collective and way to call."""
-    best = peers()
+    """Each number of ranks, collective and way to call; by the built-in thresholds where those of this sweep have not been tried."""
     by = grouped((r["ranks"], r["collective"], r["stage"], r) for stage in ROUTED for r in rows(records, stage))
+    best = peers() if on_peers_machine(records) else {}
     for ranks in sorted({key[0] for key in by}, reverse=True):
         for collective, name in NAMES.items():
-            for stage, routed in ROUTED.items():
-                series = in_order(by.get((ranks, collective, stage), []))
-                if not series:
-                    continue
-                mode = series[0]["mode"]
-                header = ["bytes a rank" if collective in PARTS else "bytes", "", "Beeline", "NCCL", "NCCL / Beeline"]
-                header += ["x floor"] if mode == "graph" else ["host Beeline", "host NCCL"]
-                header += ["best peer", "/ best peer"] if mode == "graph" and collective == "all_reduce" else []
-                yield Table(f"{ranks} ranks: {name}{MODES[mode]}, routed {routed}", f"{HOW[mode][0].upper()}{HOW[mode][1:]}.", [*header, "route", "wrong"],
-                            [cells(r, best) for r in series])
+            found = {stage: {(r["bytes"], r["place"]): r for r in by.get((ranks, collective, stage), [])} for stage in ROUTED}
+            for stage in (TUNED if found[TUNED] else SWEEP, EAGER):
+                lines = []
+                for size in sorted({size for size, place in found[stage] if place == "out"}):
+                    row, inside = (found[stage].get((size, place)) for place in ("out", "in"))
+                    line = columns(row, inside, found[SWEEP].get((size, "out")) if stage == TUNED else None, best)
+                    wrong_ = sum(int(wrong(r)) for r in (row, inside) if r)
+                    lines.append([*line, ("route", row["route"]), ("wrong", str(wrong_))])
+                if lines:
+                    mode = row["mode"]
+                    about = f"{HOW[mode][0].upper()}{HOW[mode][1:]}; out of place first."
+                    about += f" On other GPUs of the box meanwhile: {', '.join(row['beside'])}." if row["beside"] else ""
+                    yield Table(f"{ranks} ranks: {name}{MODES[mode]}, routed {ROUTED[stage]}", about,
+                                [header for header, _ in lines[0]], [[cell for _, cell in line] for line in lines])
 
 
 def candidates(records):
@@ -73,13 +82,19 @@ def candidates(records):
                 continue
             lines = [[size_text(size), *(f"{times[n]:.2f}" if n in times else "" for n in (*names, NCCL)), min(times, key=times.get)]
                      for size, times in table.items()]
-            yield Table(f"{ranks} ranks: {name}, each algorithm and block size", "In CUDA graphs, each forced; the mean of out of place and in place.",
+            yield Table(f"{ranks} ranks: {name}", "The fastest of each size is named.",
                         ["bytes a rank" if collective in PARTS else "bytes", *names, "NCCL", "fastest"], lines)
+
+
+def on_peers_machine(records):
+    return any(d["name"] == PEERS_GPU for r in records if r.get("record") == "run" for d in r["devices"])
 
 
 def target_lines(records):
     if emulated(records):
         return ["Times mean nothing on an emulated box."]
+    if not on_peers_machine(records):
+        return [f"The peers' times are of {PEERS_GPU}."]
     lines = []
     for stage in (SWEEP, TUNED):
         for ranks in ranks_of(rows(records, stage, collective="all_reduce")):
@@ -126,10 +141,17 @@ def summary(records):
     return lines if emulated(records) else [*lines, *slower(records), "", *figures(records)]
 
 
-def page(records, title, provenance):
+def page(title, provenance, about, tables):
     """For docs/benchmarks."""
-    lines = [f"# {title}", "", *(f"- {line}" for line in provenance), "", ABOUT, "", *(f"    {line}" for line in target_lines(records)), ""]
-    lines += [*(f"- {line}" for line in values(records)), ""]
-    for table in (*sweeps(records), *groups(records), *candidates(records)):
+    lines = [f"# {title}", "", *(f"- {line}" for line in provenance), "", *about, ""]
+    for table in tables:
         lines += [f"## {table.title}", "", table.about, "", *markdown(table.header, table.lines)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def pages(records, title, provenance):
+    """{name: text}: what was reached; and what the thresholds were made of."""
+    about = [ABOUT, "", *(f"    {line}" for line in target_lines(records)), "", *(f"- {line}" for line in values(records))]
+    return {"tables.md": page(title, provenance, about, [*sweeps(records), *groups(records)]),
+            "candidates.md": page(f"{title}: each algorithm and block size", provenance,
+                                  ["µs a call; in CUDA graphs, each forced; the mean of out of place and in place."], candidates(records))}

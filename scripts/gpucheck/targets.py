@@ -5,6 +5,7 @@ import os
 from .records import rows, size_of, size_text
 
 PEERS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "peers.tsv")
+PEERS_GPU = "NVIDIA H200"
 RANKS = 8
 KIB, MIB = 1 << 10, 1 << 20
 # least and most bytes; how many times as fast as NCCL; noise that is let through

@@ -97,7 +97,7 @@ def test_taken_over(folder):
     output = run(sweep(other, "--from", folder))
     assert not steps_run(output) and "steps taken over" in output and content() == before, output
     assert set(check_whole(other)[0]) == set(markers(folder))
-    assert sorted(os.listdir(other)) == ["results.jsonl", "summary.txt", "tables.md", "thresholds.tune"]
+    assert sorted(os.listdir(other)) == ["candidates.md", "results.jsonl", "summary.txt", "tables.md", "thresholds.tune"]
 
 
 def rewrite(folder, other, change):
@@ -127,7 +127,7 @@ def test_failed_step(folder):
     """A step that failed is run again; and with it the number of ranks is left alone until then."""
     other = folder + "-failed"
     output = run(sweep(other, "--stages", "smoke,eager", "--ranks", "3"), 1, BEELINE_EMU_NCCL_FAULT="ncclAllGather=ncclSystemError")
-    assert steps_run(output) == ["smoke / 3 ranks all"] and "eager / 3 ranks all: too many" in output, output
+    assert steps_run(output) == ["smoke / 3 ranks all"] and "eager (too many steps with 3 ranks failed): 3 ranks all" in output, output
     assert [(m["good"], m["records"]) for m in markers(other).values()] == [(False, 0)]
     output = run(sweep(other, "--stages", "smoke,eager", "--ranks", "3"))
     assert steps_run(output) == ["smoke / 3 ranks all", "eager / 3 ranks all"] and len(check_whole(other)[0]) == 2, output
