@@ -15,7 +15,7 @@ NO_CANDIDATES = ("gather_copy",)  # serves where copy engines are asked for, wha
 MIB = 1 << 20
 
 SMOKE, SWEEP, CANDIDATES, TUNED, EAGER, TYPES, GROUPS, BIG = (
-    "smoke", "sweep", "candidates", "tuned", "eager", "types", "groups", "perf-big")
+    "smoke", "sweep", "candidates", "tuned", "eager", "types", "groups", "big")
 STAGES = {
     SMOKE: "few sizes of every collective, each checked; a number of ranks that fails here is not run further",
     SWEEP: "as routed by the built-in thresholds, in graphs, in place and not",

@@ -177,8 +177,9 @@ class Sweep:
             write_atomically(os.path.join(self.options.out, name), text)
         self.results.write()
         if runs:
-            head, device = tuning.header(runs, "beeline-perf, bf16 sum, CUDA graphs, each algorithm forced with blocks of 64, 128 and 256 threads; "
-                                               "the mean of out of place and in place; NVLink multicast off", self.command)
+            nvls = self.results.identity.get("NCCL_NVLS_ENABLE") or "unset"
+            head, device = tuning.header(runs, "beeline-perf, bf16 sum, CUDA graphs, each algorithm forced with blocks of 64, 128 and 256 threads; the mean of "
+                                               f"out of place and in place; NVLink multicast off, of NCCL: NCCL_NVLS_ENABLE {nvls}", self.command)
             put("thresholds.tune", "\n".join([*head, *self.tune_lines(device)]) + "\n")
             title = f"{max(self.box.ranks)} to {min(self.box.ranks)} ranks: {device['name']}"
             for name, text in sweep_tables.pages(records, title, [line.lstrip("# ") for line in head if "Source:" not in line]).items():

@@ -36,7 +36,8 @@ def three(row):
 
 
 def columns(row, inside, built, best):
-    """[(header, cell)] of a size: its row out of place, the one in place and, out of place, that of the built-in thresholds; or None."""
+    """[(header, cell)] of a size: its row out of place, the one in place and, out of place, that of the built-in thresholds: None where it
+    was not measured, False where none of its kind is."""
     mine, least = row["beeline"]["us"], floor_of(row)
     found = [("bytes a rank" if row["collective"] in PARTS else "bytes", size_text(part_bytes(row))), *zip(("Beeline", "NCCL", "NCCL / Beeline"), three(row))]
     if row["mode"] == "eager":
@@ -45,8 +46,11 @@ def columns(row, inside, built, best):
     if row["collective"] == "all_reduce":
         peer = best.get((row["ranks"], row["bytes"]))
         found += [("best peer", f"{peer[0]:.2f} {peer[1]}" if peer else ""), ("/ best peer", f"{mine / peer[0]:.2f}" if peer else "")]
-    found += zip(("in place: Beeline", "NCCL", "NCCL / Beeline"), three(inside) if inside else ("", "", ""))
-    return found + ([("built in: Beeline", f"{built['beeline']['us']:.2f} {built['route']}")] if built else [])
+    if inside is not False:
+        found += zip(("in place: Beeline", "NCCL", "NCCL / Beeline"), three(inside) if inside else ("", "", ""))
+    if built is not False:
+        found.append(("built in: Beeline", f"{built['beeline']['us']:.2f} {built['route']}" if built else ""))
+    return found
 
 
 def sweeps(records):
@@ -57,10 +61,10 @@ def sweeps(records):
         for collective, name in NAMES.items():
             found = {stage: {(r["bytes"], r["place"]): r for r in by.get((ranks, collective, stage), [])} for stage in ROUTED}
             for stage in (TUNED if found[TUNED] else SWEEP, EAGER):
-                lines = []
+                lines, anywhere = [], any(place == "in" for _, place in found[stage])
                 for size in sorted({size for size, place in found[stage] if place == "out"}):
                     row, inside = (found[stage].get((size, place)) for place in ("out", "in"))
-                    line = columns(row, inside, found[SWEEP].get((size, "out")) if stage == TUNED else None, best)
+                    line = columns(row, inside if anywhere else False, found[SWEEP].get((size, "out")) if stage == TUNED else False, best)
                     wrong_ = sum(int(wrong(r)) for r in (row, inside) if r)
                     lines.append([*line, ("route", row["route"]), ("wrong", str(wrong_))])
                 if lines:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
-from gpucheck import machine, process, records, stages, sweep_plan, sweep_results, sweep_run, targets, tuning  # noqa: E402
+from gpucheck import machine, process, records, stages, sweep_plan, sweep_results, sweep_run, sweep_tables, targets, tuning  # noqa: E402
 from tools_test import row  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -142,6 +142,26 @@ def test_targets(_):
     noise = lines(lambda size: best[8, size][0] * 0.9, lambda size: best[8, size][0] * 0.9 * 0.995)
     assert noise[4].startswith("held:") and noise[2].startswith("MISSED"), noise
     assert targets.targets([], "sweep", 7) == [] and len(targets.targets([], "sweep", 8)) == 5
+
+
+def test_tables(_):
+    """A line a size: both places, what the built-in thresholds gave, the best peer on its kind of GPU only, and who ran beside."""
+    run = dict(record="run", stage="sweep", step="s", devices=[dict(name="NVIDIA H200", arch=90)] * 8)
+    rows = [row("sweep", "s", KIB, 4.4, 15.0, "oneshot_line", ranks=8, beside=[]),
+            row("tuned", "t", KIB, 4.0, 16.0, "oneshot_packet", ranks=8, beside=["tuned / 2 ranks x"]),
+            row("tuned", "t", KIB, 5.0, 15.0, "oneshot_packet", ranks=8, place="in", beside=["tuned / 2 ranks x"]),
+            row("tuned", "t", 2 * KIB, 4.5, 16.0, "oneshot_packet", ranks=8, beside=["tuned / 2 ranks x"]),
+            row("eager", "e", KIB, 8.0, 30.0, "oneshot_packet", "eager", ranks=8, beside=[])]
+    rows[2]["nccl"]["wrong"] = 3
+    graph, eager = sweep_tables.sweeps([run, *rows])
+    assert graph.header == ["bytes", "Beeline", "NCCL", "NCCL / Beeline", "x floor", "best peer", "/ best peer", "in place: Beeline", "NCCL", "NCCL / Beeline",
+                            "built in: Beeline", "route", "wrong"], graph.header
+    assert graph.lines[0] == ["1K", "4.00", "16.00", "4.00", "1.93", "4.47 nccl-sym", "0.89", "5.00", "15.00", "3.00", "4.40 oneshot_line", "oneshot_packet", "3"], graph.lines
+    assert graph.lines[1] == ["2K", "4.50", "16.00", "3.56", "2.15", "", "", "", "", "", "", "oneshot_packet", "0"], graph.lines
+    assert "meanwhile: tuned / 2 ranks x" in graph.about and "by the thresholds of this sweep" in graph.title and "meanwhile" not in eager.about
+    assert eager.lines == [["1K", "8.00", "30.00", "3.75", "3.00", "3.00", "oneshot_packet", "0"]], eager.lines
+    (elsewhere, _) = sweep_tables.sweeps([dict(run, devices=[dict(name="NVIDIA B200", arch=100)] * 8), *rows])
+    assert elsewhere.lines[0][5:7] == ["", ""]
 
 
 def test_results(folder):
