@@ -34,6 +34,11 @@ def gpus():
     return visible
 
 
+def driver():
+    """The version of the kernel driver, 580.159.04."""
+    return "" if EMULATED else output_of(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]).split("\n")[0]
+
+
 def nccl_folder():
     """Of PyTorch's NCCL; the emulated box has its own on the path."""
     return "" if EMULATED else output_of(["python3", "-c", FIND_NCCL])

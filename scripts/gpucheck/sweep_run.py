@@ -20,8 +20,9 @@ def finished(output):
 
 
 class Sweep:
-    def __init__(self, box, results, options, said, command, host):
-        self.box, self.results, self.options, self.said, self.command, self.host = box, results, options, said, command, host
+    def __init__(self, box, results, options, said, command, **where):
+        """where: of the machine, for the records: host and driver."""
+        self.box, self.results, self.options, self.said, self.command, self.where = box, results, options, said, command, where
         self.plan = sweep_plan.Plan(box)
         self.batches = [batch for batch in self.plan.batches() if batch[0].stage in options.stages]
         self.failures, self.left_out, self.warnings, self.found = {}, {}, {}, {}
@@ -86,6 +87,8 @@ class Sweep:
     # --- running ---
 
     def run(self, deadline):
+        if self.results.steps:
+            self.write()  # what was taken over counts, whatever becomes of this run
         for batch in self.batches:
             todo = [job for job in batch if not self.is_done(job) and self.may_run(job)]
             left = deadline - time.monotonic()
@@ -143,8 +146,8 @@ class Sweep:
             if forced:
                 r["forced"] = forced
         marker = dict(tag, ranks=job.ranks, arguments=self.said_arguments(job), tuning=text, good=result.good, reason=result.reason,
-                      seconds=round(result.seconds, 2), expected=round(expected, 2), host=self.host,
-                      date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+                      seconds=round(result.seconds, 2), expected=round(expected, 2),
+                      date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **self.where)
         self.results.add(marker, found)
         self.left_out.pop(job.key, None)
         if not result.good:
@@ -179,7 +182,8 @@ class Sweep:
         if runs:
             nvls = self.results.identity.get("NCCL_NVLS_ENABLE") or "unset"
             head, device = tuning.header(runs, "beeline-perf, bf16 sum, CUDA graphs, each algorithm forced with blocks of 64, 128 and 256 threads; the mean of "
-                                               f"out of place and in place; NVLink multicast off, of NCCL: NCCL_NVLS_ENABLE {nvls}", self.command)
+                                               f"out of place and in place; NVLink multicast off, of NCCL: NCCL_NVLS_ENABLE {nvls}", self.command,
+                                         [marker.get("driver", "") for marker in self.results.markers().values()])
             put("thresholds.tune", "\n".join([*head, *self.tune_lines(device)]) + "\n")
             title = f"{max(self.box.ranks)} to {min(self.box.ranks)} ranks: {device['name']}"
             for name, text in sweep_tables.pages(records, title, [line.lstrip("# ") for line in head if "Source:" not in line]).items():

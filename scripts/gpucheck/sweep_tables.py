@@ -1,4 +1,6 @@
 """The page and the summary of sweep-ranks, from its records."""
+import statistics
+
 from .notes import emulated
 from .records import LAUNCH_US, LINK_GBS, ONE_WAY_US, floor_us, part_bytes, part_floor_us, rows, size_text
 from .sweep_plan import CANDIDATES, EAGER, SWEEP, TUNED, TYPES
@@ -116,16 +118,29 @@ def slower(records):
             yield f"slower than 1.05 x NCCL, {stage}: {'; '.join(found[:40]) or 'nowhere'}{f' and {len(found) - 40} more' if len(found) > 40 else ''}"
 
 
+def latest(records, collective):
+    """Rows of graphs, out of place, by (ranks, bytes): by the thresholds of this sweep where they have been tried."""
+    return {(r["ranks"], r["bytes"]): r for stage in (SWEEP, TUNED) for r in rows(records, stage, collective=collective, place="out")}
+
+
 def figures(records):
-    """All-reduce in graphs, out of place: a line a size, a column a number of ranks."""
-    stage = TUNED if rows(records, TUNED, collective="all_reduce") else SWEEP
-    series = rows(records, stage, collective="all_reduce", place="out")
-    numbers = ranks_of(series)
-    by = {(r["bytes"], r["ranks"]): r for r in series}
-    yield f"all-reduce, bf16 sum, graph, out of place, routed {ROUTED[stage]}: us Beeline / NCCL, of {', '.join(map(str, numbers))} ranks"
-    for size in sorted({size for size, _ in by}):
-        pairs = [by.get((size, n)) for n in numbers]
+    """All-reduce: a line a size, a column a number of ranks; then how all collectives compare."""
+    by = latest(records, "all_reduce")
+    numbers = sorted({n for n, _ in by}, reverse=True)
+    yield (f"all-reduce, bf16 sum, graph, out of place, by the thresholds of this sweep where there are: us Beeline / NCCL, of "
+           f"{', '.join(map(str, numbers))} ranks")
+    for size in sorted({size for _, size in by}):
+        pairs = [by.get((n, size)) for n in numbers]
         yield f"  {size_text(size):>5} " + "  ".join(f"{r['beeline']['us']:8.2f} / {r['nccl']['us']:7.2f}" if r else " " * 18 for r in pairs)
+    yield "NCCL's time over Beeline's, the same rows: geometric mean over sizes that Beeline serves, least of all sizes"
+    for collective, name in NAMES.items():
+        by = latest(records, collective)
+        for ranks in sorted({n for n, _ in by}, reverse=True):
+            mine = [r for (n, _), r in by.items() if n == ranks]
+            served = [r["ratio"] for r in mine if r["route"] != "nccl"]
+            least = min(mine, key=lambda r: r["ratio"])
+            mean = f"{statistics.geometric_mean(served):.2f}" if served else "-"
+            yield f"  {ranks} {name}: {mean}, {least['ratio']:.2f} at {size_text(part_bytes(least))} ({least['route']})"
 
 
 def values(records):

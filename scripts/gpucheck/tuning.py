@@ -114,11 +114,12 @@ def some(values):
     return ", ".join(dict.fromkeys(str(value) for value in values))
 
 
-def header(runs, source, command):
-    """Where the numbers come from; and the GPU they hold for.  Runs are beeline-perf's records of its runs."""
+def header(runs, source, command, drivers=()):
+    """Where the numbers come from; and the GPU they hold for.  Runs are beeline-perf's records of its runs, drivers the versions of the kernel's."""
     devices = max((run["devices"] for run in runs), key=len)  # a job that runs beside another does not see all
     return [f"# Machine:  {some(run['host'] for run in runs)}, {runs[0]['machine']}, {len(devices)} x {devices[0]['name']}",
-            f"# Driver:   CUDA driver API {some('%d.%d' % (run['driver'] // 1000, run['driver'] % 1000 // 10) for run in runs)}",
+            f"# Driver:   {''.join(f'{version}, ' for version in dict.fromkeys(drivers) if version)}CUDA driver API "
+            f"{some('%d.%d' % (run['driver'] // 1000, run['driver'] % 1000 // 10) for run in runs)}",
             f"# NCCL:     {some('%d.%d.%d' % (run['nccl'] // 10000, run['nccl'] % 10000 // 100, run['nccl'] % 100) for run in runs)}, plain buffers",
             f"# Date:     {some(sorted(run['date'][:10] for run in runs))}", f"# Source:   {source}", f"# Command:  {command}"], devices[0]
 

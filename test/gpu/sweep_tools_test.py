@@ -24,7 +24,7 @@ def a_box(gpus, ranks, folder="/tmp"):
 
 def a_sweep(folder, gpus=8, ranks=ALL):
     options = SimpleNamespace(out=folder, limit=460, margin=0.03, gpus=[(str(i), "NVIDIA H200") for i in range(gpus)], stages=list(sweep_plan.STAGES))
-    return sweep_run.Sweep(a_box(gpus, ranks, folder), sweep_results.Results(folder, {}), options, [], "command", "host")
+    return sweep_run.Sweep(a_box(gpus, ranks, folder), sweep_results.Results(folder, {}), options, [], "command", host="host")
 
 
 def test_shared(_):
