@@ -40,6 +40,7 @@ class Job:
     def __init__(self, stage, name, ranks, how, collectives, arguments, forced=None):
         self.stage, self.name, self.ranks, self.collectives = stage, f"{ranks} ranks {name}", ranks, collectives
         self.arguments = [how, str(ranks), "-c", ",".join(collectives), *(str(a) for a in arguments)]
+        self.line = " ".join(self.arguments)
         self.forced = forced or {}
         self.seconds = estimate(ranks, self.arguments)
 

@@ -41,10 +41,7 @@ class Sweep:
 
     def is_done(self, job):
         text = self.tuning_of(job)
-        return text is not None and self.results.done(job.key, self.said_arguments(job), text)
-
-    def said_arguments(self, job):
-        return " ".join(job.arguments)
+        return text is not None and self.results.done(job.key, job.line, text)
 
     def missing(self):
         return [job for batch in self.batches for job in batch if not self.is_done(job)]
@@ -130,6 +127,10 @@ class Sweep:
         steps[0].beside = steps[1:]
         names = [job.key for job in jobs]
         for job, text, result in zip(jobs, texts, process.run(steps[0], left, self.box.folder)):
+            if result.timed_out and result.seconds > left - 1:  # the sweep's time is over, not the step's
+                self.left_out[job.key] = "cut off: no time"
+                self.log(job, text, result, "cut off")
+                continue
             self.keep(job, text, result, [name for name in names if name != job.key], max(each.seconds for each in jobs))
 
     def keep(self, job, text, result, beside, expected):
@@ -145,7 +146,7 @@ class Sweep:
             forced = job.candidate(r) if r.get("record") == "row" else None
             if forced:
                 r["forced"] = forced
-        marker = dict(tag, ranks=job.ranks, arguments=self.said_arguments(job), tuning=text, good=result.good, reason=result.reason,
+        marker = dict(tag, ranks=job.ranks, arguments=job.line, tuning=text, good=result.good, reason=result.reason,
                       seconds=round(result.seconds, 2), expected=round(expected, 2),
                       date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **self.where)
         self.results.add(marker, found)

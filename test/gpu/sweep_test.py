@@ -179,8 +179,9 @@ def test_refusals(_):
 
     def plan(status, **env):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BEELINE_EMU")}
+        environment.update(env, PATH=f"{TMP}/bin:{os.environ['PATH']}")
         done = subprocess.run([os.path.join(ROOT, "scripts/sweep-ranks"), "--dry-run", "--build", BUILD, "--out", os.path.join(TMP, "none")],
-                              cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env={**environment, "PATH": f"{TMP}/bin:{os.environ['PATH']}", **env})
+                              cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=environment)
         assert done.returncode == status, done.stdout
         return done.stdout
     assert "multicast" in plan(2, BEELINE_MULTICAST="1").lower()

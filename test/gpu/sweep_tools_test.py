@@ -93,6 +93,25 @@ def test_devices(folder):
     assert beside == ["candidates / 2 ranks oneshot_line 64"]
 
 
+def test_cut_off(folder):
+    """What the end of the sweep's time cuts off has not failed; what hangs has, and then its number of ranks is left alone."""
+    sweep, seconds = a_sweep(folder, 2, (2,)), []
+
+    def run(step, left, _):
+        seconds.append(left)
+        return [process.Result(step, 1, "", left if len(seconds) == 1 else 30.0, True)]
+    original, process.run = process.run, run
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            (smoke,), (first, *_) = sweep.batches[0], sweep.batches[1]
+            sweep.run_batch([smoke], 100)
+            assert not sweep.results.steps and sweep.may_run(first) and sweep.left_out == {smoke.key: "cut off: no time"}
+            sweep.run_batch([smoke], 100)
+    finally:
+        process.run = original
+    assert not sweep.results.markers()[smoke.key]["good"] and not sweep.may_run(first) and not sweep.is_done(smoke)
+
+
 def forced(size, name, us, nccl=20.0, place="out", ranks=4, collective="all_gather", **more):
     blocks = ranks if collective == "all_gather" else 1
     return row("candidates", f"{ranks} ranks x", size * blocks, us, nccl, more.pop("route", name.split()[0]), place=place, ranks=ranks, collective=collective,
@@ -103,7 +122,8 @@ def test_tuning_places(_):
     """The mean of both places decides, block sizes are candidates, bytes are a rank's block; what does not serve or was wrong is none."""
     small, large = "gather_line threads=128", "gather_line threads=256"
     found = []
-    for size, one, other in ((KIB, (3.0, 3.0), (3.5, 3.5)), (MIB, (9.0, 12.0), (10.0, 10.0)), (4 * MIB, (15.0, 15.0), (12.0, 12.0)), (64 * MIB, (30.0, 30.0), (25.0, 25.0))):
+    for size, one, other in ((KIB, (3.0, 3.0), (3.5, 3.5)), (MIB, (9.0, 12.0), (10.0, 10.0)), (4 * MIB, (15.0, 15.0), (12.0, 12.0)),
+                             (64 * MIB, (30.0, 30.0), (25.0, 25.0))):
         for name, times in ((small, one), (large, other)):
             found += [forced(size, name, us, place=place) for place, us in zip(("out", "in"), times)]
     found += [forced(KIB, "gather_copy threads=64", 1.0, place=place, route="nccl") for place in ("out", "in")]
@@ -156,7 +176,8 @@ def test_tables(_):
     graph, eager = sweep_tables.sweeps([run, *rows])
     assert graph.header == ["bytes", "Beeline", "NCCL", "NCCL / Beeline", "x floor", "best peer", "/ best peer", "in place: Beeline", "NCCL", "NCCL / Beeline",
                             "built in: Beeline", "route", "wrong"], graph.header
-    assert graph.lines[0] == ["1K", "4.00", "16.00", "4.00", "1.93", "4.47 nccl-sym", "0.89", "5.00", "15.00", "3.00", "4.40 oneshot_line", "oneshot_packet", "3"], graph.lines
+    assert graph.lines[0] == ["1K", "4.00", "16.00", "4.00", "1.93", "4.47 nccl-sym", "0.89", "5.00", "15.00", "3.00", "4.40 oneshot_line",
+                              "oneshot_packet", "3"], graph.lines
     assert graph.lines[1] == ["2K", "4.50", "16.00", "3.56", "2.15", "", "", "", "", "", "", "oneshot_packet", "0"], graph.lines
     assert "meanwhile: tuned / 2 ranks x" in graph.about and "by the thresholds of this sweep" in graph.title and "meanwhile" not in eager.about
     assert eager.lines == [["1K", "8.00", "30.00", "3.75", "3.00", "3.00", "oneshot_packet", "0"]], eager.lines
@@ -200,7 +221,7 @@ def test_tuned_waits(folder):
     for i, one in enumerate(needed):
         assert not sweep.may_run(job) and sweep.thresholds(2, "all_reduce") == []
         found = [forced(8 << k, f"oneshot_line threads={t}", 3.0, collective="all_reduce", ranks=2) for k in range(8) for t in (64,)] if i == 0 else []
-        sweep.results.add(dict(stage=one.stage, step=one.name, good=True, reason=None, arguments=sweep.said_arguments(one), tuning=one.tuning()),
+        sweep.results.add(dict(stage=one.stage, step=one.name, good=True, reason=None, arguments=one.line, tuning=one.tuning()),
                           [dict(r, step=one.name) for r in found])
     assert sweep.may_run(job) and sweep.tuning_of(job).splitlines() == ["gpu any", "all_reduce 2    1K oneshot_line   threads=64", "all_reduce 2   max nccl"]
     assert not sweep.is_done(job)
