@@ -126,6 +126,8 @@ def latest(records, collective):
 def figures(records):
     """All-reduce: a line a size, a column a number of ranks; then how all collectives compare."""
     by = latest(records, "all_reduce")
+    if not by:
+        return
     numbers = sorted({n for n, _ in by}, reverse=True)
     yield (f"all-reduce, bf16 sum, graph, out of place, by the thresholds of this sweep where there are: us Beeline / NCCL, of "
            f"{', '.join(map(str, numbers))} ranks")
