@@ -343,6 +343,21 @@ static void test_limits(void) {
     EXPECT(&table, lines, "oneshot_line", TUNED);
     EXPECT(&table, lines + 1, "nccl", STAGING);
 
+    /* Teams have a warp for each two ranks, whatever the row says; where blocks cannot be that large, the next row serves. */
+    settings =
+        settings_of("gpu any\nall_reduce 7 8K oneshot_team threads=32\nall_reduce 7 16K oneshot_line threads=32\n");
+    struct bl_facts seven = facts_of("NVIDIA H200", 90, 7);
+    build(&table, &seven, &settings);
+    EXPECT(&table, 8 * K, "oneshot_team", TUNED);
+    CHECK(select_for(&table, BL_ALLREDUCE, 8 * K).threads == 128, "four warps for 7 ranks");
+    CHECK(select_for(&table, BL_ALLREDUCE, 16 * K).threads == 32, "as the row says");
+    seven.max_threads = 96;
+    build(&table, &seven, &settings);
+    EXPECT(&table, 8 * K, "oneshot_line", TUNED);
+    settings = settings_of("gpu any\nall_reduce 7 8K oneshot_team\n");
+    build(&table, &seven, &settings);
+    EXPECT(&table, 8 * K, "nccl", THREADS);
+
     /* Few multiprocessors, small blocks, or facts that make no sense: still a grid that can be resident. */
     static const unsigned odd[][2] = {{1, 512}, {0, 0}, {7, 100}, {100000, 512}, {1000, 32}, {2, 4096}};
     for (unsigned i = 0; i < sizeof odd / sizeof *odd; i++) {
