@@ -178,10 +178,7 @@ BL_DEVICE void store_part(const Message &m, uint64_t first, unsigned part, Pair 
     }
 #pragma unroll 1
     while (bytes) {
-        if (m.aligned && bytes == 8)
-            store_own((uint64_t *)to, rest);
-        else
-            store_span(to, rest, bytes);
+        store_span(to, rest, bytes);
         to = p + 64;
         rest = v.y;
         bytes = bytes_y;

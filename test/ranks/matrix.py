@@ -264,7 +264,7 @@ def fused():
             ("capacity", "BEELINE_ALLREDUCE_ALGO=oneshot_line BEELINE_STAGING=1M", "64,100", 0),
             ("twoshot_line", "BEELINE_ALLREDUCE_ALGO=twoshot_line", "64,100", 12),
             ("oneshot_packet", "BEELINE_ALLREDUCE_ALGO=oneshot_packet", "2,7", 27),
-            ("limit", "BEELINE_TWOSHOT_LINE_MAX=15K BEELINE_ONESHOT_LINE_MAX=15K", "50,64", 0),
+            ("limit", "BEELINE_TWOSHOT_LINE_MAX=15K BEELINE_ONESHOT_LINE_MAX=15K BEELINE_TWOSHOT_TEAM_MAX=15K BEELINE_ONESHOT_TEAM_MAX=15K", "50,64", 0),
             ("off", "BEELINE_FUSE_MAX=0", "1,2,7", 127)):
         for m, mode in enumerate(MODES):
             case(f"fused/launches/{name}/{mode}",
