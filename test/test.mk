@@ -12,7 +12,9 @@ CPPCHECK     ?= cppcheck
 TEST := $(BUILD)/test
 
 # collectives.c and kernels.c are programs; the other files of test/ranks make up `scenarios`.
-TEST_HARNESS_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(wildcard test/harness/*.c))
+TEST_HARNESS_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(filter-out test/harness/rig.c test/harness/multicast.c,$(wildcard test/harness/*.c)))
+# For programs that launch the kernels themselves, and are not linked to NCCL.
+TEST_RIG_OBJ := $(TEST)/harness/rig.o $(filter-out %/communicators.o,$(TEST_HARNESS_OBJ)) $(KERNEL_OBJ) $(BUILD)/gen/fatbin.o
 TEST_SCENARIO_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(filter-out test/ranks/collectives.c test/ranks/kernels.c,$(wildcard test/ranks/*.c)))
 TEST_RANKS := $(TEST)/ranks/collectives $(TEST)/ranks/scenarios $(TEST)/ranks/kernels
 
@@ -40,9 +42,9 @@ $(TEST)/ranks/scenarios: $(TEST_SCENARIO_OBJ) $(TEST_HARNESS_OBJ) | $(BUILD)/emu
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
 
-$(TEST)/ranks/kernels: $(TEST)/ranks/kernels.o $(TEST_HARNESS_OBJ) $(KERNEL_OBJ) $(BUILD)/gen/fatbin.o | $(BUILD)/emu/libnccl.so.2
+$(TEST)/ranks/kernels: $(TEST)/ranks/kernels.o $(TEST)/harness/multicast.o $(TEST_RIG_OBJ)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
+	$(Q)$(CC) -o $@ $^ -ldl -lm -pthread
 
 TEST_UNIT_LIBS := $(TEST)/harness/reference.o $(KERNEL_OBJ) $(DISPATCH_OBJ)
 

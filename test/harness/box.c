@@ -1,4 +1,4 @@
-/* box.c - ranks and communicators for the tests; see box.h.  Buffers are call.c's. */
+/* box.c - the driver and the ranks of a test; see box.h.  Communicators are communicators.c's, buffers call.c's. */
 #include "box.h"
 
 #include <dlfcn.h>
@@ -85,56 +85,8 @@ static void open_driver(void) {
     CU_OK(cuInit(0));
 }
 
-/* --- communicators --- */
-
-enum { MOST_COMMUNICATORS = 256 };
-
 static int wanted_ranks;
 static pthread_barrier_t thread_barrier;
-
-/* One number, one communicator: the first thread or rank 0 makes its id, the others get it. */
-void box_unique_id(struct part *part, int which, ncclUniqueId *id) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static bool made[MOST_COMMUNICATORS];
-    static ncclUniqueId ids[MOST_COMMUNICATORS];
-    CHECK(which >= 0 && which < MOST_COMMUNICATORS, "communicator %d", which);
-    if (part->box->mode == MODE_PROCESSES) {
-        if (part->rank[0].rank == 0) NCCL_OK(ncclGetUniqueId(id));
-        CHECK(rendezvous_broadcast(id, sizeof *id) == 0);
-        return;
-    }
-    pthread_mutex_lock(&lock);
-    if (!made[which]) NCCL_OK(ncclGetUniqueId(&ids[which]));
-    made[which] = true;
-    *id = ids[which];
-    pthread_mutex_unlock(&lock);
-}
-
-void part_make_communicators(struct part *part, int which, ncclComm_t comms[BOX_RANKS]) {
-    if (part->count == part->box->nranks && which % 2 == 0) {
-        int devices[BOX_RANKS];
-        for (int i = 0; i < part->count; i++) devices[i] = part->rank[i].device;
-        NCCL_OK(ncclCommInitAll(comms, part->count, devices));
-        return;
-    }
-    ncclUniqueId id;
-    box_unique_id(part, which, &id);
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
-    }
-    part_group_end(part);
-}
-
-void part_destroy_communicators(struct part *part, ncclComm_t comms[BOX_RANKS]) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommDestroy(comms[i]));
-    }
-    part_group_end(part);
-}
 
 /* --- parts --- */
 
@@ -150,23 +102,10 @@ struct rank *part_enter(struct part *part, int i) {
     return &part->rank[i];
 }
 
-void part_group_start(struct part *part) {
-    if (part->count > 1) NCCL_OK(ncclGroupStart());
-}
-
-void part_group_end(struct part *part) {
-    if (part->count > 1) NCCL_OK(ncclGroupEnd());
-}
-
-void part_synchronize(struct part *part) {
+void part_drain(struct part *part) {
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = part_enter(part, i);
         for (int s = 0; s < BOX_STREAMS; s++) CU_OK(cuStreamSynchronize(rank->stream[s]));
-        if (!rank->comm) continue;
-        ncclResult_t error;
-        NCCL_OK(ncclCommGetAsyncError(rank->comm, &error));
-        CHECK(error == ncclSuccess, "rank %d: %s: %s", rank->rank, ncclGetErrorString(error),
-              ncclGetLastError(rank->comm));
     }
 }
 
@@ -175,25 +114,23 @@ void part_barrier(struct part *part) {
     if (part->box->mode == MODE_PROCESSES) CHECK(rendezvous_barrier() == 0);
 }
 
+static int gpus_of(const struct box *box) {
+    return box->gpus ? box->gpus : box->nranks;
+}
+
 static void part_open(struct part *part) {
+    const struct box *box = part->box;
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = &part->rank[i];
-        CU_OK(cuDeviceGet(&rank->device, rank->rank));
+        CU_OK(cuDeviceGet(&rank->device, rank->rank * gpus_of(box) / box->nranks));
         CU_OK(cuDevicePrimaryCtxRetain(&rank->context, rank->device));
         part_enter(part, i);
         for (int s = 0; s < BOX_STREAMS; s++) CU_OK(cuStreamCreate(&rank->stream[s], CU_STREAM_NON_BLOCKING));
     }
-    if (part->box->no_communicators) return;
-    ncclComm_t comms[BOX_RANKS];
-    part_make_communicators(part, 0, comms);
-    for (int i = 0; i < part->count; i++) part->rank[i].comm = comms[i];
 }
 
 static void part_close(struct part *part) {
-    part_synchronize(part);
-    ncclComm_t comms[BOX_RANKS];
-    for (int i = 0; i < part->count; i++) comms[i] = part->rank[i].comm;
-    if (!part->box->no_communicators) part_destroy_communicators(part, comms);
+    part_drain(part);
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = part_enter(part, i);
         for (int s = 0; s < BOX_STREAMS; s++) CU_OK(cuStreamDestroy(rank->stream[s]));
@@ -228,7 +165,7 @@ static int environment_number(const char *name) {
     return atoi(value);
 }
 
-void box_run(struct box *box, void (*body)(struct part *part)) {
+void box_run_bare(struct box *box, void (*body)(struct part *part)) {
     open_driver();
     int devices;
     CU_OK(cuDeviceGetCount(&devices));
@@ -238,7 +175,8 @@ void box_run(struct box *box, void (*body)(struct part *part)) {
     }
     wanted_ranks = box->nranks;
     if (wanted_ranks < 1 || wanted_ranks > BOX_RANKS) FAIL("%d ranks; accepted: 1 to %d", wanted_ranks, BOX_RANKS);
-    if (devices < wanted_ranks) box_skip("%d devices here, %d wanted", devices, wanted_ranks);
+    if (box->gpus < 0 || box->gpus > wanted_ranks) FAIL("%d GPUs for %d ranks", box->gpus, wanted_ranks);
+    if (devices < gpus_of(box)) box_skip("%d devices here, %d wanted", devices, gpus_of(box));
 
     struct thread threads[BOX_RANKS];
     pthread_t id[BOX_RANKS];
@@ -262,25 +200,4 @@ void box_run(struct box *box, void (*body)(struct part *part)) {
         pthread_barrier_destroy(&thread_barrier);
         break;
     }
-}
-
-/* --- routes --- */
-
-const char *box_route(ncclComm_t comm, enum collective collective, size_t count, int datatype, int redop) {
-    const char *(*route)(ncclComm_t, int, size_t, int, int) = (__typeof__(route))dlsym(RTLD_DEFAULT, "beelineRouteOf");
-    return route ? route(comm, (int)collective, count, datatype, redop) : NULL;
-}
-
-long box_nccl_calls(const char *function) {
-    const char *path = getenv("BEELINE_EMU_NCCL_TRACE");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    if (!file) return -1;
-    char line[512], called[128];
-    long calls = 0;
-    int pid;
-    while (fgets(line, sizeof line, file)) /* pid rank function ... */
-        calls +=
-            sscanf(line, "%d %*s %127s", &pid, called) == 2 && pid == (int)getpid() && strcmp(called, function) == 0;
-    fclose(file);
-    return calls;
 }

@@ -73,7 +73,10 @@ struct box {
     uint64_t seed;
     bool no_communicators; /* the body makes its own */
     bool whole;            /* inputs whose sums do not depend on the order: ref_whole */
+    int gpus;              /* that the ranks share: rank r is on GPU r * gpus / nranks; 0: each has its own */
     void *argument;        /* for the body */
+    /* held by box_run: */
+    void (*body)(struct part *part);
 };
 
 int box_mode(const char *name); /* "groups", "threads", "processes"; -1 if unknown */
@@ -81,6 +84,8 @@ int box_mode(const char *name); /* "groups", "threads", "processes"; -1 if unkno
 /* Runs body on every part, after making communicators and streams and before destroying them.  Returns when all are
  * done. */
 void box_run(struct box *box, void (*body)(struct part *part));
+/* The same without communicators, in programs that are not linked to NCCL, either: what is in communicators.c is not for them. */
+void box_run_bare(struct box *box, void (*body)(struct part *part));
 
 /* What box_run does for box->nranks ranks, for bodies that need more communicators.  Collective; `which` is equal on
  * all ranks, and one number makes one communicator. */
@@ -93,7 +98,8 @@ struct rank *part_enter(struct part *part, int i);
 /* ncclGroupStart and End where one thread drives several ranks; else nothing. */
 void part_group_start(struct part *part);
 void part_group_end(struct part *part);
-/* Waits for all streams of all ranks of the part, and for NCCL to report that they are well. */
+/* Waits for all streams of all ranks of the part; part_synchronize: and for NCCL to report that they are well. */
+void part_drain(struct part *part);
 void part_synchronize(struct part *part);
 /* Waits until every rank of the box has come here. */
 void part_barrier(struct part *part);
@@ -147,6 +153,9 @@ ncclResult_t call_issue_rank(struct part *part, struct call *call, int i, ncclCo
 void call_check(struct part *part, struct call *call);
 /* After synchronizing: every buffer is as call_prepare left it. */
 void call_check_untouched(struct part *part, struct call *call);
+
+/* After synchronizing: how many elements of all results are not as they should be. */
+size_t call_count_wrong(struct part *part, const struct call *call);
 
 /* --- routes --- */
 /* The route of a call as Beeline tells it: "oneshot_packet", ..., "nccl".  NULL without Beeline. */

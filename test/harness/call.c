@@ -183,33 +183,6 @@ CUdeviceptr call_recvbuff(const struct call *call, int i) {
     return (call->in_place ? call->send[i] : call->recv[i]) + data_at(call, i, true);
 }
 
-ncclResult_t call_issue_rank(struct part *part, struct call *call, int i, ncclComm_t comm, CUstream stream) {
-    void *from = (void *)call_sendbuff(call, i), *to = (void *)call_recvbuff(call, i);
-    const ncclDataType_t datatype = (ncclDataType_t)call->datatype;
-    const ncclRedOp_t redop = (ncclRedOp_t)call->redop;
-    part_enter(part, i);
-    switch (call->collective) {
-    case ALL_REDUCE: return ncclAllReduce(from, to, call->count, datatype, redop, comm, stream);
-    case ALL_GATHER: return ncclAllGather(from, to, call->count, datatype, comm, stream);
-    case REDUCE_SCATTER: return ncclReduceScatter(from, to, call->count, datatype, redop, comm, stream);
-    case ALL_TO_ALL: return ncclAlltoAll(from, to, call->count, datatype, comm, stream);
-    case BROADCAST:
-        if (call->in_place && call->seed % 2) return ncclBcast(to, call->count, datatype, call->root, comm, stream);
-        return ncclBroadcast(from, to, call->count, datatype, call->root, comm, stream);
-    case REDUCE: return ncclReduce(from, to, call->count, datatype, redop, call->root, comm, stream);
-    default: FAIL("collective %d", (int)call->collective);
-    }
-}
-
-void call_issue(struct part *part, struct call *call) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        struct rank *rank = &part->rank[i];
-        NCCL_OK(call_issue_rank(part, call, i, rank->comm, rank->stream[call->stream]));
-    }
-    part_group_end(part);
-}
-
 /* --- checks --- */
 
 /* Ranks of one process must have the same bits, NaNs included: the first to come leaves its hash for the others. */
@@ -248,6 +221,17 @@ static const char *words_of(const struct call *call, int i) {
     return text;
 }
 
+/* Index of the first of `count` elements that is not as expected, or count. */
+static size_t first_wrong(const struct call *call, const unsigned char *got, const unsigned char *expected,
+                          size_t count) {
+    const size_t size = ref_datatype_size(call->datatype);
+    size_t at = 0;
+    if (collectives[call->collective].reduces) return ref_differ(call->datatype, got, expected, count);
+    if (memcmp(got, expected, count * size) == 0) return count; /* what is moved keeps every bit */
+    while (memcmp(got + at * size, expected + at * size, size) == 0) at++;
+    return at;
+}
+
 static void fail_element(const struct call *call, int i, const unsigned char *image, size_t from,
                          const unsigned char *expected, size_t at) {
     size_t size = ref_datatype_size(call->datatype);
@@ -274,11 +258,7 @@ static void check_result(struct call *call, int i, const unsigned char *image, u
     const size_t from = data_at(call, i, true), size = ref_datatype_size(call->datatype);
     const size_t count = blocks_received(call) * call->count, bytes = count * size;
     const unsigned char *expected = expected_of(call, i);
-    size_t at = count;
-    if (collectives[call->collective].reduces)
-        at = ref_differ(call->datatype, image + from, expected, count);
-    else if (memcmp(image + from, expected, bytes) != 0) /* what is moved keeps every bit */
-        for (at = 0; memcmp(image + from + at * size, expected + at * size, size) == 0;) at++;
+    const size_t at = first_wrong(call, image + from, expected, count);
     if (at < count) fail_element(call, i, image, from, expected, at);
     const uint64_t hash = hash_of(image + from, bytes);
     if (!collectives[call->collective].scatters) same_on_all_ranks(call, hash);
@@ -319,4 +299,21 @@ void call_check(struct part *part, struct call *call) {
 
 void call_check_untouched(struct part *part, struct call *call) {
     check(part, call, false);
+}
+
+size_t call_count_wrong(struct part *part, const struct call *call) {
+    const size_t size = ref_datatype_size(call->datatype), count = blocks_received(call) * call->count;
+    unsigned char *got = malloc(count * size);
+    size_t wrong = 0;
+    CHECK(got);
+    for (int i = 0; i < part->count; i++) {
+        if (!receives(call, i)) continue;
+        const unsigned char *expected = expected_of(call, i);
+        part_enter(part, i);
+        CU_OK(cuMemcpyDtoH(got, call_recvbuff(call, i), count * size));
+        for (size_t at = 0; (at += first_wrong(call, got + at * size, expected + at * size, count - at)) < count; at++)
+            wrong++;
+    }
+    free(got);
+    return wrong;
 }

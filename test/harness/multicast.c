@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 
+#include "kernels.h"
+
 /* Looked up here, not in cu.def: no program of the tests so much as finds these functions on a real machine. */
 static struct {
     __typeof__(cuMulticastCreate) *create;
@@ -68,6 +70,8 @@ bool multicast_open(struct part *part, struct multicast *m, size_t bytes) {
         CU_OK(cuMemCreate(&m->handle[i], m->bytes, &allocation, 0));
         m->replica[i] = map(m->handle[i], m->bytes, rank->device);
         CU_OK(cuMemsetD8Async(m->replica[i], 0, m->bytes, rank->stream[0]));
+        CU_OK(cuMemAlloc(&m->words[i], BL_MULTICAST_WORDS * sizeof(uint64_t)));
+        CU_OK(cuMemsetD8Async(m->words[i], 0, BL_MULTICAST_WORDS * sizeof(uint64_t), rank->stream[0]));
         CU_OK(cuStreamSynchronize(rank->stream[0]));
         MC_OK(calls.bind(m->object, 0, m->handle[i], 0, m->bytes, 0));
     }
@@ -85,6 +89,7 @@ void multicast_close(struct part *part, struct multicast *m) {
         MC_OK(calls.unbind(m->object, rank->device, 0, m->bytes));
         unmap(m->replica[i], m->bytes);
         CU_OK(cuMemRelease(m->handle[i]));
+        CU_OK(cuMemFree(m->words[i]));
     }
     CU_OK(cuMemRelease(m->object));
 }

@@ -13,6 +13,7 @@ struct multicast {
     CUmemGenericAllocationHandle object, handle[BOX_RANKS];
     CUdeviceptr replica[BOX_RANKS]; /* each rank's own memory, zeroed */
     CUdeviceptr all[BOX_RANKS];     /* the object, as that rank has it mapped */
+    CUdeviceptr words[BOX_RANKS];   /* bl_kernel_args.multicast_words */
 };
 
 /* False, and nothing is done, where there is no emulated multicast. */

@@ -1,0 +1,203 @@
+/* rig.c - see rig.h. */
+#include "rig.h"
+
+#include <string.h>
+
+extern const void *const bl_fatbins[];
+extern const int bl_fatbin_count;
+
+const struct rig_kernel rig_kernels[BL_KERNELS] = {
+    [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {true, true, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH] = {true, true, ALL_REDUCE},
+    [BL_KERNEL_ALLGATHER_LINE] = {true, false, ALL_GATHER},
+    [BL_KERNEL_ALLGATHER_LINE_BATCH] = {true, true, ALL_GATHER},
+    [BL_KERNEL_REDUCESCATTER_LINE] = {true, false, REDUCE_SCATTER},
+    [BL_KERNEL_REDUCESCATTER_LINE_BATCH] = {true, true, REDUCE_SCATTER},
+    [BL_KERNEL_ALLTOALL_LINE] = {true, false, ALL_TO_ALL},
+    [BL_KERNEL_BROADCAST_LINE] = {true, false, BROADCAST},
+    [BL_KERNEL_REDUCE_LINE] = {true, false, REDUCE},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_TEAM] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_TEAM] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLGATHER_TEAM] = {true, false, ALL_GATHER},
+    [BL_KERNEL_REDUCESCATTER_TEAM] = {true, false, REDUCE_SCATTER},
+    [BL_KERNEL_ALLTOALL_TEAM] = {true, false, ALL_TO_ALL},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = {true, false, ALL_REDUCE},
+    [BL_KERNEL_ALLGATHER_MULTICAST] = {true, false, ALL_GATHER},
+    [BL_KERNEL_REDUCESCATTER_MULTIMEM] = {true, false, REDUCE_SCATTER},
+};
+
+/* The first rank that is on the GPU of rank i. */
+static int first_there(const struct part *part, int i) {
+    int first = 0;
+    while (part->rank[first].device != part->rank[i].device) first++;
+    return first;
+}
+
+void rig_settle(const struct rig *rig) {
+    for (int i = 0; i < rig->part->count; i++) {
+        part_enter(rig->part, i);
+        CU_OK(cuStreamSynchronize(NULL));
+    }
+}
+
+void rig_set_epochs(struct rig *rig, uint64_t epoch) {
+    uint64_t words[BL_LOCAL_WORDS] = {0}; /* the last two stay zero */
+    for (int w = 0; w < BL_MAX_BLOCKS; w++) words[w] = epoch;
+    for (int i = 0; i < rig->part->count; i++) {
+        part_enter(rig->part, i);
+        CU_OK(cuMemcpyHtoD(rig->epochs[i], words, sizeof words));
+        if (rig->multicast) CU_OK(cuMemcpyHtoD(rig->multicast->words[i], words, BL_MAX_BLOCKS * sizeof *words));
+    }
+    rig_settle(rig);
+}
+
+static void map_staging(struct rig *rig, int i) {
+    const struct part *part = rig->part;
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = part->rank[i].device}};
+    CUmemAccessDesc access[BOX_RANKS];
+    size_t granularity, gpus = 0;
+    for (int r = 0; r < part->count; r++)
+        if (first_there(part, r) == r)
+            access[gpus++] = (CUmemAccessDesc){{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = part->rank[r].device},
+                                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CU_OK(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    rig->bytes = (rig->layout.bytes + granularity - 1) / granularity * granularity;
+    CU_OK(cuMemCreate(&rig->handle[i], rig->bytes, &prop, 0));
+    CU_OK(cuMemAddressReserve(&rig->staging[i], rig->bytes, 0, 0, 0));
+    CU_OK(cuMemMap(rig->staging[i], rig->bytes, 0, rig->handle[i], 0));
+    CU_OK(cuMemSetAccess(rig->staging[i], rig->bytes, access, gpus));
+}
+
+static void load_modules(struct rig *rig, int i) {
+    const int first = first_there(rig->part, i);
+    CHECK(bl_fatbin_count <= MOST_FATBINS);
+    for (int m = 0; m < bl_fatbin_count; m++)
+        if (first == i)
+            CU_OK(cuModuleLoadData(&rig->module[i][m], bl_fatbins[m]));
+        else
+            rig->module[i][m] = rig->module[first][m];
+}
+
+void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool multicast, uint64_t timeout_ns) {
+    *rig = (struct rig){.part = part, .timeout_ns = timeout_ns};
+    CHECK(bl_staging_plan(&rig->layout, part->count, staging_bytes, false, multicast) == 0);
+    for (int i = 0; i < part->count; i++) {
+        struct rank *rank = part_enter(part, i);
+        map_staging(rig, i);
+        CU_OK(cuMemsetD8Async(rig->staging[i], 0, rig->bytes, rank->stream[0]));
+        CU_OK(cuStreamSynchronize(rank->stream[0]));
+        CU_OK(cuMemAlloc(&rig->epochs[i], BL_LOCAL_WORDS * sizeof(uint64_t)));
+        CU_OK(cuMemHostAlloc((void **)&rig->control[i], sizeof(struct bl_control), CU_MEMHOSTALLOC_DEVICEMAP));
+        CU_OK(cuMemHostGetDevicePointer(&rig->control_there[i], rig->control[i], 0));
+        memset(rig->control[i], 0, sizeof(struct bl_control));
+        load_modules(rig, i);
+    }
+    rig_set_epochs(rig, 0);
+}
+
+void rig_close(struct rig *rig) {
+    part_drain(rig->part);
+    for (int i = 0; i < rig->part->count; i++) {
+        part_enter(rig->part, i);
+        for (int m = 0; m < bl_fatbin_count && first_there(rig->part, i) == i; m++)
+            CU_OK(cuModuleUnload(rig->module[i][m]));
+        CU_OK(cuMemUnmap(rig->staging[i], rig->bytes));
+        CU_OK(cuMemAddressFree(rig->staging[i], rig->bytes));
+        CU_OK(cuMemRelease(rig->handle[i]));
+        CU_OK(cuMemFree(rig->epochs[i]));
+        CU_OK(cuMemFreeHost(rig->control[i]));
+    }
+}
+
+static CUfunction find_function(struct rig *rig, int i, int kernel, int datatype) {
+    CUfunction *known = &rig->function[i][kernel][datatype], found;
+    char symbol[128];
+    CHECK(bl_kernel_symbol(kernel, datatype, rig->part->count, symbol, sizeof symbol) == 0);
+    for (int m = 0; m < bl_fatbin_count && !*known; m++)
+        if (cu.cuModuleGetFunction(&found, rig->module[i][m], symbol) == CUDA_SUCCESS) *known = found;
+    CHECK(*known, "no kernel %s", symbol);
+    return *known;
+}
+
+/* Fills in the messages; returns the bytes of all, in whole lines. */
+static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls, int messages, int i) {
+    uint64_t lines = 0;
+    for (int m = 0; m < messages; m++) {
+        const uint64_t bytes = calls[m].count * bl_datatype_size(calls[m].datatype);
+        args->sendbuff[m] = (void *)call_sendbuff(&calls[m], i);
+        args->recvbuff[m] = (void *)call_recvbuff(&calls[m], i);
+        args->count[m] = calls[m].collective == ALL_GATHER ? bytes : calls[m].count;
+        args->in_place |= calls[m].in_place;
+        args->first_line[m] = (uint32_t)lines;
+        lines += bl_lines_of(bytes);
+    }
+    for (int m = messages; m < BL_BATCH_MAX; m++) args->first_line[m] = UINT32_MAX;
+    args->lines = (uint32_t)lines;
+    return lines * BL_LINE_DATA;
+}
+
+unsigned rig_threads(const struct rig *rig, const struct shape *shape) {
+    return bl_kernel_threads(shape->kernel, rig->part->count, shape->threads);
+}
+
+unsigned rig_blocks(const struct rig *rig, const struct shape *shape, uint64_t bytes) {
+    return bl_kernel_blocks(shape->kernel, rig->part->count, bytes, rig_threads(rig, shape), shape->most_blocks);
+}
+
+void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, int i) {
+    struct rank *rank = part_enter(rig->part, i);
+    struct bl_batch_args args = {.common = {
+                                     .sendbuff = (void *)call_sendbuff(calls, i),
+                                     .recvbuff = (void *)call_recvbuff(calls, i),
+                                     .count = calls->count,
+                                     .stride = calls->count * bl_datatype_size(calls->datatype),
+                                     .size = (uint32_t)bl_datatype_size(calls->datatype),
+                                     .redop = (uint32_t)calls->redop,
+                                     .rank = (uint32_t)i,
+                                     .root = (uint32_t)calls->root,
+                                     .nranks = (uint32_t)rig->part->count,
+                                     .timeout_ns = rig->timeout_ns,
+                                     .epochs = (uint64_t *)rig->epochs[i],
+                                     .control = (struct bl_control *)rig->control_there[i],
+                                     .layout = rig->layout,
+                                 }};
+    for (int r = 0; r < rig->part->count; r++) args.common.staging[r] = (unsigned char *)rig->staging[r];
+    if (rig->multicast) {
+        args.common.replica = (unsigned char *)rig->multicast->replica[i];
+        args.common.multicast = (unsigned char *)rig->multicast->all[i];
+        args.common.multicast_words = (uint64_t *)rig->multicast->words[i];
+    }
+    uint64_t bytes = rig_kernels[shape->kernel].several ? fill_batch(&args, calls, shape->messages, i)
+                                                        : calls->count * bl_datatype_size(calls->datatype);
+    void *parameters[] = {&args}; /* of which a kernel for one message takes the beginning */
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig config = {.gridDimX = rig_blocks(rig, shape, bytes),
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = rig_threads(rig, shape),
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = rank->stream[0],
+                             .attrs = &early,
+                             .numAttrs = 1};
+    CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, shape->kernel, calls->datatype), parameters, NULL));
+}
+
+int rig_failed(const struct rig *rig) {
+    for (int i = 0; i < rig->part->count; i++)
+        if (rig->control[i]->error) return i;
+    return -1;
+}
+
+void rig_expect_no_error(const struct rig *rig) {
+    const int i = rig_failed(rig);
+    if (i >= 0)
+        FAIL("rank %d: error %u: rank %u did not send, epoch %llx", i, rig->control[i]->error,
+             rig->control[i]->error_peer, (unsigned long long)rig->control[i]->error_epoch);
+}

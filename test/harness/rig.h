@@ -1,0 +1,65 @@
+/* rig.h - all that the kernels alone need, without NCCL and the library: staging that all ranks map, epochs, control words,
+ * modules, and the launch of a kernel with its arguments.
+ *
+ * One part holds all ranks (MODE_GROUPS); several may be on one GPU.  Errors as box.h has them.
+ */
+#ifndef BEELINE_TEST_RIG_H
+#define BEELINE_TEST_RIG_H
+
+#include "box.h"
+#include "kernels.h"
+#include "multicast.h"
+
+enum { MOST_FATBINS = 32 };
+
+struct rig {
+    struct part *part;
+    struct bl_staging_layout layout;
+    CUmodule module[BOX_RANKS][MOST_FATBINS]; /* equal for the ranks of a GPU */
+    CUmemGenericAllocationHandle handle[BOX_RANKS];
+    CUdeviceptr staging[BOX_RANKS], epochs[BOX_RANKS];
+    size_t bytes;
+    struct bl_control *control[BOX_RANKS];
+    CUdeviceptr control_there[BOX_RANKS];
+    CUfunction function[BOX_RANKS][BL_KERNELS][BL_DATATYPES]; /* those that were launched */
+    uint64_t timeout_ns;
+    const struct multicast *multicast; /* NULL, or what the kernels that need it are launched with; the caller's */
+};
+
+/* What has to be known of each kernel to launch it; those without a row are none. */
+struct rig_kernel {
+    bool launched, several; /* several: takes struct bl_batch_args */
+    enum collective collective;
+};
+extern const struct rig_kernel rig_kernels[BL_KERNELS];
+
+struct shape {
+    int kernel;
+    unsigned threads, most_blocks;
+    int messages; /* more than one only for kernels that take several */
+};
+
+/* multicast: the staging has a plan for a multicast object, which this does not make. */
+void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool multicast, uint64_t timeout_ns);
+/* Waits for all streams. */
+void rig_close(struct rig *rig);
+
+/* Until what was copied from the host is there for all streams: a copy from pageable memory returns before, and the ranks'
+ * streams do not wait for the null stream. */
+void rig_settle(const struct rig *rig);
+
+/* No kernel may be running. */
+void rig_set_epochs(struct rig *rig, uint64_t epoch);
+
+/* Threads of a block and blocks with which `bytes` of user data are launched. */
+unsigned rig_threads(const struct rig *rig, const struct shape *shape);
+unsigned rig_blocks(const struct rig *rig, const struct shape *shape, uint64_t bytes);
+
+/* Launches shape->messages calls on rank i, on its first stream, as the library does. */
+void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, int i);
+
+/* A rank whose kernel's wait ran out, or -1. */
+int rig_failed(const struct rig *rig);
+void rig_expect_no_error(const struct rig *rig);
+
+#endif
