@@ -21,7 +21,7 @@ TEST_RANKS := $(TEST)/ranks/collectives $(TEST)/ranks/scenarios $(TEST)/ranks/ke
 # A unit test is one file: test/unit/NAME.c, or NAME.cc for what must see CUDA C; what it links to is said here.
 TEST_UNITS := $(patsubst test/%.c,$(TEST)/%,$(wildcard test/unit/*.c)) $(patsubst test/%.cc,$(TEST)/%,$(wildcard test/unit/*.cc))
 # Clients and fault tests may bring their own rules, in test/*/rules.mk; they add to TEST_PROGRAMS.
-TEST_PROGRAMS := $(TEST_RANKS) $(TEST_UNITS)
+TEST_PROGRAMS := $(TEST_RANKS) $(TEST_UNITS) $(TEST)/gpu/kernel-times
 -include $(wildcard test/*/rules.mk)
 
 $(TEST)/%.o: test/%.c $(GEN)
@@ -46,6 +46,11 @@ $(TEST)/ranks/kernels: $(TEST)/ranks/kernels.o $(TEST)/harness/multicast.o $(TES
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ -ldl -lm -pthread
 
+# Without multicast.o, so it cannot make a multicast object.
+$(TEST)/gpu/kernel-times: $(TEST)/gpu/kernel_times.o $(TEST)/gpu/stopwatch.o $(TEST_RIG_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $^ -ldl -lm -pthread
+
 TEST_UNIT_LIBS := $(TEST)/harness/reference.o $(KERNEL_OBJ) $(DISPATCH_OBJ)
 
 $(TEST)/unit/%: $(TEST)/unit/%.o $(TEST_UNIT_LIBS)
@@ -63,6 +68,9 @@ $(TEST)/mutations/%.o: kernels/%.cu
 $(TEST_MUTATIONS): $(patsubst kernels/%.cu,$(TEST)/mutations/%.o,$(KERNEL_CU))
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -shared -o $@ $^
+
+# For GPUs: make kernel-times ARCHS=90
+kernel-times: $(TEST)/gpu/kernel-times
 
 test-programs: $(TEST_PROGRAMS) $(TEST_MUTATIONS)
 
@@ -99,4 +107,4 @@ lint: format-check analyse
 	$(call say,LINT,layout)
 	$(Q)scripts/check-layout
 
-.PHONY: check soak setup-deps test-programs format format-check analyse lint
+.PHONY: check soak setup-deps kernel-times test-programs format format-check analyse lint

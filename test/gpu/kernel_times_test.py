@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""kernel-times on an emulated box, 8 ranks on 2 GPUs: every kernel has right results at every size and a record of each time; of
+kernels with a planted fault a wrong result is seen, and a wait in vain, and both end it with 1."""
+import json
+import os
+import subprocess
+import sys
+
+BUILD, TMP = os.environ["BUILD"], os.environ["TEST_TMP"]
+MUTATED = os.path.abspath(f"{BUILD}/test/mutations/libbeeline-kernels.so")
+SIZES = (8, 128, 2048)
+COLLECTIVES = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"}
+
+
+def run(*options, mutation=None, wait=30):
+    """Exit status, output and records."""
+    path = f"{TMP}/records"
+    env = dict(os.environ)
+    if mutation:
+        env.update(BEELINE_TEST_MUTATION=str(mutation), BEELINE_EMU_KERNELS=MUTATED)
+    command = ["scripts/emu-box", "-g", "2", "--sms", "16", "--block", "128", "--seed", os.environ["SEED"], "--", f"{BUILD}/test/gpu/kernel-times",
+               "-n", "8", "-g", "2", "-b", "8", "-e", "2K", "-f", "16", "-G", "2", "-r", "2", "-w", str(wait), "--json", path, *options]
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, check=False)
+    print(done.stdout, flush=True)
+    with open(path, encoding="utf-8") as file:
+        return done.returncode, done.stdout, [json.loads(line) for line in file]
+
+
+def check(condition, *words):
+    if not condition:
+        sys.exit(" ".join(map(str, words)))
+
+
+def all_kernels():
+    status, output, records = run("-t", "64,128")
+    check(status == 0, "status", status)
+    check({r["collective"] for r in records} == COLLECTIVES, records)
+    runs = {(r["kernel"], r["threads"]) for r in records}
+    check(("oneshot_line", 64) in runs and all((kernel, 128) in runs for kernel, _ in runs), runs)
+    check(len(records) == len(runs) * len(SIZES), len(records), "records of", runs)
+    check({r["bytes"] for r in records} == set(SIZES), records)
+    check(all(r["wrong"] == 0 and 0 < r["us_least"] <= r["us"] <= r["us_most"] and 1 <= r["blocks"] <= 4 for r in records), records)
+    rows = [line.split() for line in output.splitlines() if "/" in line.split(" ")[0]]
+    check({row[0] for row in rows} == {f"{kernel}/{threads}" for kernel, threads in runs} and len(rows) == len(runs), rows)
+    check(all(len(row) == len(SIZES) + 2 and row[-1] == "0" for row in rows), rows)
+
+
+def wrong_result():
+    """Mutation 33: the root of a broadcast does not store its own result."""
+    status, output, records = run("-k", "gather_line,broadcast_line", "-t", "64", mutation=33)
+    check(status == 1, "status", status)
+    count = {"gather_line": 0, "broadcast_line": 2}  # before the timing, and after it
+    check(len(records) == 2 * len(SIZES), records)
+    check(all(r["wrong"] == count[r["kernel"]] * r["count"] for r in records), records)
+    check(f"\n{2 * sum(SIZES) // 2} wrong elements" in output, "should say how many are wrong")
+
+
+def wait_in_vain():
+    """Mutation 1: packets that no reader takes for new."""
+    status, output, records = run("-k", "oneshot_packet", "-t", "64", mutation=1, wait=1)
+    check(status == 1 and not records, "status", status, records)
+    check("oneshot_packet, 64 threads, 8 bytes: the wait of rank" in output, "should say who waited")
+
+
+all_kernels()
+wrong_result()
+wait_in_vain()
