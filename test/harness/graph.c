@@ -12,6 +12,9 @@ void graphs_end(struct part *part, int stream, struct graphs *graphs) {
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = part_enter(part, i);
         CU_OK(cuStreamEndCapture(rank->stream[stream], &graphs->graph[i]));
+    }
+    for (int i = 0; i < part->count; i++) { /* not while this thread captures */
+        part_enter(part, i);
         CU_OK(cuGraphInstantiateWithFlags(&graphs->exec[i], graphs->graph[i], 0));
     }
 }

@@ -239,6 +239,7 @@ EMU_CALL(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph handle, unsign
     emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
     CUresult result = out && graph ? emu_context_need(&context) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) result = emu_capture_unsafe(); /* seen on hardware: not while this thread captures */
     if (result == CUDA_SUCCESS) {
         *out = (CUgraphExec)instantiate(graph);
         if (!*out) result = CUDA_ERROR_OUT_OF_MEMORY;
