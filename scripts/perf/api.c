@@ -87,6 +87,10 @@ const char *api_lacks(int collective) {
     return !nccl[MEASURED].AlltoAll ? "ncclAlltoAll" : !nccl[BASELINE].AlltoAll ? "pncclAlltoAll" : NULL;
 }
 
+bool api_serves(const char *route) {
+    return strcmp(route, "nccl") != 0 && strcmp(route, "-") != 0;
+}
+
 bool api_have_beeline(void) {
     return route_of;
 }

@@ -179,7 +179,7 @@ static int check_message(struct check *c, int index) {
 
 int buffers_check(struct part *part, const struct row *row, enum side side) {
     const struct pattern *pattern = &part->bench->pattern;
-    bool by_nccl = side == BASELINE || !strcmp(row->route, "nccl") || !strcmp(row->route, "-");
+    bool by_nccl = side == BASELINE || !api_serves(row->route);
 
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = &part->rank[i];

@@ -59,6 +59,8 @@ static int run_series(struct part *part, int collective, int datatype, int redop
             row.count = counts[i];
             row.bytes = row.count * size * blocks;
             if (!counts[0] || (i && !row.count)) continue;
+            const char *route = api_route(part->rank[0].comm[MEASURED], collective, row.count, datatype, redop);
+            if (o->served && !api_serves(route)) continue; /* as on every rank */
             if (run_size(part, row, &slow)) return -1;
         }
     }
@@ -104,8 +106,12 @@ static int run_all(struct part *part) {
         if (launch_time(part)) return -1;
         if (part->index == 0) report_launch(&report);
     }
-    for (int c = 0; c < BL_COLLECTIVES; c++)
-        if (o->collectives >> c & 1 && run_collective(part, c)) return -1;
+    for (int i = 0; i == 0 || i < o->tunings; i++) {
+        if (i && (tunings_take(part, i) || part_reconnect(part))) return -1;
+        if (part->index == 0 && o->tunings) report_tuning(&report, o->tuning[i]);
+        for (int c = 0; c < BL_COLLECTIVES; c++)
+            if (o->collectives >> c & 1 && run_collective(part, c)) return -1;
+    }
     return 0;
 }
 
@@ -117,7 +123,7 @@ static void *part_main(void *arg) {
     part->scratch = malloc((1 << 20) + 2 * GUARD);
     if (!part->scratch)
         part_fail(part, "out of memory");
-    else if (!part_open(part) && !run_all(part) && !part_barrier(part))
+    else if (!tunings_take(part, 0) && !part_open(part) && !run_all(part) && !part_barrier(part))
         part_close(part);
     free(part->scratch);
     atomic_fetch_sub(&running, 1);
@@ -177,7 +183,7 @@ static int run_process(struct options *o, struct shared *shared) {
     }
     struct bench bench = {.options = o, .shared = shared, .parts = o->processes * o->threads};
     bench.nranks = bench.parts * o->gpus;
-    if (o->rank == 0 && report_open(&report, &bench)) {
+    if (o->rank == 0 && (tunings_check(o) || report_open(&report, &bench))) {
         atomic_store(&shared->failed, 1);
         return 1;
     }
@@ -193,6 +199,7 @@ static int run_process(struct options *o, struct shared *shared) {
     }
     await_parts(shared);
     pattern_free(&bench.pattern);
+    if (o->rank == 0) tunings_clear(o);
     bool failed = atomic_load(&shared->failed);
     return o->rank == 0 ? report_close(&report, failed) : failed;
 }

@@ -24,6 +24,10 @@ static const char usage[] =
     "      --group K           a call is a group of K collectives of the size, one behind the other in memory  [1]\n"
     "      --place LIST        out, in, or both                                           [both]\n"
     "      --mode LIST         eager, graph, or both                                      [both]\n"
+    "      --served            only rows that Beeline serves: those of NCCL alone are left out\n"
+    "      --tunings FILE,...  all of this with each tuning file of Beeline in turn, on new communicators; the "
+    "environment's\n"
+    "                          BEELINE_TUNING_FILE names a place, empty or not there, that they are copied to\n"
     "how\n"
     "  -n, --iters N           samples a row, 1 to 1000; a sample is one batch of calls   [20]\n"
     "  -G, --calls N           calls a batch: captured in one graph, or back to back      [20]\n"
@@ -85,6 +89,17 @@ static int parse_offsets(const char *option, const char *text, struct options *o
             return bad(option, text, "up to 16 of 0 to 255, separated by commas");
         o->offset[o->offsets++] = v;
         word = end;
+        if (!*word) return 0;
+    }
+}
+
+/* Paths, separated by commas. */
+static int parse_files(const char *option, const char *text, struct options *o) {
+    for (const char *word = text;; word++) {
+        size_t length = strcspn(word, ",");
+        if (!length || o->tunings == MAX_TUNINGS) return bad(option, text, "up to 64 paths, separated by commas");
+        if (!(o->tuning[o->tunings++] = strndup(word, length))) return bad(option, text, "what fits in memory");
+        word += length;
         if (!*word) return 0;
     }
 }
@@ -167,7 +182,9 @@ int options_parse(struct options *o, int argc, char **argv) {
         LIBRARY,
         BASELINE_PATH,
         JSON,
-        TUNE
+        TUNE,
+        TUNINGS,
+        SERVED
     };
     static const struct option names[] = {
         {"collectives", 1, NULL, 'c'}, {"datatypes", 1, NULL, 'd'},
@@ -183,6 +200,7 @@ int options_parse(struct options *o, int argc, char **argv) {
         {"library", 1, NULL, LIBRARY}, {"baseline", 1, NULL, BASELINE_PATH},
         {"json", 1, NULL, JSON},       {"tune", 1, NULL, TUNE},
         {"group", 1, NULL, GROUP},     {"root", 1, NULL, ROOT},
+        {"served", 0, NULL, SERVED},   {"tunings", 1, NULL, TUNINGS},
         {"help", 0, NULL, 'h'},        {0},
     };
     int c, error = 0;
@@ -248,6 +266,8 @@ int options_parse(struct options *o, int argc, char **argv) {
         case BASELINE_PATH: o->baseline = optarg; break;
         case JSON: o->json = optarg; break;
         case TUNE: o->tune = optarg; break;
+        case TUNINGS: error = parse_files("--tunings", optarg, o); break;
+        case SERVED: o->served = true; break;
         case 'h': fputs(usage, stdout); return 1;
         default: error = -1; break;
         }
@@ -255,6 +275,8 @@ int options_parse(struct options *o, int argc, char **argv) {
     if (!error && optind < argc) error = bad("argument", argv[optind], "options only; beeline-perf --help lists them");
     if (!error && !o->min_bytes && !o->step) error = bad("-b", "0", "above 0 with a factor; 0 with a step");
     if (!error && o->min_bytes > o->max_bytes) error = bad("-b", "above -e", "at most the largest size");
+    if (!error && o->tune && (o->tunings || o->served))
+        error = bad("--tune", o->tune, "neither --tunings nor --served, which are of runs that you choose");
     if (!error && !o->spawn) error = find_launcher(o);
     return error;
 }

@@ -21,7 +21,7 @@
 #include "dispatch.h"
 #include "kernels.h"
 
-enum { MAX_SAMPLES = 1000, MAX_CALLS = 1000, MAX_GROUP = 1024, MAX_OFFSETS = 16, GUARD = 4096 };
+enum { MAX_SAMPLES = 1000, MAX_CALLS = 1000, MAX_GROUP = 1024, MAX_OFFSETS = 16, MAX_TUNINGS = 64, GUARD = 4096 };
 enum side { MEASURED, BASELINE, SIDES };
 enum mode { EAGER, GRAPH, MODES };
 enum place { OUT_OF_PLACE, IN_PLACE, PLACES };
@@ -46,6 +46,9 @@ struct options {
     int rank, local_rank; /* of this process, among processes */
     double timeout;       /* seconds at a barrier or for a result before the run fails */
     const char *library, *baseline, *json, *id_file, *tune;
+    char *tuning[MAX_TUNINGS]; /* files to measure with, one after another; none: as Beeline is set */
+    int tunings;
+    bool served; /* only what Beeline serves */
     int argc;
     char **argv;
 };
@@ -73,6 +76,7 @@ const char *api_origin(enum side side); /* path of the library that serves this 
 const char *api_lacks(int collective);
 /* The algorithm that would serve the call; "nccl"; or "-" if there is no Beeline. */
 const char *api_route(ncclComm_t comm, int collective, size_t count, int datatype, int redop);
+bool api_serves(const char *route); /* whether that is an algorithm of Beeline's */
 bool api_have_beeline(void);
 
 /* --- shared.c: what all parts of all processes see --- */
@@ -135,6 +139,7 @@ struct bench {
     struct pattern pattern; /* of the current datatype and operation; the process's first part makes it */
 };
 int part_open(struct part *part);
+int part_reconnect(struct part *part); /* new communicators in place of its old ones */
 void part_close(struct part *part);
 int part_barrier(struct part *part);
 int part_wait(struct part *part); /* until every stream of the part is idle and no communicator has an error */
@@ -194,6 +199,7 @@ int launch_time(struct part *part); /* leaves it in shared */
 struct report {
     const struct bench *bench;
     FILE *json;
+    const char *tuning; /* the file that is measured with, or NULL */
     uint64_t wrong, rows;
     bool lacking;     /* a collective was left out that was asked for */
     double log_ratio; /* sum over rows, for the mean */
@@ -201,9 +207,15 @@ struct report {
 int report_open(struct report *report, const struct bench *bench);
 void report_row(struct report *report, const struct row *row);
 void report_launch(struct report *report);
+void report_tuning(struct report *report, const char *tuning);                      /* before its rows */
 void report_collective(struct report *report, int collective, const char *lacking); /* before its rows */
 void report_note(struct report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int report_close(struct report *report, bool failed); /* the exit status */
+
+/* --- tunings.c --- */
+int tunings_check(const struct options *options);  /* rank 0's process: whether they can be used */
+int tunings_take(struct part *part, int index);    /* the next communicators are made with it */
+void tunings_clear(const struct options *options); /* leaves the place as it was */
 
 /* --- tune.c --- */
 int tune_run(const struct options *options); /* the exit status */

@@ -96,6 +96,32 @@ static int open_communicators(struct part *part, enum side side) {
     return part_barrier(part);
 }
 
+/* On both sides, which are one unless there is another baseline. */
+static int connect_sides(struct part *part) {
+    const bool own_baseline = part->bench->options->baseline;
+
+    if (open_communicators(part, MEASURED)) return -1;
+    if (own_baseline && !part->rank[0].comm[BASELINE] && open_communicators(part, BASELINE)) return -1;
+    for (int i = 0; i < part->count && !own_baseline; i++) part->rank[i].comm[BASELINE] = part->rank[i].comm[MEASURED];
+    return 0;
+}
+
+/* Failures here are told of and change nothing: the measurements are made. */
+static void close_communicators(struct part *part, enum side side) {
+    if (part->count > 1) nccl[side].GroupStart();
+    for (int i = 0; i < part->count; i++) {
+        ncclResult_t result = nccl[side].CommDestroy(part->rank[i].comm[side]);
+        if (result != ncclSuccess) part_fail(part, "CommDestroy: %s", nccl[side].GetErrorString(result));
+        part->rank[i].comm[side] = NULL;
+    }
+    if (part->count > 1) nccl[side].GroupEnd();
+}
+
+int part_reconnect(struct part *part) {
+    close_communicators(part, MEASURED);
+    return connect_sides(part);
+}
+
 int part_open(struct part *part) {
     struct options *options = part->bench->options;
     int first_local =
@@ -107,10 +133,7 @@ int part_open(struct part *part) {
         rank->nranks = part->bench->nranks;
         if (open_device(part, rank, first_local + i)) return -1;
     }
-    if (open_communicators(part, MEASURED)) return -1;
-    if (options->baseline && open_communicators(part, BASELINE)) return -1;
-    for (int i = 0; i < part->count && !options->baseline; i++)
-        part->rank[i].comm[BASELINE] = part->rank[i].comm[MEASURED];
+    if (connect_sides(part)) return -1;
 
     /* Memory that the devices do not have cuts the largest size, on all ranks alike: half of what the least has free.
      */
@@ -126,7 +149,6 @@ int part_open(struct part *part) {
     return part_barrier(part);
 }
 
-/* Failures here are told of and change nothing: the measurements are made. */
 void part_close(struct part *part) {
     bool own_baseline = part->bench->options->baseline;
 
@@ -138,14 +160,7 @@ void part_close(struct part *part) {
         cuda.cuMemFree(rank->send);
         cuda.cuMemFree(rank->recv);
     }
-    for (int side = 0; side <= (own_baseline ? BASELINE : MEASURED); side++) {
-        if (part->count > 1) nccl[side].GroupStart();
-        for (int i = 0; i < part->count; i++) {
-            ncclResult_t result = nccl[side].CommDestroy(part->rank[i].comm[side]);
-            if (result != ncclSuccess) part_fail(part, "CommDestroy: %s", nccl[side].GetErrorString(result));
-        }
-        if (part->count > 1) nccl[side].GroupEnd();
-    }
+    for (int side = 0; side <= (own_baseline ? BASELINE : MEASURED); side++) close_communicators(part, side);
     for (int i = 0; i < part->count; i++) {
         cuda.cuCtxSetCurrent(part->rank[i].context);
         cuda.cuStreamDestroy(part->rank[i].stream);

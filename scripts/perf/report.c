@@ -134,6 +134,11 @@ void report_note(struct report *report, const char *format, ...) {
     fflush(stdout);
 }
 
+void report_tuning(struct report *report, const char *tuning) {
+    report->tuning = tuning;
+    report_note(report, "with the tuning file %s", tuning);
+}
+
 /* Where a library lacks its function there are no rows, and the others of the run are unharmed. */
 void report_collective(struct report *report, int collective, const char *lacking) {
     const struct options *o = report->bench->options;
@@ -218,6 +223,7 @@ void report_row(struct report *report, const struct row *row) {
     json_string(report->json, "mode", mode);
     json_string(report->json, "place", place);
     json_string(report->json, "route", row->route);
+    if (report->tuning) json_string(report->json, "tuning", report->tuning);
     fprintf(report->json,
             "\"bytes\": %llu, \"count\": %llu, \"offset\": %llu, \"group\": %d, \"ranks\": %d, "
             "\"root\": %d, \"samples\": %d, \"calls\": %d, ",
