@@ -2,15 +2,17 @@
 
 A job's seconds are estimated from its rows; what they were is compared with that while it runs (sweep-ranks).
 """
+import functools
 from itertools import zip_longest
 
-from .records import part_bytes, size_of, size_text
+from .candidates import files_of, forced_on, rows_text
+from .records import part_bytes, size_of
 from .stages import algorithms
 
 ALL_REDUCE = ("all_reduce",)
 OTHERS = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
 GROUPED = ("all_gather", "reduce_scatter")  # of these and of all-reduces a group is one launch
-THREADS = (64, 128, 256)
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 NO_CANDIDATES = ("gather_copy",)  # serves where copy engines are asked for, whatever the rows say
 MIB = 1 << 20
 
@@ -19,7 +21,7 @@ SMOKE, SWEEP, CANDIDATES, TUNED, EAGER, TYPES, GROUPS, BIG = (
 STAGES = {
     SMOKE: "few sizes of every collective, each checked; a number of ranks that fails here is not run further",
     SWEEP: "as routed by the built-in thresholds, in graphs, in place and not",
-    CANDIDATES: "each algorithm with each block size, in graphs, in place and not: what the thresholds are made of",
+    CANDIDATES: "each algorithm with each block size where it may win, in graphs, in place and not: what the thresholds are made of",
     TUNED: "as routed by the thresholds found here",
     EAGER: "one process a rank, calls back to back",
     TYPES: "every datatype, operation, odd counts and addresses, in place and not",
@@ -34,37 +36,35 @@ def variable(collective):
 
 
 class Job:
-    """One run of beeline-perf.  forced: {collective: [(most bytes, candidate)]}, the rows of a tuning file of its own; or it runs with
-    those found for its number of ranks (stage tuned)."""
+    """One run of beeline-perf.  forced: of each of its tuning files {collective: [(most bytes, candidate)]}; or there is none, or (stage
+    tuned) one with the thresholds found for its number of ranks."""
 
-    def __init__(self, stage, name, ranks, how, collectives, arguments, forced=None):
+    def __init__(self, stage, name, ranks, how, collectives, arguments, forced=()):
         self.stage, self.name, self.ranks, self.collectives = stage, f"{ranks} ranks {name}", ranks, collectives
-        self.arguments = [how, str(ranks), "-c", ",".join(collectives), *(str(a) for a in arguments)]
+        self.arguments = [how, str(ranks), "-c", ",".join(collectives), *(str(a) for a in arguments), *(["--served"] if forced else [])]
         self.line = " ".join(self.arguments)
-        self.forced = forced or {}
-        self.seconds = estimate(ranks, self.arguments)
+        self.forced = forced
+        self.seconds = estimate(ranks, self.arguments, forced)
 
     @property
     def key(self):
         return f"{self.stage} / {self.name}"
 
-    def tuning(self):
-        """The tuning file that forces the candidates."""
-        rows = [f"{collective} {self.ranks} {size_text(most) if most else 'max'} {name}\n"
-                for collective, found in self.forced.items() for most, name in found]
-        return "".join(["gpu any\n", *rows]) if rows else ""
+    def tunings(self):
+        """The tuning files that force the candidates."""
+        return ["".join(["gpu any\n", *(rows_text(collective, self.ranks, rows) for collective, rows in forced.items())]) for forced in self.forced]
 
-    def candidate(self, row):
-        """What was forced on a row's size."""
-        return next((name for most, name in self.forced.get(row["collective"], ()) if not most or part_bytes(row) <= most), None)
+    def candidate(self, row, number):
+        """What that file of ours forced on a row's size."""
+        return forced_on(self.forced[number][row["collective"]], part_bytes(row))
 
 
 def option(arguments, name, default):
     return arguments[arguments.index(name) + 1] if name in arguments else default
 
 
-def rows_of(arguments):
-    """How many rows beeline-perf makes of the arguments, and their bytes in all."""
+def rows_of(ranks, arguments, forced=()):
+    """How many rows beeline-perf makes of the arguments, with each file what that forces, and their bytes in all."""
     low, high, factor = (size_of(option(arguments, name, default)) for name, default in (("-b", "256"), ("-e", "64M"), ("-f", "4")))
     sizes = []
     while low <= high:
@@ -75,41 +75,30 @@ def rows_of(arguments):
     redops = 5 if operations == "all" else len(operations.split(","))
     offsets = len(option(arguments, "--offset", "0").split(","))
     variants = offsets * (2 if "--odd" in arguments else 1) * (2 if option(arguments, "--mode", "both") == "both" else 1) * kinds
-    series = 0
+    count = total = 0
     for collective in option(arguments, "-c", "").split(","):
         places = 2 if option(arguments, "--place", "both") == "both" and collective != "all_to_all" else 1
-        series += variants * places * (redops if "reduce" in collective else 1)
-    return series * len(sizes), series * sum(sizes)
+        series = variants * places * (redops if collective in REDUCING else 1)
+        for size in sizes:
+            part = part_bytes(dict(collective=collective, bytes=size, ranks=ranks))
+            times = sum(forced_on(rows[collective], part) is not None for rows in forced) if forced else 1
+            count += series * times
+            total += series * times * size
+    return count, total
 
 
-def estimate(ranks, arguments):
-    """Seconds on H200: contexts and communicators, rows, and the checking of bytes on the host."""
-    rows, size = rows_of(arguments)
+def estimate(ranks, arguments, forced=()):
+    """Seconds on H200: contexts and communicators, those for each further file, rows, and the checking of bytes on the host."""
+    rows, size = rows_of(ranks, arguments, forced)
     group = int(option(arguments, "--group", "1"))
     row = (0.0015 + 0.0008 * ranks) if option(arguments, "-G", "20") == "1" else 0.008 + 0.002 * ranks
-    return 0.8 + 0.5 * ranks + rows * row * (5 if group > 1 else 1) + size * group / MIB * 0.0025
+    more = max(0, len(forced) - 1) * (0.3 + 0.1 * ranks)
+    return 0.8 + 0.5 * ranks + more + rows * row * (5 if group > 1 else 1) + size * group / MIB * 0.0025
 
 
 def blocks(ranks, low, high, factor):
     """Sizes of a rank's block from low to high: beeline-perf's are of the whole message."""
     return ("-b", low * ranks, "-e", high * ranks, "-f", factor)
-
-
-def runs_of(names, ranks):
-    """All-reduce: [(name, least bytes, most, [(most bytes, candidate)])], every algorithm with every block size where it can win, in as
-    few runs as that takes: small and large messages are of one run."""
-    # What is sent to every peer grows with the peers, and two shots take two trips; wide of the crossings of 2 and 4 ranks.
-    one_shot = 1 << (32 * MIB // ranks**2).bit_length() - 1
-    small, rest = 16 << 10, 1 << 18
-    runs = []
-    for t in THREADS:
-        packet, line, two = (f"{name} threads={t}" for name in ("oneshot_packet", "oneshot_line", "twoshot_line"))
-        runs += [(f"oneshot_packet twoshot_line {t}", 8, 64 * MIB, [(small, packet), (None, two)]),
-                 (f"oneshot_line {t}", small // 4, one_shot, [(None, line)])]
-    # Of packets that fill the GPU block sizes differ little.
-    runs.append(("oneshot_packet 128", 2 * small, rest, [(None, "oneshot_packet threads=128")]))
-    known = {"oneshot_packet", "oneshot_line", "twoshot_line"}
-    return runs + [(f"{name} {t}", 8, 64 * MIB, [(None, f"{name} threads={t}")]) for name in names if name not in known for t in THREADS]
 
 
 def tables_of(root):
@@ -125,66 +114,84 @@ class Plan:
         return self.box.pick(real, emulated)
 
     def smoke(self, n):
-        return [Job(SMOKE, "all", n, "-t", (*ALL_REDUCE, *OTHERS), self.pick("-b 64 -e 256K -f 64 -n 2 -G 2 -w 1", "-b 256 -e 256 -n 1 -G 2 -w 0"))]
+        return Job(SMOKE, "all", n, "-t", (*ALL_REDUCE, *OTHERS), self.pick("-b 64 -e 256K -f 64 -n 2 -G 2 -w 1", "-b 256 -e 256 -n 1 -G 2 -w 0"))
 
     def all_reduce(self, stage, n):
         sizes = self.pick("-b 8 -e 64M -f 2 -n 20 -G 20 -w 3 --seconds 0.4", "-b 256 -e 1K -f 4 -n 1 -G 2 -w 0")
         return Job(stage, "all_reduce", n, "-t", ALL_REDUCE, ["--mode", "graph", "--place", "both", *sizes])
 
     def candidates(self, n):
-        jobs = []
-        for name, low, high, forced in runs_of(self.table["all_reduce"], n):
-            sizes = self.pick(f"-b {low} -e {high} -f 2 -n 10 -G 20 -w 3 --seconds 0.2", "-b 1K -e 32K -f 32 -n 1 -G 2 -w 0")
-            jobs.append(Job(CANDIDATES, name, n, "-t", ALL_REDUCE, ["--mode", "graph", "--place", "both", *sizes], {"all_reduce": forced}))
-        return jobs
+        """All of them in one run: what takes time is to start, then to make communicators."""
+        sizes = self.pick("-b 8 -e 64M -f 2 -n 10 -G 20 -w 3 --seconds 0.2", "-b 1K -e 32K -f 32 -n 1 -G 2 -w 0")
+        files = files_of({c: self.table[c] for c in ALL_REDUCE}, n)
+        return Job(CANDIDATES, "all_reduce", n, "-t", ALL_REDUCE, ["--mode", "graph", "--place", "both", *sizes], files)
 
-    def others(self, stage, n, name="others", forced=None):
-        sizes = blocks(n, *self.pick((16, (16 if n > 4 else 64) * MIB, 4), (64, 256, 4)))
+    def others(self, stage, n, forced=()):
+        """Large blocks take long to check: thresholds are looked for there, but what they reach is not shown."""
+        most = (16 if n > 4 else 64) if forced else (4 if n > 4 else 16)
+        sizes = blocks(n, *self.pick((16, most * MIB, 4), (64, 256, 4)))
         how = self.pick("-n 10 -G 20 -w 2 --seconds 0.2", "-n 1 -G 2 -w 0")
-        return Job(stage, name, n, "-t", tuple(forced or OTHERS), ["--mode", "graph", "--place", "both", *sizes, *how], forced)
+        return Job(stage, "others", n, "-t", OTHERS, ["--mode", "graph", "--place", "both", *sizes, *how], forced)
 
     def other_candidates(self, n):
-        """One candidate of every collective at a time."""
-        most = max(len(self.table[c]) for c in OTHERS)
-        return [self.others(CANDIDATES, n, f"others {i + 1} {t}", {c: [(None, f"{self.table[c][i]} threads={t}")] for c in OTHERS if i < len(self.table[c])})
-                for i in range(most) for t in THREADS]
+        return self.others(CANDIDATES, n, files_of({c: self.table[c] for c in OTHERS}, n))
 
     def eager(self, n):
         sizes = blocks(n, *self.pick((64, 8 * MIB, 8), (64, 64, 8)))
         how = self.pick("-n 12 -G 30 -w 3 --seconds 0.3", "-n 1 -G 2 -w 0")
-        return [Job(EAGER, "all", n, "--spawn", (*ALL_REDUCE, *OTHERS), ["--mode", "eager", "--place", "out", *sizes, *how])]
+        return Job(EAGER, "all", n, "--spawn", (*ALL_REDUCE, *OTHERS), ["--mode", "eager", "--place", "out", *sizes, *how])
+
+    def typed(self, n, name, collectives, operations, kinds):
+        how = self.pick(f"-d all -o {operations} --offset 0,1 -b 3000 -e 690000 -f 230", f"{kinds} --offset 1 -b 400 -e 400")
+        return Job(TYPES, name, n, "-t", collectives, ["--mode", "eager", "--odd", "-n", 1, "-G", 1, "-w", 0, *how])
 
     def types(self, n):
-        kinds = self.pick("-d all -o all --offset 0,1 -b 3000 -e 690000 -f 230", "-d bfloat16,int8 -o sum,max --offset 1 -b 400 -e 400")
-        return [Job(TYPES, "all", n, "-t", (*ALL_REDUCE, *OTHERS), ["--mode", "eager", "--odd", "-n", 1, "-G", 1, "-w", 0, *kinds])]
+        """An average depends on the number of ranks; the other operations are the same code for 5 to 8."""
+        return self.typed(n, "all", (*ALL_REDUCE, *OTHERS), "sum,avg", "-d bfloat16,int8 -o sum,avg")
+
+    def more_types(self, n):
+        return self.typed(n, "other operations", REDUCING, "prod,max,min", "-d bfloat16 -o max")
 
     def groups(self, n):
         how = self.pick("--group 64 -n 11 -G 4 -w 2 --seconds 0.3", "--group 3 -n 1 -G 1 -w 0")
         sizes = blocks(n, *self.pick((4 << 10, 64 << 10, 4), (256, 256, 4)))
-        return [Job(GROUPS, "all", n, "--spawn", (*ALL_REDUCE, *GROUPED), ["--place", "out", *sizes, *how])]
+        return Job(GROUPS, "all", n, "--spawn", (*ALL_REDUCE, *GROUPED), ["--place", "out", *sizes, *how])
 
     def big(self, n):
         sizes = self.pick("-b 128M -e 256M -f 2 -n 5 -G 4 -w 1 --seconds 1", "-b 8K -e 8K -n 1 -G 1 -w 0")
         return Job(BIG, "all_reduce", n, "-t", ALL_REDUCE, ["--mode", "graph", "--place", "out", *sizes])
 
     def needed(self, ranks, collective):
-        """The jobs without which no thresholds are written for a collective."""
-        jobs = self.candidates(ranks) if collective in ALL_REDUCE else self.other_candidates(ranks)
-        return [job for job in jobs if collective in job.forced]
+        """The job without which no thresholds are written for a collective."""
+        return self.candidates(ranks) if collective in ALL_REDUCE else self.other_candidates(ranks)
+
+    def of_pair(self, pair):
+        """What comes first of all for some numbers of ranks."""
+        def batches(*makers):
+            return each(lambda n: [make(n) for make in makers], [pair], self.box.gpus)
+        sweep, tuned = (functools.partial(self.all_reduce, stage) for stage in (SWEEP, TUNED))
+        others, tuned_others = (functools.partial(self.others, stage) for stage in (SWEEP, TUNED))
+        if self.is_wide(pair):
+            return [*batches(sweep, others, self.candidates, self.other_candidates), *batches(tuned, tuned_others)]
+        return [*batches(sweep, self.candidates, tuned), *batches(others, self.other_candidates)]
+
+    def is_wide(self, pair):
+        """Whether two jobs of this number of ranks fit beside each other."""
+        return len(pair) == 1 and 2 * pair[0] <= self.box.gpus
 
     def batches(self):
         """Lists of jobs that run at the same time, in order of importance."""
         gpus = self.box.gpus
         pairs = shared(self.box.ranks, gpus)
-        found = list(each(self.smoke, pairs, gpus))
-        for pair in pairs:
-            for jobs in (lambda n: [self.all_reduce(SWEEP, n), *self.candidates(n)], lambda n: [self.all_reduce(TUNED, n)],
-                         lambda n: [self.others(SWEEP, n), *self.other_candidates(n)]):
-                found += each(jobs, [pair], gpus)
+        most = [(self.box.most,)]
         new = [pair for pair in pairs if pair[0] > 4] or pairs  # what 2 to 4 GPUs can show they have shown
-        for jobs, of in ((self.eager, pairs), (self.types, new), (self.groups, pairs), (lambda n: [self.others(TUNED, n)], pairs)):
-            found += each(jobs, of, gpus)
-        return [*found, [self.big(self.box.most)]]
+        found = list(each(lambda n: [self.smoke(n)], pairs, gpus))
+        for pair in pairs:
+            found += self.of_pair(pair)
+        for make, of in ((self.eager, pairs), (self.types, new), (functools.partial(self.others, TUNED), [p for p in pairs if not self.is_wide(p)]),
+                         (self.more_types, most), (self.groups, pairs), (self.big, most), (self.more_types, [p for p in new if p[0] != self.box.most])):
+            found += each(lambda n, make=make: [make(n)], of, gpus)
+        return found
 
 
 def shared(numbers, gpus):

@@ -30,18 +30,18 @@ class Sweep:
 
     # --- what there is to do ---
 
-    def tuning_of(self, job):
-        """The tuning file of a job; None if what it needs is not measured yet."""
+    def tunings_of(self, job):
+        """The tuning files of a job; None if what it needs is not measured yet."""
         if job.stage != sweep_plan.TUNED:
-            return job.tuning()
+            return job.tunings()
         lines = [line for collective in job.collectives for line in self.thresholds(job.ranks, collective)]
         if len({line.split()[0] for line in lines}) < len(job.collectives):
             return None
-        return "\n".join(["gpu any", *lines]) + "\n"
+        return ["\n".join(["gpu any", *lines]) + "\n"]
 
     def is_done(self, job):
-        text = self.tuning_of(job)
-        return text is not None and self.results.done(job.key, job.line, text)
+        texts = self.tunings_of(job)
+        return texts is not None and self.results.done(job.key, job.line, "".join(texts))
 
     def missing(self):
         return [job for batch in self.batches for job in batch if not self.is_done(job)]
@@ -52,11 +52,10 @@ class Sweep:
     def thresholds(self, ranks, collective):
         """The lines of a tuning file; none until all that decides them is measured."""
         if (ranks, collective) not in self.found:
-            jobs = self.plan.needed(ranks, collective)
-            if not all(self.is_done(job) for job in jobs):
+            job = self.plan.needed(ranks, collective)
+            if not self.is_done(job):
                 return []
-            records = [r for job in jobs for r in self.results.steps[job.key][1]]
-            rows = tuning.tuning_rows(records, sweep_plan.CANDIDATES, ranks, collective, self.options.margin)
+            rows = tuning.tuning_rows(self.results.steps[job.key][1], sweep_plan.CANDIDATES, ranks, collective, self.options.margin)
             self.found[ranks, collective] = tuning.row_lines(collective, ranks, rows)
         return self.found[ranks, collective]
 
@@ -102,31 +101,37 @@ class Sweep:
         reason = None
         if self.failures.get(job.ranks, 0) >= FAILURES:
             reason = f"too many steps with {job.ranks} ranks failed"
-        elif self.tuning_of(job) is None:
+        elif self.tunings_of(job) is None:
             reason = "not all that decides its thresholds is measured"
         if reason:
             self.left_out[job.key] = reason
         return not reason
 
-    def step(self, job, devices, left, text):
-        env = dict(CUDA_VISIBLE_DEVICES=",".join(devices))
-        if text:
-            env["BEELINE_TUNING_FILE"] = os.path.join(self.box.folder, f"{next(self.box.serial)}.tune")
-            with open(env["BEELINE_TUNING_FILE"], "w", encoding="ascii") as file:
+    def step(self, job, devices, left, texts):
+        env, arguments = dict(CUDA_VISIBLE_DEVICES=",".join(devices)), job.arguments
+        folder = os.path.join(self.box.folder, f"tunings-{next(self.box.serial)}")
+        files = [os.path.join(folder, str(i)) for i in range(len(texts))]
+        os.makedirs(folder)
+        for path, text in zip(files, texts):
+            with open(path, "w", encoding="ascii") as file:
                 file.write(text)
+        if job.forced:
+            env["BEELINE_TUNING_FILE"], arguments = os.path.join(folder, "place"), [*arguments, "--tunings", ",".join(files)]
+        elif files:
+            env["BEELINE_TUNING_FILE"] = files[0]
         limit = min(left, 60 if self.box.emulated else PATIENCE[0] + PATIENCE[1] * job.seconds)
-        return self.box.perf(job.key, *job.arguments, limit=limit, want=self.served if job.stage in SERVED else None, **env)
+        return self.box.perf(job.key, *arguments, limit=limit, want=self.served if job.stage in SERVED else None, **env)
 
     def run_batch(self, jobs, left):
         """The jobs at the same time, each with GPUs of its own."""
         devices = [device for device, _ in self.options.gpus]
-        steps, texts = [], [self.tuning_of(job) for job in jobs]
-        for job, text in zip(jobs, texts):
-            steps.append(self.step(job, devices[:job.ranks], left, text))
+        steps, tunings = [], [self.tunings_of(job) for job in jobs]
+        for job, texts in zip(jobs, tunings):
+            steps.append(self.step(job, devices[:job.ranks], left, texts))
             del devices[:job.ranks]
         steps[0].beside = steps[1:]
         names = [job.key for job in jobs]
-        for job, text, result in zip(jobs, texts, process.run(steps[0], left, self.box.folder)):
+        for job, text, result in zip(jobs, map("".join, tunings), process.run(steps[0], left, self.box.folder)):
             if result.timed_out and result.seconds > left - 1:  # the sweep's time is over, not the step's
                 self.left_out[job.key] = "cut off: no time"
                 self.log(job, text, result, "cut off")
@@ -143,9 +148,9 @@ class Sweep:
         tag = dict(stage=job.stage, step=job.name, beside=beside)
         found = [dict(tag, **r) for r in found]
         for r in found:
-            forced = job.candidate(r) if r.get("record") == "row" else None
-            if forced:
-                r["forced"] = forced
+            if "tuning" in r:
+                r["tuning"] = int(os.path.basename(r["tuning"]))
+                r["forced"] = job.candidate(r, r["tuning"])
         marker = dict(tag, ranks=job.ranks, arguments=job.line, tuning=text, good=result.good, reason=result.reason,
                       seconds=round(result.seconds, 2), expected=round(expected, 2),
                       date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **self.where)
@@ -182,7 +187,7 @@ class Sweep:
         self.results.write()
         if runs:
             nvls = self.results.identity.get("NCCL_NVLS_ENABLE") or "unset"
-            head, device = tuning.header(runs, "beeline-perf, bf16 sum, CUDA graphs, each algorithm forced with blocks of 64, 128 and 256 threads; the mean of "
+            head, device = tuning.header(runs, "beeline-perf, bf16 sum, CUDA graphs, each algorithm forced with blocks of 64, 128 and 256 threads where it may win; the mean of "
                                                f"out of place and in place; NVLink multicast off, of NCCL: NCCL_NVLS_ENABLE {nvls}", self.command,
                                          [marker.get("driver", "") for marker in self.results.markers().values()])
             put("thresholds.tune", "\n".join([*head, *self.tune_lines(device)]) + "\n")

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
-from gpucheck import machine, process, records, stages, sweep_plan, sweep_results, sweep_run, sweep_tables, targets, tuning  # noqa: E402
+from gpucheck import candidates, machine, process, records, stages, sweep_plan, sweep_results, sweep_run, sweep_tables, targets, tuning  # noqa: E402
 from tools_test import row  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -34,31 +34,64 @@ def test_shared(_):
 
 
 def test_plan(_):
-    """Every algorithm and block size for every number of ranks; what is important first; no two jobs of one name."""
-    batches = sweep_plan.Plan(a_box(8, ALL)).batches()
+    """Every algorithm for every number of ranks; what is important first and in time; no two jobs of one name."""
+    sweep = a_sweep("/tmp")
+    batches, lines = sweep.batches, sweep.plan_lines()
     jobs = [job for batch in batches for job in batch]
     keys = [job.key for job in jobs]
     assert len(set(keys)) == len(keys)
     assert all(sum(job.ranks for job in batch) <= 8 for batch in batches) and any(len(batch) > 1 for batch in batches)
     for ranks in ALL:
         for collective in (*sweep_plan.ALL_REDUCE, *sweep_plan.OTHERS):
-            forced = {name for job in jobs if job.ranks == ranks for _, name in job.forced.get(collective, ())}
-            names = [name for name in stages.algorithms(ROOT, sweep_plan.variable(collective)) if name != "gather_copy"]
-            assert forced == {f"{name} threads={t}" for name in names for t in sweep_plan.THREADS}, (ranks, collective, forced)
-    order = [f"smoke / {n} ranks all" for n in ALL[:5]] + ["sweep / 8 ranks all_reduce", "candidates / 8 ranks oneshot_line 128", "tuned / 8 ranks all_reduce",
-             "sweep / 8 ranks others", "candidates / 8 ranks others 1 64", "sweep / 7 ranks all_reduce", "candidates / 6 ranks others 1 64",
-             "candidates / 5 ranks others 1 64", "eager / 8 ranks all", "types / 8 ranks all", "types / 5 ranks all", "groups / 8 ranks all"]
-    places = [keys.index(key) for key in order if key in keys]
-    assert len(places) == len(order) and places == sorted(places), [key for key in order if key not in keys]
+            forced = {name for job in jobs if job.ranks == ranks for rows in job.forced for _, name in rows.get(collective, ()) if name != "nccl"}
+            names = {name for name in stages.algorithms(ROOT, sweep_plan.variable(collective)) if name != "gather_copy"}
+            assert {name.split()[0] for name in forced} == names and all(f"{name} threads=256" in forced for name in names), (ranks, collective, forced)
+    order = [f"smoke / {n} ranks all" for n in ALL[:5]] + ["sweep / 8 ranks all_reduce", "candidates / 8 ranks all_reduce", "tuned / 8 ranks all_reduce",
+             "sweep / 8 ranks others", "candidates / 8 ranks others", "sweep / 7 ranks all_reduce", "candidates / 6 ranks others",
+             "candidates / 5 ranks others", "eager / 8 ranks all", "types / 8 ranks all", "types / 5 ranks all", "tuned / 5 ranks others",
+             "types / 8 ranks other operations", "groups / 8 ranks all"]
+    places = [keys.index(key) for key in order]
+    assert places == sorted(places), places
+    need = next(i for i, job in enumerate(jobs) if job.stage == "groups")
+    assert {(job.stage, job.ranks) for job in jobs[:need]} >= {(stage, n) for n in ALL for stage in ("smoke", "sweep", "candidates", "tuned", "eager")}
+    assert max(job.seconds for job in jobs) < 30 and float(next(line for line in lines if "groups / 8" in line).split()[1]) < 430, lines
     assert not any(job.stage == "types" and job.ranks == 4 for job in jobs)
-    assert {job.ranks for batch in sweep_plan.Plan(a_box(4, (4, 3, 2))).batches() for job in batch if job.stage == "types"} == {4, 3, 2}
+    four = sweep_plan.Plan(a_box(4, (4, 3, 2))).batches()
+    assert {job.ranks for batch in four for job in batch if job.stage == "types"} == {4, 3, 2}
+    for plan in (batches, four, sweep_plan.Plan(a_box(8, (2,))).batches()):
+        number = {job.key: i for i, batch in enumerate(plan) for job in batch}
+        assert all(number[key.replace("tuned", "candidates")] < i for key, i in number.items() if key.startswith("tuned")), number
+
+
+def test_files(_):
+    """Every candidate has its range in one file, and no size two in a file; blocks that a kernel cannot have are none."""
+    for ranks in (2, 3, 8, 16):
+        names = {c: found for c, found in sweep_plan.tables_of(ROOT).items()}
+        files = candidates.files_of(names, ranks)
+        for collective, of in names.items():
+            wanted = candidates.candidates_of(of, ranks)
+            assert not any("_team threads=64" in name for *_, name in wanted) or ranks <= 4
+            for size in (8 << i for i in range(24)):
+                seen = [name for name in (candidates.forced_on(file[collective], size) for file in files) if name]
+                assert sorted(seen) == sorted(name for least, most, name in wanted if least <= size <= most), (ranks, collective, size, seen)
+            assert all(len(file[collective]) < tuning.MOST_ROWS for file in files)
+        count = [len([1 for least, most, _ in candidates.candidates_of(names["all_reduce"], ranks) if least <= size <= most]) for size in (8 << i for i in range(24))]
+        assert len(files) == max(count), (len(files), count)
+    team = [name for *_, name in candidates.candidates_of(["oneshot_team"], 16)]
+    assert team == ["oneshot_team threads=256"], team
+    assert candidates.rows_for([(1, 64, "a"), (128, 256, "b"), (16, 32, "c")]) == [[(64, "a"), (127, "nccl"), (256, "b")], [(15, "nccl"), (32, "c")]]
+    assert candidates.rows_text("reduce", 2, [(15, "nccl"), (32 * KIB, "c threads=64")]) == "reduce 2 15 nccl\nreduce 2 32K c threads=64\nreduce 2 max nccl\n"
 
 
 def test_rows_of(_):
     """As beeline-perf counts them."""
     for arguments, want in (("-c all_reduce --mode graph --place both -b 8 -e 64 -f 2", (8, 2 * 120)), ("-c all_to_all,broadcast -b 1K -e 1K", (6, 6 * KIB)),
                             ("-c all_reduce -d all -o all --odd --offset 0,1 --mode eager -b 3 -e 3", (480, 1440))):
-        assert sweep_plan.rows_of(arguments.split()) == want, arguments
+        assert sweep_plan.rows_of(2, arguments.split()) == want, arguments
+    arguments = "-c all_reduce,all_gather --mode graph --place both -b 8 -e 64 -f 2".split()
+    forced = [dict(all_reduce=[(16, "a")], all_gather=[(4, "nccl"), (32, "b")]), dict(all_reduce=[], all_gather=[(8, "c")])]
+    assert sweep_plan.rows_of(2, arguments, forced) == (2 * (2 + 3 + 2), 2 * (24 + 112 + 24))
+    assert sweep_plan.estimate(8, arguments, forced) > sweep_plan.estimate(8, arguments, forced[:1]) + 1
     assert 2 < sweep_plan.estimate(8, "-c all_reduce".split()) < 30
 
 
@@ -69,6 +102,10 @@ def test_devices(folder):
     def run(step, left, _):
         steps = [step, *step.beside]
         seen.append(steps)
+        for s in steps:
+            with open(s.records, "w", encoding="utf-8") as out:
+                for path in s.argv[s.argv.index("--tunings") + 1].split(","):
+                    out.write(json.dumps(dict(record="row", collective=s.argv[s.argv.index("-c") + 1].split(",")[0], bytes=8192, ranks=8, tuning=path)) + "\n")
         return [process.Result(s, 0, "| gather_line 0", 1.0, False) for s in steps]
     original, process.run = process.run, run
     try:
@@ -84,13 +121,19 @@ def test_devices(folder):
         for step in steps:
             ranks = int(step.argv[step.argv.index("-t") + 1])
             assert len(step.env["CUDA_VISIBLE_DEVICES"].split(",")) == ranks
-            with open(step.env["BEELINE_TUNING_FILE"], encoding="ascii") as file:
-                lines = file.read().splitlines()
-            assert lines[0] == "gpu any" and all(line.split()[1] == str(ranks) and "threads=" in line for line in lines[1:])
+            files = step.argv[step.argv.index("--tunings") + 1].split(",")
+            assert len(files) > 4 and "--served" in step.argv and not os.path.exists(step.env["BEELINE_TUNING_FILE"])
+            for path in files:
+                with open(path, encoding="ascii") as file:
+                    lines = file.read().splitlines()
+                assert lines[0] == "gpu any" and all(line.split()[1] == str(ranks) and ("threads=" in line or line.endswith(" nccl")) for line in lines[1:])
+                collectives = step.argv[step.argv.index("-c") + 1].split(",")
+                assert [line.split()[0] for line in lines if " max nccl" in line] == collectives, lines
         assert len({step.records for step in steps}) == len(steps)
     assert sum(map(len, seen)) == len(sweep.results.markers())
-    beside = sweep.results.markers()["candidates / 6 ranks oneshot_line 64"]["beside"]
-    assert beside == ["candidates / 2 ranks oneshot_line 64"]
+    marker, found = sweep.results.steps["candidates / 6 ranks all_reduce"]
+    assert marker["beside"] == ["candidates / 2 ranks all_reduce"]
+    assert [r["tuning"] for r in found] == list(range(len(found))) and {"oneshot_line threads=128", "twoshot_team threads=256"} < {r["forced"] for r in found}
 
 
 def test_cut_off(folder):
@@ -103,7 +146,7 @@ def test_cut_off(folder):
     original, process.run = process.run, run
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            (smoke,), (first, *_) = sweep.batches[0], sweep.batches[1]
+            (smoke,), (first,) = sweep.batches[0], sweep.batches[1]
             sweep.run_batch([smoke], 100)
             assert not sweep.results.steps and sweep.may_run(first) and sweep.left_out == {smoke.key: "cut off: no time"}
             sweep.run_batch([smoke], 100)
@@ -218,12 +261,13 @@ def test_tuned_waits(folder):
     sweep = a_sweep(folder, 2, (2,))
     job = next(job for batch in sweep.batches for job in batch if job.stage == "tuned" and job.collectives == sweep_plan.ALL_REDUCE)
     needed = sweep.plan.needed(2, "all_reduce")
-    for i, one in enumerate(needed):
-        assert not sweep.may_run(job) and sweep.thresholds(2, "all_reduce") == []
-        found = [forced(8 << k, f"oneshot_line threads={t}", 3.0, collective="all_reduce", ranks=2) for k in range(8) for t in (64,)] if i == 0 else []
-        sweep.results.add(dict(stage=one.stage, step=one.name, good=True, reason=None, arguments=one.line, tuning=one.tuning()),
-                          [dict(r, step=one.name) for r in found])
-    assert sweep.may_run(job) and sweep.tuning_of(job).splitlines() == ["gpu any", "all_reduce 2    1K oneshot_line   threads=64", "all_reduce 2   max nccl"]
+    assert not sweep.may_run(job) and sweep.thresholds(2, "all_reduce") == []
+    found = [forced(8 << k, "oneshot_line threads=64", 3.0, collective="all_reduce", ranks=2) for k in range(8)]
+    marker = dict(stage=needed.stage, step=needed.name, good=True, reason=None, arguments=needed.line, tuning="other")
+    sweep.results.add(marker, [dict(r, step=needed.name) for r in found])
+    assert not sweep.may_run(job)
+    sweep.results.add(dict(marker, tuning="".join(needed.tunings())), [dict(r, step=needed.name) for r in found])
+    assert sweep.may_run(job) and sweep.tunings_of(job) == ["gpu any\nall_reduce 2    1K oneshot_line   threads=64\nall_reduce 2   max nccl\n"]
     assert not sweep.is_done(job)
 
 
