@@ -16,10 +16,8 @@ def ranges(ranks):
     """{algorithm: (least bytes, most)}, wide of the crossings of 2 and 4 ranks; others are tried everywhere."""
     # What is sent to every peer grows with the peers, and two shots take two trips.
     one_shot = 1 << (32 * MIB // ranks**2).bit_length() - 1
-    team = (16, 512 * KIB)
     return {"oneshot_packet": (1, 64 * KIB), "oneshot_line": (256, one_shot), "twoshot_line": (16 * KIB, MOST),
-            "oneshot_team": (1, 128 * KIB), "twoshot_team": (8 * KIB, 2 * MIB),
-            "gather_team": team, "scatter_team": team, "exchange_team": team}
+            "oneshot_team": (1, 128 * KIB), "twoshot_team": (8 * KIB, 2 * MIB), "scatter_team": (1, 512 * KIB)}
 
 
 def candidates_of(names, ranks):

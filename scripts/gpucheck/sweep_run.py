@@ -119,7 +119,7 @@ class Sweep:
             env["BEELINE_TUNING_FILE"], arguments = os.path.join(folder, "place"), [*arguments, "--tunings", ",".join(files)]
         elif files:
             env["BEELINE_TUNING_FILE"] = files[0]
-        limit = min(left, 60 if self.box.emulated else PATIENCE[0] + PATIENCE[1] * job.seconds)
+        limit = min(left, 100 if self.box.emulated else PATIENCE[0] + PATIENCE[1] * job.seconds)
         return self.box.perf(job.key, *arguments, limit=limit, want=self.served if job.stage in SERVED else None, **env)
 
     def run_batch(self, jobs, left):
