@@ -300,6 +300,8 @@ def kernels():
         for nranks in RANKS if name in ("shapes", "late", "multicast") else (2, 3, 16):
             command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 if nranks < 7 else 6} {name}")
             case(f"kernels/{name}/{nranks}", command.replace("--beeline ", ""))
+            if name in ("shapes", "late") and nranks > 2:  # several teams in a block, a warp for each rank: by default blocks are too small for that
+                case(f"kernels/{name}/{nranks}/large-blocks", command.replace("--beeline ", "--block 256 "))
     for nranks in (2, 3, 4):
         command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 // nranks} alignments")
         case(f"kernels/alignments/{nranks}", command.replace("--beeline ", ""))
