@@ -141,16 +141,18 @@ class Plan:
         how = self.pick("-n 12 -G 30 -w 3 --seconds 0.3", "-n 1 -G 2 -w 0")
         return Job(EAGER, "all", n, "--spawn", (*ALL_REDUCE, *OTHERS), ["--mode", "eager", "--place", "out", *sizes, *how])
 
-    def typed(self, n, name, collectives, operations, kinds):
-        how = self.pick(f"-d all -o {operations} --offset 0,1 -b 3000 -e 690000 -f 230", f"{kinds} --offset 1 -b 400 -e 400")
+    def typed(self, n, name, collectives, operations, low, kinds):
+        """Two sizes, which different algorithms serve."""
+        how = self.pick(f"-d all -o {operations} --offset 0,1 -b {low} -e {36 * low} -f 36", f"{kinds} --offset 1 -b 400 -e 400")
         return Job(TYPES, name, n, "-t", collectives, ["--mode", "eager", "--odd", "-n", 1, "-G", 1, "-w", 0, *how])
 
     def types(self, n):
-        """An average depends on the number of ranks; the other operations are the same code for 5 to 8."""
-        return self.typed(n, "all", (*ALL_REDUCE, *OTHERS), "sum,avg", "-d bfloat16,int8 -o sum,avg")
+        """An average depends on the number of ranks; the other operations are the same code for 5 to 8.  All-reduces of the two are
+        oneshot_team and twoshot_line, oneshot_packet and twoshot_team by the built-in rows for 5 to 8."""
+        return self.typed(n, "all", (*ALL_REDUCE, *OTHERS), "sum,avg", 18000, "-d bfloat16,int8 -o sum,avg")
 
     def more_types(self, n):
-        return self.typed(n, "other operations", REDUCING, "prod,max,min", "-d bfloat16 -o max")
+        return self.typed(n, "other operations", REDUCING, "prod,max,min", 3000, "-d bfloat16 -o max")
 
     def groups(self, n):
         how = self.pick("--group 64 -n 11 -G 4 -w 2 --seconds 0.3", "--group 3 -n 1 -G 1 -w 0")
