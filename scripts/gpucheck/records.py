@@ -6,14 +6,16 @@ LAUNCH_US, ONE_WAY_US = 0.73, 1.32  # an empty kernel in a graph; a signal from 
 
 
 def read(path):
-    """All records of a file of JSON lines; a line cut off by the end of a run is left out."""
+    """All records of a file of JSON lines; a line cut off by the end of a run is left out, and what is none."""
     records = []
-    with open(path, encoding="utf-8") as lines:
+    with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
-                records.append(json.loads(line))
+                record = json.loads(line)
             except ValueError:
                 continue
+            if isinstance(record, dict):
+                records.append(record)
     return records
 
 
