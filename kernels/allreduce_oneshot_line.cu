@@ -27,7 +27,7 @@ BL_DEVICE bool exchange_by_halves(const struct bl_kernel_args &a, const In &in, 
     enum { RANKS = N / 2 };
     const Crew crew = crew_of(whole_grid());
     const uint64_t lines = lines_of(in), line = crew.group / 2;
-    const unsigned half = crew.group % 2, first = half * RANKS;
+    const unsigned half = crew.group % 2, first = BL_MUTATION(55) ? 0 : half * RANKS;
     if (crew.of_warp / 2 >= lines) return true;
     const bool active = line < lines;
     const Pair own = load_end_line(in, line);

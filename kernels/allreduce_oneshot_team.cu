@@ -17,7 +17,7 @@ template <class T> BL_DEVICE void allreduce_oneshot_team(const struct bl_kernel_
     const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const uint64_t lines = lines_of(in);
     const auto load = [&](unsigned, uint64_t line) { return load_end_line(in, line); };
-    const auto finish = [&](const Team &t, uint64_t first, const Quad &, const uint64_t *sums, Wait &) {
+    const auto finish = [&](const Team &t, uint64_t first, const QuadLine &, const uint64_t *sums, Wait &) {
         return store_sums(t, first, lines, sums, [&](uint64_t line, Pair sum) { store_line(out, line, sum); });
     };
     if (reduce_in_teams<T>(a, rank_region(a, e), lines, flag, load, finish)) epoch_end(a, flag);

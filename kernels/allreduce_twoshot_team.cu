@@ -23,13 +23,13 @@ template <class T> BL_DEVICE void allreduce_twoshot_team(const struct bl_kernel_
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
     const Region inputs = peer_region(a, e), results = result_region(a, e);
     const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(in, peer * run + line); };
-    const auto finish = [&](const Team &t, uint64_t, const Quad &q, const uint64_t *sums, Wait &wait) {
+    const auto finish = [&](const Team &t, uint64_t, const QuadLine &q, const uint64_t *sums, Wait &wait) {
         if (t.team >= t.teams) return true;
-        const Pair sum = take_line(sums + t.team * QUAD_WORDS), mine[WARP_RANKS] = {sum, sum};
-        Pair theirs[WARP_RANKS];
+        const Pair sum = take_line(sums + t.team * QUAD_WORDS), mine[BL_WARP_RANKS] = {sum, sum};
+        Pair theirs[BL_WARP_RANKS];
         if (!exchange_in_team(a, results, t, q, BL_MUTATION(54) ? flag - 2 : flag, mine, theirs, wait)) return false;
 #pragma unroll
-        for (int k = 0; k < WARP_RANKS; k++)
+        for (int k = 0; k < BL_WARP_RANKS; k++)
             if (has_rank(a, t, q, k)) store_line(out, rank_in_team(t, k) * run + q.line, theirs[k]);
         return true;
     };

@@ -3,15 +3,7 @@
 
 #include <stdio.h>
 
-enum {
-    PACKET_BYTES = 16,
-    PACKET_DATA = 8,
-    LINE_BYTES = 128,
-    LINE_LANES = 8,
-    UNIT_BYTES = 16,
-    QUAD = 4,
-    WARP_RANKS = 2
-};
+enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8, UNIT_BYTES = 16 };
 enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256, LINES_STEP = 64 }; /* a step of lines holds a multiple of 128 bytes */
 enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 };                        /* as multicast.cuh has it */
 
@@ -186,14 +178,15 @@ static uint64_t divide_up(uint64_t a, uint64_t b) {
 }
 
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
-    const unsigned least = kernels[kernel].team ? 32 * (unsigned)divide_up((uint64_t)nranks, WARP_RANKS) : 32;
+    const unsigned least =
+        is_kernel(kernel) && kernels[kernel].team ? 32 * (unsigned)divide_up((uint64_t)nranks, BL_WARP_RANKS) : 32;
     return threads > least ? threads : least;
 }
 
 /* A quad of lines for each team, whose warps have a rank each if they are that many. */
 static uint64_t team_blocks(int nranks, uint64_t lines, unsigned threads) {
     const uint64_t warps = threads / 32, n = (uint64_t)nranks;
-    return divide_up(divide_up(lines, QUAD), warps >= n ? warps / n : warps / divide_up(n, WARP_RANKS));
+    return divide_up(divide_up(lines, BL_QUAD), warps >= n ? warps / n : warps / divide_up(n, BL_WARP_RANKS));
 }
 
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks) {

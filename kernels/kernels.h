@@ -20,6 +20,8 @@ enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256, BL_LOCAL_WO
 enum {
     BL_LINE_DATA = 120,        /* user data of a line */
     BL_BATCH_MAX = 64,         /* messages of a batch */
+    BL_QUAD = 4,               /* lines that a warp of a team carries at a time */
+    BL_WARP_RANKS = 2,         /* ranks that it has, at most */
     BL_COPY_WORDS_BYTES = 256, /* words of the copy engines; plugin/copy.c */
     BL_MULTICAST_WORDS = 2 * BL_MAX_BLOCKS
 };

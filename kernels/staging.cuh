@@ -9,7 +9,8 @@
  *
  * Packets and lines have two halves each.  A launch writes into the *free* half, which e's lowest bit names.
  *
- * Packets, and all lines but two-shot's: the flag is e + 1, so the other half is free then.  The half comes to be used again no earlier than in launch k+1 if it was in k-1: each peer has ended that.
+ * Packets, and all lines but two-shot's: the flag is e + 1, so the other half is free then.  The half comes to be used again
+ * no earlier than in launch k+1 if it was in k-1: each peer has ended that.
  *
  * Two-shot lines: inputs go to the free half, results to the other one, and the flag is e + 2, so the half of the inputs
  * is free again.  Rightly: a rank that ended launch k has the results of each peer for every line, which that peer sent

@@ -19,12 +19,10 @@
 #include "lines.cuh"
 
 enum {
-    QUAD = 4,       /* lines */
-    WARP_RANKS = 2, /* at most */
-    QUAD_WORDS = QUAD * 16,
+    QUAD_WORDS = BL_QUAD * 16,
     MOST_WARPS = BL_MAX_THREADS / 32,
-    INPUT_WORDS = WARP_RANKS * MOST_WARPS * QUAD_WORDS, /* a quad of each rank of each team */
-    TEAM_WORDS = INPUT_WORDS + MOST_WARPS * QUAD_WORDS  /* and its sum */
+    INPUT_WORDS = BL_WARP_RANKS * MOST_WARPS * QUAD_WORDS, /* a quad of each rank of each team */
+    TEAM_WORDS = INPUT_WORDS + MOST_WARPS * QUAD_WORDS     /* and its sum */
 };
 
 struct Team {
@@ -36,7 +34,7 @@ struct Team {
 /* A rank for each warp, if that makes enough teams for all lines at once; else two. */
 BL_DEVICE Team team_of(const struct bl_kernel_args &a, uint64_t lines) {
     const unsigned warps = threads_in_block() / 32, warp = thread_in_block() / 32;
-    const bool single = lines <= (uint64_t)blocks_in_grid() * (warps / a.nranks) * QUAD;
+    const bool single = lines <= (uint64_t)blocks_in_grid() * (warps / a.nranks) * BL_QUAD;
     Team t;
     t.warps = single ? a.nranks : (a.nranks + 1) / 2;
     t.teams = warps / t.warps;
@@ -50,38 +48,39 @@ BL_DEVICE unsigned rank_in_team(const Team &t, int k) {
 
 /* The first lines of the block's quads, round by round: from first_quad on, in steps. */
 BL_DEVICE uint64_t first_quad(const Team &t) {
-    return (uint64_t)block_in_grid() * t.teams * QUAD;
+    return (uint64_t)block_in_grid() * t.teams * BL_QUAD;
 }
 BL_DEVICE uint64_t quad_step(const Team &t) {
-    return (uint64_t)blocks_in_grid() * t.teams * QUAD;
+    return (uint64_t)blocks_in_grid() * t.teams * BL_QUAD;
 }
 
 /* This thread's part in one round. */
-struct Quad {
+struct QuadLine {
     uint64_t line;
     bool exists; /* the line does, and the thread has a team */
 };
-BL_DEVICE Quad quad_of(const Team &t, uint64_t first, uint64_t lines) {
-    const uint64_t line = first + t.team * QUAD + lane_in_warp() / LINE_LANES;
+BL_DEVICE QuadLine quad_of(const Team &t, uint64_t first, uint64_t lines) {
+    const uint64_t line = first + t.team * BL_QUAD + lane_in_warp() / LINE_LANES;
     return {line, t.team < t.teams && line < lines};
 }
 
 /* Whether the warp has a k-th rank, and a line for it. */
-BL_DEVICE bool has_rank(const struct bl_kernel_args &a, const Team &t, const Quad &q, int k) {
+BL_DEVICE bool has_rank(const struct bl_kernel_args &a, const Team &t, const QuadLine &q, int k) {
     return q.exists && rank_in_team(t, k) < a.nranks;
 }
 
 /* Sends mine[k] to the warp's k-th rank and receives that of theirs; of this rank itself it is its own.  False: the wait
  * failed. */
-BL_DEVICE bool exchange_in_team(const struct bl_kernel_args &a, const Region &region, const Team &t, const Quad &q,
-                                uint64_t flag, const Pair (&mine)[WARP_RANKS], Pair (&theirs)[WARP_RANKS], Wait &wait) {
+BL_DEVICE bool exchange_in_team(const struct bl_kernel_args &a, const Region &region, const Team &t, const QuadLine &q,
+                                uint64_t flag, const Pair (&mine)[BL_WARP_RANKS], Pair (&theirs)[BL_WARP_RANKS],
+                                Wait &wait) {
     const unsigned part = lane_in_warp() % LINE_LANES;
-    const unsigned char *at[WARP_RANKS];
-    LineView view[WARP_RANKS];
-    bool missing[WARP_RANKS];
+    const unsigned char *at[BL_WARP_RANKS];
+    LineView view[BL_WARP_RANKS];
+    bool missing[BL_WARP_RANKS];
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
 #pragma unroll
-    for (int k = 0; k < WARP_RANKS; k++) {
+    for (int k = 0; k < BL_WARP_RANKS; k++) {
         const unsigned peer = rank_in_team(t, k);
         missing[k] = has_rank(a, t, q, k) && peer != a.rank;
         if (missing[k]) send_line(a, region, peer, q.line, mine[k], BL_MUTATION(51) ? flag - 1 : flag);
@@ -90,12 +89,12 @@ BL_DEVICE bool exchange_in_team(const struct bl_kernel_args &a, const Region &re
     }
     for (;;) {
 #pragma unroll
-        for (int k = 0; k < WARP_RANKS; k++)
+        for (int k = 0; k < BL_WARP_RANKS; k++)
             if (missing[k]) view[k] = load_line_relaxed_sys(at[k], part);
         bool all = true;
         unsigned peer = a.rank;
 #pragma unroll
-        for (int k = 0; k < WARP_RANKS; k++) {
+        for (int k = 0; k < BL_WARP_RANKS; k++) {
             const bool here = !missing[k] || line_arrived(view[k], part, flag) || BL_MUTATION(52);
             if (!here) peer = rank_in_team(t, k);
             all = all && here;
@@ -105,7 +104,7 @@ BL_DEVICE bool exchange_in_team(const struct bl_kernel_args &a, const Region &re
     }
     wait_over(wait);
 #pragma unroll
-    for (int k = 0; k < WARP_RANKS; k++) theirs[k] = line_data(view[k]);
+    for (int k = 0; k < BL_WARP_RANKS; k++) theirs[k] = line_data(view[k]);
     return true;
 }
 
@@ -155,14 +154,14 @@ BL_DEVICE bool reduce_in_teams(const struct bl_kernel_args &a, const Region &reg
     bool good = true;
     for (uint64_t first = first_quad(t); first < lines; first += quad_step(t)) {
         if (first != first_quad(t) && !block_all(good)) return false;
-        const Quad q = quad_of(t, first, lines);
-        Pair mine[WARP_RANKS], theirs[WARP_RANKS];
+        const QuadLine q = quad_of(t, first, lines);
+        Pair mine[BL_WARP_RANKS], theirs[BL_WARP_RANKS];
 #pragma unroll
-        for (int k = 0; k < WARP_RANKS; k++)
+        for (int k = 0; k < BL_WARP_RANKS; k++)
             mine[k] = has_rank(a, t, q, k) ? load(rank_in_team(t, k), q.line) : Pair{0, 0};
         good = exchange_in_team(a, region, t, q, flag, mine, theirs, wait);
 #pragma unroll
-        for (int k = 0; k < WARP_RANKS; k++)
+        for (int k = 0; k < BL_WARP_RANKS; k++)
             if (has_rank(a, t, q, k))
                 put_line(words + (t.team * a.nranks + rank_in_team(t, k)) * QUAD_WORDS, theirs[k]);
         if (!block_all(good)) return false;
@@ -177,7 +176,7 @@ BL_DEVICE bool reduce_in_teams(const struct bl_kernel_args &a, const Region &reg
 template <class Store>
 BL_DEVICE bool store_sums(const Team &t, uint64_t first, uint64_t lines, const uint64_t *sums, Store store) {
     const unsigned team = thread_in_block() / 32;
-    const uint64_t line = first + team * QUAD + lane_in_warp() / LINE_LANES;
+    const uint64_t line = first + team * BL_QUAD + lane_in_warp() / LINE_LANES;
     if (team < t.teams && line < lines) store(line, take_line(sums + team * QUAD_WORDS));
     return true;
 }
@@ -189,14 +188,14 @@ BL_DEVICE bool gather_in_teams(const struct bl_kernel_args &a, const Region &reg
     const Team t = team_of(a, lines);
     Wait wait = {0, 0};
     for (uint64_t first = first_quad(t); first < lines; first += quad_step(t)) {
-        const Quad q = quad_of(t, first, lines);
-        Pair mine[WARP_RANKS], theirs[WARP_RANKS];
+        const QuadLine q = quad_of(t, first, lines);
+        Pair mine[BL_WARP_RANKS], theirs[BL_WARP_RANKS];
 #pragma unroll
-        for (int k = 0; k < WARP_RANKS; k++)
+        for (int k = 0; k < BL_WARP_RANKS; k++)
             mine[k] = has_rank(a, t, q, k) ? load(rank_in_team(t, k), q.line) : Pair{0, 0};
         if (!exchange_in_team(a, region, t, q, flag, mine, theirs, wait)) return false;
 #pragma unroll
-        for (int k = 0; k < WARP_RANKS; k++)
+        for (int k = 0; k < BL_WARP_RANKS; k++)
             if (has_rank(a, t, q, k)) store(rank_in_team(t, k), q.line, theirs[k]);
     }
     return true;

@@ -188,7 +188,7 @@ class Sweep:
         if runs:
             nvls = self.results.identity.get("NCCL_NVLS_ENABLE") or "unset"
             head, device = tuning.header(runs, "beeline-perf, bf16 sum, CUDA graphs, each algorithm forced with blocks of 64, 128 and 256 threads where it may win; the mean of "
-                                               f"out of place and in place; NVLink multicast off, of NCCL: NCCL_NVLS_ENABLE {nvls}", self.command,
+                                               f"out of place and in place; Beeline without NVLink multicast, NCCL with NCCL_NVLS_ENABLE {nvls}", self.command,
                                          [marker.get("driver", "") for marker in self.results.markers().values()])
             put("thresholds.tune", "\n".join([*head, *self.tune_lines(device)]) + "\n")
             title = f"{max(self.box.ranks)} to {min(self.box.ranks)} ranks: {device['name']}"

@@ -5,7 +5,7 @@ candidates is taken that loses least time to the fastest of each size, where eve
 margin: so noise near a crossing makes no extra rows.  A candidate must be faster than NCCL by the margin to take a size from
 it.  Between two sizes of which different candidates win, the threshold is where their times would meet, drawn straight on
 logarithmic axes, rounded down to a power of two or one and a half of it.  Above the largest size measured the last winner
-goes on only if it also wins in stage perf-big; else NCCL serves.
+goes on only if it also wins in gpu-check's stage perf-big, where that was run; else NCCL serves.
 """
 import math
 import statistics

@@ -37,7 +37,7 @@ struct graphs {
 };
 
 static int capture(struct part *part, const struct row *row, enum side side, int calls, struct graphs *graphs) {
-    CUgraph graph;
+    CUgraph graph[BL_MAX_RANKS];
 
     for (int i = 0; i < part->count; i++)
         CUDA_TRY(part, cuStreamBeginCapture(part->rank[i].stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -45,9 +45,12 @@ static int capture(struct part *part, const struct row *row, enum side side, int
         if (issue(part, row, side)) return -1;
     for (int i = 0; i < part->count; i++) {
         CUDA_TRY(part, cuCtxSetCurrent(part->rank[i].context));
-        CUDA_TRY(part, cuStreamEndCapture(part->rank[i].stream, &graph));
-        CUDA_TRY(part, cuGraphInstantiateWithFlags(&graphs->exec[i], graph, 0));
-        CUDA_TRY(part, cuGraphDestroy(graph));
+        CUDA_TRY(part, cuStreamEndCapture(part->rank[i].stream, &graph[i]));
+    }
+    for (int i = 0; i < part->count; i++) { /* the driver refuses it while this thread captures */
+        CUDA_TRY(part, cuCtxSetCurrent(part->rank[i].context));
+        CUDA_TRY(part, cuGraphInstantiateWithFlags(&graphs->exec[i], graph[i], 0));
+        CUDA_TRY(part, cuGraphDestroy(graph[i]));
     }
     return 0;
 }

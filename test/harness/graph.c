@@ -8,15 +8,23 @@ void graphs_begin(struct part *part, int stream) {
     }
 }
 
-void graphs_end(struct part *part, int stream, struct graphs *graphs) {
+void graphs_end_capture(struct part *part, int stream, struct graphs *graphs) {
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = part_enter(part, i);
         CU_OK(cuStreamEndCapture(rank->stream[stream], &graphs->graph[i]));
     }
-    for (int i = 0; i < part->count; i++) { /* not while this thread captures */
+}
+
+void graphs_instantiate(struct part *part, struct graphs *graphs) {
+    for (int i = 0; i < part->count; i++) {
         part_enter(part, i);
         CU_OK(cuGraphInstantiateWithFlags(&graphs->exec[i], graphs->graph[i], 0));
     }
+}
+
+void graphs_end(struct part *part, int stream, struct graphs *graphs) {
+    graphs_end_capture(part, stream, graphs);
+    graphs_instantiate(part, graphs);
 }
 
 void graphs_launch(struct part *part, struct graphs *graphs, int stream) {

@@ -29,6 +29,8 @@ CREWS = ("", "--sms 7 ")
 def box(mode, nranks, seed="$SEED", environment="", options="", program="collectives", arguments=""):
     """A command line on an emulated box."""
     start = f"-n {nranks} " if mode == "processes" else ""
+    if nranks >= 8 and "_ALGO=" in environment and "_team" not in environment:
+        options += "--block 64 "  # small blocks are quicker here, and only teams need larger ones
     if nranks == 16:  # its self-test takes a while on two cores
         environment = f"BEELINE_SETUP_TIMEOUT=120 {environment}".rstrip()
     env = f"env {environment} " if environment else ""
@@ -114,7 +116,7 @@ def others():
                 case(f"{algorithm}/{nranks}{'/crews' if crews else ''}",
                      box(MODES[(a + n + c) % 3], nranks, environment=environment, options=crews,
                          arguments=f"{arguments} -t {datatypes} -o all -c {listed(counts)} -x elements "
-                                   f"-b 8 -k {120 if nranks < 7 else 60 if nranks < 16 else 24}"))
+                                   f"-b 8 -k {120 if nranks < 7 else 60 if nranks < 9 else 24 if algorithm not in TEAMS else 10}"))
 
 
 def by_table():

@@ -167,13 +167,15 @@ static void test_capture(void) {
                              call ? side_streams[l] : streams[l]));
         OK(ncclGroupEnd());
     }
+    CUgraph graph[MAX];
     foreach (l) {
-        CUgraph graph;
         CU(cuEventRecord(join[l], side_streams[l]));
         CU(cuStreamWaitEvent(streams[l], join[l], 0));
-        CU(cuStreamEndCapture(streams[l], &graph));
-        CU(cuGraphInstantiate(&graphs[l], graph, 0));
-        CU(cuGraphDestroy(graph));
+        CU(cuStreamEndCapture(streams[l], &graph[l]));
+    }
+    foreach (l) {
+        CU(cuGraphInstantiate(&graphs[l], graph[l], 0));
+        CU(cuGraphDestroy(graph[l]));
     }
     foreach (l) check(equal(&b[l]), "capturing ran something");
     double value = 1;
