@@ -109,14 +109,17 @@ def others():
     for a, algorithm in enumerate(OTHERS):
         environment, arguments = forced(algorithm)
         as_line = algorithm.replace("gather_team", "exchange_line").replace("exchange_team", "exchange_line")
-        for n, nranks in enumerate(RANKS if algorithm not in TEAMS else (*RANKS[:-1], 9, 16)):
-            for c, crews in enumerate(CREWS if nranks < 9 else CREWS[1:]):
+        team = algorithm in TEAMS
+        for n, nranks in enumerate((*RANKS[:-1], 9, 16) if team else RANKS):
+            soak = "soak/" if team and nranks > 8 and a % 2 else ""  # 9 and 16 ranks take longest, and teams share most of their code
+            for c, crews in enumerate(CREWS[(a + n) % 2:][:1] if team else CREWS if nranks < 9 else CREWS[1:]):
                 datatypes = types.get(as_line, types["reduce_line"])[(n + c) % 2]
                 counts = edge_counts(min(datatypes.split(","), key=SIZE.get), nranks, 5000 if nranks < 8 else 1500)
-                case(f"{algorithm}/{nranks}{'/crews' if crews else ''}",
+                case(f"{soak}{algorithm}/{nranks}{'/crews' if crews else ''}",
                      box(MODES[(a + n + c) % 3], nranks, environment=environment, options=crews,
                          arguments=f"{arguments} -t {datatypes} -o all -c {listed(counts)} -x elements "
-                                   f"-b 8 -k {120 if nranks < 7 else 60 if nranks < 9 else 24 if algorithm not in TEAMS else 10}"))
+                                   f"-b 8 -k {120 if nranks < 7 else 60 if nranks < 9 else 10 if team else 24}"),
+                     "soak timeout=600 " if soak else "")
 
 
 def by_table():
@@ -124,9 +127,9 @@ def by_table():
     for nranks in RANKS:
         for mode in MODES:
             counts = "0-40,59-61,119-121,511-513,1000,4095-4097,10000,16383-16385"
-            case(f"table/{nranks}/{mode}", box(mode, nranks, arguments=f"-t all -o all -c {counts} -x elements -k {40 if nranks < 8 else 20 if nranks < 16 else 12}"))
+            case(f"table/{nranks}/{mode}", box(mode, nranks, arguments=f"-t all -o all -c {counts} -x elements -k {40 if nranks < 8 else 20 if nranks < 16 else 6}"))
             case(f"table/others/{nranks}/{mode}",
-                 box(mode, nranks, arguments=f"-C all -t all -o all -c 0-40,59-61,511-513,1000,4095-4097 -x elements -k {40 if nranks < 8 else 15 if nranks < 16 else 10}"))
+                 box(mode, nranks, arguments=f"-C all -t all -o all -c 0-40,59-61,511-513,1000,4095-4097 -x elements -k {40 if nranks < 8 else 15 if nranks < 16 else 5}"))
 
 
 def odd_alignment():
@@ -142,7 +145,7 @@ def odd_alignment():
 def captured():
     for algorithm in ALGORITHMS:
         environment, arguments = forced(algorithm)
-        for nranks in (3, 8) if algorithm in TEAMS else (2, 4, 7) if algorithm in OTHERS else (2, 3, 4, 8) if algorithm == "gather_copy" else RANKS:
+        for nranks in (3,) if algorithm in TEAMS else (2, 4, 7) if algorithm in OTHERS else (2, 3, 4, 8) if algorithm == "gather_copy" else RANKS[:-1]:
             mode = MODES[nranks % 3]
             case(f"captured/{algorithm}/{nranks}",
                  box(mode, nranks, environment=environment, options=CREWS[nranks % 2],
@@ -193,7 +196,7 @@ def schedules():
     """The same calls under other interleavings."""
     for algorithm in ALGORITHMS:
         environment, arguments = forced(algorithm)
-        for seed in range(1, 7 if algorithm in ALL_REDUCES else 3 if algorithm in OTHERS else 5):
+        for seed in range(1, 7 if algorithm in ALL_REDUCES else 2 if algorithm in TEAMS else 3 if algorithm in OTHERS else 5):
             nranks = (2, 3, 4)[seed % 3]
             case(f"schedule/{algorithm}/{seed}",
                  box("groups" if seed % 2 else "processes", nranks, seed=f"$((SEED * 100 + {seed}))", environment=environment,
@@ -300,9 +303,9 @@ def torture():
 def kernels():
     for name in ("shapes", "late", "multicast", "epochs", "timeout", "abort"):
         for nranks in RANKS if name in ("shapes", "late", "multicast") else (2, 3, 16):
-            command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 if nranks < 7 else 6} {name}")
+            command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 if nranks < 7 else 6 if nranks < 16 else 3} {name}")
             case(f"kernels/{name}/{nranks}", command.replace("--beeline ", ""))
-            if name in ("shapes", "late") and nranks > 2:  # several teams in a block, a warp for each rank: by default blocks are too small for that
+            if name in ("shapes", "late") and 2 < nranks < 16:  # several teams in a block, a warp for each rank: by default blocks are too small for that
                 case(f"kernels/{name}/{nranks}/large-blocks", command.replace("--beeline ", "--block 256 "))
     for nranks in (2, 3, 4):
         command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 // nranks} alignments")
