@@ -332,7 +332,8 @@ bool bl_table_valid(const struct bl_table *table) {
             if (range->algorithm == BL_ROUTE_NCCL) continue;
             if (range->algorithm < 0 || range->algorithm >= bl_algorithm_count) return false;
             if (bl_algorithms[range->algorithm].collective != (enum bl_collective)c) return false;
-            if (range->threads < 32 || range->threads > BL_MAX_THREADS || range->threads % 32) return false;
+            const unsigned least = bl_kernel_threads(bl_algorithms[range->algorithm].kernel, table->nranks, 0);
+            if (range->threads < least || range->threads > BL_MAX_THREADS || range->threads % 32) return false;
             if (!range->max_blocks || range->max_blocks > BL_MAX_BLOCKS) return false;
         }
         const struct bl_range *last = &table->range[c][n - 1];

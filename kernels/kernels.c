@@ -190,7 +190,6 @@ static uint64_t team_blocks(int nranks, uint64_t lines, unsigned threads) {
 }
 
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks) {
-    threads = bl_kernel_threads(kernel, nranks, threads);
     const uint64_t most = max_blocks < BL_MAX_BLOCKS ? max_blocks : BL_MAX_BLOCKS;
     const uint64_t lines = bl_lines_of(bytes), groups = threads / LINE_LANES;
     const bool runs = kernels[kernel].shares == TWOSHOT;

@@ -171,7 +171,8 @@ bool bl_kernel_in_pieces(int kernel, int nranks);
 /* Threads of a block, if so many are wished for: as many as the kernel needs at least for this number of ranks. */
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads);
 
-/* Blocks to launch for `bytes` of user data: as many as have work, at most max_blocks. */
+/* Blocks to launch for `bytes` of user data, of as many threads as bl_kernel_threads() says: as many as have work, at most
+ * max_blocks. */
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks);
 
 /* Lays out staging of at most `bytes` for nranks ranks; less, where more would not be of use.  With `copy`, there are

@@ -58,7 +58,8 @@ static void check_launches(const struct bl_staging_layout *l, int nranks) {
             for (unsigned most = 1; most <= 1000; most = most * 3 + 1) {
                 unsigned last = 0;
                 for (uint64_t bytes = 0; bytes <= capacity && bytes < (uint64_t)1 << 34; bytes = bytes * 3 + 1) {
-                    unsigned blocks = bl_kernel_blocks(kernel, nranks, bytes, threads[t], most);
+                    unsigned blocks =
+                        bl_kernel_blocks(kernel, nranks, bytes, bl_kernel_threads(kernel, nranks, threads[t]), most);
                     CHECK(blocks >= 1 && blocks <= most, "%s: %u blocks of at most %u", bl_kernel_name(kernel), blocks,
                           most);
                     CHECK(blocks <= BL_MAX_BLOCKS, "%u blocks", blocks);
