@@ -213,8 +213,9 @@ SCENARIOS = ("group_many group_two_communicators group_nested group_mixed_routes
              "fused_two_communicators fused_streams fused_streams_captured fused_destroyed").split()
 
 
-# Kernels of two communicators must be resident at once, on hardware too, so the box has room for both.
-ROOMY = "--sms 32 "
+# Kernels of two communicators must be resident at once, on hardware too, so the box has room for both: a grid has at most a
+# block for each multiprocessor, which holds two.
+ROOMY = "--sms 16 "
 BESIDE_EACH_OTHER = {"stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many",
                      "fused_two_communicators", "blocks_two_communicators"}
 
@@ -286,7 +287,7 @@ def fused():
 
 
 def torture():
-    roomy = "--sms 64 "  # grids of 64K have 24 blocks, of which a multiprocessor of the box has one at a time
+    roomy = "--sms 32 "  # grids of 64K have 24 blocks
     for nranks in RANKS:
         for m, mode in enumerate(MODES):
             for algorithm in ("", *ALGORITHMS) if nranks == 4 else ("",):

@@ -4,7 +4,7 @@
  *   BEELINE_EMU_TOPOLOGY=T     nvlink (all pairs, native atomics), pcie (without atomics), none (no peer access),
  *                              broken (packets, lines and copies from one GPU to another arrive changed), nvls (nvlink
  *                              that reports multicast)
- *   BEELINE_EMU_SMS=N          multiprocessors, each holds one block (4);  BEELINE_EMU_BLOCK=N threads of a block (32 for
+ *   BEELINE_EMU_SMS=N          multiprocessors, each holds two blocks (4);  BEELINE_EMU_BLOCK=N threads of a block (32 for
  *                              each two GPUs, at least 64)
  *   BEELINE_EMU_ARCH=80|90|100 compute capability: 90 (default), 80 is without multicast, 100 has it for fp8, too
  *   BEELINE_EMU_MEMORY=BYTES   of a GPU (8 GiB)

@@ -17,6 +17,7 @@
 #pragma GCC visibility push(hidden)
 
 enum { EMU_MAX_DEVICES = 16, EMU_GRANULE_SHIFT = 21 };
+enum { EMU_SM_BLOCKS = 2 }; /* a multiprocessor holds: as real ones do of Beeline's largest blocks (BL_KERNEL) */
 #define EMU_GRANULE ((size_t)1 << EMU_GRANULE_SHIFT)
 
 /* --- config.c: the BEELINE_EMU_* variables, read once --- */

@@ -62,6 +62,7 @@ EMU_CALL(cuLaunchCooperativeKernel,
          (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
           unsigned shared, CUstream stream, void **parameters),
          (function, gx, gy, gz, bx, by, bz, shared, stream, parameters)) {
-    if ((uint64_t)gx * gy * gz > (uint64_t)emu_config.sms) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    if ((uint64_t)gx * gy * gz > EMU_SM_BLOCKS * (uint64_t)emu_config.sms)
+        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, false, stream, parameters, NULL);
 }

@@ -177,6 +177,6 @@ EMU_CALL(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribut
 EMU_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, CUfunction function, int threads, size_t shared),
          (blocks, function, threads, shared)) {
     if (!blocks || !emu_object_get(function, EMU_FUNCTION)) return CUDA_ERROR_INVALID_VALUE;
-    *blocks = threads <= emu_config.max_threads; /* a multiprocessor holds one */
+    *blocks = threads <= emu_config.max_threads ? EMU_SM_BLOCKS : 0;
     return CUDA_SUCCESS;
 }

@@ -1,7 +1,7 @@
 /* simt.c - the engine that runs kernels: which blocks are resident, and which thread runs next and for how long.
  *
- * Every CUDA thread is a fiber of the engine's thread.  A device holds as many blocks as it has multiprocessors, over
- * all its kernels; others wait for one to end, so that a grid that counts on more deadlocks here as it would there.
+ * Every CUDA thread is a fiber of the engine's thread.  A multiprocessor holds EMU_SM_BLOCKS blocks, over all kernels of its
+ * device; others wait for one to end, so that grids that count on more deadlock here as they would there.
  */
 #include "simt.h"
 
@@ -157,7 +157,7 @@ static void start_blocks(void) {
     pthread_mutex_unlock(&lock);
     for (struct kernel *k = waiting, *next; k; k = next) {
         next = k->next;
-        while (k->started < k->blocks && resident_of[k->launch.context->device] < emu_config.sms) {
+        while (k->started < k->blocks && resident_of[k->launch.context->device] < EMU_SM_BLOCKS * emu_config.sms) {
             if (nresident == resident_room) {
                 int room = resident_room ? resident_room * 2 : 64;
                 struct block **more = realloc(resident, (size_t)room * sizeof(struct block *));

@@ -29,7 +29,7 @@ void test_copies(void) {
     OK(cuMemcpyHtoD(from, data, sizeof data));
     args.sendbuff = (void *)(uintptr_t)from;
     args.count = N;
-    OK(test_launch(&box, 0, "test_copy", 9, 33, &args)); /* more blocks than multiprocessors */
+    OK(test_launch(&box, 0, "test_copy", 9, 33, &args)); /* more blocks than four multiprocessors hold */
     memset(&args, 0, sizeof args);                       /* the launch has its own copy */
     synchronize(&box);
     OK(cuMemcpyDtoH(data, box.result[0], sizeof data));
@@ -50,7 +50,7 @@ void test_fault_address(void) {
 
 /* Whether all threads saw the last block come. */
 static void residency(unsigned blocks, bool expected) {
-    enum { EACH = 8, MOST = 8 };
+    enum { EACH = 8, MOST = 9 };
     struct test_box box;
     uint64_t came[MOST * EACH];
     bool all = true;
@@ -65,10 +65,10 @@ static void residency(unsigned blocks, bool expected) {
     test_box_close(&box);
 }
 void test_residency(void) {
-    residency(4, true);
+    residency(8, true);
 }
 void test_too_many_blocks(void) {
-    residency(5, false);
+    residency(9, false);
 }
 
 void test_counting(void) {
