@@ -18,6 +18,10 @@ static const uint64_t LEFT_TO_KERNELS = 128 << 10;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
+/* Copies between GPUs of one call of gather_copy: each is some entries of the driver's queues.  Where these are full the thread
+ * waits, and may be the one that has to launch on the other GPUs before they move. */
+static const uint64_t MOST_COPIES = 256;
+
 /* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
  * of ranks come before rows for another; of those, the user's before built-in ones; `gpu any` of the built-in ones is
  * last. */
@@ -112,7 +116,10 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
     uint64_t capacity = bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
     *reason = BL_REASON_NO_SLOTS;
     if (!capacity) return 0;
-    if (bl_kernel_in_pieces(algorithm->kernel, facts->nranks)) capacity = LONGEST_MESSAGE;
+    if (algorithm->kernel == BL_KERNEL_ALLGATHER_COPY)
+        capacity *= MOST_COPIES / (uint64_t)(facts->nranks - 1);
+    else if (bl_kernel_in_pieces(algorithm->kernel, facts->nranks))
+        capacity = LONGEST_MESSAGE;
     uint64_t user = settings ? settings->max_bytes[algorithm->kernel] : UINT64_MAX;
     *reason = user < capacity ? BL_REASON_LIMIT : BL_REASON_STAGING;
     return user < capacity ? user : capacity;

@@ -77,6 +77,48 @@ BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region
     }
 }
 
+/* The same, but a warp has one peer, the next warp another: however many there are, LINES loads are under way.  Where there
+ * are fewer warps than peers, a warp serves some peers one after the other, each alone.  The first
+ * `whole` lines are whole: load(peer, line, whole).  nranks is a.nranks, of which the compiler may know more. */
+template <int LINES, class Load, class Prefetch>
+BL_DEVICE void send_runs_to_each(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t lines,
+                                 uint64_t whole, const Share &share, uint64_t flag, Load load, Prefetch prefetch) {
+    const Crew crew = crew_of(share);
+    const unsigned peers = nranks - 1;
+    const unsigned warp = (unsigned)(crew.of_warp / WARP_LINES), warps = (unsigned)(crew.groups / WARP_LINES);
+    /* Once, unless there are fewer warps than peers. */
+    for (unsigned i = warp % peers; i < peers; i += warps) {
+        const unsigned peer = peer_at(a.rank, i + 1, nranks);
+        const unsigned step = i < warps ? (warps - i + peers - 1) / peers : 1; /* warps that have this peer */
+        const uint64_t of_warp = warp / peers * WARP_LINES, groups = (uint64_t)step * WARP_LINES;
+        const uint64_t group = of_warp + lane_in_warp() / LINE_LANES;
+        uint64_t done = 0;
+        for (; of_warp + done + (LINES - 1) * groups < whole; done += LINES * groups) {
+            Pair outgoing[LINES];
+#pragma unroll
+            for (int k = 0; k < LINES; k++) prefetch(peer, group + done + (LINES + k) * groups);
+#pragma unroll
+            for (int k = 0; k < LINES; k++) outgoing[k] = load(peer, group + done + k * groups, true);
+            warp_sync();
+#pragma unroll
+            for (int k = 0; k < LINES; k++) send_line(a, region, peer, group + done + k * groups, outgoing[k], flag);
+        }
+        for (; of_warp + done < lines; done += LINES * groups) {
+            Pair outgoing[LINES] = {};
+#pragma unroll
+            for (int k = 0; k < LINES; k++) prefetch(peer, group + done + (LINES + k) * groups);
+#pragma unroll
+            for (int k = 0; k < LINES; k++)
+                if (group + done + k * groups < lines) outgoing[k] = load(peer, group + done + k * groups, false);
+            warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
+#pragma unroll
+            for (int k = 0; k < LINES; k++)
+                if (group + done + k * groups < lines)
+                    send_line(a, region, peer, group + done + k * groups, outgoing[k], flag);
+        }
+    }
+}
+
 /* Receives `line` of each peer in the mask `from`: store(peer, data), on lines that are active.  All lanes of the warp call
  * it together.  False here and below: leave the kernel. */
 template <int N, class Store>
@@ -115,13 +157,14 @@ BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, const Regio
 }
 
 /* Reduces each line of every rank in rank order.  load(line) gives this rank's own line, of zeros beyond the end, unless
- * `own_comes` through the staging; store(line, sum) is called for lines that exist. */
+ * `own_comes` through the staging; store(line, sum) is called for lines that exist.  The crew's first `done` lines are left
+ * out. */
 template <class T, int N, class Load, class Store>
 BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
-                          uint64_t flag, bool own_comes, Load load, Store store) {
+                          uint64_t flag, bool own_comes, Load load, Store store, uint64_t done = 0) {
     const Crew crew = crew_of(share);
     Wait wait = {0, 0};
-    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups) {
+    for (uint64_t line = crew.group + done; line - crew.group + crew.of_warp < lines; line += crew.groups) {
         Pair own = {0, 0}, sum;
         if (!own_comes) own = load(line);
         warp_sync(); /* lanes may have parted at a tail; a line is received by all of its lanes at once */
@@ -129,6 +172,29 @@ BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, 
         if (line < lines) store(line, sum);
     }
     return true;
+}
+
+/* The same, with less to wait for between polls where lines are whole, as the first `whole` of them are: load(line, whole),
+ * store(line, sum, whole). */
+template <class T, int N, class Load, class Store>
+BL_DEVICE bool reduce_whole(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t lines,
+                            uint64_t whole, const Share &share, uint64_t flag, Load load, Store store) {
+    const Crew crew = crew_of(share);
+    uint64_t done = 0;
+    if (whole > 0) {
+        Wait wait = {0, 0};
+        for (; crew.of_warp + done < whole; done += crew.groups) {
+            const uint64_t line = crew.group + done;
+            const Pair own = load(line, true);
+            Pair sum;
+            warp_sync();
+            if (!receive_all_and_reduce<T, N>(a, nranks, region, line, flag, own, sum, wait)) return false;
+            store(line, sum, true);
+        }
+    }
+    return reduce_all<T, N>(
+        a, region, lines, share, flag, false, [&](uint64_t line) { return load(line, false); },
+        [&](uint64_t line, Pair sum) { store(line, sum, false); }, done);
 }
 
 /* In a launch where not every rank has data for every other, a *token* goes in its place, an empty first line: staging.cuh

@@ -1,5 +1,5 @@
 /* instantiate.cuh - one kernel for each datatype and for rank counts up to 2, 4, 8 and 16, of those that take a batch up to
- * 4 and 16, or for all; see bl_kernel_symbol(). */
+ * 4 and 16, of some also for 3, or for all; see bl_kernel_symbol(). */
 #ifndef BEELINE_INSTANTIATE_CUH
 #define BEELINE_INSTANTIATE_CUH
 
@@ -8,6 +8,11 @@
     BL_KERNEL(name##_##symbol##_4, function<type, 4>)                                                                  \
     BL_KERNEL(name##_##symbol##_8, function<type, 8>)                                                                  \
     BL_KERNEL(name##_##symbol##_16, function<type, 16>)
+
+/* For kernels that gain where the compiler knows the number of ranks: up to 4, N is it. */
+#define BL_FOR_RANKS_EXACT(name, function, symbol, type)                                                               \
+    BL_KERNEL(name##_##symbol##_3, function<type, 3>)                                                                  \
+    BL_FOR_RANKS(name, function, symbol, type)
 
 /* For kernels that pay only with more than two ranks. */
 #define BL_FOR_SOME_RANKS(name, function, symbol, type)                                                                \
@@ -49,6 +54,7 @@
     BL_KERNEL_OF(struct bl_batch_args, name##_bytes_16, function<16>)
 
 #define BL_INSTANTIATE(name, function)       BL_FOR_TYPES(BL_FOR_RANKS, name, function)
+#define BL_INSTANTIATE_EXACT(name, function) BL_FOR_TYPES(BL_FOR_RANKS_EXACT, name, function)
 #define BL_INSTANTIATE_SOME(name, function)  BL_FOR_TYPES(BL_FOR_SOME_RANKS, name, function)
 #define BL_INSTANTIATE_ONE(name, function)   BL_FOR_TYPES(BL_FOR_ANY_RANKS, name, function)
 #define BL_INSTANTIATE_BATCH(name, function) BL_FOR_TYPES(BL_FOR_RANKS_BATCH, name, function)

@@ -10,9 +10,6 @@ enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 };                        /* as multi
 /* Bytes that a launch sends, or has sent to it, at most, if the staging may be large enough. */
 static const uint64_t LARGE = 16 << 20;
 
-/* Of each of the two slots for the copy engines: a piece costs about 20 us beside its copies (docs/algorithms.md). */
-static const uint64_t COPY_SLOT = 16 << 20;
-
 /* Of each of the two halves behind a multicast object, and the least that is worth one. */
 static const uint64_t MULTICAST_HALF = 8 << 20, LEAST_MULTICAST_HALF = 64 << 10;
 
@@ -34,14 +31,14 @@ static const char *const redops[BL_REDOPS] = {"sum", "prod", "max", "min", "avg"
  * memory behind the multicast object: packets, a half, a half divided among the ranks. */
 enum shares { PACKETS, PEERS, RANKS, TWOSHOT, SLOTS, MULTICAST_PACKETS, MULTICAST_WHOLE, MULTICAST_BLOCKS };
 
-/* For how many ranks kernels are there: up to 2, 4, 8, 16; or fewer of these; or one for all. */
-enum unrolled { ALL, ALL_BUT_2, BATCHED, ONE };
+/* For how many ranks kernels are there: up to 2, 4, 8, 16; or these and 3; or fewer; or one for all. */
+enum unrolled { ALL, ALL_AND_3, ALL_BUT_2, BATCHED, ONE };
 
 static const struct {
     const char *name, *symbol;
     enum shares shares;
-    bool reduces, batch, team;
-    enum unrolled unrolled; /* instantiate.cuh, multicast.cuh */
+    bool reduces, batch, team, narrow; /* narrow: blocks are single warps */
+    enum unrolled unrolled;            /* instantiate.cuh, multicast.cuh */
 } kernels[BL_KERNELS] = {
     [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {"oneshot_packet", "allreduce_oneshot_packet", PACKETS, .reduces = true},
     [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {"oneshot_line", "allreduce_oneshot_line", RANKS, .reduces = true},
@@ -53,7 +50,8 @@ static const struct {
     [BL_KERNEL_ALLGATHER_LINE] = {"gather_line", "allgather_line", PEERS},
     [BL_KERNEL_ALLGATHER_LINE_BATCH] = {"gather_line_batch", "allgather_line_batch", PEERS, .batch = true,
                                         .unrolled = BATCHED},
-    [BL_KERNEL_REDUCESCATTER_LINE] = {"scatter_line", "reducescatter_line", PEERS, .reduces = true},
+    [BL_KERNEL_REDUCESCATTER_LINE] = {"scatter_line", "reducescatter_line", PEERS, .reduces = true,
+                                      .unrolled = ALL_AND_3},
     [BL_KERNEL_REDUCESCATTER_LINE_BATCH] = {"scatter_line_batch", "reducescatter_line_batch", PEERS, .reduces = true,
                                             .batch = true, .unrolled = BATCHED},
     [BL_KERNEL_ALLTOALL_LINE] = {"exchange_line", "alltoall_line", PEERS},
@@ -74,7 +72,7 @@ static const struct {
     [BL_KERNEL_ALLGATHER_MULTICAST] = {"gather_multicast", "allgather_multicast", MULTICAST_BLOCKS, .unrolled = ONE},
     [BL_KERNEL_REDUCESCATTER_MULTIMEM] = {"scatter_multimem", "reducescatter_multimem", MULTICAST_BLOCKS,
                                           .reduces = true, .unrolled = ONE},
-    [BL_KERNEL_ALLGATHER_COPY] = {"gather_copy", NULL, SLOTS},
+    [BL_KERNEL_ALLGATHER_COPY] = {"gather_copy", "allgather_copy", SLOTS, .narrow = true, .unrolled = ONE},
 };
 
 static bool is_kernel(int kernel) {
@@ -134,8 +132,11 @@ static bool has_datatype(int kernel, int datatype) {
 }
 
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size) {
-    static const int up_to[][4] = {[ALL] = {2, 4, 8, 16}, [ALL_BUT_2] = {4, 4, 8, 16}, [BATCHED] = {4, 4, 16, 16}};
-    if (!is_kernel(kernel) || !kernels[kernel].symbol || datatype < 0 || datatype >= BL_DATATYPES) return -1;
+    static const int up_to[][5] = {[ALL] = {2, 4, 4, 8, 16},
+                                   [ALL_AND_3] = {2, 3, 4, 8, 16},
+                                   [ALL_BUT_2] = {4, 4, 4, 8, 16},
+                                   [BATCHED] = {4, 4, 4, 16, 16}};
+    if (!is_kernel(kernel) || datatype < 0 || datatype >= BL_DATATYPES) return -1;
     if (nranks < 2 || nranks > BL_MAX_RANKS || !has_datatype(kernel, datatype)) return -1;
     const enum unrolled unrolled = kernels[kernel].unrolled;
     const char *type = kernels[kernel].reduces ? datatypes[datatype].symbol : "bytes";
@@ -144,7 +145,7 @@ int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t 
         n = snprintf(symbol, size, "bl_%s_%s", kernels[kernel].symbol, type);
     else
         n = snprintf(symbol, size, "bl_%s_%s_%d", kernels[kernel].symbol, type,
-                     up_to[unrolled][(nranks > 2) + (nranks > 4) + (nranks > 8)]);
+                     up_to[unrolled][(nranks > 2) + (nranks > 3) + (nranks > 4) + (nranks > 8)]);
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
@@ -178,6 +179,7 @@ static uint64_t divide_up(uint64_t a, uint64_t b) {
 }
 
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
+    if (is_kernel(kernel) && kernels[kernel].narrow) return 32;
     const unsigned least =
         is_kernel(kernel) && kernels[kernel].team ? 32 * (unsigned)divide_up((uint64_t)nranks, BL_WARP_RANKS) : 32;
     return threads > least ? threads : least;
@@ -243,12 +245,18 @@ static void plan_multicast(struct bl_staging_layout *layout, int nranks, uint64_
     *left -= layout->multicast_bytes;
 }
 
-/* At most half, nothing at all rather than little.  Returns the bytes of a slot. */
+static uint64_t slots_bytes(int nranks, uint64_t slot) {
+    return slot ? bl_copy_slots(nranks) * (uint64_t)(nranks - 1) * slot + sizeof(struct bl_copy_words) : 0;
+}
+
+/* Up to three quarters, since large pieces are what makes copy engines fast; nothing rather than less than half.  Returns the
+ * bytes of a slot. */
 static uint64_t plan_slots(int nranks, uint64_t *left) {
-    const uint64_t most = (*left - BL_COPY_WORDS_BYTES) / 4 / LINE_BYTES * LINE_BYTES;
-    const uint64_t slot = lesser(most, COPY_SLOT), taken = 2 * slot + BL_COPY_WORDS_BYTES;
-    if (*left - taken < bl_staging_minimum(nranks)) return 0;
-    *left -= taken;
+    const uint64_t least = bl_staging_minimum(nranks) + sizeof(struct bl_copy_words);
+    const uint64_t most = *left > least ? lesser(*left / 4 * 3, *left - least) : 0;
+    if (most < *left / 2) return 0;
+    const uint64_t slot = most / (bl_copy_slots(nranks) * (uint64_t)(nranks - 1)) / LINE_BYTES * LINE_BYTES;
+    *left -= slots_bytes(nranks, slot);
     return slot;
 }
 
@@ -269,6 +277,6 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     layout->rank_lines = whole_steps(layout->half_lines / (uint64_t)nranks);
     layout->copy_offset = layout->line_offset + 2 * layout->half_lines * LINE_BYTES;
     layout->copy_bytes = slot;
-    layout->bytes = layout->copy_offset + (slot ? 2 * slot + BL_COPY_WORDS_BYTES : 0);
+    layout->bytes = layout->copy_offset + slots_bytes(nranks, slot);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* kernels.h - the C launch interface of Beeline's kernels.
  *
  * Everything here is plain data shared by host C, CUDA C and the emulated box.  A kernel takes one argument by value,
- * struct bl_kernel_args, or struct bl_batch_args if it is one for several messages.  It is looked up by the name that
+ * struct bl_kernel_args, or struct bl_batch_args if it is one for several messages, or struct bl_copy_args.  It is looked up by the name that
  * bl_kernel_symbol() writes, in the fatbin that the plugin embeds.  The values of enum bl_datatype and enum bl_redop
  * are those of nccl.h.
  */
@@ -18,11 +18,10 @@ extern "C" {
 
 enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256, BL_LOCAL_WORDS = BL_MAX_BLOCKS + 2 };
 enum {
-    BL_LINE_DATA = 120,        /* user data of a line */
-    BL_BATCH_MAX = 64,         /* messages of a batch */
-    BL_QUAD = 4,               /* lines that a warp of a team carries at a time */
-    BL_WARP_RANKS = 2,         /* ranks that it has, at most */
-    BL_COPY_WORDS_BYTES = 256, /* words of the copy engines; plugin/copy.c */
+    BL_LINE_DATA = 120, /* user data of a line */
+    BL_BATCH_MAX = 64,  /* messages of a batch */
+    BL_QUAD = 4,        /* lines that a warp of a team carries at a time */
+    BL_WARP_RANKS = 2,  /* ranks that it has, at most */
     BL_MULTICAST_WORDS = 2 * BL_MAX_BLOCKS
 };
 
@@ -66,7 +65,7 @@ enum bl_kernel {
     BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM,
     BL_KERNEL_ALLGATHER_MULTICAST,
     BL_KERNEL_REDUCESCATTER_MULTIMEM,
-    BL_KERNEL_ALLGATHER_COPY, /* not a kernel: the copy engines do it; plugin/copy.h */
+    BL_KERNEL_ALLGATHER_COPY, /* copy engines do it, but for what stays on a GPU: plugin/copy.h */
     BL_KERNELS
 };
 
@@ -90,10 +89,11 @@ struct bl_staging_layout {
     uint64_t packets;
     uint64_t line_offset; /* lines [2 halves][half_lines] of 128 B */
     uint64_t half_lines;
-    uint64_t peer_lines;  /* [nranks - 1 sources][peer_lines] */
-    uint64_t rank_lines;  /* [nranks sources][rank_lines] */
-    uint64_t copy_offset; /* [2 slots][copy_bytes] that the peers' copy engines read, then BL_COPY_WORDS_BYTES */
-    uint64_t copy_bytes;  /* 0 unless asked for */
+    uint64_t peer_lines; /* [nranks - 1 sources][peer_lines] */
+    uint64_t rank_lines; /* [nranks sources][rank_lines] */
+    /* For copy engines: slots [bl_copy_slots()][nranks - 1 sources][copy_bytes], then struct bl_copy_words. */
+    uint64_t copy_offset;
+    uint64_t copy_bytes; /* 0 unless asked for */
     /* Memory apart from the staging, which every rank has behind one multicast object: a barrier word for each block, packets
      * [2 halves][nranks sources][multicast_packets] of 16 B, then [2 halves][multicast_half bytes]; see multicast.cuh. */
     uint64_t multicast_bytes; /* in all; 0 unless asked for */
@@ -137,6 +137,23 @@ struct bl_batch_args {
     uint32_t in_place;                 /* whether any message is; for all-reduce */
 };
 
+/* How slots are handed over between copy engines and kernels: plugin/copy.h.  Zero at first. */
+struct bl_copy_words {
+    uint32_t ready[2][BL_MAX_RANKS]; /* [slot][sender]: ours holds a piece of the sender's */
+    uint32_t busy[2][BL_MAX_RANKS];  /* [slot][receiver]: the receiver's still holds our last piece */
+    uint32_t end, pad;               /* written last in a call, read by nobody */
+    uint64_t emptied;                /* blocks of the running launch that have emptied their share; ours alone */
+};
+
+/* What a launch copies within a GPU: a slot, and maybe as much of this rank's own block. */
+struct bl_copy_args {
+    const void *slot, *own;
+    void *slot_to, *own_to; /* own_to is `own` where nothing is to be done */
+    uint64_t bytes;         /* of each, at most 4 GB */
+    uint64_t *emptied;
+    uint32_t *busy; /* at the sender, to be zeroed when the slot is empty */
+};
+
 /* Lines of a message. */
 static inline uint64_t bl_lines_of(uint64_t bytes) {
     return bytes / BL_LINE_DATA + (bytes % BL_LINE_DATA != 0);
@@ -168,12 +185,18 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
 /* Whether a message above the capacity goes in several launches.  Where not, another algorithm sends fewer bytes. */
 bool bl_kernel_in_pieces(int kernel, int nranks);
 
-/* Threads of a block, if so many are wished for: as many as the kernel needs at least for this number of ranks. */
+/* Threads of a block, if so many are wished for: as many as the kernel needs at least for this number of ranks, or takes at
+ * most. */
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads);
 
 /* Blocks to launch for `bytes` of user data, of as many threads as bl_kernel_threads() says: as many as have work, at most
  * max_blocks. */
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks);
+
+/* Slots that a peer's copy engine fills in turn here: while it fills one, another is emptied, of this peer or the next. */
+static inline unsigned bl_copy_slots(int nranks) {
+    return nranks == 2 ? 2 : 1;
+}
 
 /* Lays out staging of at most `bytes` for nranks ranks; less, where more would not be of use.  With `copy`, there are
  * slots for the copy engines, too; with `multicast`, memory behind a multicast object; either only if there is room.

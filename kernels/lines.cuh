@@ -10,8 +10,15 @@
 BL_DEVICE uint64_t lines_of(const Message &m) {
     return (m.words + LINE_WORDS - 1) / LINE_WORDS;
 }
-BL_DEVICE Pair load_line(const Message &m, uint64_t line) {
-    return load_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
+enum { WARP_LINES = 4 }; /* a line for each eight lanes */
+
+/* So many lines, from the first on, load_line and store_line may take for *whole*: a warp's lines are so all or none. */
+BL_DEVICE uint64_t whole_lines(const Message &m) {
+    return m.aligned ? m.bytes / (8 * LINE_WORDS * WARP_LINES) * WARP_LINES : 0;
+}
+BL_DEVICE Pair load_line(const Message &m, uint64_t line, bool whole = false) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    return whole ? load_whole_part(m, line * LINE_WORDS, part) : load_part(m, line * LINE_WORDS, part);
 }
 BL_DEVICE Pair load_end_line(const Message &m, uint64_t line) {
     return load_end_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
@@ -19,8 +26,12 @@ BL_DEVICE Pair load_end_line(const Message &m, uint64_t line) {
 BL_DEVICE void prefetch_line(const Message &m, uint64_t line) {
     prefetch_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
 }
-BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v) {
-    store_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES, v);
+BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v, bool whole = false) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    if (whole)
+        store_whole_part(m, line * LINE_WORDS, part, v);
+    else
+        store_part(m, line * LINE_WORDS, part, v);
 }
 /* The same by two groups that have a word a lane: the line's first eight, and the rest. */
 BL_DEVICE void store_line_by_halves(const Message &m, uint64_t line, unsigned half, uint64_t word) {
@@ -131,6 +142,68 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
         words[i][0] = v.x;
         words[i][1] = v.y;
     }
+    return true;
+}
+
+/* Fills view[i] with this lane's part of the line at at[i], for each i in the mask `missing`.  What has come is not read
+ * again.  All lanes of the warp call it together; peer_of(i) says who sends it.  False: leave the kernel.
+ *
+ * A mask, because flags would take predicates, of which a GPU has few: then each line is waited for before the next is asked
+ * for. */
+template <int COUNT, class PeerOf>
+BL_DEVICE bool poll_lines(const struct bl_kernel_args &a, const unsigned char *const (&at)[COUNT], uint32_t missing,
+                          uint64_t flag, LineView (&view)[COUNT], Wait &wait, PeerOf peer_of) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    for (;;) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (missing >> i & 1) view[i] = load_line_relaxed_sys(at[i], part);
+        uint32_t left = 0;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (!warp_all((missing >> i & 1) == 0 || line_arrived(view[i], part, flag) || BL_MUTATION(3)))
+                left |= 1u << i;
+        if (left == 0) break;
+        missing &= left;
+        if (wait_is_long(wait)) {
+            unsigned peer = a.rank;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                if ((missing >> i & 1) != 0 && !line_arrived(view[i], part, flag)) peer = peer_of(i);
+            if (!wait_on(a, wait, peer, flag)) return false;
+        }
+    }
+    wait_over(wait);
+    return true;
+}
+
+/* Receives `line` of every peer, all at once, and reduces them with `own` in rank order.  Own words are put in behind the
+ * polls, so these do not wait until they are loaded. */
+template <class T, int N>
+BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
+                                      uint64_t line, uint64_t flag, Pair own, Pair &result, Wait &wait) {
+    const auto peer_of = [&](unsigned i) { return i + (i >= a.rank); };
+    const unsigned char *at[N - 1];
+    LineView view[N - 1];
+#pragma unroll
+    for (unsigned i = 0; i < N - 1; i++) {
+        at[i] = kept(place_of(a, region, a.rank, peer_of(i)) + line * LINE_BYTES);
+        view[i] = line_of({0, 0});
+    }
+    if (!poll_lines(a, at, (1u << (nranks - 1)) - 1, flag, view, wait, peer_of)) return false;
+    uint64_t words[N][2];
+#pragma unroll
+    for (unsigned i = 0; i < N; i++) {
+        const Pair before = line_data(view[i < N - 1 ? i : N - 2]), behind = line_data(view[i > 0 ? i - 1 : 0]);
+        const Pair v = i == a.rank ? own : i < a.rank ? before : behind;
+        words[i][0] = v.x;
+        words[i][1] = v.y;
+    }
+    Sum<T, 2> sum;
+    reduce_in_rank_order<T, 2, N>(sum, words, 0, a.redop, nranks);
+    sum.store(words[0], a.redop, nranks);
+    result.x = words[0][0];
+    result.y = words[0][1];
     return true;
 }
 

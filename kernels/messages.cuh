@@ -32,6 +32,10 @@ BL_DEVICE Message block_of(const Blocks &b, unsigned block) {
     const unsigned char *base = (const unsigned char *)b.buffer + block * (b.stride + (BL_MUTATION(23) ? 8 : 0));
     return message_of(base, b.bytes, base == b.written);
 }
+/* Of every block. */
+BL_DEVICE uint64_t whole_lines(const Blocks &b) {
+    return (b.stride & 7) == 0 ? whole_lines(message_of(b.buffer, b.bytes)) : 0;
+}
 template <class T> BL_DEVICE BatchInput<T> block_of(const BatchInput<T> &in, unsigned block) {
     return {in.batch, block};
 }
@@ -83,7 +87,14 @@ template <class T> BL_DEVICE Message message_at(const BatchOutput<T> &out, unsig
     return message_of((unsigned char *)b.recvbuff[i] + (BL_MUTATION(24) ? 0 : out.block) * bytes, bytes);
 }
 
-template <class T> BL_DEVICE Pair load_line(const BatchInput<T> &in, uint64_t line) {
+/* Each message has an end of its own. */
+template <class T> BL_DEVICE uint64_t whole_lines(const BatchInput<T> &) {
+    return 0;
+}
+template <class T> BL_DEVICE uint64_t whole_lines(const BatchOutput<T> &) {
+    return 0;
+}
+template <class T> BL_DEVICE Pair load_line(const BatchInput<T> &in, uint64_t line, bool = false) {
     const unsigned i = message_of_line(in.batch, line);
     return load_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
@@ -93,7 +104,7 @@ template <class T> BL_DEVICE Pair load_end_line(const BatchInput<T> &in, uint64_
 }
 /* Batches are of small messages. */
 template <class T> BL_DEVICE void prefetch_line(const BatchInput<T> &, uint64_t) {}
-template <class T> BL_DEVICE void store_line(const BatchOutput<T> &out, uint64_t line, Pair v) {
+template <class T> BL_DEVICE void store_line(const BatchOutput<T> &out, uint64_t line, Pair v, bool = false) {
     const unsigned i = message_of_line(out.batch, line);
     store_line(message_at(out, i), line_in_message(out.batch, i, line), v);
 }

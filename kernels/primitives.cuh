@@ -31,6 +31,11 @@
         __VA_ARGS__(args);                                                                                             \
     }
 #define BL_KERNEL(name, ...) BL_KERNEL_OF(struct bl_kernel_args, name, __VA_ARGS__)
+/* Of single warps that fit beside whatever else fills the GPU. */
+#define BL_KERNEL_NARROW(type, name, ...)                                                                              \
+    extern "C" __global__ void __maxnreg__(32) name(const __grid_constant__ type args) {                               \
+        __VA_ARGS__(args);                                                                                             \
+    }
 
 struct Pair {
     uint64_t x, y;
@@ -203,6 +208,9 @@ BL_DEVICE uint64_t load_acquire_sys(const uint64_t *p) {
 }
 BL_DEVICE void store_relaxed_sys(uint64_t *p, uint64_t v) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+BL_DEVICE void store_relaxed_sys(uint32_t *p, uint32_t v) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 BL_DEVICE void store_release_sys(uint64_t *p, uint64_t v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");

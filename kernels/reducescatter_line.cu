@@ -3,13 +3,14 @@
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
  * of a block, each group sends that line of every peer's block and receives its own block's.  Longer blocks have two
- * crews: blocks of threads that only send, and those that only receive and reduce.
+ * crews: blocks of threads that only send, and those that only receive and reduce.  What is aligned, between up to 4 ranks,
+ * goes as whole lines (lines.cuh) until the last few: then all that a group loads or polls is under way at once.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  sendbuff
  * holds a block for each rank, `stride` bytes apart, and recvbuff is this rank's, or lies elsewhere.  In place, each word
- * is stored by the lanes that have loaded it; the peers' blocks are not written.  Flags and reuse of the staging:
- * staging.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff unspecified and the
- * communicator unusable.
+ * is stored by the lanes that have loaded it, whole lines or not; the peers' blocks are not written.  Flags and reuse of
+ * the staging: staging.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff unspecified and
+ * the communicator unusable.
  */
 #include <primitives.cuh>
 #include "crews.cuh"
@@ -20,36 +21,70 @@
 
 enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all that a sender has to load */
 
-/* Of 32; measured on H200 (docs/algorithms.md). */
-BL_DEVICE unsigned senders_among(unsigned nranks, bool far) {
-    return nranks == 2 ? (far ? 6 : 5) : nranks == 3 ? 7 : 12;
+/* Of 32; measured on H200 with up to 4 ranks (docs/algorithms.md). */
+BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool in_runs) {
+    return nranks == 2 ? (far ? 6 : 5) : nranks == 3 || in_runs ? 7 : 12;
 }
 
-template <class T, int N, class In, class Out>
-BL_DEVICE void scatter(const struct bl_kernel_args &a, const In &in, const Out &out) {
-    const uint64_t e = epoch_begin(a), flag = e + 1, lines = lines_of_block(in);
-    const Region region = peer_region(a, e);
-    const auto store = [&](uint64_t line, Pair sum) { store_line(out, line, sum); };
+/* A whole line for each group, that sends first, then receives.  All that it loads is under way at once. */
+template <class T, int N, class Load, class Store>
+BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t line,
+                              uint64_t flag, Load load, Store store) {
+    Pair outgoing[N] = {}, sum;
+#pragma unroll
+    for (unsigned i = 1; i < N; i++)
+        if (i < nranks) outgoing[i] = load(peer_at(a.rank, i, nranks), line, true);
+    const Pair own = load(a.rank, line, true);
+    warp_sync();
+#pragma unroll
+    for (unsigned i = 1; i < N; i++)
+        if (i < nranks) send_line(a, region, peer_at(a.rank, i, nranks), line, outgoing[i], flag);
+    Wait wait = {0, 0};
+    if (!receive_all_and_reduce<T, N>(a, nranks, region, line, flag, own, sum, wait)) return false;
+    store(line, sum, true);
+    return true;
+}
 
-    if (lines <= crew_of(whole_grid()).groups) { /* a line for each group, that sends first, then receives */
-        const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
-        send_to_each<N, 1>(a, region, lines, whole_grid(), flag, load, NoPrefetch());
-        if (!reduce_all<T, N>(
-                a, region, lines, whole_grid(), flag, false, [&](uint64_t line) { return load(a.rank, line); }, store))
-            return;
-    } else {
-        const bool far = beyond_cache((3 * a.nranks - 1) * lines);
-        const unsigned sending = senders_among(a.nranks, far);
+/* nranks is a.nranks, of which the compiler may know more. */
+template <class T, int N, class In, class Out>
+BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In &in, const Out &out) {
+    const uint64_t e = epoch_begin(a), flag = e + 1, lines = lines_of_block(in);
+    /* For more ranks there are not the registers. */
+    const uint64_t whole = N > 4 || whole_lines(out) == 0 ? 0 : whole_lines(in);
+    const Region region = peer_region(a, e);
+    const Crew crew = crew_of(whole_grid());
+    const auto load = [&](unsigned peer, uint64_t line, bool is_whole) {
+        return load_line(block_of(in, peer), line, is_whole);
+    };
+    const auto store = [&](uint64_t line, Pair sum, bool is_whole) { store_line(out, line, sum, is_whole); };
+
+    if (lines > crew.groups) {
+        const bool far = beyond_cache((3 * nranks - 1) * lines);
+        const unsigned sending = senders_among(nranks, far, whole > 0);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
-        const auto load = [&](unsigned peer, uint64_t line) { return load_line(block_of(in, peer), line); };
+        const auto load_any = [&](unsigned peer, uint64_t line) { return load(peer, line, false); };
         const auto prefetch = [&](unsigned peer, uint64_t line) {
             if (far) prefetch_line(block_of(in, peer), line);
         };
-        if (in_share(senders))
-            send_to_each<N, N == 2 ? LINES_OF_ONE : 1>(a, region, lines, senders, flag, load, prefetch);
+        if (in_share(senders)) {
+            if (whole > 0)
+                send_runs_to_each<LINES_OF_ONE>(a, nranks, region, lines, whole, senders, flag, load, prefetch);
+            else
+                send_to_each<N, N == 2 ? LINES_OF_ONE : 1>(a, region, lines, senders, flag, load_any, prefetch);
+        }
         if (in_share(receivers) &&
-            !reduce_all<T, N>(
-                a, region, lines, receivers, flag, false, [&](uint64_t line) { return load(a.rank, line); }, store))
+            !reduce_whole<T, N>(
+                a, nranks, region, lines, whole, receivers, flag,
+                [&](uint64_t line, bool is_whole) { return load(a.rank, line, is_whole); }, store))
+            return;
+    } else if (crew.of_warp < whole) {
+        if (!scatter_a_line<T, N>(a, nranks, region, crew.group, flag, load, store)) return;
+    } else {
+        const auto load_end = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
+        send_to_each<N, 1>(a, region, lines, whole_grid(), flag, load_end, NoPrefetch());
+        if (!reduce_all<T, N>(
+                a, region, lines, whole_grid(), flag, false, [&](uint64_t line) { return load_end(a.rank, line); },
+                [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
             return;
     }
     epoch_end(a, flag);
@@ -57,12 +92,13 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, const In &in, const Out &
 
 template <class T, int N> BL_DEVICE void reducescatter_line(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
-    scatter<T, N>(a, Blocks{a.sendbuff, bytes, a.stride, a.recvbuff}, message_of(a.recvbuff, bytes));
+    scatter<T, N>(a, N <= 4 ? N : a.nranks, Blocks{a.sendbuff, bytes, a.stride, a.recvbuff},
+                  message_of(a.recvbuff, bytes));
 }
 
 template <class T, int N> BL_DEVICE void reducescatter_line_batch(const struct bl_batch_args &a) {
-    scatter<T, N>(a.common, BatchInput<T>{a, 0}, BatchOutput<T>{a, 0});
+    scatter<T, N>(a.common, a.common.nranks, BatchInput<T>{a, 0}, BatchOutput<T>{a, 0});
 }
 
-BL_INSTANTIATE(bl_reducescatter_line, reducescatter_line)
+BL_INSTANTIATE_EXACT(bl_reducescatter_line, reducescatter_line)
 BL_INSTANTIATE_BATCH(bl_reducescatter_line_batch, reducescatter_line_batch)

@@ -129,7 +129,20 @@ BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
     return v;
 }
 
-/* The same for a part that may well be the message's end: whole words come without a branch, so that the loads of several
+/* load_part and store_part for a line of whole words, of a message that is aligned.  There is no branch: loads of several
+ * lines are under way together, and nothing waits for them but what needs them. */
+BL_DEVICE Pair load_whole_part(const Message &m, uint64_t first, unsigned part) {
+    const unsigned char *p = m.base + 8 * (first + part);
+    const Pair v = {load_own((const uint64_t *)p), load_own((const uint64_t *)(part == 7 ? p : p + 64))};
+    return v;
+}
+BL_DEVICE void store_whole_part(const Message &m, uint64_t first, unsigned part, Pair v) {
+    unsigned char *p = m.base + 8 * (first + part);
+    store_own((uint64_t *)p, v.x);
+    if (part != 7) store_own((uint64_t *)(p + 64), v.y);
+}
+
+/* As load_part for a part that may well be the message's end: whole words come without a branch, so that the loads of several
  * messages are under way together.  Where messages are long, load_part is the faster. */
 BL_DEVICE Pair load_end_part(const Message &m, uint64_t first, unsigned part) {
     const uint64_t k = first + part;

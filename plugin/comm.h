@@ -33,13 +33,10 @@ struct bl_order {
     bool used, last_captured, many_streams, captured_ever;
 };
 
-enum { BL_COPY_FETCHERS = 4 };
-
 /* Of all-gathers by the copy engines; see copy.h.  All zero where the staging has no slots. */
 struct bl_copy {
-    CUstream filler;                        /* fills slots; of the highest priority */
-    CUstream fetcher[BL_COPY_FETCHERS - 1]; /* fetch beside the caller's stream */
-    CUstream rescuer;                       /* ends waits after an abort */
+    CUstream emptier; /* empties slots; of the highest priority */
+    CUstream rescuer; /* ends waits after an abort */
     CUevent fork, join;
     bool broken; /* a call failed half way */
 };

@@ -1,28 +1,30 @@
 #include "copy.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "log.h"
 #include "order.h"
 
-enum { SLOTS = 2 };
-enum word { READY, BUSY, WORDS }; /* copy.h */
+/* For each multiprocessor: as many as find room beside a large matrix product (allgather_copy.cu). */
+enum { BLOCKS = 2 };
 
-_Static_assert(WORDS *SLOTS *BL_MAX_RANKS * sizeof(cuuint32_t) == BL_COPY_WORDS_BYTES, "the layout has room for them");
-
-static CUdeviceptr slots_of(const struct bl_comm *comm, int rank) {
-    return (CUdeviceptr)(uintptr_t)comm->args.staging[rank] + comm->args.layout.copy_offset;
-}
-static CUdeviceptr slot_of(const struct bl_comm *comm, int rank, unsigned slot) {
-    return slots_of(comm, rank) + slot * comm->args.layout.copy_bytes;
+/* The slot of a rank for what the rank `steps` before it sends. */
+static CUdeviceptr slot_of(const struct bl_comm *comm, int rank, unsigned slot, int steps) {
+    const struct bl_staging_layout *layout = &comm->args.layout;
+    return (CUdeviceptr)(uintptr_t)comm->args.staging[rank] + layout->copy_offset +
+           (slot * (uint64_t)(comm->nranks - 1) + (uint64_t)(steps - 1)) * layout->copy_bytes;
 }
 static CUdeviceptr words_of(const struct bl_comm *comm, int rank) {
-    return slot_of(comm, rank, SLOTS);
+    return slot_of(comm, rank, bl_copy_slots(comm->nranks), 1);
 }
-/* The word at `owner` that it shares with `peer`. */
-static CUdeviceptr word_of(const struct bl_comm *comm, int owner, enum word word, unsigned slot, int peer) {
-    return words_of(comm, owner) +
-           sizeof(cuuint32_t) * ((unsigned)(word * SLOTS + slot) * BL_MAX_RANKS + (unsigned)peer);
+static CUdeviceptr ready_of(const struct bl_comm *comm, int receiver, unsigned slot, int sender) {
+    return words_of(comm, receiver) + offsetof(struct bl_copy_words, ready) +
+           sizeof(uint32_t) * (slot * BL_MAX_RANKS + (unsigned)sender);
+}
+static CUdeviceptr busy_of(const struct bl_comm *comm, int sender, unsigned slot, int receiver) {
+    return words_of(comm, sender) + offsetof(struct bl_copy_words, busy) +
+           sizeof(uint32_t) * (slot * BL_MAX_RANKS + (unsigned)receiver);
 }
 
 bool bl_copy_possible(void) {
@@ -35,9 +37,8 @@ int bl_copy_open(struct bl_comm *comm, char *why, size_t size) {
     if (!comm->args.layout.copy_bytes) return 0;
     int lowest, highest;
     CUresult status = cu->cuCtxGetStreamPriorityRange(&lowest, &highest);
-    if (status == CUDA_SUCCESS) status = cu->cuStreamCreateWithPriority(&copy->filler, CU_STREAM_NON_BLOCKING, highest);
-    for (int i = 0; i < BL_COPY_FETCHERS - 1 && status == CUDA_SUCCESS; i++)
-        status = cu->cuStreamCreate(&copy->fetcher[i], CU_STREAM_NON_BLOCKING);
+    if (status == CUDA_SUCCESS)
+        status = cu->cuStreamCreateWithPriority(&copy->emptier, CU_STREAM_NON_BLOCKING, highest);
     if (status == CUDA_SUCCESS) status = cu->cuStreamCreate(&copy->rescuer, CU_STREAM_NON_BLOCKING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->fork, CU_EVENT_DISABLE_TIMING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->join, CU_EVENT_DISABLE_TIMING);
@@ -49,9 +50,7 @@ int bl_copy_open(struct bl_comm *comm, char *why, size_t size) {
 void bl_copy_close(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
     struct bl_copy *copy = &comm->copy;
-    if (copy->filler) cu->cuStreamDestroy(copy->filler);
-    for (int i = 0; i < BL_COPY_FETCHERS - 1; i++)
-        if (copy->fetcher[i]) cu->cuStreamDestroy(copy->fetcher[i]);
+    if (copy->emptier) cu->cuStreamDestroy(copy->emptier);
     if (copy->rescuer) cu->cuStreamDestroy(copy->rescuer);
     if (copy->fork) cu->cuEventDestroy(copy->fork);
     if (copy->join) cu->cuEventDestroy(copy->join);
@@ -61,16 +60,16 @@ void bl_copy_close(struct bl_comm *comm) {
 void bl_copy_let_go(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
     if (!comm->copy.rescuer) return;
-    const size_t words = SLOTS * BL_MAX_RANKS;
-    cu->cuMemsetD32Async(words_of(comm, comm->rank), 1, words, comm->copy.rescuer); /* ready */
-    cu->cuMemsetD32Async(words_of(comm, comm->rank) + words * sizeof(cuuint32_t), 0, words, comm->copy.rescuer);
+    const size_t words = 2 * BL_MAX_RANKS;
+    cu->cuMemsetD32Async(ready_of(comm, comm->rank, 0, 0), 1, words, comm->copy.rescuer);
+    cu->cuMemsetD32Async(busy_of(comm, comm->rank, 0, 0), 0, words, comm->copy.rescuer);
 }
 
 /* --- one call --- */
 
 /* A batch of memory operations that is being put together. */
 struct ops {
-    CUstreamBatchMemOpParams op[2 * BL_MAX_RANKS + 1];
+    CUstreamBatchMemOpParams op[4];
     unsigned count;
 };
 
@@ -89,71 +88,95 @@ static void write(struct ops *ops, CUdeviceptr word, cuuint32_t value) {
 static CUresult submit(struct ops *ops, CUstream stream) {
     const unsigned count = ops->count;
     ops->count = 0;
-    return bl_driver()->cuStreamBatchMemOp(stream, count, ops->op, 0);
+    return count ? bl_driver()->cuStreamBatchMemOp(stream, count, ops->op, 0) : CUDA_SUCCESS;
 }
 
-struct piece {
-    uint64_t offset, bytes;
+/* Each rank's block is cut into as many pieces, which take the slots in turn: as few as can be, since each costs its
+ * hand-over. */
+struct pieces {
+    uint64_t block, bytes, count; /* bytes: of each piece but the last */
+};
+
+static struct pieces cut(const struct bl_call *call) {
+    const uint64_t room = call->comm->args.layout.copy_bytes;
+    struct pieces p = {.block = call->request.count * bl_datatype_size(call->request.datatype)};
+    const uint64_t count = (p.block + room - 1) / room;
+    p.bytes = ((p.block + count - 1) / count + 15) / 16 * 16;
+    p.count = (p.block + p.bytes - 1) / p.bytes;
+    return p;
+}
+static uint64_t bytes_of(const struct pieces *p, uint64_t k) {
+    return k + 1 < p->count ? p->bytes : p->block - k * p->bytes;
+}
+
+/* A step of a call: piece k goes to the rank `steps` ahead and comes from the rank as far behind. */
+struct step {
+    const struct bl_call *call;
+    const struct pieces *pieces;
+    uint64_t k;
+    int steps, to, from;
     unsigned slot;
 };
 
-static struct piece piece_at(const struct bl_comm *comm, uint64_t bytes, uint64_t k) {
-    const uint64_t room = comm->args.layout.copy_bytes, offset = k * room;
-    return (struct piece){offset, bytes - offset < room ? bytes - offset : room, (unsigned)(k % SLOTS)};
+static struct step step_at(const struct bl_call *call, const struct pieces *pieces, uint64_t k, int steps) {
+    const int rank = call->comm->rank, nranks = call->comm->nranks;
+    return (struct step){call,
+                         pieces,
+                         k,
+                         steps,
+                         (rank + steps) % nranks,
+                         (rank + nranks - steps) % nranks,
+                         (unsigned)(k % bl_copy_slots(nranks))};
 }
 
-static int peer_at(const struct bl_comm *comm, int i) {
-    return (comm->rank + i) % comm->nranks;
-}
-
-/* Copies a piece into its slot once the peers have fetched what was there, and tells them. */
-static CUresult fill(const struct bl_comm *comm, CUdeviceptr block, const struct piece *piece, CUstream stream) {
+/* Puts the piece into the peer's slot, once that has been emptied, and says so.  One step after the other on one stream: to
+ * each rank comes from one at a time then, as long as all keep in step; several at a time take longer in all (measured). */
+static CUresult send(const struct step *s) {
+    const struct bl_call *call = s->call;
+    const struct bl_comm *comm = call->comm;
+    const CUdeviceptr busy = busy_of(comm, comm->rank, s->slot, s->to);
     struct ops ops = {.count = 0};
-    for (int i = 1; i < comm->nranks; i++) {
-        const CUdeviceptr busy = word_of(comm, comm->rank, BUSY, piece->slot, peer_at(comm, i));
-        wait_for(&ops, busy, 0);
-        write(&ops, busy, 1);
-    }
+    wait_for(&ops, busy, 0);
+    write(&ops, busy, 1);
+    CUresult status = submit(&ops, call->stream);
+    if (status == CUDA_SUCCESS)
+        status = bl_driver()->cuMemcpyDtoDAsync(slot_of(comm, s->to, s->slot, s->steps),
+                                                (CUdeviceptr)(uintptr_t)call->sendbuff + s->k * s->pieces->bytes,
+                                                bytes_of(s->pieces, s->k), call->stream);
+    write(&ops, ready_of(comm, s->to, s->slot, comm->rank), 1);
+    return status == CUDA_SUCCESS ? submit(&ops, call->stream) : status;
+}
+
+/* Copies what has come to its place, and with the first of each piece this rank's own, once it is there: so no
+ * multiprocessor is held while a peer is late. */
+static CUresult empty(const struct step *s, CUstream stream) {
+    const struct bl_call *call = s->call;
+    const struct bl_comm *comm = call->comm;
+    const uint64_t offset = s->k * s->pieces->bytes;
+    const CUdeviceptr ready = ready_of(comm, comm->rank, s->slot, s->from);
+    const char *own = (const char *)call->sendbuff + offset;
+    char *to = (char *)call->recvbuff + offset;
+    struct bl_copy_args args = {
+        .slot = (const void *)(uintptr_t)slot_of(comm, comm->rank, s->slot, s->steps),
+        .slot_to = to + (uint64_t)s->from * s->pieces->block,
+        .own = own,
+        .own_to = s->steps == 1 ? to + (uint64_t)comm->rank * s->pieces->block : (void *)(uintptr_t)own,
+        .bytes = bytes_of(s->pieces, s->k),
+        .emptied = (uint64_t *)(uintptr_t)(words_of(comm, comm->rank) + offsetof(struct bl_copy_words, emptied)),
+        .busy = (uint32_t *)(uintptr_t)busy_of(comm, s->from, s->slot, comm->rank)};
+    struct ops ops = {.count = 0};
+    wait_for(&ops, ready, 1);
+    write(&ops, ready, 0);
     CUresult status = submit(&ops, stream);
-    if (status == CUDA_SUCCESS)
-        status = bl_driver()->cuMemcpyDtoDAsync(slot_of(comm, comm->rank, piece->slot), block + piece->offset,
-                                                piece->bytes, stream);
-    for (int i = 1; i < comm->nranks; i++)
-        write(&ops, word_of(comm, peer_at(comm, i), READY, piece->slot, comm->rank), 1);
-    return status == CUDA_SUCCESS ? submit(&ops, stream) : status;
-}
-
-/* A stream that fetches, and the operations that are still to be submitted to it: what tells a peer that its slot was
- * fetched goes with the wait for the next one. */
-struct lane {
-    CUstream stream;
-    struct ops ops;
-    unsigned slot; /* whose peer is still to be told, if there are operations */
-    bool used;
-};
-
-static CUresult fetch(const struct bl_comm *comm, CUdeviceptr recvbuff, uint64_t stride, const struct piece *piece,
-                      int peer, struct lane *lane) {
-    const CUdeviceptr ready = word_of(comm, comm->rank, READY, piece->slot, peer);
-    wait_for(&lane->ops, ready, 1);
-    write(&lane->ops, ready, 0);
-    CUresult status = submit(&lane->ops, lane->stream);
-    if (status == CUDA_SUCCESS)
-        status = bl_driver()->cuMemcpyDtoDAsync(recvbuff + (uint64_t)peer * stride + piece->offset,
-                                                slot_of(comm, peer, piece->slot), piece->bytes, lane->stream);
-    write(&lane->ops, word_of(comm, peer, BUSY, piece->slot, comm->rank), 0);
-    lane->slot = piece->slot;
-    lane->used = true;
-    return status;
-}
-
-/* Before a slot is filled again all peers are told that theirs was fetched: streams may share a queue of the hardware, where
- * what waits for a peer holds up all that is submitted behind it.  So every wait is for what peers submit before it. */
-static CUresult tell_peers(struct lane *lanes, int count, unsigned slot) {
-    CUresult status = CUDA_SUCCESS;
-    for (int i = 0; i < count && status == CUDA_SUCCESS; i++)
-        if (lanes[i].ops.count && lanes[i].slot == slot) status = submit(&lanes[i].ops, lanes[i].stream);
-    return status;
+    /* What must be copied in narrow accesses takes more threads. */
+    const uint64_t places =
+        (uint64_t)(uintptr_t)args.slot_to | (uint64_t)(uintptr_t)args.own | (uint64_t)(uintptr_t)args.own_to | 16;
+    const unsigned blocks = BLOCKS * call->route.blocks * (unsigned)(16 / (places & -places));
+    void *parameters[] = {&args};
+    return status == CUDA_SUCCESS
+               ? bl_driver()->cuLaunchKernel(comm->function[BL_KERNEL_ALLGATHER_COPY][call->request.datatype], blocks,
+                                             1, 1, call->route.threads, 1, 1, 0, stream, parameters, NULL)
+               : status;
 }
 
 static CUresult wait_for_stream(CUstream waiting, CUstream stream, CUevent event) {
@@ -161,61 +184,37 @@ static CUresult wait_for_stream(CUstream waiting, CUstream stream, CUevent event
     return status == CUDA_SUCCESS ? bl_driver()->cuStreamWaitEvent(waiting, event, CU_EVENT_WAIT_DEFAULT) : status;
 }
 
-/* The communicator's own streams are not to be had while another graph than the caller's captures them, which it does until its
- * own capture ends. */
+/* The communicator's own stream is not to be had while another graph than the caller's captures it, which it does until its own
+ * capture ends. */
 static bool is_free(const struct bl_copy *copy, CUstream stream) {
     struct bl_order_turn ours, callers;
-    bl_order_ask(copy->filler, &ours); /* it is captured wherever one of them is */
+    bl_order_ask(copy->emptier, &ours);
     bl_order_ask(stream, &callers);
     return !ours.capturing || (callers.capturing && callers.capture == ours.capture);
 }
 
-/* Several streams fetch, the caller's among them, so that the hand-over of one copy goes on beside another.  A peer's slot
- * always goes to the same one: its words tell one piece from the next by their order alone. */
-static CUresult fetch_all(const struct bl_call *call, uint64_t bytes, const struct piece *piece, struct lane *lanes,
-                          int count) {
-    const struct bl_comm *comm = call->comm;
-    CUresult status = CUDA_SUCCESS;
-    for (int i = 1; i < comm->nranks && status == CUDA_SUCCESS; i++) {
-        struct lane *lane = &lanes[((int)piece->slot * (comm->nranks - 1) + i - 1) % count];
-        if (!lane->used && lane->stream != call->stream)
-            status = bl_driver()->cuStreamWaitEvent(lane->stream, comm->copy.fork, CU_EVENT_WAIT_DEFAULT);
-        if (status == CUDA_SUCCESS)
-            status = fetch(comm, (CUdeviceptr)(uintptr_t)call->recvbuff, bytes, piece, peer_at(comm, i), lane);
-    }
-    return status;
-}
-
+/* All that peers wait for is submitted before anything waits for them: streams may share a queue of the hardware, where what
+ * waits holds up all that comes behind it. */
 static CUresult gather(const struct bl_call *call) {
     const struct bl_comm *comm = call->comm;
     const struct bl_copy *copy = &comm->copy;
-    const CUdeviceptr block = (CUdeviceptr)(uintptr_t)call->sendbuff;
-    const uint64_t bytes = call->request.count * bl_datatype_size(call->request.datatype);
-    const uint64_t pieces = (bytes + comm->args.layout.copy_bytes - 1) / comm->args.layout.copy_bytes;
-    const CUdeviceptr own = (CUdeviceptr)(uintptr_t)call->recvbuff + (uint64_t)comm->rank * bytes;
-    struct lane lanes[BL_COPY_FETCHERS];
-    /* Else the caller's stream does it all, fetching each piece behind filling its own: slower, and never in its own way. */
+    const struct pieces pieces = cut(call);
+    struct ops end = {.count = 0};
+    /* Else the caller's stream does it all, one after the other: slower, and never in its own way. */
     const bool apart = is_free(copy, call->stream);
-    const CUstream filler = apart ? copy->filler : call->stream;
-    const int count = apart ? BL_COPY_FETCHERS : 1;
-    for (int i = 0; i < count; i++) lanes[i] = (struct lane){.stream = i ? copy->fetcher[i - 1] : call->stream};
-    CUresult status = apart ? wait_for_stream(filler, call->stream, copy->fork) : CUDA_SUCCESS;
-    for (uint64_t k = 0; k < pieces && status == CUDA_SUCCESS; k++) {
-        const struct piece piece = piece_at(comm, bytes, k);
-        status = tell_peers(lanes, count, piece.slot);
-        if (status == CUDA_SUCCESS) status = fill(comm, block, &piece, filler);
-        if (status == CUDA_SUCCESS) status = fetch_all(call, bytes, &piece, lanes, count);
-    }
-    if (own != block && status == CUDA_SUCCESS) status = bl_driver()->cuMemcpyDtoDAsync(own, block, bytes, filler);
-    if (apart && status == CUDA_SUCCESS) status = wait_for_stream(call->stream, filler, copy->join);
-    for (int i = 1; i < count && status == CUDA_SUCCESS; i++) {
-        if (!lanes[i].used) continue;
-        status = submit(&lanes[i].ops, lanes[i].stream);
-        if (status == CUDA_SUCCESS) status = wait_for_stream(call->stream, lanes[i].stream, copy->join);
-    }
-    /* Behind all, so that the call has one end: order.c looks for it in captures.  There are operations: the last piece or the
-     * one before has used this stream, for slot 0. */
-    return status == CUDA_SUCCESS ? submit(&lanes[0].ops, call->stream) : status;
+    const CUstream emptier = apart ? copy->emptier : call->stream;
+    CUresult status = apart ? wait_for_stream(emptier, call->stream, copy->fork) : CUDA_SUCCESS;
+    for (uint64_t k = 0; k < pieces.count; k++)
+        for (int steps = 1; steps < comm->nranks && status == CUDA_SUCCESS; steps++) {
+            const struct step step = step_at(call, &pieces, k, steps);
+            status = send(&step);
+            if (status == CUDA_SUCCESS) status = empty(&step, emptier);
+        }
+    if (!apart || status != CUDA_SUCCESS) return status;
+    status = wait_for_stream(call->stream, emptier, copy->join);
+    /* So that the call has one end: order.c looks for it in captures. */
+    write(&end, words_of(comm, comm->rank) + offsetof(struct bl_copy_words, end), 0);
+    return status == CUDA_SUCCESS ? submit(&end, call->stream) : status;
 }
 
 ncclResult_t bl_copy_launch(const struct bl_call *call) {

@@ -1,12 +1,13 @@
 /* copy.h - all-gather by the copy engines: what goes between GPUs uses no multiprocessor, so little is taken from kernels
- * that run beside it.  (Within a GPU the driver copies with a kernel, whatever it is asked for: measured on an H200.  So a
- * rank's own block needs multiprocessors for some microseconds; its stream has the highest priority, to get them soon.)
+ * that run beside it.
  *
- * Each rank copies its block, piece by piece, into slots of its own staging, from where every peer's copy engine fetches
- * it to its place in the peer's recvbuff.  The hand-over is by stream memory operations on two words a slot and peer in
- * the staging, both zero at first:
- *   ready, at the reader: the owner writes 1 when the slot holds a piece; the reader waits for 1 and puts back 0.
- *   busy, at the owner: the owner waits for 0 and puts 1 before it fills the slot; the reader writes 0 when it has fetched.
+ * In nranks - 1 steps a piece, each rank's copy engine puts a piece of its block, straight from sendbuff, into a slot of the
+ * staging of the rank so many steps ahead.  From there it is copied to its place in recvbuff, which no peer can reach: within
+ * a GPU that takes a kernel, allgather_copy.cu, made to fit beside others.  The hand-over is by stream memory operations on
+ * two words a slot and peer in the staging, both zero at first:
+ *   ready, at the receiver: the sender writes 1 when the slot is full; the receiver waits for 1 and puts back 0.
+ *   busy, at the sender: it waits for 0 and puts 1 before it fills the slot; the receiver's kernel writes 0 when it is empty.
+ * The write of ready comes with a barrier behind the copy; what it says is read by a kernel that begins behind the wait.
  * So a word alternates whatever the order of eager calls and replays of graphs, and nothing is counted.
  *
  * Such a wait has no time limit: it ends when the peer comes, or when the communicator is aborted (bl_copy_let_go).

@@ -363,7 +363,7 @@ def torch_gather(box):
 
 def fsdp(box):
     """Training steps with FSDP2."""
-    return torch_turns(box, [box.most], "torch_fsdp.py", 60, jobs=(Job("with", True, **FEW_WORDS), Job("without", False)))
+    return torch_turns(box, [box.most], "torch_fsdp.py", 80, jobs=(Job("with", True, **FEW_WORDS), Job("without", False)))
 
 
 def overlap(box):
@@ -407,4 +407,4 @@ STAGES = {"facts": facts, "smoke": smoke, "multicast-off": multicast_off, "perf-
 
 # Seconds for a whole stage, where that is less than its steps' limits together.
 LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60, "perf-gather": 40, "perf-gather-routes": 45,
-          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "fsdp": 60, "overlap": 50, "perf-others": 40}
+          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "fsdp": 80, "overlap": 50, "perf-others": 40}

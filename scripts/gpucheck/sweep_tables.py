@@ -39,13 +39,14 @@ def three(row):
 
 def columns(row, inside, built, best):
     """[(header, cell)] of a size: its row out of place, the one in place and, out of place, that of the built-in thresholds: None where it
-    was not measured, False where none of its kind is."""
+    was not measured, False where none of its kind is.  Floors and peers have a column where there is one."""
     mine, least = row["beeline"]["us"], floor_of(row)
     found = [("bytes a rank" if row["collective"] in PARTS else "bytes", size_text(part_bytes(row))), *zip(("Beeline", "NCCL", "NCCL / Beeline"), three(row))]
     if row["mode"] == "eager":
         return found + [(f"host {name}", f"{row[side]['host_us']:.2f}") for name, side in (("Beeline", "beeline"), ("NCCL", "nccl"))]
-    found.append(("x floor", f"{mine / least:.2f}" if least else ""))
-    if row["collective"] == "all_reduce":
+    if least:
+        found.append(("x floor", f"{mine / least:.2f}"))
+    if row["collective"] == "all_reduce" and any(ranks == row["ranks"] for ranks, _ in best):
         peer = best.get((row["ranks"], row["bytes"]))
         found += [("best peer", f"{peer[0]:.2f} {peer[1]}" if peer else ""), ("/ best peer", f"{mine / peer[0]:.2f}" if peer else "")]
     if inside is not False:

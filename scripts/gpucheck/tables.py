@@ -23,7 +23,7 @@ def groups(records):
                               f"{mine / number:.2f}", f"{base / number:.2f}", r["route"], wrong(r)])
             yield Table(f"Groups of {number} {name}, {ranks} ranks",
                         f"{what}, out of place, one process a rank; a call is `ncclGroupStart`, {number} {name} of the size, `ncclGroupEnd`. "
-                        "Both times of the whole group; then of one message, as a share of it.",
+                        "Both times of the whole group; then of one message, as a share of it; the route is that of one call by itself.",
                         ["bytes each" if collective == "all_reduce" else "bytes a rank, each", "mode", "Beeline", "NCCL", "Beeline / NCCL",
                          "a message, Beeline", "a message, NCCL", "route", "wrong"], lines)
 

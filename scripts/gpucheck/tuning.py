@@ -3,9 +3,13 @@
 A candidate is what stands behind the bytes of a row: "twoshot_line threads=256", "oneshot_packet", "nccl".  The series of
 candidates is taken that loses least time to the fastest of each size, where every change of candidate costs as much as the
 margin: so noise near a crossing makes no extra rows.  A candidate must be faster than NCCL by the margin to take a size from
-it.  Between two sizes of which different candidates win, the threshold is where their times would meet, drawn straight on
-logarithmic axes, rounded down to a power of two or one and a half of it.  Above the largest size measured the last winner
+it.  Between two sizes of which different candidates win, the threshold is where their times would meet, NCCL's less the margin,
+drawn straight on logarithmic axes, rounded down to a power of two or one and a half of it.  Above the largest size measured the last winner
 goes on only if it also wins in gpu-check's stage perf-big, where that was run; else NCCL serves.
+
+Long all-gathers and reduce-scatters run beside compute more often than not, and lines take all multiprocessors: there they must gain
+more over NCCL alone, or what they run beside loses more.  Measured on 4 H200 with FSDP2, 26 MB a rank: 12 % faster alone, steps 2.5 %
+longer (docs/benchmarks).
 """
 import math
 import statistics
@@ -15,6 +19,7 @@ from .records import part_bytes, rows, size_text
 NCCL = "nccl"
 MOST_ROWS = 12  # of a section, for one collective and number of ranks
 PLACES = ("out", "in")
+BESIDE_COMPUTE, LONG, GAIN = ("all_gather", "reduce_scatter"), 8 << 20, 0.2  # from so many bytes a rank on, so much faster than NCCL
 
 
 def candidate(row):
@@ -42,12 +47,17 @@ def measurements(records, stage, ranks, collective):
     return table
 
 
+def to_beat(times, name, margin):
+    """What a candidate's time counts as: NCCL keeps the sizes at which it is slower by less than the margin."""
+    return times[name] * (1 - margin if name == NCCL else 1)
+
+
 def winners(table, margin):
     """[(size, candidate)]: the cheapest series, a loss of time and a change of candidate both costing; each size extends
     the cheapest series that end in each candidate."""
     best = {None: (0.0, [])}  # by last candidate: cost, series
     for size, times in table.items():
-        fair = {name: us for name, us in times.items() if name == NCCL or us < times[NCCL] * (1 - margin)}
+        fair = {name: us for name, us in times.items() if name == NCCL or us < to_beat(times, NCCL, margin)}
         least = min(fair.values())
         best = {name: min(((cost + math.log(us / least) + (margin if last not in (None, name) else 0), series + [(size, name)])
                            for last, (cost, series) in best.items()), key=lambda way: way[0]) for name, us in fair.items()}
@@ -60,12 +70,12 @@ def round_down(size):
     return power * 3 // 2 if size >= power * 3 // 2 and power > 1 else power
 
 
-def crossing(table, below, above, one, other):
+def crossing(table, below, above, one, other, margin):
     """The size between the two at which `other` becomes faster than `one`; `below` where that cannot be said."""
     a, b = table[below], table[above]
     if any(name not in times for name in (one, other) for times in (a, b)):
         return below
-    start, end = math.log(a[one] / a[other]), math.log(b[one] / b[other])
+    start, end = (math.log(to_beat(times, one, margin) / to_beat(times, other, margin)) for times in (a, b))
     if start >= 0 or end <= 0:
         return below
     return max(below, round_down(math.exp(math.log(below) + start / (start - end) * math.log(above / below))))
@@ -87,16 +97,19 @@ def tuning_rows(records, stage, ranks, collective, margin):
     table = measurements(records, stage, ranks, collective)
     if not table:
         return []
+    for size, times in table.items():
+        if collective in BESIDE_COMPUTE and size >= LONG:
+            times[NCCL] *= (1 - GAIN) / (1 - margin)  # of which the margin is asked below
     while True:
         chosen = winners(table, margin)
-        lines = [(crossing(table, size, above, name, following), name) for (size, name), (above, following) in zip(chosen, chosen[1:])
+        lines = [(crossing(table, size, above, name, following, margin), name) for (size, name), (above, following) in zip(chosen, chosen[1:])
                  if name != following]
         if len(lines) <= MOST_ROWS - 2:
             break
         margin *= 1.5
     size, name = chosen[-1]
     if name != NCCL:
-        lines.append((lasting(records, ranks, collective, name, size, margin), name))
+        lines.append((lasting(records, ranks, collective, name, size, GAIN if collective in BESIDE_COMPUTE else margin), name))
     return lines
 
 

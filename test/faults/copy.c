@@ -20,9 +20,8 @@ static bool is_marked(const CUstreamBatchMemOpParams *ops, unsigned i) {
 }
 
 static const char *part_of(const CUstreamBatchMemOpParams *ops, unsigned i) {
-    if (ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32)
-        return ops[i].waitValue.value ? "wait-ready" : "wait-fetched";
-    if (!is_marked(ops, i)) return ops[i].writeValue.value ? "tell-ready" : "tell-fetched";
+    if (ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32) return ops[i].waitValue.value ? "wait-ready" : "wait-empty";
+    if (!is_marked(ops, i)) return ops[i].writeValue.value ? "tell-ready" : "end";
     return ops[i].writeValue.value ? "mark-busy" : "unmark-ready";
 }
 

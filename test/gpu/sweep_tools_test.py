@@ -190,6 +190,18 @@ def test_tuning_room(_):
     assert 0 < len(rows) < tuning.MOST_ROWS and rows[-1][0] == 8 << 23, rows
 
 
+def test_tuning_ends(_):
+    """A candidate ends where it gains less than the margin over NCCL, whether or not it is still the faster at the next size; a
+    long one that runs beside compute earlier."""
+    def last(us, nccl, collective="broadcast", name="broadcast_line"):
+        found = [forced(size, f"{name} threads=256", us * size / MIB, nccl_us * size / MIB, collective=collective, place=place)
+                 for size, nccl_us in ((16 * MIB, nccl), (64 * MIB, 10.0)) for place in ("out", "in")]
+        return [end for end, _ in tuning.tuning_rows(found, "candidates", 4, collective, 0.03)]
+    assert last(10.2, 12.0) == [32 * MIB]  # their times meet above 48M
+    assert last(9.8, 12.0) == [48 * MIB]  # they do not meet
+    assert last(9.8, 12.0, "all_gather", "gather_line") == [] and last(9.8, 14.0, "all_gather", "gather_line") == [24 * MIB]
+
+
 def test_targets(_):
     best = targets.peers()
     assert best[8, KIB] == (4.47, "nccl-sym") and best[8, 4 * MIB] == (34.80, "vllm2") and best[6, 16 * MIB] == (110.0, "best") and best[2, 64 * MIB][1] == "nccl-sym"
@@ -225,7 +237,7 @@ def test_tables(_):
     assert "meanwhile: tuned / 2 ranks x" in graph.about and "by the thresholds of this sweep" in graph.title and "meanwhile" not in eager.about
     assert eager.lines == [["1K", "8.00", "30.00", "3.75", "3.00", "3.00", "oneshot_packet", "0"]], eager.lines
     (elsewhere, _) = sweep_tables.sweeps([dict(run, devices=[dict(name="NVIDIA B200", arch=100)] * 8), *rows])
-    assert elsewhere.lines[0][5:7] == ["", ""]
+    assert elsewhere.lines[0] == [*graph.lines[0][:5], *graph.lines[0][7:]] and "best peer" not in elsewhere.header, elsewhere
 
 
 def test_results(folder):

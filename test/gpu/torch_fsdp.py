@@ -29,7 +29,7 @@ import torch_turns
 
 SHAPE = dict(hidden=2048, heads=16, intermediate=5632, layers=18, words=32000, length=2048)
 TINY = dict(hidden=64, heads=4, intermediate=160, layers=2, words=128, length=32)
-BATCHES = (1, 4)  # sequences a rank
+BATCHES = (4, 8)  # sequences a rank: the GPU has more to do than the host
 COMPARED, SGD_RATE, STRIDE = 8, 0.02, 1021
 LOSSES, APART = 2e-3, 0.05
 WARM, TIMED = 2, 6  # steps a round

@@ -173,13 +173,19 @@ def capacity():
                      arguments=f"{arguments} -t {datatypes} -c {room - room // 10},{room + room // 10},{2 * room + 1} "
                                f"-x elements -b 2 -g 1"))
         environment, arguments = forced("gather_copy")
-        case(f"capacity/gather_copy/{nranks}",  # slots of a quarter of a megabyte
+        room = (1 << 20) * 3 // 4 // max(nranks - 1, 2) // 128 * 128 if nranks < 8 else 70000  # of a slot
+        case(f"capacity/gather_copy/{nranks}",
              box(MODES[nranks % 3], nranks, environment=f"{environment} BEELINE_STAGING=1M",
-                 arguments=f"{arguments} -t uint8 -c 262015,262016,262017,523000,524033,{1100001 if nranks < 8 else 530001} "
+                 arguments=f"{arguments} -t uint8 -c {room - 1}-{room + 1},{2 * room},{2 * room + 17},{4 * room + 1} "
                            f"-x odd -b 3 -g 2"))
     case("capacity/oneshot_line/2",  # two ranks: in pieces, too
          box("groups", 2, environment="BEELINE_ALLREDUCE_ALGO=oneshot_line BEELINE_STAGING=1M", options=CREWS[1],
              arguments="-t uint8,bfloat16 -o sum -c 100000,200000,400001,600001 -a oneshot_line -b 2"))
+    environment, arguments = forced("scatter_line")
+    for nranks in (3, 4):
+        case(f"few_warps/scatter_line/{nranks}",  # than peers
+             box("groups", nranks, environment=environment, options="--sms 1 --block 32 ",
+                 arguments=f"{arguments} -t bfloat16 -o sum -c 481,2000,2001 -x elements -g 2"))
     case("captured/late_launch/3",
          box("threads", 3, environment="BEELINE_EARLY_LAUNCH=0",
              arguments="-C all -t bfloat16 -o sum -c 7,1000,20000 -g 4 -b 4 -k 12"))

@@ -22,6 +22,12 @@ static long checks;
 
 enum { PACKET = 16, LINE = 128 };
 
+/* Bytes of the slots for the copy engines and their words. */
+static uint64_t slots_of(const struct bl_staging_layout *l, int nranks) {
+    return l->copy_bytes ? bl_copy_slots(nranks) * ((uint64_t)nranks - 1) * l->copy_bytes + sizeof(struct bl_copy_words)
+                         : 0;
+}
+
 /* Regions lie in the staging, apart from each other, aligned for their accesses, and a half of the lines holds what each
  * kernel puts there: from each peer; with this rank's own; twice from each peer. */
 static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t given) {
@@ -37,7 +43,7 @@ static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t
     CHECK(l->packet_offset % LINE == 0 && l->line_offset % LINE == 0 && l->copy_offset % LINE == 0 &&
           l->copy_bytes % LINE == 0);
     CHECK(l->packet_offset + packet_bytes <= l->line_offset && l->line_offset + line_bytes <= l->copy_offset &&
-          l->copy_offset + 2 * l->copy_bytes + (l->copy_bytes ? BL_COPY_WORDS_BYTES : 0) <= l->bytes);
+          l->copy_offset + slots_of(l, nranks) <= l->bytes);
 }
 
 static bool is_batch(int kernel) {
@@ -70,7 +76,7 @@ static void check_launches(const struct bl_staging_layout *l, int nranks) {
     }
 }
 
-/* Of every size; with slots for the copy engines they take half at most, or nothing if too little were left. */
+/* Of every size; with slots for the copy engines these take three quarters at most, or nothing if too little were left. */
 static void plans_of(int nranks, uint64_t bytes) {
     struct bl_staging_layout l, copy;
     CHECK(bl_staging_plan(&l, nranks, bytes, false, false) == 0, "%d ranks, %llu bytes", nranks,
@@ -80,8 +86,8 @@ static void plans_of(int nranks, uint64_t bytes) {
     CHECK(bl_staging_plan(&copy, nranks, bytes, true, false) == 0, "%d ranks, %llu bytes", nranks,
           (unsigned long long)bytes);
     check_layout(&copy, nranks, bytes);
-    CHECK(2 * copy.copy_bytes <= bytes / 2);
-    CHECK(copy.copy_bytes || bytes < 2 * bl_staging_minimum(nranks) + 2 * BL_COPY_WORDS_BYTES,
+    CHECK(slots_of(&copy, nranks) <= bytes / 4 * 3 + sizeof(struct bl_copy_words));
+    CHECK(copy.copy_bytes || bytes < 2 * (bl_staging_minimum(nranks) + sizeof(struct bl_copy_words)) + 8,
           "%d ranks, %llu bytes: no slots", nranks, (unsigned long long)bytes);
     CHECK(copy.copy_bytes || memcmp(&l, &copy, sizeof l) == 0, "without slots, lines have their room");
     CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_COPY, nranks, &copy) == copy.copy_bytes);
@@ -166,7 +172,8 @@ static void capacities(void) {
         CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, nranks));
         /* The copy engines' slots leave enough for the kernels. */
         CHECK(bl_staging_plan(&l, nranks, 64 << 20, true, false) == 0);
-        CHECK(l.copy_bytes >= 8 << 20, "%d ranks: slots of %llu", nranks, (unsigned long long)l.copy_bytes);
+        CHECK(l.copy_bytes > (48u << 20) / (bl_copy_slots(nranks) * ((unsigned)nranks - 1)) - 128,
+              "%d ranks: slots of %llu", nranks, (unsigned long long)l.copy_bytes);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks, &l) >= 64 << 10);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_LINE, nranks, &l) >= 128 << 10);
         /* A multicast object takes nothing from what the lines need. */
@@ -201,15 +208,16 @@ static void multimem(void) {
     CHECK(bl_multimem_redops(-1, 100) == 0 && bl_multimem_redops(BL_DATATYPES, 100) == 0);
 }
 
-/* Teams need a warp for each two ranks; nothing else asks for more than was wished for. */
+/* Teams need a warp for each two ranks; nothing else asks for more than was wished for, and one for less. */
 static void threads(void) {
     for (int k = 0; k < BL_KERNELS; k++)
         for (int n = 2; n <= BL_MAX_RANKS; n++)
             for (unsigned wished = 0; wished <= BL_MAX_THREADS; wished += 32) {
                 const unsigned least = strstr(bl_kernel_name(k), "_team") ? ((unsigned)n + 1) / 2 * 32 : 32;
                 const unsigned given = bl_kernel_threads(k, n, wished);
-                CHECK(given == (wished > least ? wished : least), "%s, %d ranks: %u threads for %u", bl_kernel_name(k),
-                      n, given, wished);
+                const bool narrow = k == BL_KERNEL_ALLGATHER_COPY; /* single warps */
+                CHECK(given == (wished > least && !narrow ? wished : least), "%s, %d ranks: %u threads for %u",
+                      bl_kernel_name(k), n, given, wished);
             }
 }
 
@@ -225,8 +233,8 @@ static void names(void) {
             for (int n = 2; n <= BL_MAX_RANKS; n++) {
                 int status = bl_kernel_symbol(k, d, n, symbol, sizeof symbol);
                 const bool by_switch = strstr(bl_kernel_name(k), "multimem");
-                CHECK((status == 0) == (k != BL_KERNEL_ALLGATHER_COPY && (!by_switch || bl_multimem_redops(d, 100))),
-                      "%s %s %d", bl_kernel_name(k), bl_datatype_name(d), n);
+                CHECK((status == 0) == (!by_switch || bl_multimem_redops(d, 100)), "%s %s %d", bl_kernel_name(k),
+                      bl_datatype_name(d), n);
                 if (status) continue;
                 int s = 0;
                 while (s < symbols && strcmp(seen[s], symbol) != 0) s++;
@@ -243,11 +251,13 @@ static void names(void) {
             expected += BL_DATATYPES - 2; /* not 8-bit integers */
         else if (strstr(name, "_team"))
             expected += bl_kernel_reduces(k) ? BL_DATATYPES : 1;
-        else if (k == BL_KERNEL_ALLGATHER_MULTICAST)
+        else if (k == BL_KERNEL_ALLGATHER_MULTICAST || k == BL_KERNEL_ALLGATHER_COPY)
             expected++;
         else if (k == BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST)
             expected += 3 * BL_DATATYPES;
-        else if (k != BL_KERNEL_ALLGATHER_COPY)
+        else if (k == BL_KERNEL_REDUCESCATTER_LINE)
+            expected += 5 * BL_DATATYPES;
+        else
             expected += (bl_kernel_reduces(k) ? BL_DATATYPES : 1) * (is_batch(k) ? 2 : 4);
     }
     CHECK(symbols == expected, "%d symbols, expected %d", symbols, expected);

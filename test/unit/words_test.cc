@@ -116,6 +116,18 @@ static void line(uint64_t first, bool stored_to) {
         expect(v[lane].x == word_of_pattern(first + lane), "wrong first word");
         expect(lane == 7 || v[lane].y == word_of_pattern(first + 8 + lane), "wrong second word");
     }
+    if (m.aligned && 8 * (first + LINE_WORDS) <= bytes) {
+        doing = "load_whole_part";
+        allow(8 * first, 8 * (first + LINE_WORDS));
+        for (lane = 0; lane < LANES; lane++) {
+            const Pair w = load_whole_part(m, first, lane);
+            expect(w.x == v[lane].x && (lane == 7 || w.y == v[lane].y), "wrong word");
+        }
+        doing = "store_whole_part";
+        memset(memory, 0, sizeof memory);
+        for (lane = 0; lane < LANES; lane++) store_whole_part(m, first, lane, v[lane]);
+        check_stored(8 * first, 8 * (first + LINE_WORDS));
+    }
     doing = "store_part";
     memset(memory, 0, sizeof memory);
     allow(8 * first, 8 * (first + LINE_WORDS));

@@ -52,7 +52,8 @@ __attribute__((weak, visibility("default"))) struct bl_emu_seam *bl_emu;
     void name(const type *args) {                                                                                      \
         __VA_ARGS__(*args);                                                                                            \
     }
-#define BL_KERNEL(name, ...) BL_KERNEL_OF(struct bl_kernel_args, name, __VA_ARGS__)
+#define BL_KERNEL(name, ...)              BL_KERNEL_OF(struct bl_kernel_args, name, __VA_ARGS__)
+#define BL_KERNEL_NARROW(type, name, ...) BL_KERNEL_OF(type, name, __VA_ARGS__)
 
 struct Pair {
     uint64_t x, y;
@@ -225,6 +226,7 @@ BL_DEVICE LineView line_of(Pair v) {
         bl_emu->store(p, &v, sizeof v, BL_EMU_RELEASE);                                                                \
     }
 BL_EMU_WORD(uint64_t)
+BL_EMU_WORD(uint32_t)
 #undef BL_EMU_WORD
 
 /* --- words that the blocks of one grid share --- */
