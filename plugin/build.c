@@ -76,9 +76,9 @@ static void tell_no_slots(const struct bl_member *member) {
     int rank = 0;
     while (rank < comm->nranks && member->all[rank].copy_possible) rank++;
     if (rank < comm->nranks)
-        bl_info("communicator %016llx: no copy engines for its all-gathers: the driver of rank %d has no stream memory "
-                "operations",
-                (unsigned long long)comm->id, rank);
+        bl_info("communicator %016llx: no copy engines for its all-gathers: rank %d: %.*s",
+                (unsigned long long)comm->id, rank, (int)sizeof(member->all[rank].copy_reason) - 1,
+                member->all[rank].copy_reason);
     else
         bl_info(
             "communicator %016llx: no copy engines for its all-gathers: BEELINE_STAGING is too small for their slots",

@@ -35,10 +35,11 @@ struct bl_order {
 
 /* Of all-gathers by the copy engines; see copy.h.  All zero where the staging has no slots. */
 struct bl_copy {
-    CUstream emptier; /* empties slots; of the highest priority */
-    CUstream rescuer; /* ends waits after an abort */
+    CUstream emptier;    /* empties slots; of the highest priority */
+    CUstream rescuer[2]; /* end waits after an abort: one may share a queue with what waits */
     CUevent fork, join;
-    bool broken; /* a call failed half way */
+    CUevent emptied[BL_MAX_RANKS]; /* of each slot and peer, while a graph captures */
+    bool broken;                   /* a call failed half way */
 };
 
 struct bl_comm {

@@ -5,9 +5,14 @@
 
 #include "log.h"
 #include "order.h"
+#include "params.h"
 
 /* For each multiprocessor: as many as find room beside a large matrix product (allgather_copy.cu). */
 enum { BLOCKS = 2 };
+
+/* Streams share the queues of the hardware, in which what waits holds up what is behind it: with fewer, a wait would hold up
+ * what the copies are to run beside, and after an abort what is to end it. */
+enum { RESCUERS = sizeof((struct bl_copy){0}.rescuer) / sizeof(CUstream), QUEUES = RESCUERS + 1 };
 
 /* The slot of a rank for what the rank `steps` before it sends. */
 static CUdeviceptr slot_of(const struct bl_comm *comm, int rank, unsigned slot, int steps) {
@@ -27,8 +32,21 @@ static CUdeviceptr busy_of(const struct bl_comm *comm, int sender, unsigned slot
            sizeof(uint32_t) * (slot * BL_MAX_RANKS + (unsigned)receiver);
 }
 
-bool bl_copy_possible(void) {
-    return bl_driver() && bl_driver()->cuStreamBatchMemOp;
+/* Steps after which a slot's turn comes again. */
+static int in_turn(const struct bl_comm *comm) {
+    return (int)bl_copy_slots(comm->nranks) * (comm->nranks - 1);
+}
+
+bool bl_copy_possible(char *why, size_t size) {
+    const int queues = bl_params_connections();
+    if (!bl_driver() || !bl_driver()->cuStreamBatchMemOp) {
+        snprintf(why, size, "its driver has no stream memory operations");
+    } else if (queues > 0 && queues < QUEUES) {
+        snprintf(why, size, "CUDA_DEVICE_MAX_CONNECTIONS=%d: at least %d are needed", queues, QUEUES);
+    } else {
+        return true;
+    }
+    return false;
 }
 
 int bl_copy_open(struct bl_comm *comm, char *why, size_t size) {
@@ -39,9 +57,12 @@ int bl_copy_open(struct bl_comm *comm, char *why, size_t size) {
     CUresult status = cu->cuCtxGetStreamPriorityRange(&lowest, &highest);
     if (status == CUDA_SUCCESS)
         status = cu->cuStreamCreateWithPriority(&copy->emptier, CU_STREAM_NON_BLOCKING, highest);
-    if (status == CUDA_SUCCESS) status = cu->cuStreamCreate(&copy->rescuer, CU_STREAM_NON_BLOCKING);
+    for (int k = 0; k < RESCUERS && status == CUDA_SUCCESS; k++)
+        status = cu->cuStreamCreate(&copy->rescuer[k], CU_STREAM_NON_BLOCKING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->fork, CU_EVENT_DISABLE_TIMING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->join, CU_EVENT_DISABLE_TIMING);
+    for (int k = 0; k < in_turn(comm) && status == CUDA_SUCCESS; k++)
+        status = cu->cuEventCreate(&copy->emptied[k], CU_EVENT_DISABLE_TIMING);
     if (status == CUDA_SUCCESS) return 0;
     snprintf(why, size, "streams for the copy engines: %s", bl_driver_strerror(status));
     return -1;
@@ -51,18 +72,24 @@ void bl_copy_close(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
     struct bl_copy *copy = &comm->copy;
     if (copy->emptier) cu->cuStreamDestroy(copy->emptier);
-    if (copy->rescuer) cu->cuStreamDestroy(copy->rescuer);
+    for (int k = 0; k < RESCUERS; k++)
+        if (copy->rescuer[k]) cu->cuStreamDestroy(copy->rescuer[k]);
     if (copy->fork) cu->cuEventDestroy(copy->fork);
     if (copy->join) cu->cuEventDestroy(copy->join);
+    for (int k = 0; k < BL_MAX_RANKS; k++)
+        if (copy->emptied[k]) cu->cuEventDestroy(copy->emptied[k]);
     *copy = (struct bl_copy){0};
 }
 
 void bl_copy_let_go(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
-    if (!comm->copy.rescuer) return;
     const size_t words = 2 * BL_MAX_RANKS;
-    cu->cuMemsetD32Async(ready_of(comm, comm->rank, 0, 0), 1, words, comm->copy.rescuer);
-    cu->cuMemsetD32Async(busy_of(comm, comm->rank, 0, 0), 0, words, comm->copy.rescuer);
+    for (int k = 0; k < RESCUERS; k++) {
+        const CUstream rescuer = comm->copy.rescuer[k];
+        if (!rescuer || cu->cuStreamQuery(rescuer) == CUDA_ERROR_NOT_READY) continue; /* or it would be full one day */
+        cu->cuMemsetD32Async(ready_of(comm, comm->rank, 0, 0), 1, words, rescuer);
+        cu->cuMemsetD32Async(busy_of(comm, comm->rank, 0, 0), 0, words, rescuer);
+    }
 }
 
 /* --- one call --- */
@@ -184,33 +211,46 @@ static CUresult wait_for_stream(CUstream waiting, CUstream stream, CUevent event
     return status == CUDA_SUCCESS ? bl_driver()->cuStreamWaitEvent(waiting, event, CU_EVENT_WAIT_DEFAULT) : status;
 }
 
-/* The communicator's own stream is not to be had while another graph than the caller's captures it, which it does until its own
- * capture ends. */
-static bool is_free(const struct bl_copy *copy, CUstream stream) {
-    struct bl_order_turn ours, callers;
-    bl_order_ask(copy->emptier, &ours);
-    bl_order_ask(stream, &callers);
-    return !ours.capturing || (callers.capturing && callers.capture == ours.capture);
+/* A step on two streams, which may share a queue of the hardware, where what waits holds up all that is behind it, and so, in a
+ * circle over ranks, could hold up itself.  It does not where each rank empties in step j behind its own sending of step j, and
+ * sends in step j behind its own emptying of step j - in_turn: what a step waits for at a peer is then held up by earlier
+ * steps alone.  Eager work goes into queues as it is submitted, in that order; branches of a graph in any that its edges
+ * allow, so `captured` ones get these edges. */
+static CUresult send_and_empty(const struct step *s, uint64_t j, CUstream emptier, bool captured) {
+    const struct bl_driver *cu = bl_driver();
+    const struct bl_call *call = s->call;
+    const struct bl_copy *copy = &call->comm->copy;
+    const uint64_t turn = (uint64_t)in_turn(call->comm);
+    CUresult status = CUDA_SUCCESS;
+    if (captured && j >= turn)
+        status = cu->cuStreamWaitEvent(call->stream, copy->emptied[j % turn], CU_EVENT_WAIT_DEFAULT);
+    if (status == CUDA_SUCCESS) status = send(s);
+    if (captured && status == CUDA_SUCCESS) status = wait_for_stream(emptier, call->stream, copy->fork);
+    if (status == CUDA_SUCCESS) status = empty(s, emptier);
+    if (captured && status == CUDA_SUCCESS) status = cu->cuEventRecord(copy->emptied[j % turn], emptier);
+    return status;
 }
 
-/* All that peers wait for is submitted before anything waits for them: streams may share a queue of the hardware, where what
- * waits holds up all that comes behind it. */
 static CUresult gather(const struct bl_call *call) {
     const struct bl_comm *comm = call->comm;
     const struct bl_copy *copy = &comm->copy;
     const struct pieces pieces = cut(call);
-    struct ops end = {.count = 0};
-    /* Else the caller's stream does it all, one after the other: slower, and never in its own way. */
-    const bool apart = is_free(copy, call->stream);
+    struct bl_order_turn ours, callers;
+    bl_order_ask(copy->emptier, &ours);
+    bl_order_ask(call->stream, &callers);
+    /* The communicator's own stream is not to be had while another graph than the caller's captures it, which it does until its
+     * own capture ends.  Then the caller's stream does it all, one after the other: slower, and never in its own way. */
+    const bool apart = !ours.capturing || (callers.capturing && callers.capture == ours.capture);
     const CUstream emptier = apart ? copy->emptier : call->stream;
     CUresult status = apart ? wait_for_stream(emptier, call->stream, copy->fork) : CUDA_SUCCESS;
+    uint64_t j = 0;
     for (uint64_t k = 0; k < pieces.count; k++)
         for (int steps = 1; steps < comm->nranks && status == CUDA_SUCCESS; steps++) {
             const struct step step = step_at(call, &pieces, k, steps);
-            status = send(&step);
-            if (status == CUDA_SUCCESS) status = empty(&step, emptier);
+            status = send_and_empty(&step, j++, emptier, apart && callers.capturing);
         }
     if (!apart || status != CUDA_SUCCESS) return status;
+    struct ops end = {.count = 0};
     status = wait_for_stream(call->stream, emptier, copy->join);
     /* So that the call has one end: order.c looks for it in captures. */
     write(&end, words_of(comm, comm->rank) + offsetof(struct bl_copy_words, end), 0);

@@ -10,15 +10,16 @@
  * The write of ready comes with a barrier behind the copy; what it says is read by a kernel that begins behind the wait.
  * So a word alternates whatever the order of eager calls and replays of graphs, and nothing is counted.
  *
- * Such a wait has no time limit: it ends when the peer comes, or when the communicator is aborted (bl_copy_let_go).
+ * Streams may share a queue of the hardware, so a wait may hold up other streams: send_and_empty says why not for ever.
+ * It has no time limit: it ends when the peer comes, or when the communicator is aborted (bl_copy_let_go).
  */
 #ifndef BEELINE_COPY_H
 #define BEELINE_COPY_H
 
 #include "launch.h"
 
-/* Whether the driver has what it takes. */
-bool bl_copy_possible(void);
+/* Whether the driver has what it takes; else `why` says what it lacks. */
+bool bl_copy_possible(char *why, size_t size);
 
 /* Streams and events, if the communicator's staging has slots.  0, or -1 with what failed in `why`. */
 int bl_copy_open(struct bl_comm *comm, char *why, size_t size);

@@ -26,7 +26,7 @@ struct bl_identity {
     int32_t enabled, capable, alarming; /* not capable: `reason` says why; alarming: worth a warning */
     int32_t arch;                       /* 90 for sm_90 */
     uint32_t sms, max_threads;
-    uint16_t copy_engines, copy_possible;          /* whether they are asked for here; whether the driver can */
+    uint16_t copy_engines, copy_possible;          /* whether they are asked for here; not possible: copy_reason */
     uint16_t multicast_wanted, multicast_possible; /* not possible: multicast_reason */
     uint32_t pad;
     uint64_t staging, timeout_s; /* BEELINE_STAGING, BEELINE_TIMEOUT */
@@ -38,7 +38,7 @@ struct bl_identity {
     unsigned char uuid[16]; /* of the GPU */
     char pci[16], gpu[64];
     char reason[160];
-    char multicast_reason[80];
+    char multicast_reason[80], copy_reason[80];
     char settings[2048];
 };
 

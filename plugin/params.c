@@ -210,3 +210,9 @@ const char *bl_params_multicast_forbidden(void) {
     read_multicast(now, sizeof(now));
     return now[0] ? now : NULL;
 }
+
+int bl_params_connections(void) {
+    const char *text = value_of("CUDA_DEVICE_MAX_CONNECTIONS");
+    const long connections = text ? strtol(text, NULL, 10) : 0;
+    return connections >= 1 && connections <= 32 ? (int)connections : 0;
+}

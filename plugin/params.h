@@ -37,4 +37,7 @@ void bl_params_log(void);
  * or Beeline's own switch.  NULL: none; else a text of the calling thread. */
 const char *bl_params_multicast_forbidden(void);
 
+/* What CUDA_DEVICE_MAX_CONNECTIONS says now: queues of a GPU that its streams share, 1 to 32.  0 if it says nothing. */
+int bl_params_connections(void);
+
 #endif

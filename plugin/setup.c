@@ -66,7 +66,7 @@ static void open_sockets_and_gather(struct bl_member *member) {
     char why[160];
     bl_identity_fill(identity, comm->rank, comm->nranks, comm->device);
     identity->copy_engines = member->upkeep->copy_engines || wants_copy_engines();
-    identity->copy_possible = bl_copy_possible();
+    identity->copy_possible = bl_copy_possible(identity->copy_reason, sizeof(identity->copy_reason));
     if (bl_random(identity->cookie, sizeof(identity->cookie), why, sizeof(why)) ||
         bl_mesh_listen(&member->mesh, identity->socket, why, sizeof(why)))
         bl_identity_refuse(identity, true, "%s", why);

@@ -81,7 +81,7 @@ static CUevent last_event(const struct bl_comm *comm) {
 
 /* Waits of the copy engines do not see that they are told to leave: they are let go one by one. */
 static void let_copies_go(struct bl_comm *comm) {
-    if (!comm->copy.rescuer || !__atomic_load_n(&comm->control->abort, __ATOMIC_ACQUIRE) || !bl_context_push(comm))
+    if (!comm->copy.emptier || !__atomic_load_n(&comm->control->abort, __ATOMIC_ACQUIRE) || !bl_context_push(comm))
         return;
     bl_copy_let_go(comm);
     bl_context_pop();
@@ -142,7 +142,7 @@ static void *rescue_main(void *arg) {
 
 static void rescue_begin(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
-    if (!comm->copy.rescuer || !has_run(comm) || upkeep->rescuing) return;
+    if (!comm->copy.emptier || !has_run(comm) || upkeep->rescuing) return;
     atomic_store(&upkeep->rescued, false);
     upkeep->rescuing = !pthread_create(&upkeep->rescue, NULL, rescue_main, comm);
 }

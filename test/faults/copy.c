@@ -1,5 +1,5 @@
 /* copy.c - plugin/copy.c with planted faults: BEELINE_TEST_COPY_FAULT names parts of the hand-over between copy engines,
- * which are then left out of every batch of memory operations.  See copy_faults. */
+ * which are then left out of every batch of memory operations, or edges that are left out of graphs.  See copy_faults. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,13 +25,37 @@ static const char *part_of(const CUstreamBatchMemOpParams *ops, unsigned i) {
     return ops[i].writeValue.value ? "mark-busy" : "unmark-ready";
 }
 
-static CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams *ops, unsigned flags) {
+static bool left_out(const char *part) {
     const char *fault = getenv("BEELINE_TEST_COPY_FAULT");
+    return fault && strstr(fault, part);
+}
+
+static CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams *ops, unsigned flags) {
     CUstreamBatchMemOpParams left[2 * BL_MAX_RANKS + 1];
     unsigned kept = 0;
     for (unsigned i = 0; i < count; i++)
-        if (!fault || !strstr(fault, part_of(ops, i))) left[kept++] = ops[i];
+        if (!left_out(part_of(ops, i))) left[kept++] = ops[i];
     return kept ? bl_driver()->cuStreamBatchMemOp(stream, kept, left, flags) : CUDA_SUCCESS;
+}
+
+/* Edges between the branches of a captured call, but for those that fork and join them: "edge-sent" go to the emptier's,
+ * "edge-emptied" come from further back than the last record. */
+static _Thread_local CUevent last_record;
+static _Thread_local CUstream emptier;
+
+static CUresult record(CUevent event, CUstream stream) {
+    last_record = event;
+    return bl_driver()->cuEventRecord(event, stream);
+}
+
+static CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    bl_driver()->cuStreamIsCapturing(stream, &status);
+    const bool captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (captured && event != last_record && left_out("edge-emptied")) return CUDA_SUCCESS;
+    if (captured && stream == emptier && left_out("edge-sent")) return CUDA_SUCCESS;
+    if (!captured) emptier = stream; /* forks */
+    return bl_driver()->cuStreamWaitEvent(stream, event, flags);
 }
 
 static const struct bl_driver *faulty_driver(void) {
@@ -39,5 +63,7 @@ static const struct bl_driver *faulty_driver(void) {
     if (!bl_driver()) return NULL;
     faulty = *bl_driver();
     if (faulty.cuStreamBatchMemOp) faulty.cuStreamBatchMemOp = batch;
+    faulty.cuEventRecord = record;
+    faulty.cuStreamWaitEvent = wait_event;
     return &faulty;
 }

@@ -139,10 +139,14 @@ def copy_engines():
         lacks = "--lacks cuStreamBatchMemOp"
         case(f"copy_engines/lacking/{mode}",
              expect(gathers(mode, 2, lacks, asked, "--env BEELINE_DEBUG=INFO", route="gather_line"),
-                    "--info 'no copy engines for its all-gathers: the driver of rank 0 has no stream memory operations'"))
+                    "--info 'no copy engines for its all-gathers: rank 0: its driver has no stream memory operations'"))
         case(f"copy_engines/lacking_forced/{mode}",
              expect(gathers(mode, 2, lacks, "--env BEELINE_ALLGATHER_ALGO=gather_copy", route="gather_line"),
                     "--warn 'all_gather: forced algorithm .gather_copy. cannot serve this communicator .no staging for the copy engines'"))
+    for connections in (1, 2):
+        case(f"copy_engines/connections/{connections}",
+             expect(gathers("processes", 2, asked, f"--env CUDA_DEVICE_MAX_CONNECTIONS={connections}", "--env BEELINE_DEBUG=INFO", route="gather_line"),
+                    f"--info 'no copy engines for its all-gathers: rank 0: CUDA_DEVICE_MAX_CONNECTIONS={connections}: at least 3 are needed'"))
     case("copy_engines/small_staging",
          expect(box("groups", 16, "$BUILD/test/ranks/collectives -n 16 -C all_gather -t int8 -c 140001 -a gather_line", asked,
                     "--env BEELINE_STAGING=1M", "--env BEELINE_DEBUG=INFO", "--env BEELINE_SETUP_TIMEOUT=120"),

@@ -251,6 +251,11 @@ def blocks():
                      box(mode, (2, 4, 3)[(s + c + m) % 3], program="scenarios", environment=f"{environment} {BROADCASTS[m]}".strip(),
                          arguments=scenario,
                          options=ROOMY if scenario == "blocks_two_communicators" else ""))
+    for s, scenario in enumerate(("blocks_eager", "blocks_captured", "blocks_beside_capture", "blocks_two_communicators")):
+        for n, nranks in enumerate((2, 3, 4)):
+            case(f"{scenario}/connections/{nranks}",
+                 box(MODES[(s + n) % 3], nranks, program="scenarios", environment=f"{COPYING['forced']} CUDA_DEVICE_MAX_CONNECTIONS={3 + n}",
+                     arguments=scenario, options=ROOMY if scenario == "blocks_two_communicators" else ""))
     for m, mode in enumerate(MODES):
         case(f"blocks_same_bits/{mode}", box(mode, (4, 3, 2)[m], program="scenarios", arguments="blocks_same_bits"))
         case(f"blocks_policy/{mode}", box(mode, (2, 4, 3)[m], program="scenarios", arguments="blocks_policy"))
@@ -258,6 +263,11 @@ def blocks():
             for name in ("copy", "forced"):
                 case(f"blocks_{end}/{name}/{mode}",
                      box(mode, (2, 4, 3)[m], program="scenarios", environment=COPYING[name], arguments=f"-a gather_copy blocks_{end}"))
+            # Streams share queues in one way or another, which what waits holds up.
+            for connections in range(3, 9):
+                case(f"blocks_{end}/connections/{connections}/{mode}",
+                     box(mode, 2, program="scenarios", environment=f"{COPYING['copy']} CUDA_DEVICE_MAX_CONNECTIONS={connections}",
+                         arguments=f"-a gather_copy blocks_{end}"))
             case(f"blocks_{end}/line/{mode}",
                  box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER_ALGO=gather_line",
                      arguments=f"-a gather_line blocks_{end}"))
@@ -302,6 +312,10 @@ def torture():
                     case(f"torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
                          box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios",
                              options=roomy, arguments="-k 6 torture"))
+                    if not algorithm:  # streams share one queue of the hardware, as for some who train with tensor parallelism
+                        case(f"torture/{nranks}/{mode}/connections/1",
+                             box(mode, nranks, environment=f"{environment} CUDA_DEVICE_MAX_CONNECTIONS=1".strip(), program="scenarios",
+                                 options=roomy, arguments="-k 6 torture"))
                 case(f"soak/torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
                      box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios", options=roomy,
                          arguments="-k 1500 torture"), "soak timeout=1800 ")

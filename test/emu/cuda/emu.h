@@ -33,6 +33,7 @@ struct emu_config {
     int arch;              /* 90: compute capability 9.0 */
     bool multicast;        /* the GPUs have it */
     int sms, max_threads;  /* of one device */
+    int connections;       /* queues of a GPU's streams; 0: as many as streams */
     int multicast_slots;   /* of the box */
     int multicast_wait;    /* milliseconds that a call waits for devices to be added */
     const char *run;       /* names what the processes of the box share; NULL: there is one */
@@ -114,6 +115,8 @@ struct emu_context {
     _Atomic bool abandoned; /* it ends although these may wait for ever: its work drains undone */
     uint32_t peers;         /* devices whose plain memory it may reach */
     struct emu_stream *legacy;
+    struct emu_queue *queues; /* as many as there are connections; NULL where nobody said how many */
+    unsigned streams;         /* made so far */
 };
 struct emu_context *emu_current(void);            /* NULL if none */
 CUresult emu_context_need(struct emu_context **); /* the current one, or why there is none */
@@ -253,7 +256,7 @@ struct emu_op {
 };
 /* Who does it: an eager stream, or a node of the graph that runs on the stream. */
 struct emu_issuer {
-    const struct emu_stream *stream;
+    struct emu_stream *stream;
     const struct emu_exec *exec; /* NULL if eager */
     int node;
 };
@@ -261,7 +264,7 @@ struct emu_issuer {
 CUresult emu_op_run(struct emu_op *op, const struct emu_issuer *by);
 struct emu_op emu_op_copy(const struct emu_op *op);
 void emu_op_free(struct emu_op *op);
-void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, const struct emu_stream *stream); /* replay.c */
+void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, struct emu_stream *stream); /* replay.c */
 
 /* --- memop.c --- */
 CUresult emu_memop_run(const struct emu_op *op, const struct emu_issuer *by);
@@ -277,6 +280,16 @@ void emu_late_leave_graph(const struct emu_stream *stream);       /* its graph i
 void emu_late_forget(const struct emu_range *range);              /* which is unmapped and no longer found */
 bool emu_late_load(const void *word, bool wide, uint64_t *value); /* false if nothing is mapped there */
 
+/* --- queue.c: the few queues of the hardware that streams may share --- */
+struct emu_queue {
+    uint64_t put, taken; /* operations */
+};
+struct emu_queue *emu_queue_next(struct emu_context *context);       /* of a new stream; NULL: it shares none */
+void emu_queue_wait(const struct emu_queue *queue, uint64_t number); /* until the operation is at its head */
+void emu_queue_take(struct emu_queue *queue,
+                    uint64_t number);          /* it leaves, if it has not: what is behind is at the head */
+bool emu_queue_holds(const struct emu_op *op); /* it leaves when it is done; others, when they begin */
+
 /* --- stream.c --- */
 struct emu_node;
 struct emu_capture;
@@ -291,6 +304,8 @@ struct emu_stream {
     uint64_t submitted, completed;
     pthread_cond_t work;
     bool worker, ending;
+    struct emu_queue *queue;     /* NULL: it shares none */
+    uint64_t running;            /* number there of what runs */
     struct emu_capture *capture; /* NULL while eager */
     struct emu_node **deps;      /* where the next captured node hangs */
     int ndeps;

@@ -1,5 +1,8 @@
 /* replay.c - runs an instantiated graph: a node when all that it depends on is done, in a seeded order, and branches
- * beside each other, for a node may wait for another one that no edge leads to (two ranks of a collective). */
+ * beside each other, for a node may wait for another one that no edge leads to (two ranks of a collective).
+ *
+ * Where streams share queues (queue.c), a graph has one on each GPU: nodes go into it in some order that the edges allow, and
+ * what waits at its head holds up all behind it, branch or not.  A GPU may be kinder; no graph may count on that. */
 #include "emu.h"
 
 #include <stdlib.h>
@@ -16,12 +19,25 @@ struct run {
     pthread_cond_t changed;
     struct emu_exec *exec;
     const uint64_t *versions;
-    const struct emu_stream *stream;
+    struct emu_stream *stream;
     struct step *steps;
     int *waiting; /* of each node: dependencies that are not done */
     int *ready, nready;
     int done;
+    int *behind; /* of each node: the one before it in its queue, or -1; NULL without queues */
+    bool *taken; /* it has left its queue */
+    int left;    /* nodes that have not */
 };
+
+/* The node leaves its queue, with run->lock held; the last one lets go of the stream's. */
+static void take(struct run *run, int index) {
+    if (run->taken[index]) return;
+    run->taken[index] = true;
+    if (--run->left > 0) return;
+    emu_lock();
+    emu_queue_take(run->stream->queue, run->stream->running);
+    emu_unlock();
+}
 
 static void finish(struct run *run, int index) {
     pthread_mutex_lock(&run->lock);
@@ -30,6 +46,7 @@ static void finish(struct run *run, int index) {
         if (--run->waiting[next] == 0) run->ready[run->nready++] = next;
     }
     run->done++;
+    take(run, index);
     pthread_cond_signal(&run->changed);
     pthread_mutex_unlock(&run->lock);
 }
@@ -97,7 +114,42 @@ static void start(struct run *run, int index, bool alone) {
     run_here(run, index);
 }
 
-void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, const struct emu_stream *stream) {
+/* Puts the nodes into the queues of their GPUs, in a drawn order. */
+static bool line_up(struct run *run, uint64_t *random) {
+    const int count = run->exec->count;
+    int *waiting = malloc((size_t)count * sizeof *waiting), *ready = malloc((size_t)count * sizeof *ready);
+    int last[EMU_MAX_DEVICES], nready = 0;
+    run->behind = malloc((size_t)count * sizeof *run->behind);
+    if (waiting && ready && run->behind) {
+        for (int d = 0; d < EMU_MAX_DEVICES; d++) last[d] = -1;
+        for (int i = 0; i < count; i++)
+            if (!(waiting[i] = run->exec->indegree[i])) ready[nready++] = i;
+        while (nready) {
+            const int pick = (int)(emu_random(random) % (uint64_t)nready), index = ready[pick];
+            const struct emu_context *context = run->exec->ops[index].context;
+            ready[pick] = ready[--nready];
+            run->behind[index] = context ? last[context->device] : -1;
+            if (context) last[context->device] = index;
+            for (int i = 0; i < run->exec->nnext[index]; i++)
+                if (--waiting[run->exec->next[index][i]] == 0) ready[nready++] = run->exec->next[index][i];
+        }
+    }
+    free(waiting);
+    free(ready);
+    return run->behind;
+}
+
+/* One of the nodes that may begin, as an index into run->ready, or -1. */
+static int pick(const struct run *run, uint64_t *random) {
+    const int first = run->nready ? (int)(emu_random(random) % (uint64_t)run->nready) : 0;
+    for (int k = 0; k < run->nready; k++) {
+        const int place = (first + k) % run->nready, behind = run->behind ? run->behind[run->ready[place]] : -1;
+        if (behind < 0 || run->taken[behind]) return place;
+    }
+    return -1;
+}
+
+void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, struct emu_stream *stream) {
     static _Atomic uint64_t launches;
     struct run run = {.lock = PTHREAD_MUTEX_INITIALIZER,
                       .changed = PTHREAD_COND_INITIALIZER,
@@ -109,7 +161,9 @@ void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, const struct
     run.steps = calloc(count + 1, sizeof *run.steps);
     run.waiting = calloc(count + 1, sizeof *run.waiting);
     run.ready = calloc(count + 1, sizeof *run.ready);
-    if (run.steps && run.waiting && run.ready) {
+    run.taken = calloc(count + 1, sizeof *run.taken);
+    run.left = exec->count;
+    if (run.steps && run.waiting && run.ready && run.taken && (!stream->queue || line_up(&run, &random))) {
         for (int i = 0; i < exec->count; i++) {
             run.steps[i] = (struct step){&run, i};
             run.waiting[i] = exec->indegree[i];
@@ -118,14 +172,16 @@ void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, const struct
         int started = 0;
         pthread_mutex_lock(&run.lock);
         while (run.done < exec->count) {
-            if (!run.nready) {
+            const int place = pick(&run, &random);
+            if (place < 0) {
                 pthread_cond_wait(&run.changed, &run.lock);
                 continue;
             }
-            int pick = (int)(emu_random(&random) % (uint64_t)run.nready), index = run.ready[pick];
-            run.ready[pick] = run.ready[--run.nready];
+            const int index = run.ready[place];
+            run.ready[place] = run.ready[--run.nready];
             bool alone = !run.nready && run.done == started;
             started++;
+            if (!emu_queue_holds(&exec->ops[index])) take(&run, index);
             pthread_mutex_unlock(&run.lock);
             start(&run, index, alone);
             pthread_mutex_lock(&run.lock);
@@ -136,4 +192,6 @@ void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, const struct
     free(run.steps);
     free(run.waiting);
     free(run.ready);
+    free(run.taken);
+    free(run.behind);
 }

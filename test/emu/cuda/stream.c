@@ -14,6 +14,7 @@ struct dependency {
 struct emu_entry {
     struct emu_entry *next;
     struct emu_op op;
+    uint64_t number; /* in the stream's queue */
     struct dependency *after;
     int count;
 };
@@ -29,6 +30,7 @@ struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, i
     stream->blocking = !(flags & CU_STREAM_NON_BLOCKING);
     stream->priority = priority;
     stream->id = ++next_id;
+    stream->queue = emu_queue_next(context);
     stream->tail = &stream->head;
     pthread_cond_init(&stream->work, NULL);
     return stream;
@@ -53,11 +55,15 @@ static void *worker(void *argument) {
         while (!stream->head && !stream->ending) pthread_cond_wait(&stream->work, &emu.lock);
         struct emu_entry *entry = stream->head;
         if (!entry) break;
+        emu_queue_wait(stream->queue, entry->number);
+        stream->running = entry->number;
         for (int i = 0; i < entry->count; i++) emu_wait_until(entry->after[i].stream, entry->after[i].submitted);
+        if (!emu_queue_holds(&entry->op)) emu_queue_take(stream->queue, entry->number);
         emu_unlock();
         emu_op_run(&entry->op, &(struct emu_issuer){.stream = stream});
         emu_op_free(&entry->op);
         emu_lock();
+        emu_queue_take(stream->queue, entry->number);
         stream->head = entry->next;
         if (!stream->head) stream->tail = &stream->head;
         stream->completed++;
@@ -106,6 +112,7 @@ static void push(struct emu_stream *stream, struct emu_entry *entry) {
     *stream->tail = entry;
     stream->tail = &entry->next;
     stream->submitted++;
+    if (stream->queue) entry->number = stream->queue->put++;
     if (!stream->worker) start_worker(stream);
     pthread_cond_signal(&stream->work);
 }

@@ -108,6 +108,7 @@ void test_waits(void), test_writers(void), test_waits_alone(void), test_memop_er
 void test_memop_exit(void), test_memop_destroy(void), test_memop_unmap(void), test_memop_graph(void);
 void test_peer_copies(void), test_peer_copies_captured(void), test_peer_copy_order(void), test_peer_copy_access(void);
 void test_priority(void), test_gather_graph(void);
+void test_queues(void), test_queue_edge(void), test_queue_no_edge(void);
 void test_told_by_write(void), test_told_by_barrier(void), test_told_by_kernel(void), test_told_by_event(void),
     test_told_by_edge(void), test_told_batch(void), test_told_by_process(void), test_pulled_by_process(void);
 void test_untold_no_barrier(void), test_untold_gpu_barrier(void), test_untold_memset(void), test_untold_copy(void),

@@ -1,0 +1,100 @@
+/* queues.c - streams that share the queues of the hardware. */
+#include "cudatest.h"
+
+#include <unistd.h>
+
+static bool ends(CUstream stream) {
+    for (int i = 0; i < 200; i++) {
+        if (cuStreamQuery(stream) != CUDA_ERROR_NOT_READY) return true;
+        usleep(2000);
+    }
+    return false;
+}
+
+/* With two connections every second stream has the same queue: what waits there holds up the others, kernels too, and nobody
+ * of the other queue. */
+void test_queues(void) {
+    struct test_box box;
+    CUstream stream[4]; /* 0 and 2 share a queue, 1 and 3 do */
+    unsigned got[2] = {7, 7};
+    test_box_open(&box, 1);
+    CUdeviceptr word = box.staging[0], marks = box.result[0];
+    OK(cuMemsetD32(marks, 0, 2));
+    for (int i = 0; i < 4; i++) OK(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+    OK(cuStreamWaitValue32(stream[0], word, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemsetD32Async(marks, 1, 1, stream[2]));
+    OK(cuMemsetD32Async(marks + 4, 1, 1, stream[3]));
+    OK(cuMemcpyDtoHAsync(got, marks, sizeof got, stream[3]));
+    CHECK(ends(stream[3]));
+    CHECK(got[0] == 0 && got[1] == 1);
+    EXPECT(cuStreamQuery(stream[2]), CUDA_ERROR_NOT_READY);
+    /* An event that is not there yet waits at the head, too. */
+    CUevent event;
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventRecord(event, stream[0]));
+    OK(cuStreamWaitEvent(stream[1], event, CU_EVENT_WAIT_DEFAULT));
+    OK(cuMemsetD32Async(marks + 4, 2, 1, stream[3]));
+    CHECK(!ends(stream[3]));
+    CUdeviceptr other;
+    CUcontext second;
+    OK(cuCtxCreate(&second, NULL, 0, 0)); /* another context has queues of its own */
+    OK(cuMemAlloc(&other, 4));
+    OK(cuStreamWriteValue32(CU_STREAM_PER_THREAD, word, 1, 0));
+    OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    OK(cuMemFree(other));
+    OK(cuCtxDestroy(second));
+    OK(cuCtxSetCurrent(box.context[0]));
+    for (int i = 0; i < 4; i++) {
+        CHECK(ends(stream[i]));
+        OK(cuStreamDestroy(stream[i]));
+    }
+    OK(cuMemcpyDtoH(got, marks, sizeof got));
+    CHECK(got[0] == 1 && got[1] == 2);
+    OK(cuEventDestroy(event));
+    test_box_close(&box);
+}
+
+/* A graph of two branches, of which one waits for what the other writes: only an edge says which comes first. */
+static void branches(bool edge) {
+    struct test_box box;
+    CUstream branch;
+    CUevent fork, join;
+    CUgraph graph;
+    CUgraphExec exec;
+    test_box_open(&box, 1);
+    CUstream stream = box.stream[0];
+    CUdeviceptr word = box.staging[0];
+    OK(cuStreamCreate(&branch, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(cuMemsetD32Async(word, 0, 1, stream));
+    OK(cuEventRecord(fork, stream));
+    OK(cuStreamWaitEvent(branch, fork, CU_EVENT_WAIT_DEFAULT));
+    OK(cuStreamWriteValue32(stream, word, 1, 0));
+    if (edge) {
+        OK(cuEventRecord(fork, stream));
+        OK(cuStreamWaitEvent(branch, fork, CU_EVENT_WAIT_DEFAULT));
+    }
+    OK(cuStreamWaitValue32(branch, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuEventRecord(join, branch));
+    OK(cuStreamWaitEvent(stream, join, CU_EVENT_WAIT_DEFAULT));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 5; i++) {
+        OK(cuGraphLaunch(exec, stream));
+        if (!ends(stream)) _exit(1); /* nothing ends it any more */
+    }
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy(branch));
+    OK(cuEventDestroy(fork));
+    OK(cuEventDestroy(join));
+    test_box_close(&box);
+}
+void test_queue_edge(void) {
+    branches(true);
+}
+void test_queue_no_edge(void) {
+    branches(false);
+}
