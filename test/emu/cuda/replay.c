@@ -156,7 +156,8 @@ void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, struct emu_s
                       .exec = exec,
                       .versions = versions,
                       .stream = stream};
-    uint64_t random = emu_config.seed * 0x51ed27 + ++launches;
+    uint64_t random =
+        emu_config.seed * 0x51ed27 + (uint64_t)(emu_config.local_rank + 1) * 0x9e3779b97f4a7c15 + ++launches;
     size_t count = (size_t)exec->count;
     run.steps = calloc(count + 1, sizeof *run.steps);
     run.waiting = calloc(count + 1, sizeof *run.waiting);
