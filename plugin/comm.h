@@ -35,8 +35,11 @@ struct bl_order {
 
 /* Of all-gathers by the copy engines; see copy.h.  All zero where the staging has no slots. */
 struct bl_copy {
-    CUstream emptier;    /* empties slots; of the highest priority */
-    CUstream rescuer[2]; /* end waits after an abort: one may share a queue with what waits */
+    CUstream emptier; /* empties slots; of the highest priority */
+    CUstream rescuer; /* ends waits after an abort */
+    CUcontext own;    /* of last_rescuer, which does so where the rescuer waits itself; NULL before */
+    CUstream last_rescuer;
+    uint64_t held_ns; /* when the rescuer was first found waiting; 0: it is not */
     CUevent fork, join;
     CUevent emptied[BL_MAX_RANKS]; /* of each slot and peer, while a graph captures */
     bool broken;                   /* a call failed half way */

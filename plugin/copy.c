@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "bootstrap.h"
 #include "log.h"
 #include "order.h"
 #include "params.h"
@@ -10,9 +11,11 @@
 /* For each multiprocessor: as many as find room beside a large matrix product (allgather_copy.cu). */
 enum { BLOCKS = 2 };
 
-/* Streams share the queues of the hardware, in which what waits holds up what is behind it: with fewer, a wait would hold up
- * what the copies are to run beside, and after an abort what is to end it. */
-enum { RESCUERS = sizeof((struct bl_copy){0}.rescuer) / sizeof(CUstream), QUEUES = RESCUERS + 1 };
+/* Streams share the queues of the hardware, in which what waits holds up what is behind it: with fewer, what the copies are to
+ * run beside would wait with the sending or the emptying. */
+enum { QUEUES = 3 };
+
+static const uint64_t RESCUER_NS = 1000000000; /* time for the rescuer */
 
 /* The slot of a rank for what the rank `steps` before it sends. */
 static CUdeviceptr slot_of(const struct bl_comm *comm, int rank, unsigned slot, int steps) {
@@ -57,8 +60,7 @@ int bl_copy_open(struct bl_comm *comm, char *why, size_t size) {
     CUresult status = cu->cuCtxGetStreamPriorityRange(&lowest, &highest);
     if (status == CUDA_SUCCESS)
         status = cu->cuStreamCreateWithPriority(&copy->emptier, CU_STREAM_NON_BLOCKING, highest);
-    for (int k = 0; k < RESCUERS && status == CUDA_SUCCESS; k++)
-        status = cu->cuStreamCreate(&copy->rescuer[k], CU_STREAM_NON_BLOCKING);
+    if (status == CUDA_SUCCESS) status = cu->cuStreamCreate(&copy->rescuer, CU_STREAM_NON_BLOCKING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->fork, CU_EVENT_DISABLE_TIMING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->join, CU_EVENT_DISABLE_TIMING);
     for (int k = 0; k < in_turn(comm) && status == CUDA_SUCCESS; k++)
@@ -68,12 +70,36 @@ int bl_copy_open(struct bl_comm *comm, char *why, size_t size) {
     return -1;
 }
 
+/* A context of its own has queues of its own: each of the communicator's may be held by a stream that waits for what waits.
+ * Made when it is needed, since it takes memory of the GPU.  It stays current on no thread. */
+static bool open_own(struct bl_comm *comm) {
+    struct bl_copy *copy = &comm->copy;
+    CUcontext popped;
+    const struct bl_driver *cu = bl_driver();
+    if (copy->own || !cu->cuCtxCreate) return copy->own;
+    CUresult status = cu->cuCtxCreate(&copy->own, NULL, 0, comm->device);
+    if (status != CUDA_SUCCESS) {
+        bl_warn("communicator %016llx rank %d: no context to end the waits of its copy engines from: %s",
+                (unsigned long long)comm->id, comm->rank, bl_driver_strerror(status));
+        copy->own = NULL;
+        copy->held_ns = bl_clock_ns();
+        return false;
+    }
+    cu->cuStreamCreate(&copy->last_rescuer, CU_STREAM_NON_BLOCKING);
+    cu->cuCtxPopCurrent(&popped);
+    return true;
+}
+
+static void close_own(struct bl_copy *copy) {
+    if (copy->own && bl_driver()->cuCtxDestroy) bl_driver()->cuCtxDestroy(copy->own); /* with its stream */
+}
+
 void bl_copy_close(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
     struct bl_copy *copy = &comm->copy;
     if (copy->emptier) cu->cuStreamDestroy(copy->emptier);
-    for (int k = 0; k < RESCUERS; k++)
-        if (copy->rescuer[k]) cu->cuStreamDestroy(copy->rescuer[k]);
+    if (copy->rescuer) cu->cuStreamDestroy(copy->rescuer);
+    close_own(copy);
     if (copy->fork) cu->cuEventDestroy(copy->fork);
     if (copy->join) cu->cuEventDestroy(copy->join);
     for (int k = 0; k < BL_MAX_RANKS; k++)
@@ -81,14 +107,26 @@ void bl_copy_close(struct bl_comm *comm) {
     *copy = (struct bl_copy){0};
 }
 
-void bl_copy_let_go(struct bl_comm *comm) {
-    const struct bl_driver *cu = bl_driver();
+/* False where the stream has yet to do what it was told before. */
+static bool let_go_by(struct bl_comm *comm, CUstream rescuer) {
     const size_t words = 2 * BL_MAX_RANKS;
-    for (int k = 0; k < RESCUERS; k++) {
-        const CUstream rescuer = comm->copy.rescuer[k];
-        if (!rescuer || cu->cuStreamQuery(rescuer) == CUDA_ERROR_NOT_READY) continue; /* or it would be full one day */
-        cu->cuMemsetD32Async(ready_of(comm, comm->rank, 0, 0), 1, words, rescuer);
-        cu->cuMemsetD32Async(busy_of(comm, comm->rank, 0, 0), 0, words, rescuer);
+    if (bl_driver()->cuStreamQuery(rescuer) == CUDA_ERROR_NOT_READY) return false;
+    bl_driver()->cuMemsetD32Async(ready_of(comm, comm->rank, 0, 0), 1, words, rescuer);
+    bl_driver()->cuMemsetD32Async(busy_of(comm, comm->rank, 0, 0), 0, words, rescuer);
+    return true;
+}
+
+void bl_copy_let_go(struct bl_comm *comm) {
+    struct bl_copy *copy = &comm->copy;
+    CUcontext popped;
+    if (let_go_by(comm, copy->rescuer))
+        copy->held_ns = 0;
+    else if (!copy->held_ns)
+        copy->held_ns = bl_clock_ns();
+    else if (bl_clock_ns() - copy->held_ns > RESCUER_NS && open_own(comm) &&
+             bl_driver()->cuCtxPushCurrent(copy->own) == CUDA_SUCCESS) {
+        let_go_by(comm, copy->last_rescuer);
+        bl_driver()->cuCtxPopCurrent(&popped);
     }
 }
 
@@ -249,18 +287,26 @@ static CUresult gather(const struct bl_call *call) {
             const struct step step = step_at(call, &pieces, k, steps);
             status = send_and_empty(&step, j++, emptier, apart && callers.capturing);
         }
-    if (!apart || status != CUDA_SUCCESS) return status;
+    if (!apart) return status;
     struct ops end = {.count = 0};
-    status = wait_for_stream(call->stream, emptier, copy->join);
+    /* After a failure, too: a capture has to have one end. */
+    const CUresult joined = wait_for_stream(call->stream, emptier, copy->join);
+    if (status == CUDA_SUCCESS) status = joined;
     /* So that the call has one end: order.c looks for it in captures. */
     write(&end, words_of(comm, comm->rank) + offsetof(struct bl_copy_words, end), 0);
     return status == CUDA_SUCCESS ? submit(&end, call->stream) : status;
 }
 
 ncclResult_t bl_copy_launch(const struct bl_call *call) {
+    struct bl_comm *comm = call->comm;
     CUresult status = gather(call);
     if (status == CUDA_SUCCESS) return ncclSuccess;
-    call->comm->copy.broken = true;
-    bl_warn("all-gather by the copy engines on rank %d failed: %s", call->comm->rank, bl_driver_strerror(status));
+    comm->copy.broken = true;
+    snprintf(comm->error_text, sizeof(comm->error_text),
+             "Beeline: an all-gather by the copy engines on rank %d of %d failed half way: %s", comm->rank,
+             comm->nranks, bl_driver_strerror(status));
+    atomic_store(&comm->async_error, ncclUnhandledCudaError);
+    bl_warn("communicator %016llx: %s; its calls fail from now on, abort it", (unsigned long long)comm->id,
+            comm->error_text);
     return ncclUnhandledCudaError;
 }

@@ -10,8 +10,10 @@
  * The write of ready comes with a barrier behind the copy; what it says is read by a kernel that begins behind the wait.
  * So a word alternates whatever the order of eager calls and replays of graphs, and nothing is counted.
  *
- * Streams may share a queue of the hardware, so a wait may hold up other streams: send_and_empty says why not for ever.
- * It has no time limit: it ends when the peer comes, or when the communicator is aborted (bl_copy_let_go).
+ * Streams may share a queue of the hardware, so a wait may hold up other streams: send_and_empty says why the communicator's own
+ * calls do not hold up each other for ever.  Of several communicators that is true only where all ranks submit their calls in
+ * one order.  A wait has no time limit: it ends when the peer comes, or when the communicator is aborted (bl_copy_let_go).
+ * Then what the call still sends may meet a peer that has not aborted, whose results are undefined from there on.
  */
 #ifndef BEELINE_COPY_H
 #define BEELINE_COPY_H

@@ -101,7 +101,7 @@ static bool at_rest(struct bl_comm *comm, unsigned seconds) {
     pthread_detach(thread);
     for (uint64_t end = bl_clock_ns() + seconds * 1000000000ull;
          !atomic_load(&wait->done) && (!seconds || bl_clock_ns() < end);) {
-        let_copies_go(comm);
+        if (!comm->upkeep->rescuing) let_copies_go(comm);
         nap();
     }
     bool rest = atomic_load(&wait->done) == 1;

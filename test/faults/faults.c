@@ -138,6 +138,46 @@ static void timeout(struct part *part) {
     sums_close(part, &sums);
 }
 
+/* An all-gather by the copy engines of which rank 0's part fails half way: it says so, so do all calls after it, and a capture
+ * around it can be ended. */
+static void copy_half(struct part *part, bool captured) {
+    enum { EACH = 300000 };
+    ncclComm_t comms[BOX_RANKS];
+    CUdeviceptr buffer;
+    CUgraph graph;
+    ncclResult_t state;
+    struct rank *rank = part_enter(part, 0);
+    CHECK(part->count == 1, "one rank a thread");
+    part_make_communicators(part, 1, comms);
+    CU_OK(cuMemAlloc(&buffer, (size_t)EACH * (size_t)part->box->nranks));
+    const bool fails = rank->rank == 0;
+    void *const all = (void *)buffer, *const own = (char *)all + (size_t)rank->rank * EACH;
+    if (captured) CU_OK(cuStreamBeginCapture(rank->stream[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    ncclResult_t result = ncclAllGather(own, all, EACH, ncclInt8, comms[0], rank->stream[0]);
+    CHECK(result == (fails ? ncclUnhandledCudaError : ncclSuccess), "it says %s", ncclGetErrorString(result));
+    if (captured) {
+        CU_OK(cuStreamEndCapture(rank->stream[0], &graph));
+        CU_OK(cuGraphDestroy(graph));
+    }
+    NCCL_OK(ncclCommGetAsyncError(comms[0], &state));
+    CHECK(state == result, "the error is %s", ncclGetErrorString(state));
+    if (fails) {
+        CHECK(strstr(ncclGetLastError(comms[0]), "failed half way"), "it says: %s", ncclGetLastError(comms[0]));
+        CHECK(ncclAllGather(own, all, EACH, ncclInt8, comms[0], rank->stream[0]) == ncclUnhandledCudaError);
+        CHECK(ncclAllGather(own, all, 1, ncclInt8, comms[0], rank->stream[0]) == ncclUnhandledCudaError);
+    }
+    part_barrier(part);
+    abort_all(part, comms);
+    CU_OK(cuStreamSynchronize(rank->stream[0]));
+    CU_OK(cuMemFree(buffer));
+}
+static void copy_half_eager(struct part *part) {
+    copy_half(part, false);
+}
+static void copy_half_captured(struct part *part) {
+    copy_half(part, true);
+}
+
 /* Rank 0 waits for peers that do not come; revoked, it waits no longer. */
 static void revoke(struct part *part) {
     ncclComm_t comms[BOX_RANKS];
@@ -441,6 +481,8 @@ static const struct {
 } scenarios[] = {
     {"survive", survive},
     {"timeout", timeout},
+    {"copy_half_eager", copy_half_eager},
+    {"copy_half_captured", copy_half_captured},
     {"revoke", revoke},
     {"shrink_abort", shrink_abort},
     {"stale", stale},

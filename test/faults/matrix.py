@@ -143,6 +143,12 @@ def copy_engines():
         case(f"copy_engines/lacking_forced/{mode}",
              expect(gathers(mode, 2, lacks, "--env BEELINE_ALLGATHER_ALGO=gather_copy", route="gather_line"),
                     "--warn 'all_gather: forced algorithm .gather_copy. cannot serve this communicator .no staging for the copy engines'"))
+    # A driver call that fails in the midst of an all-gather.
+    for nth, call in enumerate(("cuMemcpyDtoDAsync@0#1", "cuMemcpyDtoDAsync@0#2", "cuStreamBatchMemOp@0#4", "cuStreamBatchMemOp@0#6")):
+        for m, scenario in enumerate(("copy_half_eager", "copy_half_captured")):
+            case(f"{scenario}/{call}",
+                 expect(faults(scenario, ("processes", "threads")[(nth + m) % 2], 3, f"--env BEELINE_ALLGATHER_ALGO=gather_copy --fault {call}=CUDA_ERROR_UNKNOWN"),
+                        "--leaks --warn 'an all-gather by the copy engines on rank 0 of 3 failed half way'"))
     for connections in (1, 2):
         case(f"copy_engines/connections/{connections}",
              expect(gathers("processes", 2, asked, f"--env CUDA_DEVICE_MAX_CONNECTIONS={connections}", "--env BEELINE_DEBUG=INFO", route="gather_line"),
@@ -151,7 +157,7 @@ def copy_engines():
          expect(box("groups", 16, "$BUILD/test/ranks/collectives -n 16 -C all_gather -t int8 -c 140001 -a gather_line", asked,
                     "--env BEELINE_STAGING=1M", "--env BEELINE_DEBUG=INFO", "--env BEELINE_SETUP_TIMEOUT=120"),
                 "--info 'no copy engines for its all-gathers: BEELINE_STAGING is too small'"))
-    case("copy_faults", "test/faults/copy_faults", "timeout=120")
+    case("copy_faults", "test/faults/copy_faults", "timeout=400")
 
 
 # Rank 1 or 2 of 3 meets its end at a socket call: a kill, a wait beyond the limit, or a refusal.

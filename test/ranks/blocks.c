@@ -288,6 +288,20 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+enum { FOLLOWERS = 9 };
+
+/* Streams that wait for what is on `stream`, as compute does for a gather: where queues are shared, in every one of them. */
+static void follow(CUstream stream, CUstream *follower) {
+    CUevent event;
+    CU_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU_OK(cuEventRecord(event, stream));
+    for (int k = 0; k < FOLLOWERS; k++) {
+        CU_OK(cuStreamCreate(&follower[k], CU_STREAM_NON_BLOCKING));
+        CU_OK(cuStreamWaitEvent(follower[k], event, CU_EVENT_WAIT_DEFAULT));
+    }
+    CU_OK(cuEventDestroy(event));
+}
+
 /* Rank 0 gathers, eagerly or from a graph, and its peers never come: an abort ends that within seconds, as a revocation does,
  * and nothing is left. */
 static void abandon(struct part *part, const struct options *o, ncclResult_t (*end)(ncclComm_t), bool lives) {
@@ -295,7 +309,7 @@ static void abandon(struct part *part, const struct options *o, ncclResult_t (*e
         ncclComm_t comms[BOX_RANKS];
         struct blocks blocks;
         struct graphs graphs;
-        CUstream stream[BOX_RANKS];
+        CUstream stream[BOX_RANKS], follower[FOLLOWERS];
         part_make_communicators(part, 2 * round + 1, comms);
         blocks_open(part, &blocks, 150001);
         part_streams(part, 0, stream);
@@ -311,6 +325,7 @@ static void abandon(struct part *part, const struct options *o, ncclResult_t (*e
                 CU_OK(cuGraphInstantiateWithFlags(&graphs.exec[0], graphs.graph[0], 0));
                 CU_OK(cuGraphLaunch(graphs.exec[0], stream[0]));
             }
+            follow(stream[0], follower);
             nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
             CHECK(cu.cuStreamQuery(stream[0]) == CUDA_ERROR_NOT_READY, "nobody came, and it ended");
         }
@@ -323,6 +338,7 @@ static void abandon(struct part *part, const struct options *o, ncclResult_t (*e
         part_enter(part, 0);
         CU_OK(cuStreamSynchronize(stream[0]));
         CHECK(seconds() - begin < 8, "it took %.1f s", seconds() - begin);
+        for (int k = 0; k < FOLLOWERS && rank->rank == 0; k++) CU_OK(cuStreamDestroy(follower[k]));
         if (rank->rank == 0 && round) {
             CU_OK(cuGraphExecDestroy(graphs.exec[0]));
             CU_OK(cuGraphDestroy(graphs.graph[0]));
