@@ -18,8 +18,8 @@ static const uint64_t LEFT_TO_KERNELS = 128 << 10;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
-/* Copies between GPUs of one call of gather_copy: each is some entries of the driver's queues.  Where these are full the thread
- * waits, and may be the one that has to launch on the other GPUs before they move. */
+/* Copies between GPUs of one call of gather_copy: each is three entries of a stream's queue, which is said to have room for 1024.
+ * Where it is full the thread waits, and may be the one that has to launch on the other GPUs before it moves. */
 static const uint64_t MOST_COPIES = 256;
 
 /* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number

@@ -14,7 +14,7 @@ static void tell_fused(struct bl_comm *comm, int calls, int launches) {
 static void plan(struct bl_collected *calls, int first, int count) {
     struct bl_comm *comm = calls[first].call.comm;
     struct bl_fuser fuser;
-    int all = 0, launches = 0;
+    int all = 0, launches = 0, last = -1;
     bl_fuser_begin(&fuser, &comm->table);
     for (int i = first; i < count; i++) {
         if (calls[i].call.comm != comm) continue;
@@ -22,7 +22,12 @@ static void plan(struct bl_collected *calls, int first, int count) {
         calls[i].planned = true;
         calls[i].leads = before == BL_FUSE_BEGINS;
         calls[i].next = -1;
-        if (!calls[i].leads) calls[before].next = i;
+        calls[i].next_lead = -1;
+        if (!calls[i].leads)
+            calls[before].next = i;
+        else if (last >= 0)
+            calls[last].next_lead = i;
+        if (calls[i].leads) last = i;
         all++;
         launches += calls[i].leads;
     }
@@ -35,20 +40,32 @@ static int gather(const struct bl_collected *calls, int first, const struct bl_c
     return count;
 }
 
+static ncclResult_t launch(const struct bl_collected *calls, int first) {
+    const struct bl_call *batch[BL_BATCH_MAX];
+    return calls[first].next < 0 ? bl_launch(&calls[first].call) : bl_launch_batch(batch, gather(calls, first, batch));
+}
+
 ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
     const struct bl_call *batch[BL_BATCH_MAX];
     ncclResult_t result = ncclSuccess;
+    int comms = 0; /* calls[c].turn for c below it: of each communicator, the launch whose turn it is */
     for (int i = 0; i < count; i++) calls[i].planned = false;
-    for (int i = 0; i < count; i++)
-        if (!calls[i].planned) plan(calls, i, count);
+    for (int i = 0; i < count; i++) {
+        if (calls[i].planned) continue;
+        plan(calls, i, count);
+        calls[comms++].turn = i; /* a communicator's first call leads */
+    }
     for (int i = 0; i < count && result == ncclSuccess; i++)
         if (calls[i].leads && calls[i].next >= 0) result = bl_launch_batch_check(batch, gather(calls, i, batch));
-    for (int i = 0; i < count && result == ncclSuccess; i++) {
-        if (!calls[i].leads) continue;
-        if (calls[i].next < 0)
-            result = bl_launch(&calls[i].call);
-        else
-            result = bl_launch_batch(batch, gather(calls, i, batch));
+    while (comms > 0) {
+        int left = 0;
+        for (int c = 0; c < comms && result == ncclSuccess; c++) {
+            const int first = calls[c].turn;
+            result = launch(calls, first);
+            if (calls[first].next_lead >= 0) calls[left++].turn = calls[first].next_lead;
+        }
+        if (result != ncclSuccess) break;
+        comms = left;
     }
     return result;
 }

@@ -188,7 +188,8 @@ static void replayed(struct part *part, const struct options *o) {
 }
 
 /* Calls of two communicators, on two streams, which every rank mixes in another way: each communicator's own sequence is
- * all that counts.  Then on one stream, where their order is that of their first calls. */
+ * all that counts.  Then on one stream, where they take turns in the order of their first calls.  A thread with several GPUs
+ * issues all calls of one before the next's. */
 static void two_communicators(struct part *part, const struct options *o) {
     enum { EACH = 24 };
     struct set *set = calloc(1, sizeof *set);

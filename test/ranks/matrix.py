@@ -298,6 +298,11 @@ def fused():
         for m, mode in enumerate(MODES):
             case(f"fused/launches/{name}/{mode}",
                  box(mode, (3, 4, 2)[m], program="scenarios", arguments=f"-C {collectives} -c {counts} -k {launches} fused_launches"))
+    # Streams that have room for less than a group's launches.
+    for m, environment in enumerate(("", "BEELINE_ALLGATHER_ALGO=gather_copy")):
+        case(f"fused_two_communicators/shallow/{m + 2}",
+             box("groups", m + 2, program="scenarios", environment=f"{environment} BEELINE_FUSE_MAX=0 BEELINE_EMU_DEPTH=24".strip(),
+                 options=ROOMY, arguments="fused_two_communicators"))
     for m, mode in enumerate(MODES):
         case(f"fused_half_captured/{mode}", box(mode, (2, 4, 3)[m], program="scenarios", arguments="fused_half_captured"), "warn-ok")
 

@@ -7,6 +7,7 @@
  *   BEELINE_EMU_SMS=N          multiprocessors, each holds two blocks (4);  BEELINE_EMU_BLOCK=N threads of a block (32 for
  *                              each two GPUs, at least 64)
  *   CUDA_DEVICE_MAX_CONNECTIONS=N  as ever (here each stream has a queue of its own if it is not set): queue.c
+ *   BEELINE_EMU_DEPTH=N        entries that a stream has room for (1024): who brings one more waits
  *   BEELINE_EMU_ARCH=80|90|100 compute capability: 90 (default), 80 is without multicast, 100 has it for fp8, too
  *   BEELINE_EMU_MEMORY=BYTES   of a GPU (8 GiB)
  *   BEELINE_EMU_MULTICAST_SLOTS=N   multicast objects that the box has room for (64)
@@ -100,6 +101,7 @@ void emu_config_read(void) {
     emu_config.multicast_slots = (int)number("BEELINE_EMU_MULTICAST_SLOTS", 64, 0, 1 << 16);
     emu_config.multicast_wait = (int)number("BEELINE_EMU_MULTICAST_WAIT", 10000, 0, 1 << 30);
     emu_config.connections = (int)number("CUDA_DEVICE_MAX_CONNECTIONS", 0, 1, 32);
+    emu_config.depth = (uint64_t)number("BEELINE_EMU_DEPTH", 1024, 1, 1 << 30);
     emu_config.run = text_or_null("BEELINE_EMU_RUN");
     read_words();
     emu_config.kernels = text_or_null("BEELINE_EMU_KERNELS");

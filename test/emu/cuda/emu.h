@@ -34,6 +34,7 @@ struct emu_config {
     bool multicast;        /* the GPUs have it */
     int sms, max_threads;  /* of one device */
     int connections;       /* queues of a GPU's streams; 0: as many as streams */
+    uint64_t depth;        /* entries that a stream has room for */
     int multicast_slots;   /* of the box */
     int multicast_wait;    /* milliseconds that a call waits for devices to be added */
     const char *run;       /* names what the processes of the box share; NULL: there is one */

@@ -121,6 +121,7 @@ void emu_push(struct emu_stream *stream, struct emu_op *op) {
     struct emu_entry *entry = calloc(1, sizeof *entry);
     if (!entry) return;
     entry->op = *op;
+    while (stream->submitted - stream->completed >= emu_config.depth) pthread_cond_wait(&emu.progress, &emu.lock);
     add_dependencies(entry, stream);
     push(stream, entry);
 }
