@@ -76,9 +76,10 @@ def algorithms_by_datatypes():
         calls = {"scatter_line": 80}.get(algorithm, 120)
         for n, nranks in enumerate(RANKS):
             for d, datatype in enumerate(DATATYPES):
-                # 16 ranks take longest, and the algorithms share what depends on the datatype.
-                soak = "soak/" if nranks == 16 and (a + d) % 4 else ""
-                mode = MODES[(a + n + d) % 2]
+                # Many ranks take longest, the algorithms share what depends on the datatype, and 7 and 8 ranks a kernel.
+                rare = {7: (a + d) % 2, 8: (a + d + 1) % 2, 16: (a + d) % 4}.get(nranks)
+                soak = "soak/" if rare else ""
+                mode = MODES[(a + n + d // 2) % 2]
                 counts = edge_counts(datatype, nranks, most[algorithm] if nranks < 16 else most[algorithm] // 4)
                 case(f"{soak}{algorithm}/{nranks}/{datatype}",
                      box(mode, nranks, environment=environment, options=CREWS[(d if nranks < 16 else d // 4) % 2],
@@ -250,7 +251,7 @@ def blocks():
                 case(f"{scenario}/{name or 'table'}/{mode}",
                      box(mode, (2, 4, 3)[(s + c + m) % 3], program="scenarios", environment=f"{environment} {BROADCASTS[m]}".strip(),
                          arguments=scenario,
-                         options=ROOMY if scenario == "blocks_two_communicators" else ""))
+                         options="--sms 8 " if scenario == "blocks_two_communicators" else ""))
     for s, scenario in enumerate(("blocks_eager", "blocks_captured", "blocks_beside_capture", "blocks_two_communicators")):
         for n, nranks in enumerate((2, 3, 4)):
             case(f"{scenario}/connections/{nranks}",
