@@ -37,8 +37,7 @@ struct bl_order {
 struct bl_copy {
     CUstream emptier; /* empties slots; of the highest priority */
     CUstream rescuer; /* ends waits after an abort */
-    CUcontext own;    /* of last_rescuer, which does so where the rescuer waits itself; NULL before */
-    CUstream last_rescuer;
+    CUcontext own;    /* does so where the rescuer waits itself; NULL before */
     uint64_t held_ns; /* when the rescuer was first found waiting; 0: it is not */
     CUevent fork, join;
     CUevent emptied[BL_MAX_RANKS]; /* of each slot and peer, while a graph captures */

@@ -85,13 +85,12 @@ static bool open_own(struct bl_comm *comm) {
         copy->held_ns = bl_clock_ns();
         return false;
     }
-    cu->cuStreamCreate(&copy->last_rescuer, CU_STREAM_NON_BLOCKING);
     cu->cuCtxPopCurrent(&popped);
     return true;
 }
 
 static void close_own(struct bl_copy *copy) {
-    if (copy->own && bl_driver()->cuCtxDestroy) bl_driver()->cuCtxDestroy(copy->own); /* with its stream */
+    if (copy->own && bl_driver()->cuCtxDestroy) bl_driver()->cuCtxDestroy(copy->own);
 }
 
 void bl_copy_close(struct bl_comm *comm) {
@@ -125,7 +124,7 @@ void bl_copy_let_go(struct bl_comm *comm) {
         copy->held_ns = bl_clock_ns();
     else if (bl_clock_ns() - copy->held_ns > RESCUER_NS && open_own(comm) &&
              bl_driver()->cuCtxPushCurrent(copy->own) == CUDA_SUCCESS) {
-        let_go_by(comm, copy->last_rescuer);
+        let_go_by(comm, NULL); /* that context's own stream */
         bl_driver()->cuCtxPopCurrent(&popped);
     }
 }

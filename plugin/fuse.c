@@ -23,11 +23,12 @@ static void plan(struct bl_collected *calls, int first, int count) {
         calls[i].leads = before == BL_FUSE_BEGINS;
         calls[i].next = -1;
         calls[i].next_lead = -1;
-        if (!calls[i].leads)
+        if (calls[i].leads) {
+            if (last >= 0) calls[last].next_lead = i;
+            last = i;
+        } else {
             calls[before].next = i;
-        else if (last >= 0)
-            calls[last].next_lead = i;
-        if (calls[i].leads) last = i;
+        }
         all++;
         launches += calls[i].leads;
     }
