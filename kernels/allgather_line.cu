@@ -8,8 +8,8 @@
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  recvbuff
  * holds a block of each rank, `stride` bytes apart, and sendbuff is this rank's, or lies elsewhere.  In place, nothing
- * that is read is written.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that runs out,
- * leaves the kernel with recvbuff unspecified and the communicator unusable.
+ * that is read is written.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel
+ * with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "crews.cuh"
@@ -48,7 +48,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                     if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, v, flag);
                 if (lies_apart(in, own, line)) store_line(own, line, v);
             }
-            Wait wait = {0, 0};
+            Wait wait = wait_begin(flag);
             if (!receive_from_each<N>(a, region, line, flag, active, wait,
                                       [&](unsigned peer, Pair got) { store_line(block_of(out, peer), line, got); }))
                 return;

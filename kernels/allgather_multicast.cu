@@ -3,10 +3,10 @@
  * A rank's links take its block away once, whatever the number of ranks, and bring it the blocks of all; one barrier.  Blocks
  * of threads work in chunks, the next sent before this one of all ranks is waited for and copied out.
  *
- * Contract: count >= 1 and nranks blocks of it, each in whole units, at most layout.multicast_half bytes; the same grid of
- * whole warps on all ranks, at most BL_MAX_BLOCKS; recvbuff holds a block of each rank, `stride` bytes apart, and sendbuff is
- * this rank's, or lies elsewhere; any alignment.  Halves and barrier: multicast.cuh.  A wait that is told to stop, or that
- * runs out, leaves the kernel with recvbuff unspecified and the communicator unusable.
+ * Contract: count >= 1 and nranks blocks of it, each in whole units, at most layout.multicast_half bytes; the same grid
+ * of whole warps on all ranks, at most BL_MAX_BLOCKS; recvbuff holds a block of each rank, `stride` bytes apart, and
+ * sendbuff is this rank's, or lies elsewhere; any alignment.  Halves and barrier: multicast.cuh.  A wait that is told to
+ * stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "messages.cuh"
@@ -25,10 +25,11 @@ BL_DEVICE void allgather_multicast(const struct bl_kernel_args &a) {
         each_unit(
             chunk_at(chunks, i), [&](uint64_t u) { return load_unit(in, u); },
             [&](uint64_t u, Pair v) {
+                if (!m.good) return;
                 multicast_store_relaxed_sys(all + u * UNIT_BYTES, v);
                 if (own.base != in.base) store_unit(own, u, v);
             });
-        arrive(a);
+        return arrive(a, m);
     };
     const auto fetch = [&](unsigned i) {
         for (unsigned k = 1; k < a.nranks; k++) {
@@ -41,13 +42,12 @@ BL_DEVICE void allgather_multicast(const struct bl_kernel_args &a) {
         }
     };
 
-    send(0);
+    if (!send(0)) return;
     for (unsigned i = 0; i < chunks.count; i++) {
-        if (i + 1 < chunks.count) send(i + 1);
-        if (!await_arrivals(a, m)) return;
-        fetch(i);
+        if (i + 1 < chunks.count && !send(i + 1)) return;
+        if (await_arrivals(a, m)) fetch(i);
     }
-    multicast_end(a, m);
+    if (m.good) multicast_end(a, m);
 }
 
 BL_KERNEL(bl_allgather_multicast_bytes, allgather_multicast)

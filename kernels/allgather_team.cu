@@ -4,10 +4,10 @@
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
  * teams.cuh.
  *
- * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two ranks; buffers of
- * any alignment.  recvbuff holds a block of each rank, `stride` bytes apart, and sendbuff is this rank's, or lies elsewhere.  In
- * place, nothing that is read is written.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that
- * runs out, leaves the kernel with recvbuff unspecified and the communicator unusable.
+ * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two
+ * ranks; buffers of any alignment.  recvbuff holds a block of each rank, `stride` bytes apart, and sendbuff is this
+ * rank's, or lies elsewhere.  In place, nothing that is read is written.  Flags and reuse of the staging: staging.cuh.
+ * A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "messages.cuh"

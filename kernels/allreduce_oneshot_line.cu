@@ -9,8 +9,8 @@
  * shows the receivers that the senders have read the words which they are about to overwrite.
  *
  * Contract: count >= 1 and at most layout.rank_lines lines; any grid of whole warps; sendbuff and recvbuff any
- * alignment, equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that runs
- * out, leaves the kernel with recvbuff unspecified and the communicator unusable.
+ * alignment, equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the
+ * kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "crews.cuh"
@@ -37,7 +37,7 @@ BL_DEVICE bool exchange_by_halves(const struct bl_kernel_args &a, const In &in, 
         for (int i = 0; i < RANKS; i++)
             if (first + i < a.nranks && first + i != a.rank) send_line(a, region, first + i, line, own, flag);
     }
-    Wait wait = {0, 0};
+    Wait wait = wait_begin(flag);
     uint64_t received[RANKS][2], words[N][1], result[1];
     if (!receive_lines<RANKS>(a, region, line, first, flag, active, false, own, received, wait)) return false;
 #pragma unroll
@@ -69,7 +69,7 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out 
         for (int i = 1; i < N; i++)
             if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, own, flag);
     }
-    Wait wait = {0, 0};
+    Wait wait = wait_begin(flag);
     Pair sum;
     if (!receive_and_reduce<T, N>(a, region, line, flag, active, false, own, sum, wait)) return false;
     if (active) store_line(out, line, sum);

@@ -7,8 +7,8 @@
  * open; NCCL's LL kernels on multicast do the same.
  *
  * Contract: count >= 1 and at most layout.multicast_packets words; any grid of whole warps; sendbuff and recvbuff any
- * alignment, equal or disjoint.  Flags and halves: multicast.cuh.  A wait that is told to stop, or that runs out, leaves the
- * kernel with recvbuff unspecified and the communicator unusable.
+ * alignment, equal or disjoint.  Flags and halves: multicast.cuh.  A wait that is told to stop leaves the kernel with
+ * recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "instantiate.cuh"
@@ -19,6 +19,7 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_multicast(const struc
     const Multicast m = multicast_begin(a);
     const uint64_t flag = m.e + 1, to = packet_offset(a, m, a.rank);
     const auto send = [&](uint64_t k, uint64_t word) {
+        if (is_stopped(flag)) return;
         multicast_store_packet_relaxed_sys(a.multicast + to + k * PACKET_BYTES, word,
                                            BL_MUTATION(46) ? flag - 1 : flag);
     };

@@ -3,9 +3,9 @@
  *
  * One NVLink one-way, no barrier, no fence; twice the bytes of the data.  What a thread does: packets.cuh.
  *
- * Contract: count >= 1 and at most layout.packets words; any grid of whole warps; sendbuff and recvbuff
- * any alignment, equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that
- * runs out, leaves the kernel with recvbuff unspecified and the communicator unusable (control->error, control->abort).
+ * Contract: count >= 1 and at most layout.packets words; any grid of whole warps; sendbuff and recvbuff any alignment,
+ * equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
+ * recvbuff unspecified and the communicator unusable (control->abort).
  */
 #include <primitives.cuh>
 #include "instantiate.cuh"
@@ -17,7 +17,7 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_packet(const struct b
     const auto send = [&](uint64_t k, uint64_t word) {
 #pragma unroll
         for (int i = 1; i < N; i++) {
-            if (i < (int)a.nranks)
+            if (i < (int)a.nranks && !is_stopped(flag))
                 store_packet_relaxed_sys(place_of(a, region, peer_at(a.rank, i, a.nranks), a.rank) + k * PACKET_BYTES,
                                          word, BL_MUTATION(1) ? flag - 1 : flag);
         }

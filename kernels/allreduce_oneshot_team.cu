@@ -3,9 +3,9 @@
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
  * teams.cuh.  Every warp of a team loads the team's lines, each for its own rank.
  *
- * Contract: count >= 1 and at most layout.rank_lines lines; any grid of blocks of at least 32 threads for each two ranks; sendbuff
- * and recvbuff any alignment, equal or disjoint.  In place, a line is stored once all warps of its team have loaded it.
- * Flags and reuse of the staging: staging.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with
+ * Contract: count >= 1 and at most layout.rank_lines lines; any grid of blocks of at least 32 threads for each two
+ * ranks; sendbuff and recvbuff any alignment, equal or disjoint.  In place, a line is stored once all warps of its team
+ * have loaded it. Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>

@@ -10,8 +10,8 @@
  * Contract: count >= 1 and at most nranks * layout.peer_lines lines; any grid of whole warps; sendbuff and recvbuff any
  * alignment, equal or disjoint.  In place, no word is overwritten unread: reducers alone touch this rank's run, and a
  * collector has a peer's result only after that peer had our input.  Every rank sends and receives every line of a run,
- * even those beyond the message's end, so that something comes from each peer: staging.cuh needs it.  A wait that is told
- * to stop, or that runs out, leaves the kernel with recvbuff unspecified and the communicator unusable.
+ * even those beyond the message's end, so that something comes from each peer: staging.cuh needs it.  A wait that is
+ * told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "crews.cuh"

@@ -8,10 +8,9 @@
  * while others copy.
  *
  * Contract: count >= 1 and at most layout.multicast_half bytes; the same grid of whole warps on all ranks, at most
- * BL_MAX_BLOCKS; datatype and redop of bl_multimem_redops(); sendbuff and recvbuff any alignment, equal or disjoint.  The
- * order of additions is the switch's: all ranks get the same bits, another run may get others.  Halves and barrier:
- * multicast.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff unspecified and the
- * communicator unusable.
+ * BL_MAX_BLOCKS; datatype and redop of bl_multimem_redops(); sendbuff and recvbuff any alignment, equal or disjoint.
+ * The order of additions is the switch's: all ranks get the same bits, another run may get others.  Halves and barrier:
+ * multicast.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "multicast.cuh"
@@ -27,33 +26,33 @@ template <int DATATYPE> BL_DEVICE void allreduce_twoshot_multimem(const struct b
     const auto bring = [&](unsigned i) {
         each_unit(
             chunk_at(chunks, i), [&](uint64_t u) { return load_unit(in, u); },
-            [&](uint64_t u, Pair v) { store_replica_relaxed_sys(own + u, v); });
-        arrive(a);
+            [&](uint64_t u, Pair v) {
+                if (m.good) store_replica_relaxed_sys(own + u, v);
+            });
+        return arrive(a, m);
     };
     const auto reduce = [&](unsigned i) {
         const unsigned share = BL_MUTATION(45) ? (a.rank + 1) / 2 : a.rank;
-        reduce_units<DATATYPE>(share_of_units(chunk_at(chunks, i), share, a.nranks), all, a.redop,
-                               [&](uint64_t u, Pair v) { multicast_store_relaxed_sys(all + u * UNIT_BYTES, v); });
-        arrive(a);
+        if (await_arrivals(a, m))
+            reduce_units<DATATYPE>(share_of_units(chunk_at(chunks, i), share, a.nranks), all, a.redop,
+                                   [&](uint64_t u, Pair v) { multicast_store_relaxed_sys(all + u * UNIT_BYTES, v); });
+        return arrive(a, m);
     };
     const auto fetch = [&](unsigned i) {
+        if (!await_arrivals(a, m)) return;
         each_unit(
             chunk_at(chunks, i), [&](uint64_t u) { return load_replica_relaxed_sys(own + u); },
             [&](uint64_t u, Pair v) { store_unit(out, u, v); });
     };
 
-    bring(0);
+    if (!bring(0)) return;
     for (unsigned i = 0; i < chunks.count; i++) {
-        if (i + 1 < chunks.count) bring(i + 1);
-        if (!await_arrivals(a, m)) return;
-        reduce(i);
-        if (i == 0) continue;
-        if (!await_arrivals(a, m)) return;
-        fetch(i - 1);
+        if (i + 1 < chunks.count && !bring(i + 1)) return;
+        if (!reduce(i)) return;
+        if (i > 0) fetch(i - 1);
     }
-    if (!await_arrivals(a, m)) return;
     fetch(chunks.count - 1);
-    multicast_end(a, m);
+    if (m.good) multicast_end(a, m);
 }
 
 BL_INSTANTIATE_MULTIMEM(bl_allreduce_twoshot_multimem, allreduce_twoshot_multimem)

@@ -4,9 +4,9 @@
  * of a block, each group sends that line of every block, and receives it of every peer.  Longer blocks have two crews:
  * blocks of threads that only send, and those that only receive and copy this rank's own block to its place.
  *
- * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment that do not
- * overlap (NCCL has no all-to-all in place); in each, blocks of all ranks, `stride` bytes apart.  Flags and reuse of the
- * staging: staging.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff unspecified and the
+ * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment that do
+ * not overlap (NCCL has no all-to-all in place); in each, blocks of all ranks, `stride` bytes apart.  Flags and reuse of
+ * the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the
  * communicator unusable.
  */
 #include <primitives.cuh>

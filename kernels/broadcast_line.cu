@@ -3,9 +3,9 @@
  * One NVLink one-way, no barrier, no fence.  All blocks of the root send, all of the other ranks receive; where no data
  * goes, a token does.
  *
- * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment, of the root
- * equal or disjoint; the others' sendbuff is not read.  Flags and reuse of the staging: staging.cuh.  A wait that is told to
- * stop, or that runs out, leaves the kernel with recvbuff unspecified and the communicator unusable.
+ * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment, of the
+ * root equal or disjoint; the others' sendbuff is not read.  Flags and reuse of the staging: staging.cuh.  A wait that
+ * is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "crews.cuh"

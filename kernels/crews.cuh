@@ -148,7 +148,7 @@ template <int N, class Store>
 BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, const Region &region, uint64_t lines,
                                      const Share &share, uint64_t flag, Store store, uint32_t from = EVERYONE) {
     const Crew crew = crew_of(share);
-    Wait wait = {0, 0};
+    Wait wait = wait_begin(flag);
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups)
         if (!receive_from_each<N>(
                 a, region, line, flag, line < lines, wait, [&](unsigned peer, Pair v) { store(peer, line, v); }, from))
@@ -163,7 +163,7 @@ template <class T, int N, class Load, class Store>
 BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
                           uint64_t flag, bool own_comes, Load load, Store store, uint64_t done = 0) {
     const Crew crew = crew_of(share);
-    Wait wait = {0, 0};
+    Wait wait = wait_begin(flag);
     for (uint64_t line = crew.group + done; line - crew.group + crew.of_warp < lines; line += crew.groups) {
         Pair own = {0, 0}, sum;
         if (!own_comes) own = load(line);
@@ -182,7 +182,7 @@ BL_DEVICE bool reduce_whole(const struct bl_kernel_args &a, unsigned nranks, con
     const Crew crew = crew_of(share);
     uint64_t done = 0;
     if (whole > 0) {
-        Wait wait = {0, 0};
+        Wait wait = wait_begin(flag);
         for (; crew.of_warp + done < whole; done += crew.groups) {
             const uint64_t line = crew.group + done;
             const Pair own = load(line, true);
@@ -214,7 +214,7 @@ BL_DEVICE void send_tokens(const struct bl_kernel_args &a, const Region &region,
 template <int N>
 BL_DEVICE bool receive_tokens(const struct bl_kernel_args &a, const Region &region, uint32_t from, uint64_t flag) {
     const Crew crew = crew_of(whole_grid());
-    Wait wait = {0, 0};
+    Wait wait = wait_begin(flag);
     if (crew.of_warp != 0 || BL_MUTATION(31)) return true;
     return receive_from_each<N>(
         a, region, 0, flag, crew.group == 0, wait, [](unsigned, Pair) {}, from);

@@ -16,7 +16,15 @@
 extern "C" {
 #endif
 
-enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256, BL_LOCAL_WORDS = BL_MAX_BLOCKS + 2 };
+enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256 };
+/* Words of a device alone, behind bl_kernel_args.epochs, zero at first. */
+enum {
+    BL_WORD_EPOCHS = 0,                   /* BL_MAX_BLOCKS of them, equal between launches */
+    BL_WORD_NEXT_LOOK = BL_MAX_BLOCKS,    /* the time of the next look at bl_control */
+    BL_WORD_STOP,                         /* not zero: leave (staging.cuh) */
+    BL_WORD_LAUNCHES = BL_MAX_BLOCKS + 4, /* so many have begun; in a sector of its own */
+    BL_LOCAL_WORDS = BL_MAX_BLOCKS + 8
+};
 enum {
     BL_LINE_DATA = 120, /* user data of a line */
     BL_BATCH_MAX = 64,  /* messages of a batch */
@@ -69,14 +77,22 @@ enum bl_kernel {
     BL_KERNELS
 };
 
-/* Words in host memory that kernel and host share, one set per rank of a communicator.  The host writes `abort`; a
- * kernel whose wait ran out writes `error` and what it waited for, once. */
+/* Words in host memory that kernels and host share, one set per rank of a communicator.
+ *
+ * Kernels leave a wait for `abort` alone.  One that waits for a peer for more than 100 ms says so, at most once a millisecond on
+ * a GPU: it writes what it waits for, then `beat`; and `error`, where it waits for longer than its limit, and goes on
+ * waiting: if the data comes after all, the result is right.  So `beat` changes as long as somebody waits, and once `error`
+ * is set, there is something in the words below.  Where several wait, the words may be of two of them. */
 struct bl_control {
-    uint32_t abort;      /* host -> kernels: leave every wait */
-    uint32_t error;      /* kernels -> host: enum bl_kernel_error */
-    uint32_t error_peer; /* the rank whose data did not come */
-    uint32_t reserved;
-    uint64_t error_epoch;
+    uint32_t abort;         /* host -> kernels: leave every wait, and every launch before it does anything */
+    uint32_t error;         /* kernels -> host: enum bl_kernel_error; stays */
+    uint32_t waiting_peer;  /* the rank whose data has not come */
+    uint32_t waiting_call;  /* bl_kernel_call() of the launch that waits */
+    uint64_t waiting_count; /* its bl_kernel_args.count: elements; of a batch, what the host put there */
+    uint64_t
+        waiting_launch; /* the how-many-th launch of this communicator it is, from 1, replays and self-tests included */
+    uint64_t waited_ns;
+    uint64_t beat; /* the GPU's clock at that look */
 };
 
 enum bl_kernel_error { BL_KERNEL_OK, BL_KERNEL_TIMEOUT };
@@ -109,12 +125,10 @@ struct bl_kernel_args {
     uint32_t size;        /* bytes of an element */
     uint32_t redop;       /* enum bl_redop */
     uint32_t rank, nranks;
-    uint32_t root; /* of broadcast and reduce */
-    uint32_t pad;
-    uint64_t timeout_ns; /* of one wait; 0: none */
-    /* BL_LOCAL_WORDS words of this device alone, zero at first: BL_MAX_BLOCKS epochs, equal between launches, then the
-     * time of the next look at `control`, then whether to stop. */
-    uint64_t *epochs;
+    uint32_t root;              /* of broadcast and reduce */
+    uint32_t call;              /* bl_kernel_call(); for bl_control.waiting_call alone */
+    uint64_t timeout_ns;        /* of one wait, after which the host is told; 0: never */
+    uint64_t *epochs;           /* BL_LOCAL_WORDS words */
     struct bl_control *control; /* device address of the host words */
     struct bl_staging_layout layout;
     unsigned char *staging[BL_MAX_RANKS]; /* each rank's staging as mapped here; [rank] is our own */
@@ -128,7 +142,8 @@ struct bl_kernel_args {
  * the lines first_line[i] to first_line[i + 1].  Blocks lie one behind the other.  Under 4 KB, as kernel arguments must be.
  */
 struct bl_batch_args {
-    struct bl_kernel_args common; /* its sendbuff, recvbuff, count, stride and size are not read */
+    struct bl_kernel_args
+        common; /* its sendbuff, recvbuff, stride and size are not read, nor is its count, but to be told */
     const void *sendbuff[BL_BATCH_MAX];
     void *recvbuff[BL_BATCH_MAX];
     uint64_t count[BL_BATCH_MAX];      /* elements, at least 1; bytes if the kernel does not reduce */
@@ -153,6 +168,11 @@ struct bl_copy_args {
     uint64_t *emptied;
     uint32_t *busy; /* at the sender, to be zeroed when the slot is empty */
 };
+
+/* What a launch is, for whoever is told that it waits. */
+static inline uint32_t bl_kernel_call(int kernel, int datatype, int redop) {
+    return (uint32_t)kernel | (uint32_t)datatype << 8 | (uint32_t)redop << 16;
+}
 
 /* Lines of a message. */
 static inline uint64_t bl_lines_of(uint64_t bytes) {

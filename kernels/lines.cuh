@@ -79,9 +79,10 @@ BL_DEVICE Crew crew_of(const Share &s) {
     return c;
 }
 
-/* Sends this group's part of a line to `peer`.  All lanes of the line call it together. */
+/* Sends this group's part of a line to `peer`, unless the launch was stopped.  All lanes of the line call it together. */
 BL_DEVICE void send_line(const struct bl_kernel_args &a, const Region &region, unsigned peer, uint64_t line, Pair v,
                          uint64_t flag) {
+    if (is_stopped(flag)) return;
     store_line_relaxed_sys(place_of(a, region, peer, a.rank) + line * LINE_BYTES, lane_in_warp() % LINE_LANES, v, flag);
 }
 
@@ -132,7 +133,7 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
 #pragma unroll
             for (int i = 0; i < RANKS; i++)
                 if (missing[i] && active && !line_arrived(view[i], part, flag)) peer = first + i;
-            if (!wait_on(a, wait, peer, flag)) return false;
+            if (!wait_on(a, wait, peer)) return false;
         }
     }
     wait_over(wait);
@@ -170,7 +171,7 @@ BL_DEVICE bool poll_lines(const struct bl_kernel_args &a, const unsigned char *c
 #pragma unroll
             for (int i = 0; i < COUNT; i++)
                 if ((missing >> i & 1) != 0 && !line_arrived(view[i], part, flag)) peer = peer_of(i);
-            if (!wait_on(a, wait, peer, flag)) return false;
+            if (!wait_on(a, wait, peer)) return false;
         }
     }
     wait_over(wait);

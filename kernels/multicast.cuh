@@ -39,14 +39,14 @@ static_assert(BIAS + MOST_AHEAD < 16, "a digit of the barrier holds it");
 struct Multicast {
     uint64_t e;      /* the epoch */
     uint64_t passed; /* arrivals of each rank at this block's barrier that were waited for */
+    bool good;       /* no wait of this warp failed */
     Wait wait;
 };
 
 BL_DEVICE Multicast multicast_begin(const struct bl_kernel_args &a) {
-    if (!BL_MUTATION(8)) stream_wait();
-    const Multicast m = {load_own(&a.multicast_words[block_in_grid()]),
-                         load_own(&a.multicast_words[BL_MAX_BLOCKS + block_in_grid()]),
-                         {0, 0}};
+    const uint64_t e = launch_begin(a, a.multicast_words);
+    const uint64_t passed = load_own(&a.multicast_words[BL_MAX_BLOCKS + block_in_grid()]);
+    const Multicast m = {e, passed, !is_stopped(e), wait_begin(e)};
     return m;
 }
 
@@ -68,16 +68,20 @@ BL_DEVICE uint64_t data_offset(const struct bl_kernel_args &a, const Multicast &
     return BARRIER_BYTES + 2 * a.nranks * a.layout.multicast_packets * PACKET_BYTES + half * a.layout.multicast_half;
 }
 
-/* All threads of the block call it: what they stored before is seen, through either address, by who waits for it. */
-BL_DEVICE void arrive(const struct bl_kernel_args &a) {
-    if (!BL_MUTATION(43)) block_sync();
-    if (thread_in_block() != 0) return;
+/* All threads of the block call it: what they stored before is seen, through either address, by who waits for it.  False: a
+ * wait of one of them has failed, and all leave the kernel: nobody hears of data that never came. */
+BL_DEVICE bool arrive(const struct bl_kernel_args &a, const Multicast &m) {
+    if (BL_MUTATION(43) ? !m.good : !block_all(m.good)) return false;
+    if (thread_in_block() != 0) return true;
     fence_alias(); /* as others do who store through one address and add through the other */
     multicast_add_release_sys((uint64_t *)(a.multicast + block_in_grid() * BARRIER_STRIDE), (uint64_t)1 << 4 * a.rank);
+    return true;
 }
 
-/* Waits until the next arrival of every rank.  All lanes of the warp call it together.  False: leave the kernel. */
+/* Waits until the next arrival of every rank.  All lanes of the warp call it together.  False: this wait, or an earlier one,
+ * has failed, and the warp has nothing more to do than to meet the others where the block arrives, if it does once more. */
 BL_DEVICE bool await_arrivals(const struct bl_kernel_args &a, Multicast &m) {
+    if (!m.good) return false;
     const uint64_t *word = (const uint64_t *)(a.replica + block_in_grid() * BARRIER_STRIDE);
     const uint64_t ones = UINT64_C(0x1111111111111111) >> (64 - 4 * a.nranks); /* of each rank a one */
     const uint64_t come = ++m.passed * ones, enough = BIAS * ones;
@@ -88,7 +92,8 @@ BL_DEVICE bool await_arrivals(const struct bl_kernel_args &a, Multicast &m) {
             unsigned peer = a.rank;
             for (unsigned r = 0; r < a.nranks; r++)
                 if (missing >> 4 * r & BIAS) peer = r;
-            if (!wait_on(a, m.wait, peer, m.e + 1)) return false;
+            m.good = wait_on(a, m.wait, peer);
+            if (!m.good) return false;
         }
     }
     load_acquire_sys(word); /* what polls did not have to do each time */

@@ -16,7 +16,7 @@ BL_DEVICE bool reduce_packets(const struct bl_kernel_args &a, uint64_t flag, Sen
     const uint64_t bytes = a.count * T::SIZE;
     const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const unsigned n = a.nranks, rank = a.rank;
-    Wait wait = {0, 0};
+    Wait wait = wait_begin(flag);
 
     /* The bound is rounded up to whole warps: all lanes of a warp stay in the loop together. */
     for (uint64_t k = thread_in_grid(); k - lane_in_warp() < in.words; k += threads_in_grid()) {
@@ -48,7 +48,7 @@ BL_DEVICE bool reduce_packets(const struct bl_kernel_args &a, uint64_t flag, Sen
 #pragma unroll
                 for (int r = 0; r < N; r++)
                     if (missing[r]) peer = r;
-                if (!wait_on(a, wait, peer, flag)) return false;
+                if (!wait_on(a, wait, peer)) return false;
             }
         }
         wait_over(wait);

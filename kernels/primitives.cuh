@@ -85,7 +85,16 @@ BL_DEVICE void stream_wait() {
 BL_DEVICE bool warp_all(bool mine) {
     return __all_sync(0xffffffffu, mine);
 }
+/* The least of what the lanes pass, which must be converged.  The emulated box returns `mine`. */
+BL_DEVICE unsigned warp_least(unsigned mine) {
+    return __reduce_min_sync(0xffffffffu, mine);
+}
 BL_DEVICE void warp_sync() {
+    __syncwarp();
+}
+/* The same behind code in which lanes may part, between two votes of one loop.  In the emulated box each lane goes round such a
+ * loop on its own. */
+BL_DEVICE void warp_rejoin() {
     __syncwarp();
 }
 /* What lane `from` (0..7) of this lane's group of eight passes as v; all eight call it together. */
@@ -354,6 +363,10 @@ BL_DEVICE uint64_t atomic_cas_relaxed_gpu(uint64_t *p, uint64_t expected, uint64
                  : "l"(p), "l"(expected), "l"(v)
                  : "memory");
     return old;
+}
+/* Whose thread does not wait for it. */
+BL_DEVICE void add_relaxed_gpu(uint64_t *p, uint64_t v) {
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 BL_DEVICE uint64_t atomic_add_acq_rel_gpu(uint64_t *p, uint64_t v) {
     uint64_t old;

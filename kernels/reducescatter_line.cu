@@ -7,10 +7,10 @@
  * goes as whole lines (lines.cuh) until the last few: then all that a group loads or polls is under way at once.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  sendbuff
- * holds a block for each rank, `stride` bytes apart, and recvbuff is this rank's, or lies elsewhere.  In place, each word
- * is stored by the lanes that have loaded it, whole lines or not; the peers' blocks are not written.  Flags and reuse of
- * the staging: staging.cuh.  A wait that is told to stop, or that runs out, leaves the kernel with recvbuff unspecified and
- * the communicator unusable.
+ * holds a block for each rank, `stride` bytes apart, and recvbuff is this rank's, or lies elsewhere.  In place, each
+ * word is stored by the lanes that have loaded it, whole lines or not; the peers' blocks are not written.  Flags and
+ * reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the
+ * communicator unusable.
  */
 #include <primitives.cuh>
 #include "crews.cuh"
@@ -39,7 +39,7 @@ BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, c
 #pragma unroll
     for (unsigned i = 1; i < N; i++)
         if (i < nranks) send_line(a, region, peer_at(a.rank, i, nranks), line, outgoing[i], flag);
-    Wait wait = {0, 0};
+    Wait wait = wait_begin(flag);
     if (!receive_all_and_reduce<T, N>(a, nranks, region, line, flag, own, sum, wait)) return false;
     store(line, sum, true);
     return true;

@@ -4,11 +4,11 @@
  * Each rank's links bring it a block and take away one for each rank; a barrier before the loads, and one behind them, since
  * peers read here.  Blocks of threads work in chunks, as in allreduce_twoshot_multimem.cu.
  *
- * Contract: count >= 1 and nranks blocks of it, each in whole units, at most layout.multicast_half bytes; the same grid of
- * whole warps on all ranks, at most BL_MAX_BLOCKS; datatype and redop of bl_multimem_redops(); sendbuff holds a block for each
- * rank, `stride` bytes apart, and recvbuff is this rank's block of it, or lies elsewhere; any alignment.  The order of
- * additions is the switch's.  Halves and barrier: multicast.cuh.  A wait that is told to stop, or that runs out, leaves the
- * kernel with recvbuff unspecified and the communicator unusable.
+ * Contract: count >= 1 and nranks blocks of it, each in whole units, at most layout.multicast_half bytes; the same grid
+ * of whole warps on all ranks, at most BL_MAX_BLOCKS; datatype and redop of bl_multimem_redops(); sendbuff holds a block
+ * for each rank, `stride` bytes apart, and recvbuff is this rank's block of it, or lies elsewhere; any alignment.  The
+ * order of additions is the switch's.  Halves and barrier: multicast.cuh.  A wait that is told to stop leaves the kernel
+ * with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "messages.cuh"
@@ -27,21 +27,22 @@ template <int DATATYPE> BL_DEVICE void reducescatter_multimem(const struct bl_ke
             Pair *const place = (Pair *)(a.replica + offset) + block * units;
             each_unit(
                 chunk_at(chunks, i), [&](uint64_t u) { return load_unit(one, u); },
-                [&](uint64_t u, Pair v) { store_replica_relaxed_sys(place + u, v); });
+                [&](uint64_t u, Pair v) {
+                    if (m.good) store_replica_relaxed_sys(place + u, v);
+                });
         }
-        arrive(a);
+        return arrive(a, m);
     };
 
-    bring(0);
+    if (!bring(0)) return;
     for (unsigned i = 0; i < chunks.count; i++) {
-        if (i + 1 < chunks.count) bring(i + 1);
-        if (!await_arrivals(a, m)) return;
+        if (i + 1 < chunks.count && !bring(i + 1)) return;
+        if (!await_arrivals(a, m)) continue;
         reduce_units<DATATYPE>(chunk_at(chunks, i), a.multicast + offset + a.rank * units * UNIT_BYTES, a.redop,
                                [&](uint64_t u, Pair v) { store_unit(out, u, v); });
     }
-    arrive(a); /* nobody reads here any more once all have */
-    if (!await_arrivals(a, m)) return;
-    multicast_end(a, m);
+    if (!arrive(a, m)) return; /* nobody reads here any more once all have */
+    if (await_arrivals(a, m)) multicast_end(a, m);
 }
 
 BL_INSTANTIATE_MULTIMEM(bl_reducescatter_multimem, reducescatter_multimem)

@@ -69,12 +69,28 @@ BL_DEVICE unsigned peer_at(unsigned rank, unsigned i, unsigned nranks) {
     return rank + i < nranks ? rank + i : rank + i - nranks;
 }
 
+/* A launch that begins when the device has been told to stop sends nothing and leaves the first wait at the first poll that
+ * fails: on the GPU's way here may be thousands of them, on data that never came.  So that it costs no branch, and waits for
+ * nothing, before user data is loaded, that is a bit of the epoch, and so of every flag: BL_WORD_STOP holds zero or STOPPED.
+ * Epochs do not grow so far; no flag with that bit was ever sent. */
+static const uint64_t STOPPED = (uint64_t)1 << 63;
+BL_DEVICE bool is_stopped(uint64_t flag) {
+    return (int64_t)flag < 0;
+}
+
+/* Called first by all threads of a launch: this block's word of `epochs`, and whether to stop. */
+BL_DEVICE uint64_t launch_begin(const struct bl_kernel_args &a, const uint64_t *epochs) {
+    if (!BL_MUTATION(8)) stream_wait();
+    const uint64_t e = load_own(&epochs[block_in_grid()]) | load_own(&a.epochs[BL_WORD_STOP]);
+    if (thread_in_grid() == 0) add_relaxed_gpu(&a.epochs[BL_WORD_LAUNCHES], 1);
+    return e;
+}
+
 /* The epoch is kept once a block, so that a launch starts with one load, in parallel with those of the user's data, and
  * ends without an atomic: each block updates its own word, and the blocks of this launch share those of the blocks that
  * it lacks. */
 BL_DEVICE uint64_t epoch_begin(const struct bl_kernel_args &a) {
-    if (!BL_MUTATION(8)) stream_wait();
-    return load_own(&a.epochs[block_in_grid()]);
+    return launch_begin(a, a.epochs + BL_WORD_EPOCHS);
 }
 
 BL_DEVICE void epoch_end(const struct bl_kernel_args &a, uint64_t flag) {
@@ -90,17 +106,41 @@ struct Wait {
     uint64_t since;
 };
 
-static const uint64_t HOST_LOOK_NS = 1000000;
+static const uint64_t HOST_LOOK_NS = 1000000, LONG_WAIT_NS = 100000000;
 
-/* Whether the host, or a wait that ran out, has told this device to stop.  Words in host memory are read over PCIe one
- * after another (1.5 us each on an H200: 3 ms if every warp of a full grid looks), so at most one thread in
- * HOST_LOOK_NS reads them, and leaves what it read in device memory for all. */
-BL_DEVICE bool told_to_stop(const struct bl_kernel_args &a, uint64_t now) {
-    uint64_t *next_look = a.epochs + BL_MAX_BLOCKS, *stop = next_look + 1;
+/* For the waits of a launch with this flag. */
+BL_DEVICE Wait wait_begin(uint64_t flag) {
+    const Wait wait = {is_stopped(flag) ? UINT32_MAX : 0, 0};
+    return wait;
+}
+
+/* Tells the host that this launch has been waiting for `peer`: struct bl_control. */
+BL_DEVICE void tell_waiting(const struct bl_kernel_args &a, unsigned peer, uint64_t waited, uint64_t now) {
+    const bool too_long = a.timeout_ns != 0 && waited > a.timeout_ns;
+    if (waited < LONG_WAIT_NS && !too_long) return;
+    store_host_relaxed_sys(&a.control->waiting_peer, peer);
+    store_host_relaxed_sys(&a.control->waiting_call, a.call);
+    store_host64_relaxed_sys(&a.control->waiting_count, a.count);
+    store_host64_relaxed_sys(&a.control->waiting_launch, load_relaxed_sys(&a.epochs[BL_WORD_LAUNCHES]));
+    store_host64_relaxed_sys(&a.control->waited_ns, waited);
+    fence_acq_rel_sys(); /* whoever reads what comes now reads what goes with it */
+    store_host64_relaxed_sys(&a.control->beat, now);
+    if (too_long) store_host_relaxed_sys(&a.control->error, BL_KERNEL_TIMEOUT);
+}
+
+/* Whether the host has told this device to stop.  Words in host memory are read over PCIe one after another (1.5 us each on
+ * an H200: 3 ms if every warp of a full grid looks), so at most one thread in HOST_LOOK_NS reads them, and leaves what it read
+ * in device memory for all; the same one tells the host of the wait.  `waits_for` is a rank, or NOBODY. */
+static const unsigned NOBODY = UINT32_MAX;
+BL_DEVICE bool told_to_stop(const struct bl_kernel_args &a, unsigned waits_for, uint64_t waited, uint64_t now) {
+    uint64_t *const next_look = a.epochs + BL_WORD_NEXT_LOOK, *const stop = a.epochs + BL_WORD_STOP;
     const uint64_t due = load_relaxed_sys(next_look);
-    if (now >= due && atomic_cas_relaxed_gpu(next_look, due, now + HOST_LOOK_NS) == due &&
-        load_host_relaxed_sys(&a.control->abort))
-        store_relaxed_sys(stop, 1);
+    if (now >= due && atomic_cas_relaxed_gpu(next_look, due, now + HOST_LOOK_NS) == due) {
+        if (load_host_relaxed_sys(&a.control->abort))
+            store_relaxed_sys(stop, STOPPED);
+        else if (waits_for != NOBODY)
+            tell_waiting(a, waits_for, waited, now);
+    }
     return load_relaxed_sys(stop) != 0;
 }
 
@@ -110,24 +150,15 @@ BL_DEVICE bool wait_is_long(Wait &wait) {
     return ++wait.polls % POLLS_PER_LOOK == 0;
 }
 
-/* True to poll on, false to leave the kernel.  `missing` is a rank that this lane waits for, or its own if there is none.
- */
-BL_DEVICE bool wait_on(const struct bl_kernel_args &a, Wait &wait, unsigned missing, uint64_t flag) {
+/* True to poll on, false to leave the kernel.  `missing` is a rank that this lane waits for, or its own if there is none. All
+ * lanes of the warp call it together. */
+BL_DEVICE bool wait_on(const struct bl_kernel_args &a, Wait &wait, unsigned missing) {
     const uint64_t now = clock_ns();
     if (wait.since == 0) wait.since = now;
-    const bool in_time = a.timeout_ns == 0 || now - wait.since <= a.timeout_ns;
-    if (!warp_all(in_time)) {
-        if (missing != a.rank) { /* this lane is one of those that wait */
-            store_host_relaxed_sys(&a.control->error_peer, missing);
-            store_host64_relaxed_sys(&a.control->error_epoch, flag);
-            fence_acq_rel_sys(); /* whoever reads the error reads what goes with it */
-            store_host_relaxed_sys(&a.control->error, BL_KERNEL_TIMEOUT);
-            store_host_relaxed_sys(&a.control->abort, 1);
-            store_relaxed_sys(&a.epochs[BL_MAX_BLOCKS + 1], 1); /* the other warps and later launches leave too */
-        }
-        return false;
-    }
-    return warp_all(!told_to_stop(a, now));
+    const unsigned waits_for = warp_least(missing == a.rank ? NOBODY : missing);
+    const bool go_on = warp_all(!told_to_stop(a, waits_for, now - wait.since, now));
+    warp_rejoin(); /* lines are polled by all of their lanes at once */
+    return go_on;
 }
 
 /* What was waited for has come: the next wait has its own time. */

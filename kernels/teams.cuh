@@ -100,7 +100,7 @@ BL_DEVICE bool exchange_in_team(const struct bl_kernel_args &a, const Region &re
             all = all && here;
         }
         if (warp_all(all)) break;
-        if (wait_is_long(wait) && !wait_on(a, wait, peer, flag)) return false;
+        if (wait_is_long(wait) && !wait_on(a, wait, peer)) return false;
     }
     wait_over(wait);
 #pragma unroll
@@ -150,7 +150,7 @@ BL_DEVICE bool reduce_in_teams(const struct bl_kernel_args &a, const Region &reg
                                Load load, Finish finish) {
     const Team t = team_of(a, lines);
     uint64_t *const words = block_words<TEAM_WORDS>();
-    Wait wait = {0, 0};
+    Wait wait = wait_begin(flag);
     bool good = true;
     for (uint64_t first = first_quad(t); first < lines; first += quad_step(t)) {
         if (first != first_quad(t) && !block_all(good)) return false;
@@ -186,7 +186,7 @@ template <class Load, class Store>
 BL_DEVICE bool gather_in_teams(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t flag,
                                Load load, Store store) {
     const Team t = team_of(a, lines);
-    Wait wait = {0, 0};
+    Wait wait = wait_begin(flag);
     for (uint64_t first = first_quad(t); first < lines; first += quad_step(t)) {
         const QuadLine q = quad_of(t, first, lines);
         Pair mine[BL_WARP_RANKS], theirs[BL_WARP_RANKS];

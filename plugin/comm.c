@@ -136,9 +136,10 @@ ncclResult_t bl_comm_check(struct bl_comm *comm) {
     if (known != ncclSuccess) return known;
     /* Teardown takes `control` away, then waits for those who may still be reading it. */
     atomic_fetch_add(&comm->readers, 1);
-    const struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
+    struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
     uint32_t error = control ? __atomic_load_n(&control->error, __ATOMIC_ACQUIRE) : BL_KERNEL_OK;
-    uint32_t peer = error ? __atomic_load_n(&control->error_peer, __ATOMIC_RELAXED) : 0;
+    uint32_t peer = error ? __atomic_load_n(&control->waiting_peer, __ATOMIC_RELAXED) : 0;
+    if (error) __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE); /* by themselves the kernels wait on */
     atomic_fetch_sub(&comm->readers, 1);
     if (error == BL_KERNEL_TIMEOUT) note_error(comm, peer);
     return (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);

@@ -219,6 +219,7 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
         args.count = e.count;
         args.size = (uint32_t)e.size;
         args.stride = e.count * e.size;
+        args.call = bl_kernel_call(run->kernel, run->datatype, BL_SUM);
         result += result_bytes(e);
         unsigned blocks = bl_kernel_blocks(run->kernel, comm->nranks, args.stride, max_threads, max_blocks);
         void *parameters[] = {&args};
@@ -229,11 +230,16 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
     return 0;
 }
 
-/* CUDA_ERROR_NOT_READY: too late. */
-static CUresult wait_until(CUstream stream, uint64_t deadline) {
+static bool peer_is_late(const struct bl_control *control) {
+    return __atomic_load_n(&control->error, __ATOMIC_ACQUIRE) == BL_KERNEL_TIMEOUT;
+}
+
+/* CUDA_ERROR_NOT_READY: too late, or, with `control`, a kernel says that a peer is. */
+static CUresult wait_until(CUstream stream, uint64_t deadline, const struct bl_control *control) {
     for (long nap = 20000;; nap += nap < 1000000 ? nap / 4 : 0) {
         CUresult status = bl_driver()->cuStreamQuery(stream);
         if (status != CUDA_ERROR_NOT_READY || bl_clock_ns() > deadline) return status;
+        if (control && peer_is_late(control)) return status;
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
     }
 }
@@ -242,23 +248,24 @@ static int wait_for_kernels(const struct bl_selftest *test, uint64_t timeout_ns,
                             size_t size) {
     struct bl_control *control = test->control;
     CUstream stream = test->stream;
-    /* The kernels have their own time limit; this one is for a device that does not even run them. */
-    CUresult status = wait_until(stream, bl_clock_ns() + 2 * timeout_ns);
+    /* The kernels say when they have waited for too long; this limit is for a device that does not even run them. */
+    CUresult status = wait_until(stream, bl_clock_ns() + 2 * timeout_ns, control);
+    const bool late = peer_is_late(control);
     if (status == CUDA_ERROR_NOT_READY) {
-        __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE);
-        status = wait_until(stream, bl_clock_ns() + timeout_ns);
-        *stuck = status == CUDA_ERROR_NOT_READY;
-        snprintf(why, size, "self-test: the kernels did not end in %.3g s", 2 * (double)timeout_ns / 1e9);
-        return -1;
+        __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE); /* by themselves they wait on */
+        *stuck = wait_until(stream, bl_clock_ns() + timeout_ns, NULL) == CUDA_ERROR_NOT_READY;
+    } else {
+        CHECK_RETURN(status, "running the kernels");
     }
-    CHECK_RETURN(status, "running the kernels");
-    if (__atomic_load_n(&control->error, __ATOMIC_ACQUIRE) == BL_KERNEL_TIMEOUT) {
-        *culprit = (int)control->error_peer;
+    if (late) {
+        *culprit = (int)control->waiting_peer;
         snprintf(why, size, "self-test: rank %d waited %.3g s for the data of rank %d, which did not come",
                  (int)test->args.rank, (double)timeout_ns / 1e9, *culprit);
         return -1;
     }
-    return 0;
+    if (status == CUDA_SUCCESS) return 0;
+    snprintf(why, size, "self-test: the kernels did not end in %.3g s", 2 * (double)timeout_ns / 1e9);
+    return -1;
 }
 
 /* Element i of the result. */

@@ -112,7 +112,15 @@ static void survive(struct part *part) {
     abort_all(part, comms);
 }
 
-/* Rank 0 calls, the others never do: the kernel gives up, and the error can be read. */
+/* The asynchronous error, once there is one. */
+static ncclResult_t await_error(ncclComm_t comm) {
+    ncclResult_t state = ncclSuccess;
+    for (double limit = seconds() + 30; state == ncclSuccess && seconds() < limit; nap())
+        NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    return state;
+}
+
+/* Rank 0 calls, the others never do: the kernel says so, the error can be read, and then the kernel leaves. */
 static void timeout(struct part *part) {
     ncclComm_t comms[BOX_RANKS];
     struct sums sums;
@@ -121,12 +129,7 @@ static void timeout(struct part *part) {
     int zero = index_of(part, 0);
     if (zero >= 0) {
         NCCL_OK(sums_call(part, &sums, zero, comms[zero]));
-        ncclResult_t state = ncclSuccess;
-        double limit = seconds() + 30;
-        while (state == ncclSuccess && seconds() < limit) {
-            NCCL_OK(ncclCommGetAsyncError(comms[zero], &state));
-            nap();
-        }
+        const ncclResult_t state = await_error(comms[zero]);
         CHECK(state == ncclRemoteError, "the error is %s", ncclGetErrorString(state));
         const char *text = ncclGetLastError(comms[zero]);
         CHECK(strstr(text, "rank 0") && strstr(text, "waited 1 s"), "it says: %s", text);
@@ -452,7 +455,7 @@ static void multicast_leave(struct part *part) {
     for (int round = 1; round < 4; round++) leave_in_turn(part, round, ncclCommAbort);
 }
 
-/* The last rank dies while it is served, with its memory behind the object: the others' kernels give up, and they leave. */
+/* The last rank dies while it is served, with its memory behind the object: the others' kernels say so, and they leave. */
 static void multicast_died(struct part *part) {
     ncclComm_t comms[BOX_RANKS];
     struct sums sums;
@@ -464,9 +467,8 @@ static void multicast_died(struct part *part) {
     if (index_of(part, part->box->nranks - 1) >= 0) raise(SIGKILL);
     sums_open(part, &sums);
     NCCL_OK(sums_call(part, &sums, 0, comms[0]));
+    const ncclResult_t state = await_error(comms[0]);
     CU_OK(cuStreamSynchronize(part->rank[0].stream[0]));
-    ncclResult_t state;
-    NCCL_OK(ncclCommGetAsyncError(comms[0], &state));
     CHECK(state == ncclRemoteError, "the error is %s", ncclGetErrorString(state));
     const double begin = seconds();
     abort_all(part, comms);

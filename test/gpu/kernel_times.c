@@ -133,9 +133,9 @@ static void read_options(struct config *config, struct box *box, int argc, char 
 static void fail_wait(const struct rig *rig, const struct shape *shape, uint64_t bytes) __attribute__((noreturn));
 static void fail_wait(const struct rig *rig, const struct shape *shape, uint64_t bytes) {
     const int i = rig_failed(rig);
-    FAIL("%s, %u threads, %llu bytes: the wait of rank %d for rank %u ran out, at epoch %llx",
-         bl_kernel_name(shape->kernel), shape->threads, (unsigned long long)bytes, i, rig->control[i]->error_peer,
-         (unsigned long long)rig->control[i]->error_epoch);
+    FAIL("%s, %u threads, %llu bytes: rank %d waited for rank %u for too long, in its launch %llu",
+         bl_kernel_name(shape->kernel), shape->threads, (unsigned long long)bytes, i, rig->control[i]->waiting_peer,
+         (unsigned long long)rig->control[i]->waiting_launch);
 }
 
 /* So that a result that nobody writes is seen. */
@@ -182,7 +182,7 @@ static void time_one(struct session *s, struct call *call, struct row *row, int 
     if (!row->timed[size]) return;
     poison_results(s->rig, call);
     for (int i = 0; i < part->count; i++) rig_launch(s->rig, call, &shape, i);
-    part_drain(part);
+    rig_drain(s->rig);
     if (rig_failed(s->rig) >= 0) fail_wait(s->rig, &shape, bytes);
     size_t wrong = count_wrong(s, call, &shape, "before it was timed");
     poison_results(s->rig, call);

@@ -56,7 +56,7 @@ static double replay(struct stopwatch *watch, const struct graphs *graphs) {
         CU_OK(cuEventRecord(watch->event[i][1], stream));
     }
     set_gates(watch, 1);
-    part_drain(part);
+    rig_drain(watch->rig);
     for (int i = 0; i < part->count; i++) {
         float ms;
         part_enter(part, i);

@@ -2,6 +2,7 @@
 #include "rig.h"
 
 #include <string.h>
+#include <time.h>
 
 extern const void *const bl_fatbins[];
 extern const int bl_fatbin_count;
@@ -45,8 +46,8 @@ void rig_settle(const struct rig *rig) {
 }
 
 void rig_set_epochs(struct rig *rig, uint64_t epoch) {
-    uint64_t words[BL_LOCAL_WORDS] = {0}; /* the last two stay zero */
-    for (int w = 0; w < BL_MAX_BLOCKS; w++) words[w] = epoch;
+    uint64_t words[BL_LOCAL_WORDS] = {0};
+    for (int w = 0; w < BL_MAX_BLOCKS; w++) words[BL_WORD_EPOCHS + w] = epoch;
     for (int i = 0; i < rig->part->count; i++) {
         part_enter(rig->part, i);
         CU_OK(cuMemcpyHtoD(rig->epochs[i], words, sizeof words));
@@ -101,7 +102,7 @@ void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool m
 }
 
 void rig_close(struct rig *rig) {
-    part_drain(rig->part);
+    rig_drain(rig);
     for (int i = 0; i < rig->part->count; i++) {
         part_enter(rig->part, i);
         for (int m = 0; m < bl_fatbin_count && first_there(rig->part, i) == i; m++)
@@ -160,6 +161,7 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
                                      .redop = (uint32_t)calls->redop,
                                      .rank = (uint32_t)i,
                                      .root = (uint32_t)calls->root,
+                                     .call = bl_kernel_call(shape->kernel, calls->datatype, calls->redop),
                                      .nranks = (uint32_t)rig->part->count,
                                      .timeout_ns = rig->timeout_ns,
                                      .epochs = (uint64_t *)rig->epochs[i],
@@ -191,13 +193,27 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
 
 int rig_failed(const struct rig *rig) {
     for (int i = 0; i < rig->part->count; i++)
-        if (rig->control[i]->error) return i;
+        if (__atomic_load_n(&rig->control[i]->error, __ATOMIC_ACQUIRE)) return i;
     return -1;
+}
+
+void rig_drain(struct rig *rig) {
+    for (int i = 0; i < rig->part->count; i++) {
+        struct rank *rank = part_enter(rig->part, i);
+        CUresult status;
+        for (int s = 0; s < BOX_STREAMS; s++)
+            while ((status = cu.cuStreamQuery(rank->stream[s])) != CUDA_SUCCESS) {
+                if (status != CUDA_ERROR_NOT_READY) FAIL("rank %d, stream %d: CUDA error %d", i, s, status);
+                for (int r = 0; r < rig->part->count && rig_failed(rig) >= 0; r++)
+                    __atomic_store_n(&rig->control[r]->abort, 1, __ATOMIC_RELAXED);
+                nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+            }
+    }
 }
 
 void rig_expect_no_error(const struct rig *rig) {
     const int i = rig_failed(rig);
     if (i >= 0)
-        FAIL("rank %d: error %u: rank %u did not send, epoch %llx", i, rig->control[i]->error,
-             rig->control[i]->error_peer, (unsigned long long)rig->control[i]->error_epoch);
+        FAIL("rank %d: error %u: rank %u did not send, launch %llu", i, rig->control[i]->error,
+             rig->control[i]->waiting_peer, (unsigned long long)rig->control[i]->waiting_launch);
 }

@@ -41,7 +41,7 @@ struct shape {
 
 /* multicast: the staging has a plan for a multicast object, which this does not make. */
 void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool multicast, uint64_t timeout_ns);
-/* Waits for all streams. */
+/* Does rig_drain, too. */
 void rig_close(struct rig *rig);
 
 /* Until what was copied from the host is there for all streams: a copy from pageable memory returns before, and the ranks'
@@ -58,7 +58,10 @@ unsigned rig_blocks(const struct rig *rig, const struct shape *shape, uint64_t b
 /* Launches shape->messages calls on rank i, on its first stream, as the library does. */
 void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, int i);
 
-/* A rank whose kernel's wait ran out, or -1. */
+/* Waits for all streams.  Once a kernel has waited for too long, all ranks are told to leave: they would wait on. */
+void rig_drain(struct rig *rig);
+
+/* A rank one of whose kernels has waited for too long, or -1. */
 int rig_failed(const struct rig *rig);
 void rig_expect_no_error(const struct rig *rig);
 

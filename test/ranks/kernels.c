@@ -4,8 +4,8 @@
  *
  * `shapes`: every algorithm, grid and datatype after any other on the same staging.  `alignments`: every algorithm with
  * every alignment of either buffer, with counts next to the edges of words and lines.  `epochs`: epochs that start next
- * to the wraps of 32 and 63 bits.  `late`: ranks whose launches come late; `multicast`: so, of the kernels on a multicast object
- * alone, one upon the other.  `timeout`, `abort`: the ways out of a wait.
+ * to the wrap of 32 bits and to the last that there are.  `late`: ranks whose launches come late; `multicast`: so, of the kernels on a multicast object
+ * alone, one upon the other.  `timeout`: waits that outlast their limit; `abort`: the way out of a wait.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,8 @@
 #include "rig.h"
 
 enum { STAGING = 6 << 20 };
+
+static const uint64_t LONG_WAIT_NS = 100000000; /* after which a wait without a limit is told, too: staging.cuh */
 
 /* The kernels on their rig, and what is drawn of them. */
 struct trial {
@@ -147,7 +149,7 @@ static void salvo(struct trial *trial, struct call *calls, int n, bool late) {
         for (int k = 0; k < n; k++)
             for (int i = 0; i < ranks; i++) rig_launch(&trial->rig, first_of[k], &shape[k], i);
     }
-    part_drain(trial->rig.part);
+    rig_drain(&trial->rig);
     for (int k = 0; k < n; k++) {
         trial->epoch += flags_of(shape[k].kernel);
         if (rig_failed(&trial->rig) >= 0)
@@ -212,7 +214,7 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
             call_prepare(trial->rig.part, call);
             for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, call, &shape, i);
         }
-        part_drain(trial->rig.part);
+        rig_drain(&trial->rig);
         rig_expect_no_error(&trial->rig);
         for (int k = 0; k < n; k++) call_check(trial->rig.part, &calls[k]);
     }
@@ -260,7 +262,7 @@ static void multicast(struct part *part, const struct options *o) {
 }
 
 static void epochs(struct part *part, const struct options *o) {
-    static const uint64_t start[] = {0xfffffff0u, 0x1fffffff8u, 0x7ffffffffffffff0u, 0x8000000000000000u};
+    static const uint64_t start[] = {0xfffffff0u, 0x1fffffff8u, 0x7fffffff00000000u, 0x7ffffffffffff000u};
     for (size_t k = 0; k < sizeof start / sizeof *start; k++) {
         struct trial trial;
         trial_open(&trial, part, o);
@@ -271,60 +273,112 @@ static void epochs(struct part *part, const struct options *o) {
     }
 }
 
-/* Rank 0 alone calls. */
-static void call_alone(struct trial *trial, struct call *call, int kernel) {
-    struct shape shape = {kernel, 64, 2, 1};
-    *call =
-        (struct call){.collective = rig_kernels[kernel].collective, .datatype = BL_FLOAT32, .count = 100, .seed = 1};
-    call_prepare(trial->rig.part, call);
-    rig_launch(&trial->rig, call, &shape, 0);
+/* --- rank 0 calls, the others late or never --- */
+
+enum { AFTERWARDS = 40 }; /* launches */
+
+/* Of each kernel, on a rig of its own; each rank's first call is prepared. */
+static void each_kernel(struct part *part, const struct options *o, uint64_t timeout_ns,
+                        void (*run)(struct trial *, struct call *, const struct shape *)) {
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
+        struct trial trial;
+        const struct shape shape = {kernel, 64, 2, 1};
+        struct call call = {
+            .collective = rig_kernels[kernel].collective, .datatype = BL_INT32, .count = 100, .seed = 1};
+        if (!rig_kernels[kernel].launched) continue;
+        trial_open(&trial, part, o);
+        trial.rig.timeout_ns = timeout_ns;
+        if (launchable(&trial, kernel)) {
+            call.root = call.collective == BROADCAST; /* rank 0 is one that waits */
+            call_prepare(part, &call);
+            run(&trial, &call, &shape);
+            call_free(part, &call);
+        }
+        trial_close(&trial);
+    }
+}
+
+static bool runs(const struct trial *trial, int rank) {
+    struct rank *r = part_enter(trial->rig.part, rank);
+    const CUresult status = cu.cuStreamQuery(r->stream[0]);
+    if (status != CUDA_SUCCESS && status != CUDA_ERROR_NOT_READY) FAIL("rank %d: CUDA error %d", rank, status);
+    return status == CUDA_ERROR_NOT_READY;
+}
+
+/* Until the rank says that it waits, longer than it said last. */
+static void await_report(const struct trial *trial, int rank, const struct shape *shape, uint64_t last_beat) {
+    while (__atomic_load_n(&trial->rig.control[rank]->beat, __ATOMIC_ACQUIRE) == last_beat) {
+        CHECK(runs(trial, rank), "%s: rank %d did not wait", bl_kernel_name(shape->kernel), rank);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+static void check_report(const struct trial *trial, int rank, const struct shape *shape, const struct call *call,
+                         uint64_t launch) {
+    const struct bl_control *control = trial->rig.control[rank];
+    const char *name = bl_kernel_name(shape->kernel);
+    CHECK(control->waiting_peer != (uint32_t)rank && control->waiting_peer < (uint32_t)trial->rig.part->count,
+          "%s: peer %u", name, control->waiting_peer);
+    CHECK(control->waiting_call == bl_kernel_call(shape->kernel, call->datatype, call->redop), "%s: call %x", name,
+          control->waiting_call);
+    CHECK(control->waiting_count == call->count, "%s: count %llu", name, (unsigned long long)control->waiting_count);
+    CHECK(control->waiting_launch == launch, "%s: launch %llu", name, (unsigned long long)control->waiting_launch);
+}
+
+/* A limit that is over is told, and nothing else: the peers come, and the results are right. */
+static void come_late(struct trial *trial, struct call *call, const struct shape *shape) {
+    struct rig *rig = &trial->rig;
+    const struct bl_control *control = rig->control[0];
+    rig_launch(rig, call, shape, 0);
+    await_report(trial, 0, shape, 0);
+    CHECK(control->waited_ns > rig->timeout_ns && control->waited_ns < LONG_WAIT_NS, "%s: told after %llu ns",
+          bl_kernel_name(shape->kernel), (unsigned long long)control->waited_ns);
+    const uint64_t beat = control->beat;
+    await_report(trial, 0, shape, beat); /* it waits on */
+    check_report(trial, 0, shape, call, 1);
+    CHECK(control->error == BL_KERNEL_TIMEOUT && !control->abort, "%s: error %u, abort %u",
+          bl_kernel_name(shape->kernel), control->error, control->abort);
+    rig->timeout_ns = 0;
+    for (int i = 1; i < rig->part->count; i++) rig_launch(rig, call, shape, i);
+    part_drain(rig->part);
+    call_check(rig->part, call);
+    for (int i = 1; i < rig->part->count; i++) CHECK(!rig->control[i]->error);
 }
 
 static void timeout(struct part *part, const struct options *o) {
-    for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
-        struct trial trial;
-        struct call call;
-        if (!rig_kernels[kernel].launched) continue;
-        trial_open(&trial, part, o);
-        if (!launchable(&trial, kernel)) {
-            trial_close(&trial);
-            continue;
-        }
-        trial.rig.timeout_ns = 50000000;
-        call_alone(&trial, &call, kernel);
-        part_drain(part);
-        CHECK(trial.rig.control[0]->error == BL_KERNEL_TIMEOUT, "%s: error %u", bl_kernel_name(kernel),
-              trial.rig.control[0]->error);
-        CHECK(trial.rig.control[0]->abort, "%s: later launches would wait again", bl_kernel_name(kernel));
-        CHECK(trial.rig.control[0]->error_peer > 0 && trial.rig.control[0]->error_peer < (uint32_t)part->count,
-              "peer %u", trial.rig.control[0]->error_peer);
-        CHECK(trial.rig.control[0]->error_epoch == flags_of(kernel), "epoch %llu",
-              (unsigned long long)trial.rig.control[0]->error_epoch);
-        for (int i = 1; i < part->count; i++) CHECK(!trial.rig.control[i]->error);
-        call_free(part, &call);
-        trial_close(&trial);
+    each_kernel(part, o, 2000000, come_late);
+}
+
+/* Who has no limit tells of its wait all the same.  Whoever is told to leave does, and sends nothing in the launches after
+ * that: peers wait, rather than take what was made of data that never came. */
+static void leave_wait(struct trial *trial, struct call *call, const struct shape *shape) {
+    struct rig *rig = &trial->rig;
+    const int ranks = rig->part->count;
+    rig_launch(rig, call, shape, 0);
+    await_report(trial, 0, shape, 0);
+    check_report(trial, 0, shape, call, 1);
+    for (int k = 0; k < AFTERWARDS; k++) rig_launch(rig, call, shape, 0);
+    __atomic_store_n(&rig->control[0]->abort, 1, __ATOMIC_RELAXED);
+    while (runs(trial, 0))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* or the time limit of the case ends it */
+    CHECK(!rig->control[0]->error);
+    if (call->collective == BROADCAST || call->collective == REDUCE) return; /* rank 0 sends nothing in any case */
+    for (int i = 1; i < ranks; i++)
+        for (int k = 0; k < 2; k++) rig_launch(rig, call, shape, i);
+    for (int i = 1; i < ranks; i++) {
+        await_report(trial, i, shape, 0);
+        CHECK(rig->control[i]->waiting_launch <= 2);
+        __atomic_store_n(&rig->control[i]->abort, 1, __ATOMIC_RELAXED);
     }
+    part_drain(rig->part);
+    uint64_t began;
+    part_enter(rig->part, 0);
+    CU_OK(cuMemcpyDtoH(&began, rig->epochs[0] + BL_WORD_LAUNCHES * sizeof began, sizeof began));
+    CHECK(began == 1 + AFTERWARDS, "%llu launches were counted", (unsigned long long)began);
 }
 
 static void leave(struct part *part, const struct options *o) {
-    for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
-        struct trial trial;
-        struct call call;
-        if (!rig_kernels[kernel].launched) continue;
-        trial_open(&trial, part, o);
-        if (!launchable(&trial, kernel)) {
-            trial_close(&trial);
-            continue;
-        }
-        trial.rig.timeout_ns = 0;
-        call_alone(&trial, &call, kernel);
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        __atomic_store_n(&trial.rig.control[0]->abort, 1, __ATOMIC_RELAXED);
-        part_drain(part); /* or the time limit of the case ends it */
-        CHECK(trial.rig.control[0]->error != BL_KERNEL_TIMEOUT);
-        call_free(part, &call);
-        trial_close(&trial);
-    }
+    each_kernel(part, o, 0, leave_wait);
 }
 
 static const struct {

@@ -99,9 +99,13 @@ BL_DEVICE void stream_wait() {
 BL_DEVICE bool warp_all(bool mine) {
     return mine;
 }
+BL_DEVICE unsigned warp_least(unsigned mine) {
+    return mine;
+}
 BL_DEVICE void warp_sync() {
     bl_emu->warp_sync();
 }
+BL_DEVICE void warp_rejoin() {}
 BL_DEVICE uint64_t exchange_in_line(uint64_t v, unsigned from) {
     bl_emu_switch_point();
     return bl_emu->exchange(v, (bl_emu->thread.x & ~7u) + from, BL_EMU_LINE);
@@ -233,6 +237,10 @@ BL_EMU_WORD(uint32_t)
 BL_DEVICE uint64_t atomic_cas_relaxed_gpu(uint64_t *p, uint64_t expected, uint64_t v) {
     bl_emu_switch_point();
     return bl_emu->atomic_cas(p, expected, v);
+}
+BL_DEVICE void add_relaxed_gpu(uint64_t *p, uint64_t v) {
+    uint64_t seen = 0, was;
+    while ((was = atomic_cas_relaxed_gpu(p, seen, seen + v)) != seen) seen = was;
 }
 BL_DEVICE uint64_t atomic_add_acq_rel_gpu(uint64_t *p, uint64_t v) {
     bl_emu_switch_point();
