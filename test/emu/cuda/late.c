@@ -64,12 +64,17 @@ static bool put_hole(uintptr_t to, const unsigned char *from, size_t bytes) {
 
 /* A flag is seen whole. */
 static void put(uintptr_t to, const void *from, size_t bytes) {
-    if (bytes == 4 && to % 4 == 0)
-        __atomic_store_n((uint32_t *)to, *(const uint32_t *)from, __ATOMIC_RELEASE);
-    else if (bytes == 8 && to % 8 == 0)
-        __atomic_store_n((uint64_t *)to, *(const uint64_t *)from, __ATOMIC_RELEASE);
-    else if (!put_hole(to, from, bytes))
+    uint32_t word;
+    uint64_t wide;
+    if (bytes == sizeof word && to % sizeof word == 0) {
+        memcpy(&word, from, sizeof word);
+        __atomic_store_n((uint32_t *)to, word, __ATOMIC_RELEASE);
+    } else if (bytes == sizeof wide && to % sizeof wide == 0) {
+        memcpy(&wide, from, sizeof wide);
+        __atomic_store_n((uint64_t *)to, wide, __ATOMIC_RELEASE);
+    } else if (!put_hole(to, from, bytes)) {
         memmove((void *)to, from, bytes);
+    }
 }
 
 static void unlink_late(struct late **at) {
