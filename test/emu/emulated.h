@@ -8,6 +8,9 @@
 
 extern const char beeline_emulated_driver[];
 
+/* With this status a process ends that names something destroyed in a driver call. */
+enum { EMULATED_GONE = 86 };
+
 /* Kept by the compiler and the linker, and bound by the loader before anything runs. */
 #define NEEDS_EMULATED_DRIVER __attribute__((used)) static const char *const needed_driver = beeline_emulated_driver;
 

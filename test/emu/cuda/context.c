@@ -110,13 +110,20 @@ EMU_CALL(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *parameters, un
     return context_create(context, device);
 }
 
+/* A context that is an argument: a primary one has its handle for good, and may be down. */
+static CUresult valid(CUcontext handle, struct emu_context **context) {
+    *context = emu_object_find(handle, EMU_CONTEXT);
+    if (!*context) return CUDA_ERROR_INVALID_CONTEXT;
+    if ((*context)->object.alive) return CUDA_SUCCESS;
+    if (!(*context)->primary) emu_object_gone(*context, handle);
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 EMU_CALL(cuCtxDestroy_v2, (CUcontext context), (context)) {
+    struct emu_context *c;
     emu_lock();
-    struct emu_context *c = emu_object_get(context, EMU_CONTEXT);
-    CUresult result =
-        !c ? emu_object_was(context, EMU_CONTEXT) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT
-        : c->primary ? CUDA_ERROR_INVALID_CONTEXT
-                     : CUDA_SUCCESS;
+    CUresult result = valid(context, &c);
+    if (result == CUDA_SUCCESS && c->primary) result = CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS) {
         context_end(c);
         if (depth && stack[depth - 1] == c) depth--;
@@ -131,28 +138,25 @@ EMU_CALL(cuCtxGetCurrent, (CUcontext * context), (context)) {
     return CUDA_SUCCESS;
 }
 
-static CUresult valid(CUcontext context) {
-    if (emu_object_get(context, EMU_CONTEXT)) return CUDA_SUCCESS;
-    return emu_object_was(context, EMU_CONTEXT) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 EMU_CALL(cuCtxSetCurrent, (CUcontext context), (context)) {
+    struct emu_context *c;
     if (!context) {
         if (depth) depth--;
         return CUDA_SUCCESS;
     }
-    CUresult result = valid(context);
+    CUresult result = valid(context, &c);
     if (result != CUDA_SUCCESS) return result;
     if (!depth) depth = 1;
-    stack[depth - 1] = (struct emu_context *)context;
+    stack[depth - 1] = c;
     return CUDA_SUCCESS;
 }
 
 EMU_CALL(cuCtxPushCurrent_v2, (CUcontext context), (context)) {
-    CUresult result = valid(context);
+    struct emu_context *c;
+    CUresult result = valid(context, &c);
     if (result != CUDA_SUCCESS) return result;
     if (depth == MAX_DEPTH) return CUDA_ERROR_OUT_OF_MEMORY;
-    stack[depth++] = (struct emu_context *)context;
+    stack[depth++] = c;
     return CUDA_SUCCESS;
 }
 
@@ -172,9 +176,10 @@ EMU_CALL(cuCtxGetDevice, (CUdevice * device), (device)) {
 }
 
 EMU_CALL(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context), (device, context)) {
-    struct emu_context *c = context ? emu_object_get(context, EMU_CONTEXT) : emu_current();
+    struct emu_context *c = emu_current();
+    CUresult result = context ? valid(context, &c) : c ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
     if (!device) return CUDA_ERROR_INVALID_VALUE;
-    if (!c) return CUDA_ERROR_INVALID_CONTEXT;
+    if (result != CUDA_SUCCESS) return result;
     *device = c->device;
     return CUDA_SUCCESS;
 }
@@ -200,8 +205,7 @@ EMU_CALL(cuCtxGetStreamPriorityRange, (int *least, int *greatest), (least, great
 static CUresult synchronize(CUcontext which) {
     struct emu_context *context;
     emu_lock();
-    CUresult result = which ? valid(which) : emu_context_need(&context);
-    if (result == CUDA_SUCCESS && which) context = (struct emu_context *)which;
+    CUresult result = which ? valid(which, &context) : emu_context_need(&context);
     if (result == CUDA_SUCCESS && emu_capture_any(context, true)) result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (result == CUDA_SUCCESS) {
         emu_context_wait(context);
@@ -219,14 +223,13 @@ EMU_CALL(cuCtxSynchronize_v2, (CUcontext context), (context)) {
 }
 
 EMU_CALL(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags)) {
-    struct emu_context *context;
+    struct emu_context *context, *other;
     emu_lock();
-    struct emu_context *other = emu_object_get(peer, EMU_CONTEXT);
-    CUresult result = emu_context_need(&context);
+    CUresult result = emu_context_need(&context), found = valid(peer, &other);
     if (result == CUDA_SUCCESS) {
         if (flags)
             result = CUDA_ERROR_INVALID_VALUE;
-        else if (!other || other->device == context->device)
+        else if (found != CUDA_SUCCESS || other->device == context->device)
             result = CUDA_ERROR_INVALID_CONTEXT;
         else if (!emu_peer_possible(emu_config.visible[context->device], emu_config.visible[other->device]))
             result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
@@ -240,12 +243,11 @@ EMU_CALL(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags))
 }
 
 EMU_CALL(cuCtxDisablePeerAccess, (CUcontext peer), (peer)) {
-    struct emu_context *context;
+    struct emu_context *context, *other;
     emu_lock();
-    struct emu_context *other = emu_object_get(peer, EMU_CONTEXT);
-    CUresult result = emu_context_need(&context);
+    CUresult result = emu_context_need(&context), found = valid(peer, &other);
     if (result == CUDA_SUCCESS) {
-        if (!other)
+        if (found != CUDA_SUCCESS)
             result = CUDA_ERROR_INVALID_CONTEXT;
         else if (!(context->peers >> other->device & 1))
             result = CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;

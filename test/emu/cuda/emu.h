@@ -1,7 +1,7 @@
 /* emu.h - the emulated CUDA driver's own structures, shared by its files.
  *
  * Threads: every structure below is guarded by emu.lock unless its comment says otherwise.  Objects are never freed,
- * only marked dead: a stale handle is found out rather than followed, and code that looked one up may keep the pointer.
+ * only marked dead: code that looked one up may keep the pointer.  What a program holds of one is another matter (object.c).
  * Errors: functions that make up a driver call return its CUresult.
  */
 #ifndef BEELINE_EMU_H
@@ -50,12 +50,13 @@ void emu_config_read(void);
 struct emu_state {
     pthread_mutex_t lock;
     pthread_cond_t progress; /* some stream, event or context got further */
-    bool initialized, forked;
+    _Atomic bool initialized, forked;
     int captures; /* under way */
 };
 extern struct emu_state emu;
 CUresult emu_enter(const char *function);
 CUresult emu_leave(const char *function, CUresult result);
+const char *emu_call_name(void); /* of the call that this thread is in, without _v2 */
 static inline void emu_lock(void) {
     pthread_mutex_lock(&emu.lock);
 }
@@ -86,6 +87,8 @@ enum emu_kind {
     EMU_HANDLE,
     EMU_RANGE,
     EMU_CAPTURE,
+    EMU_GREEN,
+    EMU_PLACE,
     EMU_KINDS
 };
 
@@ -93,13 +96,18 @@ struct emu_object {
     uint64_t magic;
     enum emu_kind kind;
     uint32_t size;
+    uint64_t number; /* the how-many-th of its kind */
     bool alive;
     bool orphan;              /* not freed by its owner, but with its context */
     struct emu_object *later; /* the next one made of this kind */
+    struct place *place;      /* that its handle points to; NULL: the handle is the object */
 };
-void *emu_object_new(enum emu_kind kind, size_t size);        /* zeroed, alive; NULL if out of memory */
-void *emu_object_get(const void *handle, enum emu_kind kind); /* NULL if it is no live object of that kind */
-bool emu_object_was(const void *handle, enum emu_kind kind);  /* it is one, alive or dead */
+void *emu_object_new(enum emu_kind kind, size_t size); /* zeroed, alive; NULL if out of memory */
+void *emu_object_handle(void *object);                 /* makes the handle of a new stream or event; NULL likewise */
+/* NULL if it is none of that kind.  One that has been destroyed ends the process. */
+void *emu_object_get(const void *handle, enum emu_kind kind);
+void *emu_object_find(const void *handle, enum emu_kind kind);                          /* the same, alive or dead */
+__attribute__((noreturn)) void emu_object_gone(const void *object, const void *handle); /* that end */
 void emu_object_end(void *object);
 void *emu_object_next(const void *object);                   /* walks all, dead ones too, from NULL */
 void *emu_object_of(enum emu_kind kind, const void *object); /* those of one kind */

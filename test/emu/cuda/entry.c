@@ -23,6 +23,7 @@ static struct fault faults[MAX_FAULTS];
 static int fault_count;
 static int trace_fd = -1;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local const char *call_now = "?";
 
 void emu_say(const char *format, ...) {
     char line[512];
@@ -58,7 +59,7 @@ static void read_fault(char *text) {
 }
 
 static void in_child(void) {
-    emu.forked = emu.initialized;
+    emu.forked = (bool)emu.initialized;
 }
 
 static void set_up(void) {
@@ -77,6 +78,12 @@ static size_t base_length(const char *function) {
     size_t n = strlen(function);
     if (n > 3 && function[n - 3] == '_' && function[n - 2] == 'v') return n - 3;
     return n;
+}
+
+const char *emu_call_name(void) {
+    static _Thread_local char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)base_length(call_now), call_now);
+    return name;
 }
 
 static CUresult injected(const char *function) {
@@ -103,6 +110,7 @@ static bool before_init(const char *function) {
 
 CUresult emu_enter(const char *function) {
     pthread_once(&once, set_up);
+    call_now = function;
     if ((emu.forked || !emu.initialized) && (!before_init(function) || (emu.forked && !strcmp(function, "cuInit"))))
         return CUDA_ERROR_NOT_INITIALIZED;
     return fault_count ? injected(function) : CUDA_SUCCESS;

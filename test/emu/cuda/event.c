@@ -65,10 +65,9 @@ EMU_CALL(cuEventCreate, (CUevent * out, unsigned flags), (out, flags)) {
     if (event) {
         event->context = context;
         event->flags = flags;
-        *out = (CUevent)event;
-    } else if (result == CUDA_SUCCESS) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+        *out = emu_object_handle(event);
     }
+    if (result == CUDA_SUCCESS && (!event || !*out)) result = CUDA_ERROR_OUT_OF_MEMORY;
     emu_unlock();
     return result;
 }

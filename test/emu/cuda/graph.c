@@ -274,6 +274,10 @@ EMU_CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, s
         result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* child graphs are not emulated */
     }
     if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
+    for (int i = 0; result == CUDA_SUCCESS && i < exec->count; i++) {
+        struct emu_function *function = exec->ops[i].kind == EMU_OP_KERNEL ? exec->ops[i].kernel.function : NULL;
+        if (function && !function->object.alive) emu_object_gone(function, function); /* its module was unloaded */
+    }
     uint64_t *versions = result == CUDA_SUCCESS ? calloc((size_t)exec->count + 1, sizeof *versions) : NULL;
     if (versions) {
         for (int i = 0; i < exec->count; i++) {

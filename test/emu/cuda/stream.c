@@ -252,8 +252,8 @@ static CUresult create(CUstream *out, unsigned flags, int priority) {
     CUresult result = emu_context_need(&context);
     if (result == CUDA_SUCCESS) {
         struct emu_stream *stream = emu_stream_new(context, flags, priority);
-        *out = (CUstream)stream;
-        if (!stream) result = CUDA_ERROR_OUT_OF_MEMORY;
+        *out = stream ? emu_object_handle(stream) : NULL;
+        if (!*out) result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     emu_unlock();
     return result;

@@ -81,7 +81,8 @@ EMU_CALL(cuMemCreate,
 
 struct emu_handle *emu_handle_get(CUmemGenericAllocationHandle handle) {
     struct emu_handle *h = emu_object_get((void *)(uintptr_t)handle, EMU_HANDLE);
-    return h && h->references ? h : NULL;
+    if (h && !h->references) emu_object_gone(h, h); /* only what is mapped of it is left */
+    return h;
 }
 
 EMU_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle)) {

@@ -99,7 +99,7 @@ void test_pair_meet(const struct test_pair *pair);
 
 /* The tests, by file; each is a row of main.c's table. */
 void test_streams(void), test_legacy_stream(void), test_events(void), test_event_again(void), test_contexts(void),
-    test_handles(void);
+    test_handles(void), test_handles_again(void), test_handles_gone(void);
 void test_capture(void), test_capture_fork(void), test_capture_forbidden(void), test_capture_events(void),
     test_capture_ranks(void);
 void test_memory(void), test_mapping(void), test_processes(void), test_guard(void), test_no_peer(void), test_fork(void);

@@ -32,6 +32,8 @@ static const struct test tests[] = {
     {"event-again", test_event_again, "1", NULL, 3, ALWAYS},
     {"contexts", test_contexts, "2", NULL, 1, ALWAYS},
     {"handles", test_handles, "2", NULL, 1, ALWAYS},
+    {"handles-again", test_handles_again, "1", NULL, 3, ALWAYS},
+    {"handles-gone", test_handles_gone, "1", NULL, 1, ALWAYS},
     {"capture", test_capture, "1", NULL, 3, ALWAYS},
     {"capture-fork", test_capture_fork, "1", NULL, 3, ALWAYS},
     {"capture-forbidden", test_capture_forbidden, "1", NULL, 1, ALWAYS},
