@@ -6,7 +6,13 @@
 #ifndef BEELINE_EMULATED_H
 #define BEELINE_EMULATED_H
 
+#include <cuda.h>
+
 extern const char beeline_emulated_driver[];
+
+/* A kernel that runs on the host, `function`, and meanwhile holds so many multiprocessors of the stream's device, each alone.  It
+ * waits for them, and keeps others out, as any kernel does. */
+CUresult beelineEmulatedKernel(CUstream stream, CUhostFn function, void *argument, unsigned multiprocessors);
 
 /* With this status a process ends that names something destroyed in a driver call. */
 enum { EMULATED_GONE = 86 };

@@ -1,5 +1,6 @@
 /* copy.c - copies, fills and host functions: what goes into a stream besides kernels and memory operations. */
 #include "emu.h"
+#include "emulated.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -131,5 +132,13 @@ EMU_CALL(cuMemsetD32Async, (CUdeviceptr dst, unsigned value, size_t count, CUstr
 EMU_CALL(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *argument), (stream, function, argument)) {
     if (!function) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_HOST, .host = {.function = function, .argument = argument}};
+    return emu_enqueue(stream, &op);
+}
+
+EMU_CALL(beelineEmulatedKernel, (CUstream stream, CUhostFn function, void *argument, unsigned multiprocessors),
+         (stream, function, argument, multiprocessors)) {
+    if (!function) return CUDA_ERROR_INVALID_VALUE;
+    struct emu_op op = {.kind = EMU_OP_HOST,
+                        .host = {.function = function, .argument = argument, .holds = multiprocessors}};
     return emu_enqueue(stream, &op);
 }

@@ -223,9 +223,13 @@ enum emu_op_kind {
     EMU_OP_GRAPH
 };
 
+struct emu_sms { /* the multiprocessors of a device that a launch may have */
+    unsigned first, count;
+};
 struct emu_op {
     enum emu_op_kind kind;
     struct emu_context *context;
+    struct emu_sms sms; /* of kernels */
     union {
         struct {
             struct emu_function *function;
@@ -248,6 +252,7 @@ struct emu_op {
         struct {
             CUhostFn function;
             void *argument;
+            unsigned holds; /* multiprocessors, as a kernel; 0: it is none */
         } host;
         struct {
             struct emu_event *event;
@@ -305,6 +310,7 @@ struct emu_capture;
 struct emu_stream {
     struct emu_object object;
     struct emu_context *context;
+    struct emu_sms sms;
     unsigned flags;
     int priority;
     uint64_t id;
@@ -415,10 +421,11 @@ struct emu_function {
     unsigned argument_size;
 };
 
-/* --- simt.c: kernels --- */
+/* --- simt.c, dispatch.c: kernels --- */
 struct emu_launch {
     struct emu_function *function;
     struct emu_context *context;
+    struct emu_sms sms;
     unsigned grid[3], block[3];
     bool early; /* may start before what came before on its stream is over: it must wait before it touches memory */
     const void *args;
@@ -426,6 +433,10 @@ struct emu_launch {
     void *argument;
 };
 void emu_simt_submit(const struct emu_launch *launch);
+/* What runs on the calling thread has so many multiprocessors to itself from the return of the first to the second.  Waits for
+ * them, behind all that was submitted before. */
+struct kernel *emu_simt_hold(struct emu_context *context, struct emu_sms sms, unsigned multiprocessors);
+void emu_simt_release(struct kernel *kernel);
 
 /* --- leaks.c, error.c --- */
 void emu_leaks_report(void);

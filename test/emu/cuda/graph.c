@@ -137,6 +137,7 @@ EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handl
     struct emu_node *node = emu_object_get(handle, EMU_NODE);
     if (!node || !type) return CUDA_ERROR_INVALID_VALUE;
     *type = types[node->op.kind];
+    if (node->op.kind == EMU_OP_HOST && node->op.host.holds) *type = CU_GRAPH_NODE_TYPE_KERNEL;
     return CUDA_SUCCESS;
 }
 

@@ -25,6 +25,7 @@ static CUresult run_kernel(struct emu_op *op) {
     struct wait wait = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     struct emu_launch launch = {.function = op->kernel.function,
                                 .context = op->context,
+                                .sms = op->sms,
                                 .early = op->kernel.early,
                                 .args = op->kernel.args,
                                 .done = kernel_done,
@@ -36,6 +37,12 @@ static CUresult run_kernel(struct emu_op *op) {
     while (!wait.done) pthread_cond_wait(&wait.changed, &wait.lock);
     pthread_mutex_unlock(&wait.lock);
     return wait.result;
+}
+
+static void run_host(struct emu_op *op) {
+    struct kernel *room = op->host.holds ? emu_simt_hold(op->context, op->sms, op->host.holds) : NULL;
+    op->host.function(op->host.argument);
+    emu_simt_release(room);
 }
 
 /* Between two GPUs of a broken box, what arrives is not what was sent. */
@@ -91,7 +98,7 @@ CUresult emu_op_run(struct emu_op *op, const struct emu_issuer *by) {
     case EMU_OP_KERNEL: result = run_kernel(op); break;
     case EMU_OP_COPY: run_copy(op, by); break;
     case EMU_OP_SET: run_set(op, by); break;
-    case EMU_OP_HOST: op->host.function(op->host.argument); break;
+    case EMU_OP_HOST: run_host(op); break;
     case EMU_OP_RECORD: emu_event_complete(op->event.event, op->event.version); break;
     case EMU_OP_WAIT: emu_event_wait(op->event.event, op->event.version); break;
     case EMU_OP_MEMOP: result = emu_memop_run(op, by); break;

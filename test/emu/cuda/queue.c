@@ -1,7 +1,7 @@
 /* queue.c - the queues by which a GPU gets its work.  Where CUDA_DEVICE_MAX_CONNECTIONS says how many there are, streams share
  * them in turn: what waits at the head of one, for an event, a value or the operation before it on its stream, holds up
- * everything behind it, whatever stream that is of.  A kernel leaves the queue when it begins; so do copies, and so do host
- * functions, which are the emulated NCCL's kernels.
+ * everything behind it, whatever stream that is of.  A kernel leaves the queue when it begins; so do copies and host
+ * functions.
  */
 #include "emu.h"
 

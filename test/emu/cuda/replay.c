@@ -84,6 +84,7 @@ static void start_kernel(struct run *run, int index) {
     emu_late_flush(&(struct emu_issuer){run->stream, run->exec, index});
     struct emu_launch launch = {.function = op->kernel.function,
                                 .context = op->context,
+                                .sms = op->sms,
                                 .early = op->kernel.early,
                                 .args = op->kernel.args,
                                 .done = kernel_done,

@@ -1,8 +1,5 @@
-/* simt.c - the engine that runs kernels: which blocks are resident, and which thread runs next and for how long.
- *
- * Every CUDA thread is a fiber of the engine's thread.  A multiprocessor holds EMU_SM_BLOCKS blocks, over all kernels of its
- * device; others wait for one to end, so that grids that count on more deadlock here as they would there.
- */
+/* simt.c - the engine that runs kernels: which thread of the resident blocks runs next, and for how long.  Every CUDA thread is a
+ * fiber of the engine's thread. */
 #include "simt.h"
 
 #include <errno.h>
@@ -14,14 +11,6 @@ struct fiber *fiber_now;
 uint64_t simt_random, simt_activity;
 static enum fiber_reason reason;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t submitted = PTHREAD_COND_INITIALIZER;
-static struct kernel *incoming, **incoming_tail = &incoming;
-static bool engine_runs;
-static _Atomic bool news;
-
-static struct kernel *waiting, **waiting_tail = &waiting; /* kernels with blocks that have not started */
-static int resident_of[EMU_MAX_DEVICES];
 static struct block **resident;
 static int nresident, resident_room;
 static uint64_t live; /* fibers of resident blocks that are not done */
@@ -69,13 +58,14 @@ uint64_t simt_exchange(uint64_t value, unsigned from, enum bl_emu_exchange kind)
 }
 
 /* --- blocks --- */
-static struct block *block_new(struct kernel *kernel) {
+static struct block *block_new(struct kernel *kernel, unsigned sm) {
     unsigned threads = kernel->threads;
     const size_t words = BL_EMU_BLOCK_WORDS * sizeof(uint64_t);
     struct block *block = calloc(1, sizeof *block + threads * (sizeof(struct fiber) + sizeof(struct fiber *)) + words);
     if (!block) return NULL;
     if (!kernel->started) kernel->laziness = (unsigned)draw(16);
     block->kernel = kernel;
+    block->sm = sm;
     block->index = (unsigned)kernel->started++;
     block->fibers = (struct fiber *)(block + 1);
     block->runnable = (struct fiber **)(block->fibers + threads);
@@ -96,7 +86,19 @@ static struct block *block_new(struct kernel *kernel) {
     kernel->running++;
     live += threads;
     kernel->live += threads;
-    resident_of[kernel->launch.context->device]++;
+    return block;
+}
+
+bool simt_block_start(struct kernel *kernel, unsigned sm) {
+    if (nresident == resident_room) {
+        int room = resident_room ? resident_room * 2 : 64;
+        struct block **more = realloc(resident, (size_t)room * sizeof(struct block *));
+        if (!more) return false;
+        resident = more;
+        resident_room = room;
+    }
+    struct block *block = block_new(kernel, sm);
+    if (block) resident[nresident++] = block;
     return block;
 }
 
@@ -106,17 +108,6 @@ static void kernel_finish(struct kernel *kernel) {
     CUresult result = kernel->result;
     free(kernel);
     launch.done(launch.argument, result);
-}
-
-static void drop_waiting(const struct kernel *kernel) {
-    for (struct kernel **p = &waiting; *p;) {
-        if (*p == kernel)
-            *p = (*p)->next;
-        else
-            p = &(*p)->next;
-    }
-    waiting_tail = &waiting;
-    while (*waiting_tail) waiting_tail = &(*waiting_tail)->next;
 }
 
 static void block_end(int place) {
@@ -130,47 +121,17 @@ static void block_end(int place) {
         }
         fiber_stop(&block->fibers[i]);
     }
-    resident_of[kernel->launch.context->device]--;
     kernel->running--;
+    dispatch_leave(kernel, block->sm);
     free(block);
-    news = true; /* a multiprocessor is free */
     simt_activity++;
 }
 
 static void kernel_kill(struct kernel *kernel) {
-    drop_waiting(kernel);
+    dispatch_drop(kernel);
     for (int i = nresident - 1; i >= 0; i--)
         if (resident[i]->kernel == kernel) block_end(i);
     kernel_finish(kernel);
-}
-
-/* Takes new kernels in, and starts blocks as multiprocessors are free: in the order of submission, device by device. */
-static void start_blocks(void) {
-    news = false;
-    pthread_mutex_lock(&lock);
-    if (incoming) {
-        *waiting_tail = incoming;
-        waiting_tail = incoming_tail;
-        incoming = NULL;
-        incoming_tail = &incoming;
-    }
-    pthread_mutex_unlock(&lock);
-    for (struct kernel *k = waiting, *next; k; k = next) {
-        next = k->next;
-        while (k->started < k->blocks && resident_of[k->launch.context->device] < EMU_SM_BLOCKS * emu_config.sms) {
-            if (nresident == resident_room) {
-                int room = resident_room ? resident_room * 2 : 64;
-                struct block **more = realloc(resident, (size_t)room * sizeof(struct block *));
-                if (!more) return;
-                resident = more;
-                resident_room = room;
-            }
-            struct block *block = block_new(k);
-            if (!block) return;
-            resident[nresident++] = block;
-        }
-        if (k->started == k->blocks) drop_waiting(k);
-    }
 }
 
 /* --- the scheduler --- */
@@ -351,21 +312,16 @@ static void idle(unsigned *naps) {
         until.tv_nsec -= 1000000000;
         until.tv_sec++;
     }
-    pthread_mutex_lock(&lock);
-    if (!incoming) pthread_cond_timedwait(&submitted, &lock, &until);
-    pthread_mutex_unlock(&lock);
+    dispatch_wait(&until);
 }
 
-static void *engine(void *argument) {
+void *simt_engine(void *argument) {
     uint64_t vain = 0, before = 0;
     unsigned naps = 0;
     for (;;) {
-        if (news) start_blocks();
+        dispatch_start();
         if (!nresident) {
-            pthread_mutex_lock(&lock);
-            while (!incoming) pthread_cond_wait(&submitted, &lock);
-            pthread_mutex_unlock(&lock);
-            news = true;
+            dispatch_wait(NULL);
             continue;
         }
         vain += run_some();
@@ -378,32 +334,4 @@ static void *engine(void *argument) {
         }
     }
     return argument;
-}
-
-void emu_simt_submit(const struct emu_launch *launch) {
-    struct kernel *kernel = calloc(1, sizeof *kernel);
-    if (!kernel || !delivery_open(kernel)) {
-        free(kernel);
-        launch->done(launch->argument, CUDA_ERROR_OUT_OF_MEMORY);
-        return;
-    }
-    kernel->launch = *launch;
-    kernel->blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
-    kernel->threads = launch->block[0] * launch->block[1] * launch->block[2];
-    pthread_mutex_lock(&lock);
-    if (!engine_runs) {
-        pthread_attr_t attributes;
-        pthread_t thread;
-        /* Ranks of one job see the same environment: their schedules differ all the same. */
-        simt_random = emu_config.seed * 0x9e3779b9u + (uint64_t)(emu_config.local_rank + 1) * 0x85ebca6bu;
-        pthread_attr_init(&attributes);
-        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        engine_runs = !pthread_create(&thread, &attributes, engine, NULL);
-        pthread_attr_destroy(&attributes);
-    }
-    *incoming_tail = kernel;
-    incoming_tail = &kernel->next;
-    news = true;
-    pthread_cond_signal(&submitted);
-    pthread_mutex_unlock(&lock);
 }

@@ -1,6 +1,6 @@
 /* simt.h - the kernel executor's own structures.
  *
- * Threads: all of this belongs to the engine's one thread; only the list of submitted kernels has a lock (simt.c).  One
+ * Threads: all of this belongs to the engine's one thread; only the lists of kernels that come and go have a lock (dispatch.c).  One
  * thread for all kernels of the process makes an interleaving a function of the seed and of the order of submission.
  */
 #ifndef BEELINE_EMU_SIMT_H
@@ -40,6 +40,7 @@ struct fiber {
 struct block {
     struct kernel *kernel;
     unsigned index; /* in its grid */
+    unsigned sm;    /* where it is resident */
     struct fiber *fibers;
     struct fiber **runnable; /* neither done nor at the barrier */
     uint64_t *words;         /* that its threads share */
@@ -80,6 +81,7 @@ struct kernel {
     struct emu_launch launch;
     struct kernel *next;
     uint64_t blocks, started, running;
+    unsigned holds;   /* so many multiprocessors to itself, and runs elsewhere; 0: its blocks run here */
     unsigned threads; /* of a block */
     CUresult result;
     uint64_t live, vain; /* threads resident; polls in vain since one of them got further */
@@ -97,7 +99,15 @@ void fiber_resume(struct fiber *fiber);                     /* from the engine; 
 void fiber_give_way(struct fiber *fiber);
 void fiber_stop(struct fiber *fiber); /* gives its stack back */
 
+/* --- dispatch.c; called by the engine --- */
+void dispatch_start(void);                                     /* blocks, as there is room */
+void dispatch_drop(const struct kernel *kernel);               /* no more of its blocks start */
+void dispatch_leave(const struct kernel *kernel, unsigned sm); /* a block of its has ended there */
+void dispatch_wait(const struct timespec *until); /* for kernels that come or go; NULL: as long as it takes */
+
 /* --- simt.c --- */
+void *simt_engine(void *);                                 /* the engine's thread */
+bool simt_block_start(struct kernel *kernel, unsigned sm); /* its next one; false if there is no memory */
 extern struct fiber *fiber_now;
 extern uint64_t simt_random, simt_activity;
 void simt_switch(enum fiber_reason reason);

@@ -26,6 +26,7 @@ struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, i
     struct emu_stream *stream = emu_object_new(EMU_STREAM, sizeof *stream);
     if (!stream) return NULL;
     stream->context = context;
+    stream->sms = (struct emu_sms){0, (unsigned)emu_config.sms};
     stream->flags = flags;
     stream->blocking = !(flags & CU_STREAM_NON_BLOCKING);
     stream->priority = priority;
@@ -175,6 +176,7 @@ static CUresult enqueue(CUstream handle, struct emu_op *op, bool wait) {
     }
     if (result == CUDA_SUCCESS) {
         op->context = stream->context;
+        op->sms = stream->sms;
         if (stream->capture) {
             result = emu_capture_add(stream, op);
         } else {

@@ -114,6 +114,7 @@ void test_told_by_write(void), test_told_by_barrier(void), test_told_by_kernel(v
 void test_untold_no_barrier(void), test_untold_gpu_barrier(void), test_untold_memset(void), test_untold_copy(void),
     test_untold_no_event(void), test_untold_no_edge(void), test_untold_no_wait(void), test_untold_by_process(void);
 void test_copies(void), test_fault_address(void), test_residency(void), test_too_many_blocks(void), test_counting(void);
+void test_grid_keeps_out(void), test_holder_keeps_out(void), test_dispatch_order(void), test_holder_captured(void);
 void test_packets_arrive(void), test_lines_arrive(void), test_lines_flood(void), test_lines_unwaited(void),
     test_broken(void);
 void test_message_fence(void), test_message_release(void), test_message_nothing(void), test_message_no_acquire(void);

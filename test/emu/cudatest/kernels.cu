@@ -138,6 +138,12 @@ static void resident(const struct bl_kernel_args &args) {
 }
 BL_KERNEL(test_resident, resident)
 
+/* Every block waits for the word that the host writes into staging. */
+static void gate(const struct bl_kernel_args &args) {
+    wait_word(args, (const uint64_t *)args.staging[args.rank], 1, true);
+}
+BL_KERNEL(test_gate, gate)
+
 /* Every thread of the grid counts; the last one to come tells how many came. */
 static void count(const struct bl_kernel_args &args) {
     block_sync();

@@ -1,9 +1,10 @@
-/* enqueue.c - from tasks to a host function on a stream, which takes BEELINE_EMU_NCCL_DELAY microseconds longer than it need. */
+/* enqueue.c - from tasks to a kernel on a stream, which runs on the host and takes BEELINE_EMU_NCCL_DELAY microseconds longer than it need. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "area.h"
+#include "emulated.h"
 
 /* What one launch runs; captured plans run at every replay and live as long as the process. */
 struct plan {
@@ -14,6 +15,17 @@ struct plan {
     int ncollectives, nops; /* collectives first, then sends and receives */
     struct emu_op ops[];
 };
+
+/* The multiprocessors that a launch holds: BEELINE_EMU_NCCL_SMS of them, by default a quarter of the GPU's, but not more than 8.
+ * The real one has a block a channel, and such a block leaves no room for others where it runs. */
+static unsigned multiprocessors(ncclComm_t comm) {
+    const char *text = getenv("BEELINE_EMU_NCCL_SMS");
+    int all = 0;
+    if (comm->nranks == 1) return 0; /* copies */
+    if (text) return (unsigned)atoi(text);
+    if (cuDeviceGetAttribute(&all, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, comm->device) != CUDA_SUCCESS) return 1;
+    return all / 4 > 8 ? 8 : all / 4 > 1 ? (unsigned)all / 4 : 1;
+}
 
 static _Atomic(struct plan *) captured_plans; /* so that they stay reachable */
 
@@ -125,7 +137,7 @@ static ncclResult_t launch(ncclComm_t comm, struct emu_task *const *tasks, int n
     struct plan *plan = make_plan(comm, tasks, ntasks, capture != 0);
     if (!plan) return emu_fail(ncclSystemError, "out of memory");
     if (!capture) comm->pending++;
-    result = emu_cuda(cuLaunchHostFunc(streams[0], run_plan, plan), "cuLaunchHostFunc");
+    result = emu_cuda(beelineEmulatedKernel(streams[0], run_plan, plan, multiprocessors(comm)), "launch");
     if (result != ncclSuccess) {
         if (!capture) comm->pending--;
         free(plan);

@@ -1,0 +1,142 @@
+/* dispatch.c - the room of a GPU: blocks and kernels that hold multiprocessors, in the order in which they came.  The box has
+ * four multiprocessors for two blocks each. */
+#include "cudatest.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "../emulated.h"
+
+enum { SMS = 4, KERNELS = 5 };
+
+/* One GPU, a stream for each kernel, and how many of those that run on the host have begun and may end. */
+static struct test_box box;
+static CUstream stream[KERNELS];
+static _Atomic int begun, open_gates;
+
+static void hold(void *argument) {
+    begun++;
+    while (!open_gates) usleep(200);
+}
+
+static void start(void) {
+    test_box_open(&box, 1);
+    for (int i = 0; i < KERNELS; i++) OK(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+}
+
+static void launch_on(int i, const char *kernel, unsigned blocks) {
+    struct bl_kernel_args args = test_args(&box, 0);
+    const CUstream own = box.stream[0];
+    box.stream[0] = stream[i];
+    OK(test_launch(&box, 0, kernel, blocks, 1, &args));
+    box.stream[0] = own;
+}
+
+static void set_gate(uint64_t open) {
+    OK(cuStreamWriteValue64(box.stream[0], box.staging[0], open, 0));
+    OK(cuStreamSynchronize(box.stream[0]));
+}
+
+static bool runs_on(int i) {
+    return cuStreamQuery(stream[i]) == CUDA_ERROR_NOT_READY;
+}
+
+static bool ends(int i) {
+    for (int tries = 0; tries < 200 && runs_on(i); tries++) usleep(1000);
+    return !runs_on(i);
+}
+
+/* Until that many have begun; whether they have. */
+static bool begin(int wanted) {
+    for (int tries = 0; tries < 200 && begun < wanted; tries++) usleep(1000);
+    return begun >= wanted;
+}
+
+static void stop(void) {
+    open_gates = 1;
+    set_gate(1);
+    OK(cuCtxSynchronize());
+    for (int i = 0; i < KERNELS; i++) OK(cuStreamDestroy(stream[i]));
+    test_box_close(&box);
+}
+
+/* A grid that waits on every multiprocessor keeps out a kernel that needs one for itself, though half of all room is free: the
+ * blocks are spread. */
+void test_grid_keeps_out(void) {
+    start();
+    launch_on(0, "test_gate", SMS);
+    CHECK(!ends(0));
+    OK(beelineEmulatedKernel(stream[1], hold, NULL, 1));
+    CHECK(!begin(1));
+    set_gate(1);
+    OK(cuStreamSynchronize(stream[0]));
+    set_gate(0);
+    while (!begin(1)) {
+    }
+    launch_on(2, "test_gate", 2 * SMS - 2); /* all that is left */
+    CHECK(!ends(2));
+    OK(beelineEmulatedKernel(stream[3], hold, NULL, 1));
+    CHECK(!begin(2));
+    stop();
+}
+
+/* What holds multiprocessors keeps blocks away from them. */
+void test_holder_keeps_out(void) {
+    start();
+    OK(beelineEmulatedKernel(stream[0], hold, NULL, SMS - 1));
+    CHECK(begin(1));
+    launch_on(1, "test_gate", 2);
+    CHECK(!ends(1));
+    launch_on(2, "test_count", 1);
+    CHECK(!ends(2));
+    set_gate(1);
+    CHECK(ends(1) && ends(2));
+    launch_on(1, "test_count", 20); /* two at a time */
+    CHECK(ends(1));
+    OK(beelineEmulatedKernel(stream[2], hold, NULL, 2));
+    CHECK(!begin(2));
+    stop();
+    CHECK(begun == 2);
+}
+
+/* What comes later goes later, even where there would be room for it. */
+void test_dispatch_order(void) {
+    start();
+    launch_on(0, "test_gate", 1);
+    CHECK(!ends(0));
+    OK(beelineEmulatedKernel(stream[1], hold, NULL, SMS));
+    CHECK(!begin(1));
+    launch_on(2, "test_count", 1);
+    launch_on(3, "test_count", 1);
+    OK(cuMemsetD8Async(box.result[0], 0, 8, stream[4])); /* needs no room */
+    CHECK(ends(4));
+    CHECK(!ends(2) && runs_on(3));
+    set_gate(1);
+    CHECK(ends(0) && begin(1));
+    CHECK(runs_on(2) && runs_on(3));
+    stop();
+}
+
+/* Captured, it is a kernel, and holds as much. */
+void test_holder_captured(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUgraphNodeType type;
+    size_t count = 1;
+    start();
+    OK(cuStreamBeginCapture(stream[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(beelineEmulatedKernel(stream[0], hold, NULL, SMS));
+    OK(cuStreamEndCapture(stream[0], &graph));
+    OK(cuGraphGetNodes(graph, &node, &count));
+    OK(cuGraphNodeGetType(node, &type));
+    CHECK(count == 1 && type == CU_GRAPH_NODE_TYPE_KERNEL);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphLaunch(exec, stream[0]));
+    CHECK(begin(1));
+    launch_on(1, "test_count", 1);
+    CHECK(!ends(1));
+    OK(cuGraphExecDestroy(exec));
+    stop();
+}
