@@ -13,6 +13,7 @@
  *   BEELINE_EMU_MULTICAST_SLOTS=N   multicast objects that the box has room for (64)
  *   BEELINE_EMU_MULTICAST_WAIT=MS   how long a call waits until all devices are added to one (10000)
  *   BEELINE_EMU_FABRIC=F       fabric handles: off (default), on, denied (the attribute claims them, their use fails)
+ *   BEELINE_EMU_IMPLICIT_SYNC=W     whether calls that may wait for the context's work do: drawn (default), always, never
  *   BEELINE_EMU_SEED=N         of all interleavings and deliveries (1)
  *   BEELINE_EMU_KERNELS=FILE   the kernels (libbeeline-kernels.so beside this library)
  *   BEELINE_EMU_FAULT=LIST     calls that fail: function[@rank-or-device][#nth]=CUDA_ERROR_NAME, comma-separated
@@ -66,6 +67,9 @@ static void read_words(void) {
     static const int arch[] = {90, 80, 100};
     static const char *const fabrics[] = {
         [EMU_FABRIC_OFF] = "off", [EMU_FABRIC_ON] = "on", [EMU_FABRIC_DENIED] = "denied"};
+    static const char *const syncs[] = {
+        [EMU_SYNC_DRAWN] = "drawn", [EMU_SYNC_ALWAYS] = "always", [EMU_SYNC_NEVER] = "never"};
+    emu_config.sync = (enum emu_sync)word("BEELINE_EMU_IMPLICIT_SYNC", syncs, EMU_SYNC_NEVER + 1);
     emu_config.topology = (enum emu_topology)word("BEELINE_EMU_TOPOLOGY", topologies, EMU_NVLS + 1);
     emu_config.arch = arch[word("BEELINE_EMU_ARCH", arches, 3)];
     emu_config.multicast = emu_config.topology == EMU_NVLS && emu_config.arch >= 90;

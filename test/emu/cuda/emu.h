@@ -22,6 +22,7 @@ enum { EMU_SM_BLOCKS = 2 }; /* a multiprocessor holds: as real ones do of Beelin
 
 /* --- config.c: the BEELINE_EMU_* variables, read once --- */
 enum emu_topology { EMU_NVLINK, EMU_PCIE, EMU_NONE, EMU_BROKEN, EMU_NVLS };
+enum emu_sync { EMU_SYNC_DRAWN, EMU_SYNC_ALWAYS, EMU_SYNC_NEVER };
 enum emu_fabric { EMU_FABRIC_OFF, EMU_FABRIC_ON, EMU_FABRIC_DENIED };
 
 struct emu_config {
@@ -30,6 +31,7 @@ struct emu_config {
     int devices;                  /* visible ones */
     enum emu_topology topology;
     enum emu_fabric fabric;
+    enum emu_sync sync;
     int arch;              /* 90: compute capability 9.0 */
     bool multicast;        /* the GPUs have it */
     int sms, max_threads;  /* of one device */
@@ -337,7 +339,9 @@ void emu_push_after(struct emu_stream *stream, struct emu_stream *other, uint64_
 void emu_wait_until(struct emu_stream *stream, uint64_t submitted); /* with the lock held */
 struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, int priority);
 void emu_stream_end(struct emu_stream *stream);
-void emu_context_wait(struct emu_context *context);  /* with the lock held */
+/* For all that was submitted before, with the lock held. */
+void emu_context_wait(struct emu_context *context);
+void emu_context_may_wait(struct emu_context *context); /* or not, as a call may that synchronises implicitly */
 void emu_context_drain(struct emu_context *context); /* the same, but gives up waits for values that seem to be vain */
 
 /* --- event.c --- */

@@ -106,6 +106,7 @@ static CUresult allocate(enum emu_range_kind kind, size_t bytes, uintptr_t *addr
     CUresult result = emu_context_need(&context);
     if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
     if (result == CUDA_SUCCESS) {
+        emu_context_may_wait(context);
         bool fits =
             kind != EMU_PLAIN || (bytes <= emu_config.memory && emu_used[context->device] <= emu_config.memory - bytes);
         struct emu_range *range = fits ? range_new(kind, context, bytes) : NULL;
@@ -164,6 +165,7 @@ EMU_CALL(cuMemHostRegister_v2, (void *address, size_t bytes, unsigned flags), (a
     emu_lock();
     CUresult result = emu_context_need(&context);
     if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
+    if (result == CUDA_SUCCESS) emu_context_may_wait(context);
     if (result == CUDA_SUCCESS && emu_range_of((uintptr_t)address)) result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     struct emu_range *range = result == CUDA_SUCCESS ? emu_object_new(EMU_RANGE, sizeof *range) : NULL;
     if (range) {
@@ -184,7 +186,8 @@ EMU_CALL(cuMemHostRegister_v2, (void *address, size_t bytes, unsigned flags), (a
 EMU_CALL(cuMemHostUnregister, (void *address), (address)) {
     emu_lock();
     struct emu_range *range = allocation((uintptr_t)address, EMU_REGISTERED);
-    if (range) range_end(range);
+    if (range) emu_context_may_wait(range->context);
+    if (range && range->object.alive) range_end(range);
     emu_unlock();
     return range ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }

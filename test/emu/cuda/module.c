@@ -33,6 +33,7 @@ static CUresult load(struct emu_module **out, const void *image, bool library) {
     emu_lock();
     CUresult result = library ? CUDA_SUCCESS : emu_context_need(&context);
     if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
+    if (result == CUDA_SUCCESS) emu_context_may_wait(emu_current());
     emu_unlock();
     if (result != CUDA_SUCCESS) return result;
     void *handle = open_kernels();
@@ -50,7 +51,8 @@ static CUresult unload(const void *handle) {
     emu_lock();
     struct emu_module *module = emu_object_get(handle, EMU_MODULE);
     CUresult result = module ? emu_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) emu_context_may_wait(module->context);
+    if (result == CUDA_SUCCESS && module->object.alive) {
         for (struct emu_object *o = NULL; (o = emu_object_of(EMU_FUNCTION, o));)
             if (((struct emu_function *)o)->module == module) emu_object_end(o);
         emu_object_end(module);

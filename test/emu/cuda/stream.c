@@ -201,10 +201,27 @@ CUresult emu_enqueue_and_wait(CUstream handle, struct emu_op *op) {
 }
 
 void emu_context_wait(struct emu_context *context) {
+    struct dependency *before = NULL;
+    int count = 0;
     for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
         struct emu_stream *stream = (struct emu_stream *)o;
-        if (stream->context == context) emu_wait_until(stream, stream->submitted);
+        if (stream->context != context) continue;
+        struct dependency *more = realloc(before, (size_t)(count + 1) * sizeof *more);
+        if (!more) break;
+        before = more;
+        before[count++] = (struct dependency){stream, stream->submitted};
     }
+    for (int i = 0; i < count; i++) emu_wait_until(before[i].stream, before[i].submitted);
+    free(before);
+}
+
+/* Which calls of a process do is drawn from the seed. */
+void emu_context_may_wait(struct emu_context *context) {
+    static uint64_t random;
+    if (!random) random = emu_config.seed * 0x9e3779b9u + (uint64_t)(emu_config.local_rank + 1) * 0x27d4eb2fu + 1;
+    const bool drawn = emu_random(&random) & 1;
+    if (context && (emu_config.sync == EMU_SYNC_ALWAYS || (emu_config.sync == EMU_SYNC_DRAWN && drawn)))
+        emu_context_wait(context);
 }
 
 /* What the context's streams have done and have yet to do. */

@@ -203,6 +203,7 @@ EMU_CALL(cuMemUnmap, (CUdeviceptr address, size_t size), (address, size)) {
     emu_lock();
     CUresult result = CUDA_SUCCESS;
     uintptr_t end = (uintptr_t)address + size;
+    emu_context_may_wait(emu_current());
     /* Whole mappings only. */
     for (uintptr_t p = (uintptr_t)address; p < end && result == CUDA_SUCCESS;) {
         struct emu_range *range = emu_range_of(p);

@@ -1,6 +1,6 @@
 /* dispatch.c - the room of a GPU: blocks and kernels that hold multiprocessors, in the order in which they came.  The box has
  * four multiprocessors for two blocks each. */
-#include "cudatest.h"
+#include "team.h"
 
 #include <stdatomic.h>
 #include <unistd.h>
@@ -114,6 +114,106 @@ void test_dispatch_order(void) {
     set_gate(1);
     CHECK(ends(0) && begin(1));
     CHECK(runs_on(2) && runs_on(3));
+    stop();
+}
+
+/* Whether the calls that allocate, load and map wait for a kernel that is under way when they are called. */
+static CUmodule module;
+static CUdeviceptr memory, mapped;
+static void *pinned;
+static int page[1024];
+static void allocate(void) {
+    OK(cuMemAlloc(&memory, 8));
+}
+static void allocate_pinned(void) {
+    OK(cuMemHostAlloc(&pinned, 8, 0));
+}
+static void load(void) {
+    OK(cuModuleLoadData(&module, "any image"));
+}
+static void unload(void) {
+    OK(cuModuleUnload(module));
+}
+static void enlist(void) {
+    OK(cuMemHostRegister(page, sizeof page, 0));
+}
+static void delist(void) {
+    OK(cuMemHostUnregister(page));
+}
+static void unmap(void) {
+    OK(cuMemUnmap(mapped, TEST_STAGING));
+    OK(cuMemAddressFree(mapped, TEST_STAGING));
+}
+static void map(void) {
+    CUmemAllocationProp prop = test_prop(0);
+    CUmemGenericAllocationHandle handle;
+    OK(cuMemCreate(&handle, TEST_STAGING, &prop, 0));
+    mapped = test_map(handle, TEST_STAGING, 1);
+    OK(cuMemRelease(handle));
+}
+static void free_memory(void) {
+    OK(cuMemFree(memory));
+}
+static void free_pinned(void) {
+    OK(cuMemFreeHost(pinned));
+}
+
+/* 20 ms long; then it has ended. */
+static void hold_a_while(void *argument) {
+    usleep(20000);
+    *(_Atomic bool *)argument = true;
+}
+
+static bool waits(void (*call)(void)) {
+    static _Atomic bool ended;
+    ended = false;
+    OK(beelineEmulatedKernel(stream[0], hold_a_while, (void *)&ended, 1));
+    call();
+    const bool waited = ended;
+    OK(cuStreamSynchronize(stream[0]));
+    return waited;
+}
+
+/* Beside one that ends when the call has returned; if the call waits, nothing ends. */
+static void goes_on(void (*call)(void)) {
+    open_gates = 0;
+    OK(beelineEmulatedKernel(stream[0], hold, NULL, 1));
+    call();
+    open_gates = 1;
+    OK(cuStreamSynchronize(stream[0]));
+}
+
+static void (*const calls[])(void) = {allocate, allocate_pinned, load, unload, enlist, delist};
+enum { CALLS = 6 };
+
+void test_sync_always(void) {
+    start();
+    for (int i = 0; i < CALLS; i++) CHECK(waits(calls[i]));
+    CHECK(waits(free_memory));
+    CHECK(waits(free_pinned));
+    goes_on(map);
+    CHECK(waits(unmap));
+    stop();
+}
+void test_sync_never(void) {
+    start();
+    for (int i = 0; i < CALLS; i++) goes_on(calls[i]);
+    CHECK(waits(free_memory));
+    CHECK(waits(free_pinned));
+    goes_on(map);
+    goes_on(unmap);
+    stop();
+}
+/* Some of them, under each seed. */
+void test_sync_drawn(void) {
+    int got = 0;
+    start();
+    for (int i = 0; i < 5; i++) {
+        for (int j = 0; j < CALLS; j++) got += waits(calls[j]);
+        free_memory();
+        free_pinned();
+    }
+    CHECK(got > 0 && got < 5 * CALLS);
     stop();
 }
 
