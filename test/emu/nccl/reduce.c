@@ -1,7 +1,8 @@
 /* reduce.c - reductions in rank order.
  *
  * Floats narrower than fp32 are accumulated in fp32 and rounded once; fp32 and fp64 in themselves; integers wrap.
- * avg divides the finished sum (integers truncate); premulsum multiplies each input first.  min and max take the number
+ * avg of floats multiplies each input by 1/n, so that it overflows no more than its inputs; that of integers divides the finished
+ * sum, and truncates.  premulsum multiplies each input first, too.  min and max take the number
  * where the other is a NaN, and -0 is below +0.
  */
 #include "convert.h"
@@ -22,7 +23,7 @@
     }                                                                                                                  \
     break;
 
-#define REDUCTION(NAME, ELEMENT, ACC, WIDEN, NARROW, ADD, MUL, MIN, MAX, AVERAGE)                                      \
+#define REDUCTION(NAME, ELEMENT, ACC, WIDEN, NARROW, ADD, MUL, MIN, MAX, SHARE, AVERAGE)                               \
     static void NAME(void *dst, const void *const *src, int nranks, size_t count, int redop,                           \
                      const void *const *scalars) {                                                                     \
         ELEMENT *out = dst;                                                                                            \
@@ -32,7 +33,7 @@
         case ncclProd: LOOP(ACC, WIDEN, NARROW, b, MUL(a, b), a)                                                       \
         case ncclMin: LOOP(ACC, WIDEN, NARROW, b, MIN(a, b), a)                                                        \
         case ncclMax: LOOP(ACC, WIDEN, NARROW, b, MAX(a, b), a)                                                        \
-        case ncclAvg: LOOP(ACC, WIDEN, NARROW, b, ADD(a, b), AVERAGE(a))                                               \
+        case ncclAvg: LOOP(ACC, WIDEN, NARROW, SHARE(b), ADD(a, b), AVERAGE(a))                                        \
         case EMU_PREMULSUM: LOOP(ACC, WIDEN, NARROW, MUL(b, WIDEN(*factor[r])), ADD(a, b), a)                          \
         }                                                                                                              \
     }
@@ -40,7 +41,7 @@
 #define SAME(a)           (a)
 #define FLOAT_ADD(a, b)   ((a) + (b))
 #define FLOAT_MUL(a, b)   ((a) * (b))
-#define FLOAT_AVERAGE(a)  ((a) / nranks)
+#define FLOAT_SHARE(a)    ((a) * ((__typeof__(a))(1.0 / nranks)))
 #define INTEGER_MIN(a, b) ((b) < (a) ? (b) : (a))
 #define INTEGER_MAX(a, b) ((b) > (a) ? (b) : (a))
 #define WIDE_ADD(a, b)    ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
@@ -49,9 +50,11 @@
 /* Integers are carried in 64 bits: narrowing keeps the low bits, so they wrap as the element would. */
 #define INTEGER_AVERAGE(a) ((__typeof__(*out))(a) / nranks)
 #define SIGNED(NAME, ELEMENT)                                                                                          \
-    REDUCTION(NAME, ELEMENT, int64_t, SAME, (ELEMENT), WIDE_ADD, WIDE_MUL, INTEGER_MIN, INTEGER_MAX, INTEGER_AVERAGE)
+    REDUCTION(NAME, ELEMENT, int64_t, SAME, (ELEMENT), WIDE_ADD, WIDE_MUL, INTEGER_MIN, INTEGER_MAX, SAME,             \
+              INTEGER_AVERAGE)
 #define UNSIGNED(NAME, ELEMENT)                                                                                        \
-    REDUCTION(NAME, ELEMENT, uint64_t, SAME, (ELEMENT), FLOAT_ADD, FLOAT_MUL, INTEGER_MIN, INTEGER_MAX, INTEGER_AVERAGE)
+    REDUCTION(NAME, ELEMENT, uint64_t, SAME, (ELEMENT), FLOAT_ADD, FLOAT_MUL, INTEGER_MIN, INTEGER_MAX, SAME,          \
+              INTEGER_AVERAGE)
 
 SIGNED(reduce_int8, int8_t)
 SIGNED(reduce_int32, int32_t)
@@ -61,7 +64,7 @@ UNSIGNED(reduce_uint32, uint32_t)
 UNSIGNED(reduce_uint64, uint64_t)
 
 #define FLOATING(NAME, ELEMENT, ACC, WIDEN, NARROW)                                                                    \
-    REDUCTION(NAME, ELEMENT, ACC, WIDEN, NARROW, FLOAT_ADD, FLOAT_MUL, FLOAT_MIN, FLOAT_MAX, FLOAT_AVERAGE)
+    REDUCTION(NAME, ELEMENT, ACC, WIDEN, NARROW, FLOAT_ADD, FLOAT_MUL, FLOAT_MIN, FLOAT_MAX, FLOAT_SHARE, SAME)
 
 #define WIDEN_HALF(a)  emu_widen(a, emu_float16)
 #define NARROW_HALF(a) (uint16_t) emu_narrow(a, emu_float16)

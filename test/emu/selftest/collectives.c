@@ -153,7 +153,35 @@ static void test_premulsum(void) {
     }
 }
 
+/* The largest number on every rank has itself as the average, of every type of floats, where 1/n is exact. */
+static void test_average(void) {
+    static const struct {
+        ncclDataType_t type;
+        double largest;
+    } rows[] = {{ncclFloat16, 0xffep5},        {ncclBfloat16, 0xffp120},
+                {ncclFloat32, 0x1.fffffep127}, {ncclFloat64, 0x1.fffffffffffffp1023},
+                {ncclFloat8e5m2, 57344},       {ncclFloat8e4m3, 448}};
+    struct buffer b[MAX];
+    for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+        const ncclDataType_t type = rows[row].type;
+        foreach (l) {
+            b[l] = make(type, 5);
+            for (size_t i = 0; i < 5; i++) store(host(&b[l]), type, i, i % 2 ? rows[row].largest : -rows[row].largest);
+            upload(&b[l]);
+        }
+        ncclGroupStart();
+        foreach (l) ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 5, type, ncclAvg, comms[l], streams[l]);
+        OK(ncclGroupEnd());
+        synchronize();
+        foreach (l) {
+            check(nranks & (nranks - 1) || equal(&b[l]), "average of type %d overflows", type);
+            drop(&b[l]);
+        }
+    }
+}
+
 void test_collectives(void) {
+    test_average();
     test_all_kinds();
     test_in_place();
     test_premulsum();

@@ -34,7 +34,19 @@ double input(int rank, size_t i, int op) {
     return (double)((i * 7 + (size_t)rank * 3) % 3 + 1);
 }
 
+/* Each rank's value is multiplied by 1/n first, in the precision in which it is summed. */
+static double average(size_t i, ncclDataType_t type) {
+    float share = 0;
+    double wide = 0;
+    for (int r = 0; r < nranks; r++) {
+        share += (float)input(r, i, ncclAvg) * (float)(1.0 / nranks);
+        wide += input(r, i, ncclAvg) * (1.0 / nranks);
+    }
+    return type == ncclFloat64 ? wide : (double)share;
+}
+
 double expected(size_t i, int op, ncclDataType_t type) {
+    if (op == ncclAvg && type >= ncclFloat16) return average(i, type);
     double result = input(0, i, op);
     for (int r = 1; r < nranks; r++) {
         double next = input(r, i, op);
@@ -47,9 +59,7 @@ double expected(size_t i, int op, ncclDataType_t type) {
         else
             result += next;
     }
-    if (op != ncclAvg) return result;
-    if (type == ncclFloat64) return result / nranks;
-    return type < ncclFloat16 ? floor(result / nranks) : (double)((float)result / (float)nranks);
+    return op == ncclAvg ? floor(result / nranks) : result;
 }
 
 struct buffer make(ncclDataType_t type, size_t n) {
