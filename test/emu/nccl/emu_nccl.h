@@ -137,7 +137,7 @@ struct ncclComm {
 
     /* calls on different streams take effect in issue order */
     CUevent eager_event, capture_event;
-    CUstream eager_stream, capture_stream;
+    unsigned long long eager_stream, capture_stream; /* ids: a handle may stand for another stream by now */
     bool eager_used;
     unsigned long long capture; /* id of the capture that capture_event belongs to; 0: none */
 
