@@ -69,8 +69,9 @@ $(TEST_MUTATIONS): $(patsubst kernels/%.cu,$(TEST)/mutations/%.o,$(KERNEL_CU))
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -shared -o $@ $^
 
-# For GPUs: make kernel-times ARCHS=90
+# For GPUs: make kernel-times gpu-programs ARCHS=90 BUILD=build-gpu
 kernel-times: $(TEST)/gpu/kernel-times
+gpu-programs: $(LIB) $(GPU_PROGRAMS)
 
 test-programs: $(TEST_PROGRAMS) $(TEST_MUTATIONS)
 
@@ -107,4 +108,4 @@ lint: format-check analyse
 	$(call say,LINT,layout)
 	$(Q)scripts/check-layout
 
-.PHONY: check soak setup-deps kernel-times test-programs format format-check analyse lint
+.PHONY: check soak setup-deps kernel-times gpu-programs test-programs format format-check analyse lint

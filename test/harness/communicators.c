@@ -10,7 +10,7 @@
 
 #include "rendezvous.h"
 
-enum { MOST_COMMUNICATORS = 256 };
+enum { MOST_COMMUNICATORS = 4096 };
 
 /* One number, one communicator: the first thread or rank 0 makes its id, the others get it. */
 void box_unique_id(struct part *part, int which, ncclUniqueId *id) {

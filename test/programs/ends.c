@@ -1,0 +1,228 @@
+/* ends.c - communicators that are aborted or revoked while something is under way. */
+#include "programs.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+/* A communicator that has served a call, and one stream. */
+struct session {
+    struct part *part;
+    struct vector vector;
+    ncclComm_t comm;
+    CUstream stream;
+};
+
+static void serve(struct session *t, uint64_t seed) {
+    doing(t->part, "a call of all ranks");
+    vector_fill(t->part, &t->vector, seed);
+    vector_allreduce(&t->vector, t->comm, t->stream);
+    stream_sync(t->stream);
+    vector_check_all(t->part, &t->vector);
+}
+
+static void session_open(struct session *t, struct part *part, const struct settings *s, long k, bool nonblocking) {
+    doing(part, "round %ld: making a communicator", k);
+    *t = (struct session){.part = part, .stream = stream_open()};
+    t->comm = nonblocking ? comm_open_nonblocking(part) : comm_open(part);
+    vector_open(&t->vector, s->small);
+    if (!nonblocking) serve(t, s->seed + (uint64_t)k);
+    part_barrier(part);
+}
+
+static void session_free(struct session *t) {
+    stream_close(t->stream);
+    vector_close(&t->vector);
+    part_barrier(t->part);
+}
+
+/* What ends a communicator from outside: NCCL's function, timed. */
+static void end_comm(struct session *t, const char *what, ncclResult_t (*end)(ncclComm_t)) {
+    const double start = now();
+    doing(t->part, "%s", what);
+    NCCL_OK(end(t->comm));
+    took(now() - start);
+}
+
+/* --- a thread launches in a loop, and waits in a launch in the end, since a peer is late; another ends the communicator --- */
+struct launcher {
+    struct session *session;
+    _Atomic bool stop;
+    _Atomic long calls;
+};
+
+static void *launch_in_a_loop(void *argument) {
+    struct launcher *l = argument;
+    const struct session *t = l->session;
+    part_enter(t->part, 0);
+    for (; !l->stop; l->calls++)
+        if (ncclAllReduce((void *)t->vector.send, (void *)t->vector.recv, t->vector.count, ncclInt32, ncclSum, t->comm,
+                          t->stream) != ncclSuccess)
+            break;
+    return NULL;
+}
+
+static void end_beside_launches(struct part *part, const struct settings *s, const char *what,
+                                ncclResult_t (*end)(ncclComm_t), ncclResult_t (*then)(ncclComm_t)) {
+    for (long k = 0; k < s->repeat; k++) {
+        struct session t;
+        struct launcher launcher = {.session = &t};
+        pthread_t thread;
+        const bool launches = self(part)->rank != last_rank(part);
+        session_open(&t, part, s, k, false);
+        if (launches) {
+            CHECK(pthread_create(&thread, NULL, launch_in_a_loop, &launcher) == 0);
+            doing(part, "round %ld: another thread launches", k);
+            /* In some rounds its queue is full by then, in some it is not. */
+            usleep(k % 2 ? 1000 : 300000);
+            launcher.stop = true;
+        }
+        end_comm(&t, what, end);
+        if (launches) {
+            doing(part, "round %ld: waits for the thread that launched, after %ld calls", k, launcher.calls);
+            pthread_join(thread, NULL);
+        }
+        doing(part, "round %ld: synchronizing the stream afterwards", k);
+        stream_sync(t.stream);
+        if (then) NCCL_OK(then(t.comm));
+        session_free(&t);
+    }
+}
+
+static void abort_beside_launches(struct part *part, const struct settings *s) {
+    end_beside_launches(part, s, "aborting beside launches", ncclCommAbort, NULL);
+}
+
+static ncclResult_t (*comm_revoke)(ncclComm_t, int);
+static ncclResult_t revoke_by_default(ncclComm_t comm) {
+    return comm_revoke(comm, 0);
+}
+
+static void revoke_beside_launches(struct part *part, const struct settings *s) {
+    comm_revoke = (__typeof__(comm_revoke))dlsym(RTLD_DEFAULT, "ncclCommRevoke");
+    if (!comm_revoke) box_skip("this NCCL has no ncclCommRevoke");
+    end_beside_launches(part, s, "revoking beside launches", revoke_by_default, ncclCommDestroy);
+}
+
+/* --- a thread has calls in an open group --- */
+struct collector {
+    struct session *session;
+    pthread_barrier_t *met;
+};
+
+static void *collect(void *argument) {
+    const struct collector *c = argument;
+    const struct session *t = c->session;
+    part_enter(t->part, 0);
+    NCCL_OK(ncclGroupStart());
+    for (int i = 0; i < 3; i++) vector_allreduce(&t->vector, t->comm, t->stream);
+    pthread_barrier_wait(c->met); /* collected */
+    pthread_barrier_wait(c->met); /* aborted */
+    ncclGroupEnd();               /* whatever it says, it returns */
+    return NULL;
+}
+
+static void abort_open_group(struct part *part, const struct settings *s) {
+    for (long k = 0; k < s->repeat; k++) {
+        struct session t;
+        pthread_barrier_t met;
+        pthread_t thread;
+        struct collector collector = {&t, &met};
+        session_open(&t, part, s, k, false);
+        pthread_barrier_init(&met, NULL, 2);
+        doing(part, "round %ld: another thread collects calls in a group", k);
+        CHECK(pthread_create(&thread, NULL, collect, &collector) == 0);
+        pthread_barrier_wait(&met);
+        end_comm(&t, "aborting beside an open group", ncclCommAbort);
+        pthread_barrier_wait(&met);
+        doing(part, "round %ld: the other thread ends its group", k);
+        pthread_join(thread, NULL);
+        pthread_barrier_destroy(&met);
+        stream_sync(t.stream);
+        session_free(&t);
+    }
+}
+
+/* --- a nonblocking init that a rank never joins --- */
+static void abort_init(struct part *part, const struct settings *s) {
+    for (long k = 0; k < s->repeat; k++) {
+        struct session t;
+        ncclUniqueId id;
+        session_open(&t, part, s, k, false);
+        box_unique_id(part, 2000 + (int)k, &id);
+        if (self(part)->rank != last_rank(part)) {
+            ncclComm_t comm = NULL;
+            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+            config.blocking = 0;
+            doing(part, "round %ld: init", k);
+            ncclResult_t state = ncclCommInitRankConfig(&comm, part->box->nranks, id, self(part)->rank, &config);
+            CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
+            usleep((useconds_t)draw(s->seed, (uint64_t)k, 200000));
+            const double start = now();
+            doing(part, "round %ld: aborting an init that waits for a rank", k);
+            state = ncclCommAbort(comm);
+            CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
+            took(now() - start);
+        }
+        part_barrier(part);
+        serve(&t, s->seed + (uint64_t)k + 1); /* other communicators are as they were */
+        comm_close(part, t.comm);
+        session_free(&t);
+    }
+}
+
+/* --- a nonblocking communicator's send to a peer that never receives --- */
+static void dead_peer(struct part *part, const struct settings *s, bool connected) {
+    for (long k = 0; k < s->repeat; k++) {
+        struct session t;
+        CUdeviceptr buffer;
+        const int last = last_rank(part);
+        session_open(&t, part, s, k, true);
+        CU_OK(cuMemAlloc(&buffer, s->large));
+        for (int times = connected ? 2 : 1; times > 0; times--) {
+            const bool first = times == 2; /* the peer takes this one */
+            ncclResult_t state = ncclSuccess;
+            part_barrier(part);
+            doing(part, "round %ld: %s", k,
+                  first ? "sending to a peer that receives" : "sending to a peer that never receives");
+            if (self(part)->rank == 0) state = ncclSend((void *)buffer, s->large, ncclInt8, last, t.comm, t.stream);
+            if (self(part)->rank == last && first)
+                state = ncclRecv((void *)buffer, s->large, ncclInt8, 0, t.comm, t.stream);
+            CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
+            doing(part, "round %ld: polling", k);
+            for (int polls = 0; first ? comm_state(t.comm) == ncclInProgress : polls < 300; polls++) {
+                state = comm_state(t.comm);
+                CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
+                usleep(1000);
+            }
+            if (first) stream_sync(t.stream);
+        }
+        part_barrier(part);
+        const double start = now();
+        doing(part, "round %ld: aborting", k);
+        ncclResult_t state = ncclCommAbort(t.comm);
+        CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
+        took(now() - start);
+        stream_sync(t.stream);
+        CU_OK(cuMemFree(buffer));
+        session_free(&t);
+    }
+}
+
+static void nonblocking_dead_peer(struct part *part, const struct settings *s) {
+    dead_peer(part, s, true);
+}
+static void nonblocking_unconnected_peer(struct part *part, const struct settings *s) {
+    dead_peer(part, s, false);
+}
+
+const struct program end_programs[] = {
+    {"abort_beside_launches", abort_beside_launches},
+    {"revoke_beside_launches", revoke_beside_launches},
+    {"abort_open_group", abort_open_group},
+    {"abort_init", abort_init},
+    {"nonblocking_dead_peer", nonblocking_dead_peer},
+    {"nonblocking_unconnected_peer", nonblocking_unconnected_peer},
+    {0},
+};

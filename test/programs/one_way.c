@@ -1,0 +1,130 @@
+/* one_way.c - who has sent what it has to send is done: the root of small broadcasts, and those that reduce to a root. */
+#include "programs.h"
+
+enum { MOST_AHEAD = 8 };
+
+struct one_way {
+    struct vector vector[MOST_AHEAD];
+    ncclComm_t comm;
+    CUstream stream;
+};
+
+static void one_way_open(struct part *part, const struct settings *s, struct one_way *o) {
+    doing(part, "making a communicator");
+    *o = (struct one_way){.comm = comm_open(part), .stream = stream_open()};
+    for (int i = 0; i < MOST_AHEAD; i++) vector_open(&o->vector[i], s->small);
+}
+
+static void one_way_free(struct one_way *o) {
+    stream_close(o->stream);
+    for (int i = 0; i < MOST_AHEAD; i++) vector_close(&o->vector[i]);
+}
+
+static void issue(const struct one_way *o, bool reduces, int calls) {
+    for (int i = 0; i < calls; i++) {
+        if (reduces)
+            vector_reduce(&o->vector[i], 0, o->comm, o->stream);
+        else
+            vector_broadcast(&o->vector[i], 0, o->comm, o->stream);
+    }
+}
+
+/* All ranks call: NCCL connects ranks at the first call of a kind, for which all must come. */
+static void meet(struct part *part, struct one_way *o, bool reduces, uint64_t seed) {
+    doing(part, "the first call, of all ranks");
+    vector_fill(part, &o->vector[0], seed);
+    issue(o, reduces, 1);
+    stream_sync(o->stream);
+    if (!reduces || self(part)->rank == 0) vector_check(part, &o->vector[0], 0, reduces ? last_rank(part) : 0);
+}
+
+static void ahead(struct part *part, const struct settings *s, bool reduces, int calls) {
+    struct one_way o;
+    const bool sends = (self(part)->rank == 0) != reduces;
+    one_way_open(part, s, &o);
+    for (long k = 0; k < s->repeat; k++) {
+        const uint64_t seed = s->seed + (uint64_t)k * MOST_AHEAD;
+        meet(part, &o, reduces, seed);
+        for (int i = 0; i < calls; i++) vector_fill(part, &o.vector[i], seed + (uint64_t)i);
+        part_barrier(part);
+        doing(part, "round %ld: %d calls ahead of those who receive", k, calls);
+        if (sends) {
+            issue(&o, reduces, calls);
+            stream_sync(o.stream);
+        } else {
+            doing(part, "round %ld: waits until those who send have synchronized their streams", k);
+        }
+        part_barrier(part);
+        doing(part, "round %ld: receiving", k);
+        if (!sends) {
+            issue(&o, reduces, calls);
+            stream_sync(o.stream);
+        }
+        for (int i = 0; i < calls && (!reduces || !sends); i++)
+            vector_check(part, &o.vector[i], 0, reduces ? last_rank(part) : 0);
+    }
+    comm_close(part, o.comm);
+    one_way_free(&o);
+}
+
+static void one_way_broadcast(struct part *part, const struct settings *s) {
+    ahead(part, s, false, 2);
+}
+static void one_way_broadcast_8(struct part *part, const struct settings *s) {
+    ahead(part, s, false, 8);
+}
+static void one_way_reduce(struct part *part, const struct settings *s) {
+    ahead(part, s, true, 2);
+}
+static void one_way_reduce_8(struct part *part, const struct settings *s) {
+    ahead(part, s, true, 8);
+}
+
+/* --- the root leaves after its broadcasts, for which the others never call --- */
+enum farewell { FINALIZE, DESTROY, ABORT };
+
+static void leave(struct part *part, const struct settings *s, enum farewell farewell) {
+    for (long k = 0; k < s->repeat; k++) {
+        struct one_way o;
+        one_way_open(part, s, &o);
+        meet(part, &o, false, s->seed + (uint64_t)k);
+        part_barrier(part);
+        if (self(part)->rank == 0) {
+            const double start = now();
+            doing(part, "round %ld: broadcasting", k);
+            issue(&o, false, 2);
+            doing(part, "round %ld: leaving a communicator whose other ranks never called", k);
+            if (farewell == FINALIZE) NCCL_OK(ncclCommFinalize(o.comm));
+            if (farewell == ABORT)
+                NCCL_OK(ncclCommAbort(o.comm));
+            else
+                NCCL_OK(ncclCommDestroy(o.comm));
+            stream_sync(o.stream);
+            took(now() - start);
+            part_barrier(part);
+        } else {
+            doing(part, "round %ld: waits until rank 0 has left", k);
+            part_barrier(part);
+            doing(part, "round %ld: aborting", k);
+            NCCL_OK(ncclCommAbort(o.comm));
+        }
+        one_way_free(&o);
+    }
+}
+
+static void one_way_finalize(struct part *part, const struct settings *s) {
+    leave(part, s, FINALIZE);
+}
+static void one_way_destroy(struct part *part, const struct settings *s) {
+    leave(part, s, DESTROY);
+}
+static void one_way_abort(struct part *part, const struct settings *s) {
+    leave(part, s, ABORT);
+}
+
+const struct program one_way_programs[] = {
+    {"one_way_broadcast", one_way_broadcast}, {"one_way_broadcast_8", one_way_broadcast_8},
+    {"one_way_reduce", one_way_reduce},       {"one_way_reduce_8", one_way_reduce_8},
+    {"one_way_finalize", one_way_finalize},   {"one_way_destroy", one_way_destroy},
+    {"one_way_abort", one_way_abort},         {0},
+};

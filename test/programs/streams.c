@@ -1,0 +1,221 @@
+/* streams.c - streams that are gone, that come back under the same handle, and that are not ordinary ones. */
+#include "programs.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
+/* --- destroyed_stream: the stream of a call is gone when the next call comes --- */
+enum goodbye { SYNCHRONIZED, PENDING };
+
+static void destroyed(struct part *part, const struct settings *s, enum goodbye goodbye, bool captures) {
+    struct vector large, small, captured;
+    struct graph graph;
+    const ncclComm_t comm = comm_open(part);
+    CUstream kept = stream_open();
+    vector_open(&large, s->large);
+    vector_open(&small, s->small);
+    vector_open(&captured, s->small);
+    for (long k = 0; k < s->repeat; k++) {
+        const uint64_t seed = s->seed + (uint64_t)k;
+        vector_fill(part, &large, seed);
+        vector_fill(part, &small, seed + 1);
+        vector_fill(part, &captured, seed + 2);
+        part_barrier(part);
+        doing(part, "round %ld: %zu bytes on a stream that will be destroyed", k, s->large);
+        CUstream passing = stream_open();
+        vector_allreduce(&large, comm, passing);
+        if (goodbye == SYNCHRONIZED) stream_sync(passing);
+        stream_close(passing);
+        if (captures) { /* on a stream that is gone before the graph is launched */
+            doing(part, "round %ld: a captured call behind a destroyed stream", k);
+            CUstream other = stream_open();
+            capture_begin(other);
+            vector_allreduce(&captured, comm, other);
+            capture_end(other, &graph);
+            stream_close(other);
+            CU_OK(cuGraphLaunch(graph.exec, kept));
+        }
+        doing(part, "round %ld: %zu bytes behind a destroyed stream", k, s->small);
+        vector_allreduce(&small, comm, kept);
+        stream_sync(kept);
+        vector_check_all(part, &small);
+        vector_check_all(part, &large);
+        if (captures) {
+            vector_check_all(part, &captured);
+            graph_close(&graph);
+        }
+    }
+    comm_close(part, comm);
+    stream_close(kept);
+    vector_close(&large);
+    vector_close(&small);
+    vector_close(&captured);
+}
+
+static void destroyed_stream(struct part *part, const struct settings *s) {
+    destroyed(part, s, SYNCHRONIZED, false);
+}
+static void destroyed_stream_pending(struct part *part, const struct settings *s) {
+    destroyed(part, s, PENDING, false);
+}
+static void destroyed_stream_captured(struct part *part, const struct settings *s) {
+    destroyed(part, s, PENDING, true);
+}
+
+/* --- reused_stream: each call has a stream of its own, destroyed with the call under way; its handle comes back --- */
+enum { SLOTS = 32 };
+
+static void reused_stream(struct part *part, const struct settings *s) {
+    struct vector vector[SLOTS];
+    const ncclComm_t comm = comm_open(part);
+    CUstream kept = stream_open();
+    for (int i = 0; i < SLOTS; i++) vector_open(&vector[i], s->small);
+    for (long k = 0; k < s->repeat; k++) {
+        for (int i = 0; i < SLOTS; i++) vector_fill(part, &vector[i], s->seed * 1000 + (uint64_t)(k * SLOTS + i));
+        part_barrier(part);
+        for (int i = 0; i < SLOTS - 1; i++) {
+            const uint64_t call = (uint64_t)(k * SLOTS + i);
+            doing(part, "round %ld: call %d on a stream of its own", k, i);
+            /* One rank or another is late now and then: before the call, or on the device. */
+            if (draw(s->seed, call, (uint64_t)part->box->nranks + 2) == (uint64_t)self(part)->rank) usleep(30);
+            CUstream passing = stream_open();
+            if (draw(s->seed, ~call, (uint64_t)part->box->nranks * 3) == (uint64_t)self(part)->rank) delay(passing, 30);
+            vector_allreduce(&vector[i], comm, passing);
+            stream_close(passing);
+        }
+        doing(part, "round %ld: synchronizing behind %d destroyed streams", k, SLOTS - 1);
+        vector_allreduce(&vector[SLOTS - 1], comm, kept);
+        stream_sync(kept);
+        for (int i = 0; i < SLOTS; i++) vector_check_all(part, &vector[i]);
+    }
+    comm_close(part, comm);
+    stream_close(kept);
+    for (int i = 0; i < SLOTS; i++) vector_close(&vector[i]);
+}
+
+/* --- streams that are not made by cuStreamCreate --- */
+/* Calls in turn on `odd` and on an ordinary stream. */
+static void in_turn(struct part *part, const struct settings *s, CUstream odd) {
+    struct vector small, middle;
+    const ncclComm_t comm = comm_open(part);
+    CUstream plain = stream_open();
+    vector_open(&small, s->small);
+    vector_open(&middle, s->middle);
+    for (long k = 0; k < s->repeat; k++) {
+        vector_fill(part, &small, s->seed + (uint64_t)k);
+        vector_fill(part, &middle, s->seed + (uint64_t)k + 7);
+        part_barrier(part);
+        doing(part, "round %ld: on two streams in turn", k);
+        if (draw(s->seed, (uint64_t)k, 2) == (uint64_t)self(part)->rank % 2) delay(odd, 100);
+        vector_allreduce(&small, comm, odd);
+        vector_allreduce(&middle, comm, plain);
+        vector_allreduce(&middle, comm, odd);
+        vector_allreduce(&small, comm, plain);
+        stream_sync(plain);
+        stream_sync(odd);
+        vector_check_all(part, &small);
+        vector_check_all(part, &middle);
+    }
+    comm_close(part, comm);
+    stream_close(plain);
+    vector_close(&small);
+    vector_close(&middle);
+}
+
+static void legacy_stream(struct part *part, const struct settings *s) {
+    in_turn(part, s, CU_STREAM_LEGACY);
+    in_turn(part, s, NULL);
+}
+
+struct passing_thread {
+    struct part *part;
+    const struct vector *vector;
+    ncclComm_t comm;
+    uint64_t us;
+};
+
+static void *call_and_leave(void *argument) {
+    const struct passing_thread *t = argument;
+    part_enter(t->part, 0);
+    if (t->us) delay(CU_STREAM_PER_THREAD, t->us);
+    vector_allreduce(t->vector, t->comm, CU_STREAM_PER_THREAD);
+    return NULL;
+}
+
+/* Each call by a thread of its own, on its per-thread stream; it leaves with the call under way. */
+static void per_thread_streams(struct part *part, const struct settings *s) {
+    struct vector vector[SLOTS];
+    const ncclComm_t comm = comm_open(part);
+    for (int i = 0; i < SLOTS; i++) vector_open(&vector[i], s->small);
+    for (long k = 0; k < s->repeat; k++) {
+        for (int i = 0; i < SLOTS; i++) vector_fill(part, &vector[i], s->seed * 1000 + (uint64_t)(k * SLOTS + i));
+        part_barrier(part);
+        for (int i = 0; i < SLOTS; i++) {
+            pthread_t thread;
+            const bool late = draw(s->seed, (uint64_t)(k * SLOTS + i), 4) == (uint64_t)self(part)->rank;
+            struct passing_thread call = {part, &vector[i], comm, late ? 50 : 0};
+            doing(part, "round %ld: call %d by a thread that leaves", k, i);
+            if (i == SLOTS - 1) {
+                call_and_leave(&call);
+                break;
+            }
+            CHECK(pthread_create(&thread, NULL, call_and_leave, &call) == 0);
+            pthread_join(thread, NULL);
+        }
+        stream_sync(CU_STREAM_PER_THREAD);
+        for (int i = 0; i < SLOTS; i++) vector_check_all(part, &vector[i]);
+    }
+    comm_close(part, comm);
+    for (int i = 0; i < SLOTS; i++) vector_close(&vector[i]);
+}
+
+/* --- green contexts --- */
+static void *driver_function(const char *name) {
+    void *address = NULL;
+    CUresult (*lookup)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
+        (__typeof__(lookup))dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2");
+    CHECK(lookup);
+    if (lookup(name, &address, 12050, 0, NULL) != CUDA_SUCCESS || !address) box_skip("the driver has no %s", name);
+    return address;
+}
+
+#define GREEN(call)                                                                                                    \
+    do {                                                                                                               \
+        CUresult result_ = call;                                                                                       \
+        CHECK(result_ == CUDA_SUCCESS, "%s", box_cu_error(result_));                                                   \
+    } while (0)
+
+static void green_context(struct part *part, const struct settings *s) {
+    CUresult (*get)(CUdevice, CUdevResource *, CUdevResourceType) = driver_function("cuDeviceGetDevResource");
+    CUresult (*split)(CUdevResource *, unsigned *, const CUdevResource *, CUdevResource *, unsigned, unsigned) =
+        driver_function("cuDevSmResourceSplitByCount");
+    CUresult (*describe)(CUdevResourceDesc *, CUdevResource *, unsigned) = driver_function("cuDevResourceGenerateDesc");
+    CUresult (*create)(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned) = driver_function("cuGreenCtxCreate");
+    CUresult (*destroy)(CUgreenCtx) = driver_function("cuGreenCtxDestroy");
+    CUresult (*create_stream)(CUstream *, CUgreenCtx, unsigned, int) = driver_function("cuGreenCtxStreamCreate");
+    CUdevResource all, half, rest;
+    CUdevResourceDesc description;
+    CUgreenCtx green;
+    CUstream stream;
+    unsigned groups = 1;
+    GREEN(get(self(part)->device, &all, CU_DEV_RESOURCE_TYPE_SM));
+    GREEN(split(&half, &groups, &all, &rest, 0, all.sm.smCount / 2));
+    GREEN(describe(&description, &half, 1));
+    GREEN(create(&green, description, self(part)->device, CU_GREEN_CTX_DEFAULT_STREAM));
+    GREEN(create_stream(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    in_turn(part, s, stream);
+    stream_close(stream);
+    GREEN(destroy(green));
+}
+
+const struct program stream_programs[] = {
+    {"destroyed_stream", destroyed_stream},
+    {"destroyed_stream_pending", destroyed_stream_pending},
+    {"destroyed_stream_captured", destroyed_stream_captured},
+    {"reused_stream", reused_stream},
+    {"legacy_stream", legacy_stream},
+    {"per_thread_streams", per_thread_streams},
+    {"green_context", green_context},
+    {0},
+};
