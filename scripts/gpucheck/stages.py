@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 
+from . import program_stages
 from .process import Step
 
 GPU_TESTS = "test/gpu"
@@ -403,8 +404,8 @@ STAGES = {"facts": facts, "smoke": smoke, "multicast-off": multicast_off, "perf-
           "setup-time": setup_time, "neutrality": neutrality, "perf-groups": perf_groups, "perf-types": perf_types,
           "latency": latency, "load": load, "decode": decode, "perf-gather": perf_gather, "perf-gather-routes": perf_gather_routes,
           "perf-gather-groups": perf_gather_groups, "perf-gather-types": perf_gather_types, "torch-gather": torch_gather,
-          "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others}
+          "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others, **program_stages.STAGES}
 
 # Seconds for a whole stage, where that is less than its steps' limits together.
 LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60, "perf-gather": 40, "perf-gather-routes": 45,
-          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "fsdp": 80, "overlap": 50, "perf-others": 40}
+          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "fsdp": 80, "overlap": 50, "perf-others": 40, **program_stages.LIMITS}

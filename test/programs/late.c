@@ -66,7 +66,7 @@ static bool settled(struct part *part, const struct calls *c) {
     return status == CUDA_SUCCESS && comm_state(c->comm) == ncclSuccess;
 }
 
-static void late(struct part *part, const struct settings *s, bool replayed, const char *name) {
+static void late(struct part *part, const struct settings *s, bool replayed) {
     struct calls calls = {.comm = comm_open(part), .stream = stream_open()};
     for (int i = 0; i < CALLS; i++) {
         const size_t bytes = i == 1 ? s->middle : s->small;
@@ -82,15 +82,15 @@ static void late(struct part *part, const struct settings *s, bool replayed, con
         doing(part, "round %ld: preparing", k);
         fill(part, &calls, s->seed + (uint64_t)k * CALLS);
         if (k % 2 && self(part)->rank == last_rank(part)) {
-            doing(part, "round %ld: late by %ld s", k, s->late);
-            sleep((unsigned)s->late);
+            doing(part, "round %ld: late by %g s", k, s->late);
+            usleep((useconds_t)(1e6 * s->late));
         }
         doing(part, "round %ld: calls%s", k, k % 2 ? ", a rank is late" : "");
         issue_twice(part, &calls, replayed);
         if (settled(part, &calls)) continue;
         if (!s->may_fail) FAIL("rank %d, round %ld: failed: %s", self(part)->rank, k, ncclGetLastError(calls.comm));
         part_barrier(part); /* of the others, this is the one before the next round */
-        say_ok(name, ": the calls failed");
+        say_ok(": the calls failed");
         _exit(0);
     }
     part_barrier(part);
@@ -104,10 +104,10 @@ static void late(struct part *part, const struct settings *s, bool replayed, con
 }
 
 static void late_peer(struct part *part, const struct settings *s) {
-    late(part, s, false, "late_peer");
+    late(part, s, false);
 }
 static void late_peer_graph(struct part *part, const struct settings *s) {
-    late(part, s, true, "late_peer_graph");
+    late(part, s, true);
 }
 
 const struct program late_programs[] = {{"late_peer", late_peer}, {"late_peer_graph", late_peer_graph}, {0}};

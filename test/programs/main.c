@@ -8,7 +8,21 @@
 
 static const struct program *const rooms[] = {stream_programs, many_programs,    value_programs,
                                               late_programs,   one_way_programs, end_programs};
-static const struct program *chosen;
+static const struct program *chosen; /* the one that runs */
+
+static const struct program *find(const char *name) {
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+        for (const struct program *p = rooms[i]; p->name; p++)
+            if (strcmp(p->name, name) == 0) return p;
+    fprintf(stderr, "no program %s; without a name they are listed\n", name);
+    exit(2);
+}
+
+static int list(void) {
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+        for (const struct program *p = rooms[i]; p->name; p++) puts(p->name);
+    return 0;
+}
 
 static size_t number(const char *what, const char *text) {
     char *end;
@@ -34,7 +48,7 @@ static const struct option accepted[] = {{"ranks", required_argument, NULL, 'n'}
                                          {"limit", required_argument, NULL, 'w'},
                                          {0}};
 
-static const char *read_settings(struct settings *s, int argc, char **argv) {
+static void read_settings(struct settings *s, int argc, char **argv) {
     *s = (struct settings){.box = {.mode = MODE_THREADS, .nranks = 2, .no_communicators = true},
                            .seed = 1,
                            .repeat = 1,
@@ -52,14 +66,13 @@ static const char *read_settings(struct settings *s, int argc, char **argv) {
         case '1': s->small = number("--small", optarg); break;
         case '2': s->middle = number("--middle", optarg); break;
         case '3': s->large = number("--large", optarg); break;
-        case 'l': s->late = (long)number("--late", optarg); break;
+        case 'l': s->late = atof(optarg); break;
         case 'f': s->may_fail = true; break;
         case 'w': s->limit = (long)number("--limit", optarg); break;
         default: exit(2);
         }
     }
     s->box.argument = s;
-    return argv[optind];
 }
 
 static void body(struct part *part) {
@@ -69,21 +82,14 @@ static void body(struct part *part) {
 
 int main(int argc, char **argv) {
     static struct settings settings;
-    const char *name = read_settings(&settings, argc, argv);
-    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
-        for (const struct program *p = rooms[i]; p->name; p++) {
-            if (!name)
-                puts(p->name);
-            else if (strcmp(p->name, name) == 0)
-                chosen = p;
-        }
-    if (!name) return 0;
-    if (!chosen) {
-        fprintf(stderr, "no program %s; without a name they are listed\n", name);
-        return 2;
+    read_settings(&settings, argc, argv);
+    if (optind == argc) return list();
+    for (int i = optind; i < argc; i++) find(argv[i]);
+    for (int i = optind; i < argc; i++) {
+        chosen = find(argv[i]);
+        watch(chosen->name, settings.limit);
+        box_run(&settings.box, body);
+        say_ok("");
     }
-    watch(name, BOX_RANKS, settings.limit);
-    box_run(&settings.box, body);
-    say_ok(name, "");
     return 0;
 }

@@ -1,15 +1,15 @@
 /* programs.h - small programs that NCCL runs: as any job, they know of NCCL and the driver, and of nothing in front of them.
  *
- *   programs [options] NAME          without a name: the names
+ *   programs [options] NAME...       without a name: the names
  *   --ranks N                        ranks (2), a thread and a GPU each
  *   --processes                      this process is one rank, as scripts/emu-box -n and torchrun start them
  *   --seed S   --repeat N            inputs and delays (1); times that everything is done (1)
  *   --small B --middle B --large B   bytes of messages (4K, 4M, 64M)
- *   --late S                         seconds by which a peer is late where that counts (8)
+ *   --late S                         seconds, 0.2 too, by which a peer is late where that counts (8)
  *   --may-fail                       a late peer may make calls fail: only what completes has to be right
- *   --limit S                        after so many seconds it says where each rank is, and ends with 2 (60)
+ *   --limit S                        after so many seconds of one it says where each rank is, and ends with 2 (60)
  *
- * The last line printed is `NAME: ok`.  Exit status: 0; 1 after a line about what is wrong; 2; 77 where it cannot run.
+ * Each prints `NAME: ok`, and so the next one runs.  Exit status: 0; 1 after a line about what is wrong; 2; 77 where it cannot run.
  */
 #ifndef BEELINE_TEST_PROGRAMS_H
 #define BEELINE_TEST_PROGRAMS_H
@@ -19,7 +19,8 @@
 struct settings {
     struct box box;
     uint64_t seed;
-    long repeat, late, limit;
+    long repeat, limit;
+    double late;
     size_t small, middle, large;
     bool may_fail;
 };
@@ -41,13 +42,13 @@ static inline int last_rank(const struct part *part) {
 
 /* --- what a rank is doing, for whoever has to say why nothing ends --- */
 void doing(const struct part *part, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Ends the process with 2 after so many seconds. */
-void watch(const char *name, int nranks, long seconds);
+/* Program `name` begins; if it has not said that it is ok within so many seconds, the process ends with 2. */
+void watch(const char *name, long seconds);
 /* Something that took so long; the longest is told beside "ok". */
 void took(double seconds);
 double now(void);
-/* Prints `NAME: ok`. */
-void say_ok(const char *name, const char *more);
+/* Prints `NAME: ok`, what is to be added, and what took longest. */
+void say_ok(const char *more);
 
 /* --- communicators of all ranks --- */
 /* Collective: one more. */

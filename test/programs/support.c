@@ -16,8 +16,8 @@
 static char places[BOX_RANKS][128];
 static struct {
     const char *name;
-    int nranks;
     long seconds;
+    _Atomic long deadline; /* of the clock of now() */
 } watched;
 static _Atomic long longest_us;
 
@@ -30,9 +30,8 @@ void doing(const struct part *part, const char *format, ...) {
 
 static void *watchdog(void *unused) {
     char line[256];
-    const struct timespec limit = {watched.seconds, 0};
-    nanosleep(&limit, NULL);
-    for (int r = 0; r < watched.nranks; r++) {
+    while ((long)now() < watched.deadline) usleep(100000);
+    for (int r = 0; r < BOX_RANKS; r++) {
         if (!*places[r]) continue;
         int n = snprintf(line, sizeof line, "%s: no end after %ld s: rank %d: %s\n", watched.name, watched.seconds, r,
                          places[r]);
@@ -41,13 +40,13 @@ static void *watchdog(void *unused) {
     _exit(2);
 }
 
-void watch(const char *name, int nranks, long seconds) {
-    pthread_t thread;
+void watch(const char *name, long seconds) {
+    static pthread_t thread;
     watched.name = name;
-    watched.nranks = nranks;
     watched.seconds = seconds;
-    CHECK(pthread_create(&thread, NULL, watchdog, NULL) == 0);
-    pthread_detach(thread);
+    watched.deadline = (long)now() + seconds;
+    longest_us = 0;
+    if (!thread) CHECK(pthread_create(&thread, NULL, watchdog, NULL) == 0);
 }
 
 void took(double seconds) {
@@ -62,8 +61,8 @@ double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void say_ok(const char *name, const char *more) {
-    printf("%s: ok%s", name, more);
+void say_ok(const char *more) {
+    printf("%s: ok%s", watched.name, more);
     if (longest_us) printf(" (took %.3f s at most)", 1e-6 * (double)longest_us);
     putchar('\n');
     fflush(stdout);

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Runs the programs of test/programs with NCCL alone and with Beeline in front of it, and says which differ.
+
+  both_ways.py --library libbeeline.so --gpus 0,1 [--other-gpus 2,3] [--names a,b] PROGRAM [ARGUMENT...]
+
+PROGRAM ARGUMENT... NAME... runs the named programs one after another and prints `NAME: ok` for each; after one that fails,
+the rest are run in a new process.  NCCL alone gets --gpus, Beeline --other-gpus at the same time, or the same ones afterwards.
+One JSON record a program on stdout, then a line.  Exit status: 1 if one fails with Beeline that NCCL alone runs, or takes more
+than a second longer to end.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+
+OK = re.compile(r"^(\w+): ok(.*)$", re.MULTILINE)
+TOOK = re.compile(r"\(took ([\d.]+) s")
+SKIPPED = 77
+LONGER = 1.0  # seconds that ending a communicator may take with Beeline beyond what NCCL takes
+
+
+class Side:
+    """One way to run them: its environment, and by name what came of each: ("ok" | "skipped" | what was wrong, seconds)."""
+
+    def __init__(self, name, env):
+        self.name, self.env, self.outcomes, self.thread = name, {**os.environ, **env}, {}, None
+
+    def run(self, command, names):
+        left = list(names)
+        while left:
+            done = subprocess.run([*command, *left], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  errors="replace", check=False)
+            for name, more in OK.findall(done.stdout):
+                seconds = TOOK.search(more)
+                self.note(name, "ok", float(seconds[1]) if seconds else None)
+            left = [name for name in left if name not in self.outcomes]
+            if left and done.returncode:
+                self.note(left.pop(0), "skipped" if done.returncode == SKIPPED else self.reason(done))
+            elif left and not OK.search(done.stdout):
+                self.note(left.pop(0), "said nothing")
+
+    def note(self, name, outcome, seconds=None):
+        self.outcomes[name] = (outcome, seconds)
+        if outcome != "ok":
+            print(f"# {self.name}: {name}: {outcome}", flush=True)
+
+    @staticmethod
+    def reason(done):
+        how = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+        lines = [line for line in done.stdout.splitlines() if line.strip() and not OK.match(line)]
+        told = [line for line in lines if "no end after" in line or line.startswith("FAIL")] or lines[-1:]
+        return f"{how}: {'; '.join(told[:4])[:600]}"
+
+    def start(self, command, names):
+        self.thread = threading.Thread(target=self.run, args=(command, names))
+        self.thread.start()
+
+
+def judge(alone, beeline):
+    """None, or what is wrong."""
+    if alone[0] != "ok":
+        return None
+    if beeline[0] != "ok":
+        return beeline[0]
+    if alone[1] is not None and beeline[1] is not None and beeline[1] > alone[1] + LONGER:
+        return f"took {beeline[1]} s, {alone[1]} s with NCCL alone"
+    return None
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--library", required=True)
+    p.add_argument("--gpus", required=True)
+    p.add_argument("--other-gpus")
+    p.add_argument("--names", help="default: all")
+    p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for Beeline's side")
+    p.add_argument("command", nargs=argparse.REMAINDER)
+    options = p.parse_args()
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    names = (options.names.split(",") if options.names else
+             subprocess.run(command[:1], stdout=subprocess.PIPE, text=True, check=True).stdout.split())
+    preload = ":".join(filter(None, (options.library, os.environ.get("LD_PRELOAD"))))
+    alone = Side("alone", dict(CUDA_VISIBLE_DEVICES=options.gpus))
+    beeline = Side("beeline", dict(CUDA_VISIBLE_DEVICES=options.other_gpus or options.gpus, LD_PRELOAD=preload,
+                                   **dict(item.split("=", 1) for item in options.env)))
+    for side in (alone, beeline):
+        side.start(command, names)
+        if not options.other_gpus:
+            side.thread.join()
+    wrong = 0
+    for side in (alone, beeline):
+        side.thread.join()
+    for name in names:
+        mine, theirs = beeline.outcomes[name], alone.outcomes[name]
+        problem = judge(theirs, mine)
+        wrong += problem is not None
+        print(json.dumps(dict(record="program", name=name, alone=theirs[0], beeline=mine[0], alone_s=theirs[1], beeline_s=mine[1])))
+        verdict = f"FAILED: {problem}" if problem else mine[0] if mine[0] == theirs[0] else f"{mine[0]}, with NCCL alone {theirs[0]}"
+        print(f"{name:<32} {verdict}", flush=True)
+    print(f"{len(names)} programs, {wrong} that NCCL alone runs and Beeline does not")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

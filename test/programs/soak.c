@@ -1,0 +1,518 @@
+/* soak.c - random collectives from one seed, every byte of every result and of the ground round it checked.
+ *
+ *   soak [options]
+ *   --ranks N          ranks (2), each with a GPU
+ *   --threads N        threads a rank (2), each with communicators, streams and calls of its own
+ *   --seed S           of everything (1)
+ *   --seconds S        to go on for (10)
+ *   --calls N          stops after so many calls of each thread
+ *   --most B           bytes of the largest message (4M)
+ *   --no-graphs        nothing is captured
+ *   --hang S           seconds without any progress that are taken for a hang (30)
+ *   --shrink S         after a failure, seconds in which to look for the shortest prefix that fails (60); --no-shrink
+ *
+ * It knows of NCCL and the driver alone.  Of each thread, three communicators: of all ranks, of every second one, of each half. Calls
+ * go out in batches, some hundred at a time with small messages, on streams that come and go, alone, in groups, or in graphs that
+ * are launched up to three times, in the same order on all ranks; ranks are late at random, on the host and on the device.  What a
+ * call is follows from the seed alone; when things happen does not.
+ * Exit status: 0; 1 after a wrong byte or a failed call; 2 after a hang; 77 where there are too few GPUs.
+ */
+#include "soak.h"
+
+#include <dlfcn.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "reference.h"
+
+enum { MOST_THREADS = 8 };
+
+static struct {
+    struct box box;
+    uint64_t seed, calls;
+    long threads, seconds, hang, shrink;
+    size_t most;
+    bool no_graphs, child;
+} options = {.box = {.mode = MODE_THREADS, .nranks = 2, .no_communicators = true},
+             .seed = 1,
+             .calls = UINT64_MAX,
+             .threads = 2,
+             .seconds = 10,
+             .hang = 30,
+             .shrink = 60,
+             .most = 4 << 20};
+
+/* A thread of a rank, and all that it uses. */
+struct worker {
+    struct part *part;
+    int thread;
+    struct plan plan;
+    ncclComm_t comm[SOAK_COMMS];
+    CUstream stream[SOAK_STREAMS];
+    CUevent gone[SOAK_STREAMS + SOAK_CALLS]; /* behind what is on streams that were destroyed */
+    int gone_count;
+    CUgraph graph[SOAK_CALLS];
+    CUgraphExec exec[SOAK_CALLS];
+    int graph_count;
+    CUdeviceptr send, recv;
+    unsigned char *received;
+    struct batch batch;
+    /* for whoever watches: */
+    _Atomic uint64_t calls, bytes; /* checked so far */
+    _Atomic int at;                /* the call of the batch that is issued; count: all are, and waited for */
+};
+
+static struct worker *workers[BOX_RANKS][MOST_THREADS];
+static _Atomic uint64_t batches_allowed[MOST_THREADS]; /* rank 0 says so, for all ranks to stop at the same one */
+static _Atomic bool last_batch_known[MOST_THREADS];
+static _Atomic uint64_t made;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Says what is wrong, and where so that the parent can find it; ends the process. */
+static void give_up(int status, uint64_t calls, const char *format, ...)
+    __attribute__((format(printf, 3, 4), noreturn));
+static void give_up(int status, uint64_t calls, const char *format, ...) {
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+    char text[1024];
+    va_list list;
+    pthread_mutex_lock(&one);
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    dprintf(1, "soak: seed %llu: %s\n# failed within %llu calls\n", (unsigned long long)options.seed, text,
+            (unsigned long long)calls);
+    _exit(status);
+}
+
+/* --- one call --- */
+static void CUDA_CB pass_time(void *us) {
+    usleep((useconds_t)(uintptr_t)us);
+}
+
+static ncclResult_t send_and_receive(const void *from, void *to, const struct soak_call *c, ncclComm_t comm,
+                                     CUstream stream) {
+    const int rank = c->team.rank, n = c->team.nranks;
+    ncclResult_t result = ncclGroupStart();
+    if (result == ncclSuccess) result = ncclSend(from, c->count, c->datatype, (rank + 1) % n, comm, stream);
+    if (result == ncclSuccess) result = ncclRecv(to, c->count, c->datatype, (rank + n - 1) % n, comm, stream);
+    ncclResult_t end = ncclGroupEnd();
+    return result == ncclSuccess ? end : result;
+}
+
+/* Of an NCCL that lacks ncclAlltoAll, what it stands for. */
+static ncclResult_t all_to_all(const void *from, void *to, const struct soak_call *c, ncclComm_t comm,
+                               CUstream stream) {
+    static __typeof__(ncclAlltoAll) *whole;
+    static _Atomic bool asked;
+    const size_t block = c->count * ref_datatype_size(c->datatype);
+    if (!asked) whole = (__typeof__(whole))dlsym(RTLD_DEFAULT, "ncclAlltoAll");
+    asked = true;
+    if (whole) return whole(from, to, c->count, c->datatype, comm, stream);
+    ncclResult_t result = ncclGroupStart();
+    for (int r = 0; r < c->team.nranks && result == ncclSuccess; r++) {
+        result = ncclSend((const char *)from + (size_t)r * block, c->count, c->datatype, r, comm, stream);
+        if (result == ncclSuccess)
+            result = ncclRecv((char *)to + (size_t)r * block, c->count, c->datatype, r, comm, stream);
+    }
+    ncclResult_t end = ncclGroupEnd();
+    return result == ncclSuccess ? end : result;
+}
+
+static void call(const struct worker *w, const struct soak_call *c) {
+    const void *from = (void *)((c->in_place ? w->recv : w->send) + c->send_at);
+    void *to = (void *)(w->recv + c->recv_at);
+    const ncclComm_t comm = w->comm[c->comm];
+    const CUstream stream = w->stream[c->stream];
+    const ncclDataType_t type = (ncclDataType_t)c->datatype;
+    const ncclRedOp_t op = (ncclRedOp_t)c->redop;
+    ncclResult_t result = ncclInternalError;
+    if (c->host_us) usleep(c->host_us);
+    if (c->device_us) CU_OK(cuLaunchHostFunc(stream, pass_time, (void *)(uintptr_t)c->device_us));
+    switch (c->kind) {
+    case ALL_REDUCE: result = ncclAllReduce(from, to, c->count, type, op, comm, stream); break;
+    case ALL_GATHER: result = ncclAllGather(from, to, c->count, type, comm, stream); break;
+    case REDUCE_SCATTER: result = ncclReduceScatter(from, to, c->count, type, op, comm, stream); break;
+    case ALL_TO_ALL: result = all_to_all(from, to, c, comm, stream); break;
+    case BROADCAST: result = ncclBroadcast(from, to, c->count, type, c->root, comm, stream); break;
+    case REDUCE: result = ncclReduce(from, to, c->count, type, op, c->root, comm, stream); break;
+    case SEND_RECV: result = send_and_receive(from, to, c, comm, stream); break;
+    }
+    if (result != ncclSuccess)
+        give_up(1, w->calls + (uint64_t)w->at + 1, "rank %d thread %d: call %llu: %s (%s)", w->plan.rank, w->thread,
+                (unsigned long long)(w->calls + (uint64_t)w->at), ncclGetErrorString(result), ncclGetLastError(comm));
+}
+
+/* --- one batch --- */
+static void renew(struct worker *w, int stream) {
+    CUevent *event = &w->gone[w->gone_count++];
+    CU_OK(cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
+    CU_OK(cuEventRecord(*event, w->stream[stream]));
+    CU_OK(cuStreamDestroy(w->stream[stream]));
+    CU_OK(cuStreamCreate(&w->stream[stream], CU_STREAM_NON_BLOCKING));
+}
+
+static void run_begin(struct worker *w, const struct soak_call *c) {
+    if (c->run == GROUP) ncclGroupStart();
+    if (c->run == GRAPH) CU_OK(cuStreamBeginCapture(w->stream[c->stream], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+}
+
+static void run_end(struct worker *w, const struct soak_call *c) {
+    if (c->run == GROUP) {
+        ncclResult_t result = ncclGroupEnd();
+        if (result != ncclSuccess)
+            give_up(1, w->calls + (uint64_t)w->at + 1, "rank %d thread %d: a group that ends with call %llu: %s",
+                    w->plan.rank, w->thread, (unsigned long long)(w->calls + (uint64_t)w->at),
+                    ncclGetErrorString(result));
+    }
+    if (c->run == GRAPH) {
+        CUgraph *graph = &w->graph[w->graph_count];
+        CUgraphExec *exec = &w->exec[w->graph_count++];
+        CU_OK(cuStreamEndCapture(w->stream[c->stream], graph));
+        CU_OK(cuGraphInstantiateWithFlags(exec, *graph, 0));
+        for (unsigned i = 0; i < c->launches; i++) CU_OK(cuGraphLaunch(*exec, w->stream[c->stream]));
+    }
+}
+
+static void issue(struct worker *w) {
+    const struct batch *b = &w->batch;
+    for (int i = 0; i < b->count; i++) {
+        const struct soak_call *c = &b->call[i];
+        w->at = i;
+        if (c->renew) renew(w, c->stream);
+        if (i == 0 || b->call[i - 1].number != c->number) run_begin(w, c);
+        call(w, c);
+        if (i + 1 == b->count || b->call[i + 1].number != c->number) run_end(w, c);
+    }
+    w->at = b->count;
+}
+
+static void wait_for_all(struct worker *w) {
+    for (int s = 0; s < SOAK_STREAMS; s++) CU_OK(cuStreamSynchronize(w->stream[s]));
+    for (; w->gone_count; w->gone_count--) {
+        CU_OK(cuEventSynchronize(w->gone[w->gone_count - 1]));
+        CU_OK(cuEventDestroy(w->gone[w->gone_count - 1]));
+    }
+    for (; w->graph_count; w->graph_count--) {
+        CU_OK(cuGraphExecDestroy(w->exec[w->graph_count - 1]));
+        CU_OK(cuGraphDestroy(w->graph[w->graph_count - 1]));
+    }
+}
+
+static void compare(struct worker *w, uint64_t which, const unsigned char *wanted, CUdeviceptr got, bool sent) {
+    char text[512];
+    struct batch *b = &w->batch;
+    CU_OK(cuMemcpyDtoHAsync(w->received, got, b->used, w->stream[0]));
+    CU_OK(cuStreamSynchronize(w->stream[0]));
+    if (sent) {
+        if (memcmp(w->received, wanted, b->used))
+            give_up(1, w->calls + (uint64_t)b->count,
+                    "rank %d thread %d: a buffer that is only sent was changed in batch %llu", w->plan.rank, w->thread,
+                    (unsigned long long)which);
+        return;
+    }
+    const int i = batch_differs(b, w->received, text, sizeof text);
+    if (i >= 0)
+        give_up(1, w->calls + (uint64_t)b->count, "rank %d thread %d: call %llu (%d of batch %llu): %s", w->plan.rank,
+                w->thread, (unsigned long long)(w->calls + (uint64_t)i), i, (unsigned long long)which, text);
+}
+
+static void run_batch(struct worker *w, uint64_t which) {
+    struct batch *b = &w->batch;
+    batch_draw(b, &w->plan, which, options.calls - w->calls);
+    CU_OK(cuMemcpyHtoDAsync(w->send, b->send, b->used, w->stream[0]));
+    CU_OK(cuMemcpyHtoDAsync(w->recv, b->recv, b->used, w->stream[0]));
+    CU_OK(cuStreamSynchronize(w->stream[0]));
+    issue(w);
+    wait_for_all(w);
+    compare(w, which, b->image, w->recv, false);
+    if (which % 16 == 0) compare(w, which, b->send, w->send, true);
+    w->calls += (uint64_t)b->count;
+    w->bytes += b->used;
+}
+
+/* Rank 0 lets all begin one batch more while there is time; none is behind the last one. */
+static bool may_begin(struct worker *w, uint64_t which, double end) {
+    const int t = w->thread;
+    if (w->calls >= options.calls) return false;
+    if (w->plan.rank == 0) {
+        if (now() < end)
+            batches_allowed[t] = which + 1;
+        else
+            last_batch_known[t] = true;
+        return !last_batch_known[t];
+    }
+    while (batches_allowed[t] <= which && !last_batch_known[t]) sched_yield();
+    return batches_allowed[t] > which;
+}
+
+static void *work(void *argument) {
+    struct worker *w = argument;
+    part_enter(w->part, 0);
+    const double end = now() + (double)options.seconds;
+    for (uint64_t which = 0; may_begin(w, which, end); which++) run_batch(w, which);
+    return NULL;
+}
+
+/* --- a rank --- */
+static unsigned char *pinned(size_t bytes) {
+    void *p;
+    CU_OK(cuMemHostAlloc(&p, bytes, 0));
+    return p;
+}
+
+static void team_open(struct worker *w, int which, int color, int nranks, int rank) {
+    w->plan.team[which] = (struct team){rank, nranks};
+    if (which) NCCL_OK(ncclCommSplit(w->comm[0], color, w->plan.rank, &w->comm[which], NULL));
+}
+
+static struct worker *worker_open(struct part *part, int thread) {
+    struct worker *w = calloc(1, sizeof *w);
+    const int rank = part->rank[0].rank, n = part->box->nranks, half = n / 2;
+    const bool teams = n >= 4, upper = rank >= half;
+    ncclUniqueId id;
+    CHECK(w);
+    w->part = part;
+    w->thread = thread;
+    w->plan = (struct plan){.seed = ref_mix(options.seed, 0x50a4u + (uint64_t)thread),
+                            .rank = rank,
+                            .most = options.most,
+                            .graphs = !options.no_graphs,
+                            .room = options.most * 8 + (2 << 20)};
+    box_unique_id(part, thread, &id);
+    NCCL_OK(ncclCommInitRank(&w->comm[0], n, id, rank));
+    team_open(w, 0, 0, n, rank);
+    if (teams) {
+        team_open(w, 1, rank % 2, (n + 1 - rank % 2) / 2, rank / 2);
+        team_open(w, 2, upper, upper ? n - half : half, upper ? rank - half : rank);
+    } else {
+        team_open(w, 1, 0, n, rank);
+        team_open(w, 2, 0, n, rank);
+    }
+    for (int s = 0; s < SOAK_STREAMS; s++) CU_OK(cuStreamCreate(&w->stream[s], CU_STREAM_NON_BLOCKING));
+    CU_OK(cuMemAlloc(&w->send, w->plan.room));
+    CU_OK(cuMemAlloc(&w->recv, w->plan.room));
+    w->batch.send = pinned(w->plan.room);
+    w->batch.recv = pinned(w->plan.room);
+    w->batch.image = pinned(w->plan.room);
+    w->received = pinned(w->plan.room);
+    return w;
+}
+
+static void worker_close(struct worker *w) {
+    for (int c = SOAK_COMMS - 1; c >= 0; c--) NCCL_OK(ncclCommDestroy(w->comm[c]));
+    for (int s = 0; s < SOAK_STREAMS; s++) CU_OK(cuStreamDestroy(w->stream[s]));
+    CU_OK(cuMemFree(w->send));
+    CU_OK(cuMemFree(w->recv));
+    CU_OK(cuMemFreeHost(w->batch.send));
+    CU_OK(cuMemFreeHost(w->batch.recv));
+    CU_OK(cuMemFreeHost(w->batch.image));
+    CU_OK(cuMemFreeHost(w->received));
+}
+
+static void body(struct part *part) {
+    const int rank = part->rank[0].rank;
+    pthread_t threads[MOST_THREADS];
+    for (int t = 0; t < options.threads; t++) workers[rank][t] = worker_open(part, t);
+    made++;
+    part_barrier(part);
+    for (int t = 0; t < options.threads; t++) CHECK(pthread_create(&threads[t], NULL, work, workers[rank][t]) == 0);
+    for (int t = 0; t < options.threads; t++) pthread_join(threads[t], NULL);
+    part_barrier(part);
+    for (int t = 0; t < options.threads; t++) worker_close(workers[rank][t]);
+}
+
+/* --- what watches over it --- */
+static uint64_t progress(void) {
+    uint64_t sum = made;
+    for (int r = 0; r < options.box.nranks && made == (uint64_t)options.box.nranks; r++)
+        for (int t = 0; t < options.threads; t++) sum += workers[r][t]->calls + (uint64_t)workers[r][t]->at;
+    return sum;
+}
+
+/* Calls of the thread that has come furthest, its batch included. */
+static uint64_t reached(void) {
+    uint64_t most = 0;
+    for (int r = 0; r < options.box.nranks && made == (uint64_t)options.box.nranks; r++)
+        for (int t = 0; t < options.threads; t++) {
+            const uint64_t calls = workers[r][t]->calls + (uint64_t)workers[r][t]->batch.count;
+            if (calls > most) most = calls;
+        }
+    return most;
+}
+
+static void *watchdog(void *unused) {
+    uint64_t before = 0;
+    for (double since = now(); now() - since < (double)options.hang; usleep(500000)) {
+        const uint64_t sum = progress();
+        if (sum != before) since = now();
+        before = sum;
+        dprintf(1, "# reached %llu calls\n", (unsigned long long)reached());
+    }
+    for (int r = 0; r < options.box.nranks; r++)
+        for (int t = 0; t < options.threads && workers[r][t]; t++) {
+            const struct worker *w = workers[r][t];
+            const int at = w->at, count = w->batch.count;
+            dprintf(1, "# rank %d thread %d: %llu calls checked, then %d of %d issued%s\n", r, t,
+                    (unsigned long long)w->calls, at, count, at == count ? ", waits for them" : "");
+        }
+    give_up(2, reached(), "no progress for %ld s", options.hang);
+}
+
+static int run(void) {
+    pthread_t thread;
+    const double start = now();
+    uint64_t calls = 0, bytes = 0;
+    CHECK(pthread_create(&thread, NULL, watchdog, NULL) == 0);
+    box_run(&options.box, body);
+    for (int r = 0; r < options.box.nranks; r++)
+        for (int t = 0; t < options.threads; t++) {
+            calls += r ? 0 : workers[r][t]->calls;
+            bytes += workers[r][t]->bytes;
+            free(workers[r][t]);
+        }
+    printf(
+        "soak: ok, seed %llu: %llu calls of each of %d ranks by %ld threads in %.0f s, %.3g bytes checked, 0 wrong\n",
+        (unsigned long long)options.seed, (unsigned long long)calls, options.box.nranks, options.threads, now() - start,
+        (double)bytes);
+    return 0;
+}
+
+/* --- the parent: runs all that in a child, and again, shorter, after a failure --- */
+static char **arguments; /* ours */
+static int argument_count;
+
+/* The child's exit status; *calls: within how many it says it failed. */
+static int run_child(uint64_t limit, bool quiet, uint64_t *calls) {
+    int ends[2], status = 0;
+    bool told = false;
+    char line[2048], number[32];
+    snprintf(number, sizeof number, "%llu", (unsigned long long)limit);
+    CHECK(pipe(ends) == 0);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char **argv = calloc((size_t)argument_count + 5, sizeof *argv);
+        CHECK(argv);
+        memcpy(argv, arguments, (size_t)argument_count * sizeof *argv);
+        argv[argument_count] = "--child";
+        if (limit != UINT64_MAX) {
+            argv[argument_count + 1] = "--calls";
+            argv[argument_count + 2] = number;
+        }
+        dup2(ends[1], 1);
+        dup2(ends[1], 2);
+        close(ends[0]);
+        close(ends[1]);
+        execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    close(ends[1]);
+    FILE *said = fdopen(ends[0], "r");
+    CHECK(said);
+    while (fgets(line, sizeof line, said)) {
+        unsigned long long within;
+        if (sscanf(line, "# failed within %llu calls", &within) == 1)
+            *calls = within, told = true;
+        else if (sscanf(line, "# reached %llu calls", &within) == 1)
+            *calls = told ? *calls : 2 * within + SOAK_CALLS; /* if it says no more, it crashes before that */
+        else if (!quiet)
+            fputs(line, stdout), fflush(stdout);
+    }
+    fclose(said);
+    CHECK(waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* A prefix that did not fail in TRIES runs counts as one that does not. */
+static void shrink(uint64_t fails) {
+    enum { TRIES = 2 };
+    const double end = now() + (double)options.shrink;
+    uint64_t passes = 0, unused;
+    while (passes + 1 < fails && now() < end) {
+        const uint64_t middle = passes + (fails - passes) / 2;
+        bool failed = false;
+        for (int i = 0; i < TRIES && !failed; i++) {
+            int status = run_child(middle, true, &unused);
+            failed = status != 0 && status != 77;
+        }
+        if (failed)
+            fails = middle;
+        else
+            passes = middle;
+    }
+    printf("soak: shortest prefix seen to fail: --seed %llu --calls %llu\n", (unsigned long long)options.seed,
+           (unsigned long long)fails);
+}
+
+/* --- main --- */
+static size_t number(const char *what, const char *text) {
+    char *end;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (end != text && *end == 'K') value <<= 10, end++;
+    if (end != text && *end == 'M') value <<= 20, end++;
+    if (*end || end == text) {
+        fprintf(stderr, "%s %s: not a number\n", what, text);
+        exit(2);
+    }
+    return value;
+}
+
+static const struct option accepted[] = {
+    {"ranks", required_argument, NULL, 'n'},  {"threads", required_argument, NULL, 't'},
+    {"seed", required_argument, NULL, 's'},   {"seconds", required_argument, NULL, 'T'},
+    {"calls", required_argument, NULL, 'c'},  {"most", required_argument, NULL, 'm'},
+    {"no-graphs", no_argument, NULL, 'g'},    {"hang", required_argument, NULL, 'h'},
+    {"shrink", required_argument, NULL, 'k'}, {"no-shrink", no_argument, NULL, 'K'},
+    {"child", no_argument, NULL, 'C'},        {0}};
+
+int main(int argc, char **argv) {
+    arguments = argv;
+    argument_count = argc;
+    for (int c; (c = getopt_long(argc, argv, "", accepted, NULL)) != -1;) {
+        switch (c) {
+        case 'n': options.box.nranks = (int)number("--ranks", optarg); break;
+        case 't': options.threads = (long)number("--threads", optarg); break;
+        case 's': options.seed = number("--seed", optarg); break;
+        case 'T': options.seconds = (long)number("--seconds", optarg); break;
+        case 'c':
+            options.calls = number("--calls", optarg);
+            options.seconds = 1 << 20;
+            break;
+        case 'm': options.most = number("--most", optarg); break;
+        case 'g': options.no_graphs = true; break;
+        case 'h': options.hang = (long)number("--hang", optarg); break;
+        case 'k': options.shrink = (long)number("--shrink", optarg); break;
+        case 'K': options.shrink = 0; break;
+        case 'C': options.child = true; break;
+        default: return 2;
+        }
+    }
+    if (options.threads < 1 || options.threads > MOST_THREADS || options.most < 1) {
+        fprintf(stderr, "--threads: 1 to %d; --most: 1 or more\n", MOST_THREADS);
+        return 2;
+    }
+    /* A stream for each thread and one for what NCCL does beside would share queues by default, in which one waits for another. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    if (options.child) return run();
+    uint64_t within = 0;
+    const int status = run_child(UINT64_MAX, false, &within);
+    if (status && status != 77) {
+        printf("soak: seed %llu failed with status %d; again: --seed %llu --calls %llu\n",
+               (unsigned long long)options.seed, status, (unsigned long long)options.seed, (unsigned long long)within);
+        if (options.shrink && within) shrink(within);
+    }
+    return status;
+}
