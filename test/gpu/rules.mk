@@ -1,8 +1,13 @@
-# rules.mk - programs for GPUs alone, with kernels of their own and linked to NCCL by name; included by test/test.mk.
-GPU_KERNEL_PROGRAMS := $(TEST)/gpu/early
+# rules.mk - programs for GPUs alone, with kernels of their own; included by test/test.mk.
+GPU_KERNEL_PROGRAMS := $(TEST)/gpu/early $(TEST)/gpu/lines
 GPU_PROGRAMS += $(GPU_KERNEL_PROGRAMS)
 
-$(GPU_KERNEL_PROGRAMS): $(TEST)/gpu/%: test/gpu/%.cu | $(BUILD)/emu/libnccl.so.2
+lines: $(TEST)/gpu/lines
+.PHONY: lines
+
+$(TEST)/gpu/early: GPU_LINK = -Xlinker --allow-shlib-undefined -Xlinker $(BUILD)/emu/libnccl.so.2
+$(TEST)/gpu/early: | $(BUILD)/emu/libnccl.so.2
+
+$(GPU_KERNEL_PROGRAMS): $(TEST)/gpu/%: test/gpu/%.cu
 	$(call say,NVCC,$@)
-	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O2 -Ikernels $(GENCODE) -MD -MP -MF $@.d -o $@ $< \
-	    -Xlinker --allow-shlib-undefined -Xlinker $(BUILD)/emu/libnccl.so.2
+	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O2 -Ikernels $(GENCODE) -MD -MP -MF $@.d -o $@ $< $(GPU_LINK)
