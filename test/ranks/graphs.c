@@ -251,19 +251,22 @@ static void grouped(struct part *part, const struct options *o) {
     part_destroy_communicators(part, other);
 }
 
-/* Every rank captures by itself, at its own time: capture must not need the peers. */
+/* Every rank captures by itself, at its own time: capture must not need the peers.  A global capture keeps the other threads, too,
+ * from calls that may wait, so they prepare before and instantiate behind. */
 static void captured_apart(struct part *part, const struct options *o) {
     struct call call = {0};
     scenario_call(part, &call, 90, 777, 0);
     call_prepare(part, &call);
+    part_barrier(part);
     struct graphs graphs;
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = part_enter(part, i);
         CU_OK(cuStreamBeginCapture(rank->stream[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
         NCCL_OK(call_issue_rank(part, &call, i, rank->comm, rank->stream[0]));
         CU_OK(cuStreamEndCapture(rank->stream[0], &graphs.graph[i]));
-        CU_OK(cuGraphInstantiateWithFlags(&graphs.exec[i], graphs.graph[i], 0));
     }
+    part_barrier(part);
+    graphs_instantiate(part, &graphs);
     for (int r = 0; r < 5; r++) {
         graphs_launch(part, &graphs, 0);
         part_synchronize(part);
