@@ -161,7 +161,7 @@ const struct bl_params *bl_params(void) {
     pthread_once(&once, read_all);
     /* After the parameters are there: the log needs them. */
     if (!atomic_exchange(&told, true))
-        for (int i = 0; i < complaint_count; i++) bl_warn("%s", complaints[i]);
+        for (int i = 0; i < complaint_count; i++) bl_log_at(NULL, BL_LOG_WARN, "%s", complaints[i]);
     return &params;
 }
 

@@ -122,3 +122,42 @@ def log_file(case):
         BEELINE_DEBUG_FILE="/nonexistent/log",
     )
     check("the real NCCL" in done.stderr, done.stderr)
+
+
+def log_file_safe(case):
+    """What lies where the file should be is not written to, nor waited for: the log goes to stderr."""
+    target = case.path("target")
+    with open(target, "w", encoding="utf-8") as file:
+        file.write("theirs")
+    os.symlink(target, case.path("link"))
+    os.symlink(case.path("nothing"), case.path("dangling"))
+    os.mkfifo(case.path("fifo"))
+    for name, why in (
+        ("link", "a symbolic link"),
+        ("dangling", "a symbolic link"),
+        ("fifo", "a FIFO"),
+        (".", "Is a directory"),
+    ):
+        done = parameters(
+            case,
+            ["BEELINE_DEBUG_FILE=%s cannot be opened: %s" % (case.path(name), why)],
+            BEELINE_DEBUG="INFO",
+            BEELINE_DEBUG_FILE=case.path(name),
+        )
+        check("the real NCCL" in done.stderr, done.stderr)
+    check(read(target) == "theirs" and not os.path.exists(case.path("nothing")), "a link was followed")
+    # A FIFO that somebody reads.
+    reader = os.open(case.path("fifo"), os.O_RDONLY | os.O_NONBLOCK)
+    parameters(
+        case,
+        ["neither a regular file nor a character device"],
+        BEELINE_DEBUG="INFO",
+        BEELINE_DEBUG_FILE=case.path("fifo"),
+    )
+    check(os.read(reader, 1) == b"", "a FIFO was written to")
+    os.close(reader)
+    # Devices may be written to, and folders on the way may be links.
+    check(not parameters(case, BEELINE_DEBUG="INFO", BEELINE_DEBUG_FILE="/dev/null").stderr, "prints")
+    os.symlink(case.folder, case.path("folder"))
+    check(not parameters(case, BEELINE_DEBUG="INFO", BEELINE_DEBUG_FILE=case.path("folder/log")).stderr, "prints")
+    check("INFO" in read(case.path("log")), "nothing is in the file")
