@@ -219,7 +219,8 @@ SCENARIOS = ("group_many group_two_communicators group_nested group_mixed_routes
              "comm_many comm_split comm_shrink comm_config comm_scalable comm_nonblocking comm_finalized comm_aborted "
              "comm_aborted_while_waiting argument_errors argument_zero_count argument_huge_count argument_not_covered "
              "argument_unequal_ranks other_collectives other_send_receive other_premulsum other_one_rank fused_many fused_replayed "
-             "fused_two_communicators fused_streams fused_streams_captured fused_destroyed").split()
+             "fused_two_communicators fused_streams fused_streams_captured fused_destroyed turn_first_forwarded turn_gated "
+             "turn_nonblocking turn_per_thread turn_simulated turn_destroyed_behind").split()
 
 
 # Kernels of two communicators must be resident at once, on hardware too, so the box has room for both: a grid has at most a
@@ -239,6 +240,12 @@ def scenarios():
             nranks = (2, 4, 3)[(s + m) % 3]
             case(f"{scenario}/{mode}", box(mode, nranks, program="scenarios", arguments=scenario, environment=BROADCASTS[m],
                                              options=ROOMY if scenario in BESIDE_EACH_OTHER else ""))
+    # Graphs that never overlap what is beside them need no event of their own.
+    for s, scenario in enumerate(("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")):
+        case(f"no_mixing/{scenario}", box(MODES[s % 3], 2 + s % 2, program="scenarios", arguments=scenario,
+                                          environment=("BEELINE_GRAPH_MIXING=0", "NCCL_GRAPH_MIXING_SUPPORT=0")[s % 2]))
+    # What an abort cannot wait for may be reported as left behind, and said.
+    case("turn_aborted_behind/threads", box("threads", 3, program="scenarios", arguments="turn_aborted_behind"), "warn-ok leak-ok")
 
 
 # What all-gathers go by: kernels, kernels up to 128K a rank and copy engines beyond, copy engines in many pieces.

@@ -210,6 +210,8 @@ ncclResult_t emu_group_add_job(struct emu_job *job); /* takes the job */
 
 /* Launches the tasks of one communicator as one plan. */
 ncclResult_t emu_launch(ncclComm_t comm, struct emu_task *const *tasks, int ntasks);
+/* The same for a nonblocking one, a little later: ncclInProgress. */
+ncclResult_t emu_launch_later(ncclComm_t comm, struct emu_task *const *tasks, int ntasks);
 /* 0 where the stream is not capturing. */
 ncclResult_t emu_capture_id(CUstream stream, unsigned long long *id);
 

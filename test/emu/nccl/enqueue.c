@@ -164,3 +164,42 @@ ncclResult_t emu_launch(ncclComm_t comm, struct emu_task *const *tasks, int ntas
     free(streams);
     return result;
 }
+
+/* --- nonblocking communicators: the call returns, and its launch comes later, as the real one's may --- */
+
+enum { LATER_US = 3000 };
+
+struct later {
+    ncclComm_t comm;
+    int ntasks;
+    struct emu_task tasks[];
+};
+
+static void *launch_later(void *argument) {
+    struct later *later = argument;
+    ncclComm_t comm = later->comm;
+    struct emu_task *tasks[later->ntasks];
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    usleep(LATER_US);
+    for (int i = 0; i < later->ntasks; i++) tasks[i] = &later->tasks[i];
+    ncclResult_t result = emu_cuda(cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    if (result == ncclSuccess) result = emu_launch(comm, tasks, later->ntasks);
+    int expected = ncclInProgress;
+    atomic_compare_exchange_strong(&comm->async, &expected, result);
+    free(later);
+    return NULL;
+}
+
+ncclResult_t emu_launch_later(ncclComm_t comm, struct emu_task *const *tasks, int ntasks) {
+    struct later *later = malloc(sizeof *later + (size_t)ntasks * sizeof later->tasks[0]);
+    if (!later) return emu_fail(ncclSystemError, "out of memory");
+    *later = (struct later){comm, ntasks};
+    for (int i = 0; i < ntasks; i++) later->tasks[i] = *tasks[i];
+    emu_comm_join(comm);
+    comm->async = ncclInProgress;
+    comm->worker_started = !pthread_create(&comm->worker, NULL, launch_later, later);
+    if (comm->worker_started) return ncclInProgress;
+    free(later);
+    comm->async = ncclSuccess;
+    return emu_fail(ncclSystemError, "no thread");
+}

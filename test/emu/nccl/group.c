@@ -78,7 +78,8 @@ static ncclResult_t launch_tasks(struct emu_task *tasks, size_t ntasks) {
     ncclResult_t result = ncclSuccess;
     struct emu_task **mine = calloc(ntasks ? ntasks : 1, sizeof *mine);
     if (!mine) return emu_fail(ncclSystemError, "out of memory");
-    for (struct emu_task *first = tasks; first && result == ncclSuccess; first = first->next) {
+    for (struct emu_task *first = tasks; first && (result == ncclSuccess || result == ncclInProgress);
+         first = first->next) {
         int n = 0;
         bool launched = false;
         for (struct emu_task *before = tasks; before != first; before = before->next)
@@ -86,7 +87,8 @@ static ncclResult_t launch_tasks(struct emu_task *tasks, size_t ntasks) {
         if (launched) continue;
         for (struct emu_task *task = first; task; task = task->next)
             if (task->comm == first->comm) mine[n++] = task;
-        result = emu_launch(first->comm, mine, n);
+        const ncclResult_t one = (first->comm->blocking ? emu_launch : emu_launch_later)(first->comm, mine, n);
+        if (one != ncclSuccess) result = one;
     }
     free(mine);
     return result;

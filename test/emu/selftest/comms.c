@@ -27,7 +27,10 @@ static void use(ncclComm_t *made, const int *sizes, const char *what) {
         upload(&b[l]);
         OK(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 50, ncclInt32, ncclSum, made[l], streams[l]));
     }
-    OK(ncclGroupEnd());
+    const ncclResult_t ended = ncclGroupEnd();
+    check(ended == ncclSuccess || ended == ncclInProgress, "%s: the group ended with %d", what, ended);
+    foreach (l)
+        if (made[l]) check(wait_async(made[l], ncclInProgress) == ncclSuccess, "%s: launched", what);
     synchronize();
     foreach (l) {
         int count;
