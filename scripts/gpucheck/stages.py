@@ -349,6 +349,18 @@ def torch(box):
     return steps
 
 
+def torch_distributed(box):
+    """PyTorch's own suite, with and without Beeline.  Its verdicts stay in a file, so that a later command goes on with the rest."""
+    if box.emulated:
+        return []
+    added = {name: value for name, value in box.env().items() if name != "BEELINE_TIMEOUT"}  # as users have it: no limit
+    sides = [f"{name}={value}" for name, value in added.items() if name != "LD_LIBRARY_PATH"]
+    verdicts = os.path.join(box.folder, "torch-distributed.verdicts")
+    return [Step(f"{n} ranks", ["python3", os.path.join(GPU_TESTS, "distributed_suite.py"), "--ranks", n, "--gpus", box.gpus, "--verdicts", verdicts,
+                                *(word for side in sides for word in ("--with", side))], box.env(False), 570, r"(?m)^ok: of \d+ tests")
+            for n in sorted(box.ranks)]
+
+
 def torch_gather(box):
     """All-gather and reduce-scatter through PyTorch: as Beeline routes them, then each algorithm forced."""
     if box.emulated:
@@ -404,7 +416,8 @@ STAGES = {"facts": facts, "smoke": smoke, "multicast-off": multicast_off, "perf-
           "setup-time": setup_time, "neutrality": neutrality, "perf-groups": perf_groups, "perf-types": perf_types,
           "latency": latency, "load": load, "decode": decode, "perf-gather": perf_gather, "perf-gather-routes": perf_gather_routes,
           "perf-gather-groups": perf_gather_groups, "perf-gather-types": perf_gather_types, "torch-gather": torch_gather,
-          "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others, **program_stages.STAGES}
+          "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others, "torch-distributed": torch_distributed,
+          **program_stages.STAGES}
 
 # Seconds for a whole stage, where that is less than its steps' limits together.
 LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60, "perf-gather": 40, "perf-gather-routes": 45,

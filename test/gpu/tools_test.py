@@ -258,6 +258,17 @@ def test_turn_jobs(_):
     assert set(stages.LIMITS) <= set(stages.STAGES)
 
 
+def test_torch_distributed(_):
+    """The fewest ranks first; Beeline on one side alone, which waits as long as it takes; verdicts of all in one file that stays."""
+    steps = stages.STAGES["torch-distributed"](stages.Box(ROOT, "build", 4, [4, 2], False, "/nccl", None, "/tmp"))
+    assert [step.argv[step.argv.index("--ranks") + 1] for step in steps] == ["2", "4"]
+    for step in steps:
+        sides = [word for before, word in zip(step.argv, step.argv[1:]) if before == "--with"]
+        assert sides == ["LD_PRELOAD=" + ":".join(filter(None, ("build/libbeeline.so", os.environ.get("LD_PRELOAD"))))], sides
+        assert "LD_PRELOAD" not in step.env and step.env["LD_LIBRARY_PATH"].startswith("/nccl"), step.env
+        assert step.argv[step.argv.index("--verdicts") + 1] == "/tmp/torch-distributed.verdicts"
+
+
 def test_others(_):
     """Every number of ranks has a run in graphs and an eager one."""
     box = stages.Box(ROOT, "build", 4, [4, 2], False, "", None, "/tmp")
