@@ -99,6 +99,10 @@ bool bl_kernel_reduces(int kernel) {
     return is_kernel(kernel) && kernels[kernel].reduces;
 }
 
+bool bl_kernel_batch(int kernel) {
+    return is_kernel(kernel) && kernels[kernel].batch;
+}
+
 bool bl_kernel_multicast(int kernel) {
     return is_kernel(kernel) && kernels[kernel].shares >= MULTICAST_PACKETS;
 }

@@ -188,6 +188,9 @@ const char *bl_kernel_name(int kernel);     /* "oneshot_packet" */
 /* Whether it reduces: what does not moves bytes, whatever the datatype is, and any messages share a batch. */
 bool bl_kernel_reduces(int kernel);
 
+/* Whether a launch carries several messages: struct bl_batch_args. */
+bool bl_kernel_batch(int kernel);
+
 /* Whether it needs a multicast object. */
 bool bl_kernel_multicast(int kernel);
 

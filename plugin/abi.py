@@ -163,7 +163,7 @@ def emit_forward(function, ordered):
             "    ncclResult_t result = bl_forward_before(comm, stream);",
             "    if (result != ncclSuccess) return result;",
             "    result = BL_REAL(%s);" % call,
-            "    bl_forward_after(comm, stream, result);",
+            "    bl_forward_after(stream, result);",
             "    return result;",
         ]
     return "\n".join(lines + ["}"])

@@ -10,6 +10,7 @@
 #include "copy.h"
 #include "log.h"
 #include "member.h"
+#include "order.h"
 #include "params.h"
 
 enum { MOST_TUNING_BYTES = 1 << 20 };
@@ -276,7 +277,7 @@ static void fill_args(struct bl_member *member) {
 static void test_prepare(struct bl_member *member) {
     char why[200];
     fill_args(member);
-    if (bl_copy_open(member->comm, why, sizeof(why))) {
+    if (bl_order_open(member->comm, why, sizeof(why)) || bl_copy_open(member->comm, why, sizeof(why))) {
         bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
         return;
     }

@@ -8,6 +8,7 @@
 #include "launch.h"
 #include "log.h"
 #include "real.h"
+#include "turn.h"
 
 /* At INFO: one line the first time that a route is taken, or refused for a new reason. */
 static void tell_route(struct bl_comm *comm, const struct bl_call *call) {
@@ -31,67 +32,76 @@ static bool has_buffers(const struct bl_call *call) {
            (call->recvbuff || (request->collective == BL_REDUCE && !root));
 }
 
+static bool is_active(const struct bl_comm *comm) {
+    return atomic_load_explicit(&comm->active, memory_order_acquire);
+}
+
 /* True if the call is Beeline's, with its result in *result; else it is the real NCCL's. */
 static bool serve(struct bl_call *call, ncclResult_t *result) {
     struct bl_comm *comm = call->comm;
-    if (!atomic_load_explicit(&comm->active, memory_order_acquire)) {
+    if (!is_active(comm)) {
         *result = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);
         return *result != ncclSuccess;
     }
     *result = bl_comm_check(comm);
+    if (*result == ncclSuccess) *result = bl_turn_settled(comm);
     if (*result != ncclSuccess) return true;
     bl_table_select(&comm->table, &call->request, &call->route);
     tell_route(comm, call);
-    const bool ours = call->route.algorithm != BL_ROUTE_NCCL && has_buffers(call);
-    const unsigned row = ours ? call->route.kernel : BL_KERNELS;
-    comm->calls[row]++;
-    comm->bytes[row] += call->request.count * bl_datatype_size(call->request.datatype);
-    if (!ours) return false;
+    if (call->route.algorithm == BL_ROUTE_NCCL || !has_buffers(call)) {
+        comm->calls[BL_KERNELS]++;
+        comm->bytes[BL_KERNELS] += call->request.count * bl_datatype_size(call->request.datatype);
+        return false;
+    }
     *result = bl_group_open() ? bl_group_add_call(call) : bl_launch(call);
     return true;
 }
 
-static struct bl_comm *comm_of_call(ncclComm_t handle) {
-    struct bl_comm *comm = bl_real_depth == 0 ? bl_comm_find(handle) : NULL;
-    return comm && atomic_load_explicit(&comm->active, memory_order_acquire) ? comm : NULL;
-}
+/* The forwarded call that this thread is in. */
+static _Thread_local struct {
+    struct bl_comm *comm; /* NULL: Beeline has nothing to do with it */
+    struct bl_order_turn turn;
+} forwarding;
 
-/* The turn of the forwarded call that this thread is in. */
-static _Thread_local struct bl_order_turn forward_turn;
-
-ncclResult_t bl_forward_before(ncclComm_t handle, cudaStream_t stream) {
-    struct bl_comm *comm = comm_of_call(handle);
-    ncclResult_t result = comm ? bl_forward_begin(comm, stream, &forward_turn) : ncclSuccess;
+static ncclResult_t forward_before(struct bl_comm *comm, cudaStream_t stream) {
+    const bool known = comm && (is_active(comm) || atomic_load_explicit(&comm->bystander, memory_order_acquire));
+    forwarding.comm = known ? comm : NULL;
+    const ncclResult_t result = known ? bl_turn_begin(comm, stream, &forwarding.turn) : ncclSuccess;
     if (result != ncclSuccess && bl_group_open()) bl_group_fail(result);
     return result;
 }
 
+ncclResult_t bl_forward_before(ncclComm_t handle, cudaStream_t stream) {
+    return forward_before(bl_real_depth == 0 ? bl_comm_find(handle) : NULL, stream);
+}
+
 /* In a group the call's turn ends with the group. */
-void bl_forward_after(ncclComm_t handle, cudaStream_t stream, ncclResult_t result) {
-    struct bl_comm *comm = result == ncclSuccess || result == ncclInProgress ? comm_of_call(handle) : NULL;
+void bl_forward_after(cudaStream_t stream, ncclResult_t result) {
+    struct bl_comm *comm = forwarding.comm;
+    const bool made = result == ncclSuccess || result == ncclInProgress;
     if (!comm) return;
-    if (bl_group_open())
-        bl_group_add_forwarded(comm, stream, &forward_turn);
-    else
-        bl_forward_end(comm, stream, &forward_turn, result);
+    if (!bl_group_open() || !made)
+        bl_turn_end(comm, stream, &forwarding.turn, result);
+    else if (bl_group_add_forwarded(comm, stream, &forwarding.turn) != ncclSuccess)
+        bl_group_fail(ncclSystemError);
 }
 
 /* The real function called in turn; an error of the turn-taking before it is the result. */
-#define FORWARD_IN_TURN(comm, stream, ...)                                                                             \
+#define FORWARD_IN_TURN(known, stream, ...)                                                                            \
     __extension__({                                                                                                    \
-        ncclResult_t forwarded_ = bl_forward_before(comm, stream);                                                     \
+        ncclResult_t forwarded_ = forward_before(known, stream);                                                       \
         if (forwarded_ == ncclSuccess) {                                                                               \
             forwarded_ = BL_REAL(__VA_ARGS__);                                                                         \
-            bl_forward_after(comm, stream, forwarded_);                                                                \
+            bl_forward_after(stream, forwarded_);                                                                      \
         }                                                                                                              \
         forwarded_;                                                                                                    \
     })
 
+/* *known: what Beeline knows of the communicator, looked up once a call. */
 static bool serve_call(enum bl_collective collective, const void *sendbuff, void *recvbuff, size_t count,
                        ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream,
-                       ncclResult_t *result) {
-    if (bl_real_depth > 0) return false;
-    struct bl_comm *comm = bl_comm_find(handle);
+                       struct bl_comm **known, ncclResult_t *result) {
+    struct bl_comm *comm = *known = bl_real_depth == 0 ? bl_comm_find(handle) : NULL;
     if (!comm) return false;
     struct bl_call call = {.comm = comm,
                            .sendbuff = sendbuff,
@@ -109,55 +119,62 @@ static bool serve_call(enum bl_collective collective, const void *sendbuff, void
 
 BL_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_ALLREDUCE, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, &result)) return result;
-    return FORWARD_IN_TURN(comm, stream, ncclAllReduce, sendbuff, recvbuff, count, datatype, op, comm, stream);
+    if (serve_call(BL_ALLREDUCE, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, &known, &result)) return result;
+    return FORWARD_IN_TURN(known, stream, ncclAllReduce, sendbuff, recvbuff, count, datatype, op, comm, stream);
 }
 
 BL_EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
                                      ncclComm_t comm, cudaStream_t stream) {
+    struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_ALLGATHER, sendbuff, recvbuff, sendcount, datatype, ncclSum, 0, comm, stream, &result))
+    if (serve_call(BL_ALLGATHER, sendbuff, recvbuff, sendcount, datatype, ncclSum, 0, comm, stream, &known, &result))
         return result;
-    return FORWARD_IN_TURN(comm, stream, ncclAllGather, sendbuff, recvbuff, sendcount, datatype, comm, stream);
+    return FORWARD_IN_TURN(known, stream, ncclAllGather, sendbuff, recvbuff, sendcount, datatype, comm, stream);
 }
 
 BL_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                          ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                          cudaStream_t stream) {
+    struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_REDUCESCATTER, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream, &result))
+    if (serve_call(BL_REDUCESCATTER, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream, &known, &result))
         return result;
-    return FORWARD_IN_TURN(comm, stream, ncclReduceScatter, sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
+    return FORWARD_IN_TURN(known, stream, ncclReduceScatter, sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
 }
 
 #ifdef BL_HAVE_ncclAlltoAll
 BL_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                     ncclComm_t comm, cudaStream_t stream) {
+    struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_ALLTOALL, sendbuff, recvbuff, count, datatype, ncclSum, 0, comm, stream, &result)) return result;
-    return FORWARD_IN_TURN(comm, stream, ncclAlltoAll, sendbuff, recvbuff, count, datatype, comm, stream);
+    if (serve_call(BL_ALLTOALL, sendbuff, recvbuff, count, datatype, ncclSum, 0, comm, stream, &known, &result)) return result;
+    return FORWARD_IN_TURN(known, stream, ncclAlltoAll, sendbuff, recvbuff, count, datatype, comm, stream);
 }
 #endif
 
 BL_EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                      int root, ncclComm_t comm, cudaStream_t stream) {
+    struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_BROADCAST, sendbuff, recvbuff, count, datatype, ncclSum, root, comm, stream, &result))
+    if (serve_call(BL_BROADCAST, sendbuff, recvbuff, count, datatype, ncclSum, root, comm, stream, &known, &result))
         return result;
-    return FORWARD_IN_TURN(comm, stream, ncclBroadcast, sendbuff, recvbuff, count, datatype, root, comm, stream);
+    return FORWARD_IN_TURN(known, stream, ncclBroadcast, sendbuff, recvbuff, count, datatype, root, comm, stream);
 }
 
 BL_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                                  cudaStream_t stream) {
+    struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_BROADCAST, buff, buff, count, datatype, ncclSum, root, comm, stream, &result)) return result;
-    return FORWARD_IN_TURN(comm, stream, ncclBcast, buff, count, datatype, root, comm, stream);
+    if (serve_call(BL_BROADCAST, buff, buff, count, datatype, ncclSum, root, comm, stream, &known, &result)) return result;
+    return FORWARD_IN_TURN(known, stream, ncclBcast, buff, count, datatype, root, comm, stream);
 }
 
 BL_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                   ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+    struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_REDUCE, sendbuff, recvbuff, count, datatype, op, root, comm, stream, &result)) return result;
-    return FORWARD_IN_TURN(comm, stream, ncclReduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream);
+    if (serve_call(BL_REDUCE, sendbuff, recvbuff, count, datatype, op, root, comm, stream, &known, &result)) return result;
+    return FORWARD_IN_TURN(known, stream, ncclReduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream);
 }

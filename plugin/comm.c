@@ -5,6 +5,7 @@
 #include "comm.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -103,7 +104,9 @@ void bl_comm_each(void (*visit)(struct bl_comm *comm)) {
 }
 
 struct bl_comm *bl_comm_new(void) {
-    return calloc(1, sizeof(struct bl_comm));
+    struct bl_comm *comm = calloc(1, sizeof(*comm));
+    if (comm) pthread_mutex_init(&comm->pending.lock, NULL);
+    return comm;
 }
 
 void bl_comm_retire(struct bl_comm *comm) {
@@ -112,35 +115,59 @@ void bl_comm_retire(struct bl_comm *comm) {
     struct bl_comm *oldest = retired[i];
     retired[i] = comm;
     pthread_mutex_unlock(&lock);
-    if (oldest) free(oldest->upkeep);
+    if (!oldest || atomic_load(&oldest->pins)) return; /* a group that never ends keeps its own */
+    free(oldest->upkeep);
     free(oldest);
 }
 
-/* The first who sees the kernel's error words it, for all. */
-static void note_error(struct bl_comm *comm, uint32_t peer) {
+void bl_comm_break(struct bl_comm *comm, ncclResult_t error, const char *format, ...) {
     static pthread_mutex_t words = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&words);
-    if (atomic_load(&comm->async_error) == ncclSuccess) {
-        snprintf(comm->error_text, sizeof(comm->error_text),
-                 "Beeline: rank %d of %d waited %.3g s for rank %u, which did not come (BEELINE_TIMEOUT)", comm->rank,
-                 comm->nranks, (double)comm->args.timeout_ns / 1e9, peer);
-        atomic_store(&comm->async_error, ncclRemoteError);
-        bl_warn("communicator %016llx: %s; its calls fail from now on, abort it", (unsigned long long)comm->id,
-                comm->error_text);
+    const bool first = atomic_load(&comm->async_error) == ncclSuccess;
+    if (first) {
+        va_list list;
+        va_start(list, format);
+        vsnprintf(comm->error_text, sizeof(comm->error_text), format, list);
+        va_end(list);
+        atomic_store(&comm->async_error, error);
     }
     pthread_mutex_unlock(&words);
+    if (first)
+        bl_warn("communicator %016llx: %s; its calls fail from now on, abort it", (unsigned long long)comm->id,
+                comm->error_text);
+}
+
+/* A launch needs the context of its stream current; a thread that drives several GPUs has another one. */
+bool bl_comm_visit(struct bl_comm *comm, struct bl_visit *visit) {
+    CUcontext current = NULL;
+    atomic_fetch_add(&comm->users, 1);
+    if (!atomic_load(&comm->active) && !atomic_load(&comm->bystander)) {
+        atomic_fetch_sub(&comm->users, 1);
+        return false;
+    }
+    bl_driver()->cuCtxGetCurrent(&current);
+    visit->pushed = current != comm->context && bl_driver()->cuCtxPushCurrent(comm->context) == CUDA_SUCCESS;
+    return true;
+}
+
+void bl_comm_leave(struct bl_comm *comm, const struct bl_visit *visit) {
+    CUcontext ours;
+    if (visit->pushed) bl_driver()->cuCtxPopCurrent(&ours);
+    atomic_fetch_sub(&comm->users, 1);
 }
 
 ncclResult_t bl_comm_check(struct bl_comm *comm) {
     ncclResult_t known = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);
     if (known != ncclSuccess) return known;
     /* Teardown takes `control` away, then waits for those who may still be reading it. */
-    atomic_fetch_add(&comm->readers, 1);
-    struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
+    atomic_fetch_add(&comm->users, 1);
+    const struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
     uint32_t error = control ? __atomic_load_n(&control->error, __ATOMIC_ACQUIRE) : BL_KERNEL_OK;
     uint32_t peer = error ? __atomic_load_n(&control->waiting_peer, __ATOMIC_RELAXED) : 0;
-    if (error) __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE); /* by themselves the kernels wait on */
-    atomic_fetch_sub(&comm->readers, 1);
-    if (error == BL_KERNEL_TIMEOUT) note_error(comm, peer);
+    atomic_fetch_sub(&comm->users, 1);
+    if (error == BL_KERNEL_TIMEOUT)
+        bl_comm_break(comm, ncclRemoteError,
+                      "Beeline: rank %d of %d has waited %.3g s for rank %u, which has not come (BEELINE_TIMEOUT)", comm->rank,
+                      comm->nranks, (double)comm->args.timeout_ns / 1e9, peer);
     return (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);
 }

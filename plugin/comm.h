@@ -8,6 +8,7 @@
 #ifndef BEELINE_COMM_H
 #define BEELINE_COMM_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,20 +18,55 @@
 #include "kernels.h"
 #include "nccl.h"
 
+struct bl_collected;
 struct bl_memory;
 struct bl_upkeep;
 
-/* Keeps the calls on one communicator in issue order; see order.h.  Zero is a good start. */
+/* What is asked of a stream when a call's turn begins; see order.h. */
+struct bl_order_turn {
+    bool capturing;
+    unsigned long long capture;
+    uint64_t stream; /* its id; 0: the driver cannot tell */
+};
+
+enum { BL_ORDER_NODES = 16 };
+
+/* Keeps the calls on one communicator in issue order; see order.h. */
 struct bl_order {
-    CUstream last_stream;
-    const void *last_thread;    /* whose CU_STREAM_PER_THREAD last_stream is, else NULL */
-    CUevent event;              /* recorded behind Beeline's last eager launch, and every call where order.h says so */
-    CUevent fork;               /* joins the streams of one capture, or of one launch */
+    CUevent event;              /* recorded behind every eager call, and by graphs; bl_room's, too */
+    CUevent fork;               /* joins the streams of one launch */
+    uint64_t last_stream;       /* id of the last call's; 0: not known */
     unsigned long long capture; /* id of the capture that the last captured call belongs to */
-    CUgraphNode last_node, record_node; /* of that capture: the last call, and the record of `event` behind it */
-    bool served;                        /* Beeline launched something: before that NCCL's own order is enough */
-    bool recorded;                      /* `event` is behind the last call */
-    bool used, last_captured, many_streams, captured_ever;
+    CUgraphNode last[BL_ORDER_NODES], record_node; /* of that capture: what the last call ends with, the event's record */
+    int lasts;
+    bool served; /* Beeline launched something */
+    bool used, last_captured, captured_ever;
+};
+
+/* What it holds of its GPU's multiprocessors; see room.h. */
+struct bl_hold {
+    struct bl_room *of;         /* NULL: it is in none */
+    _Atomic uint64_t holds;     /* room.c has the bits */
+    _Atomic uint32_t captured;  /* blocks of its largest captured launch */
+};
+
+/* Calls of the real NCCL's on a nonblocking communicator are on their stream only once NCCL says so: whoever hears that ends
+ * their turn, and launches what Beeline serves of their group (launch.h).  Until then the caller may neither use the
+ * communicator nor let the stream go. */
+struct bl_pending {
+    pthread_mutex_t lock;
+    _Atomic bool set;
+    CUstream stream;
+    struct bl_order_turn turn;
+    struct bl_collected *calls; /* fuse.h */
+    int count;
+};
+
+/* What is known of its kernels' waits; see watch.h. */
+struct bl_watch {
+    struct bl_comm *next;
+    bool added;
+    uint64_t beat, launch; /* seen last; told last */
 };
 
 /* Of all-gathers by the copy engines; see copy.h.  All zero where the staging has no slots. */
@@ -50,7 +86,8 @@ struct bl_comm {
     int rank, nranks;
     CUdevice device;
     CUcontext context;          /* current where the communicator was made; launches need it current */
-    _Atomic bool active;        /* Beeline serves it; cleared for good by a failure or abort */
+    _Atomic bool active;        /* Beeline serves it; cleared for good by its end */
+    _Atomic bool bystander;     /* it is NCCL's, and its calls take room beside those that Beeline serves */
     struct bl_table table;      /* the agreed routes */
     struct bl_kernel_args args; /* all but the buffers, count and redop is filled at set-up */
     CUfunction function[BL_KERNELS][BL_DATATYPES];
@@ -58,10 +95,14 @@ struct bl_comm {
     bool early_launch;               /* launches ask to start early: the kernels can wait */
     struct bl_control *control;      /* host address of args.control */
     struct bl_order order;
+    struct bl_hold room;
+    struct bl_pending pending;
+    struct bl_watch watch;
     struct bl_copy copy;
     struct bl_memory *memory;                              /* staging and mappings; memory.h */
     struct bl_upkeep *upkeep;                              /* what set-up and teardown keep; upkeep.h */
-    _Atomic int readers;                                   /* in bl_comm_check; teardown waits for them */
+    _Atomic int users;                                     /* threads that use it now; teardown waits for them */
+    _Atomic int pins;                                      /* calls that groups have collected: its memory stays */
     uint64_t calls[BL_KERNELS + 1], bytes[BL_KERNELS + 1]; /* per route, the last is NCCL */
     uint64_t batches;                                      /* launches of several calls */
     uint64_t told[BL_COLLECTIVES];                         /* routes already told of at INFO, a bit each */
@@ -76,6 +117,19 @@ struct bl_comm *bl_comm_find(ncclComm_t handle);
 /* ncclSuccess, or the asynchronous error that a kernel of Beeline met on this communicator; one WARN when it is first
  * seen.  Cheap: one read of host memory. */
 ncclResult_t bl_comm_check(struct bl_comm *comm);
+
+/* Something went wrong half way, so that this rank is no longer where its peers are: the communicator's calls fail from now
+ * on, with this error and these words, which are also logged. The first error stays. */
+void bl_comm_break(struct bl_comm *comm, ncclResult_t error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* A launch, or what else needs the communicator's memory, begins on this thread: the context is current then, and nothing is
+ * freed until bl_comm_leave.  False if the communicator has ended, and nothing is to be left. */
+struct bl_visit {
+    bool pushed;
+};
+bool bl_comm_visit(struct bl_comm *comm, struct bl_visit *visit);
+void bl_comm_leave(struct bl_comm *comm, const struct bl_visit *visit);
 
 /* The rest is for set-up and teardown. */
 

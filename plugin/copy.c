@@ -301,11 +301,8 @@ ncclResult_t bl_copy_launch(const struct bl_call *call) {
     CUresult status = gather(call);
     if (status == CUDA_SUCCESS) return ncclSuccess;
     comm->copy.broken = true;
-    snprintf(comm->error_text, sizeof(comm->error_text),
-             "Beeline: an all-gather by the copy engines on rank %d of %d failed half way: %s", comm->rank,
-             comm->nranks, bl_driver_strerror(status));
-    atomic_store(&comm->async_error, ncclUnhandledCudaError);
-    bl_warn("communicator %016llx: %s; its calls fail from now on, abort it", (unsigned long long)comm->id,
-            comm->error_text);
+    bl_comm_break(comm, ncclUnhandledCudaError,
+                  "Beeline: an all-gather by the copy engines on rank %d of %d failed half way: %s", comm->rank,
+                  comm->nranks, bl_driver_strerror(status));
     return ncclUnhandledCudaError;
 }

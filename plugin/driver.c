@@ -74,6 +74,16 @@ const char *bl_driver_error(void) {
     return error;
 }
 
+CUstreamCaptureMode bl_driver_relax(void) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+void bl_driver_unrelax(CUstreamCaptureMode before) {
+    bl_driver()->cuThreadExchangeStreamCaptureMode(&before);
+}
+
 const char *bl_driver_strerror(CUresult result) {
     static _Thread_local char text[96];
     const char *name = NULL;

@@ -22,6 +22,11 @@ const char *bl_driver_error(void);
 /* For multicast.c alone: a function that is in no row, or NULL. */
 void *bl_driver_symbol(const char *name, int version);
 
+/* Calls that a capture on another stream of the process would forbid are fine for this thread until it says otherwise: for
+ * calls that touch no captured stream. */
+CUstreamCaptureMode bl_driver_relax(void);
+void bl_driver_unrelax(CUstreamCaptureMode before);
+
 /* "CUDA_ERROR_OUT_OF_MEMORY (2)", in a buffer of the calling thread. */
 const char *bl_driver_strerror(CUresult result);
 

@@ -10,7 +10,7 @@
 /* Before the real call: an error is the caller's result, and the real call is not made. */
 ncclResult_t bl_forward_before(ncclComm_t comm, cudaStream_t stream);
 
-/* After the real call, which returned `result`. */
-void bl_forward_after(ncclComm_t comm, cudaStream_t stream, ncclResult_t result);
+/* After the real call, which returned `result`, on the same thread. */
+void bl_forward_after(cudaStream_t stream, ncclResult_t result);
 
 #endif

@@ -50,7 +50,10 @@ ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
     const struct bl_call *batch[BL_BATCH_MAX];
     ncclResult_t result = ncclSuccess;
     int comms = 0; /* calls[c].turn for c below it: of each communicator, the launch whose turn it is */
-    for (int i = 0; i < count; i++) calls[i].planned = false;
+    for (int i = 0; i < count; i++) { /* a communicator may have ended since: its calls go nowhere */
+        calls[i].planned = !atomic_load(&calls[i].call.comm->active);
+        calls[i].leads = false;
+    }
     for (int i = 0; i < count; i++) {
         if (calls[i].planned) continue;
         plan(calls, i, count);

@@ -6,6 +6,7 @@
 #include "fuse.h"
 #include "log.h"
 #include "real.h"
+#include "turn.h"
 
 /* A call that went to the real NCCL, whose turn is to be ended. */
 struct forwarded {
@@ -48,6 +49,7 @@ static ncclResult_t no_memory(void) {
 ncclResult_t bl_group_add_call(const struct bl_call *call) {
     if (!grow((void **)&group.calls, group.count, &group.capacity, sizeof *group.calls)) return no_memory();
     group.calls[group.count++] = (struct bl_collected){.call = *call};
+    atomic_fetch_add(&call->comm->pins, 1);
     return ncclSuccess;
 }
 
@@ -55,6 +57,7 @@ ncclResult_t bl_group_add_forwarded(struct bl_comm *comm, CUstream stream, const
     if (!grow((void **)&group.forwarded, group.forwarded_count, &group.forwarded_capacity, sizeof *group.forwarded))
         return no_memory();
     group.forwarded[group.forwarded_count++] = (struct forwarded){comm, stream, *turn};
+    atomic_fetch_add(&comm->pins, 1);
     return ncclSuccess;
 }
 
@@ -69,30 +72,43 @@ void bl_group_add_init(const struct bl_setup_request *request) {
     }
 }
 
-void bl_group_drop(const struct bl_comm *comm) {
-    int kept = 0, forwarded_kept = 0;
-    for (int i = 0; i < group.count; i++)
-        if (group.calls[i].call.comm != comm) group.calls[kept++] = group.calls[i];
-    for (int i = 0; i < group.forwarded_count; i++)
-        if (group.forwarded[i].comm != comm) group.forwarded[forwarded_kept++] = group.forwarded[i];
-    group.count = kept;
-    group.forwarded_count = forwarded_kept;
-}
-
 void bl_group_fail(ncclResult_t error) {
     if (group.error == ncclSuccess) group.error = error;
 }
 
+/* What comes behind a call of NCCL's that is still in progress on its communicator is launched once that is on its stream, not
+ * by this group. */
+static void keep_calls(void) {
+    int left = 0;
+    for (int i = 0; i < group.count; i++) {
+        const bool kept = bl_turn_keep(&group.calls[i]);
+        if (kept)
+            atomic_fetch_sub(&group.calls[i].call.comm->pins, 1);
+        else
+            group.calls[left++] = group.calls[i];
+    }
+    group.count = left;
+}
+
+/* The turns of what the real NCCL has, or has not, done; then Beeline's own calls. */
 static ncclResult_t run_calls(ncclResult_t real) {
     ncclResult_t result = ncclSuccess;
-    for (int i = 0; i < group.forwarded_count && result == ncclSuccess; i++) {
+    const bool made = real == ncclSuccess || real == ncclInProgress;
+    for (int i = 0; i < group.forwarded_count; i++) {
         const struct forwarded *call = &group.forwarded[i];
-        result = bl_forward_end(call->comm, call->stream, &call->turn, real);
+        const ncclResult_t one = bl_turn_end(call->comm, call->stream, &call->turn, real);
+        if (one != ncclSuccess && one != ncclInProgress) result = one;
     }
-    return result == ncclSuccess ? bl_fuse_launch(group.calls, group.count) : result;
+    if (!made) return real;
+    if (group.error != ncclSuccess) result = group.error;
+    if (result != ncclSuccess) return result;
+    if (real == ncclInProgress) keep_calls();
+    return bl_fuse_launch(group.calls, group.count);
 }
 
 static void forget_calls(void) {
+    for (int i = 0; i < group.count; i++) atomic_fetch_sub(&group.calls[i].call.comm->pins, 1);
+    for (int i = 0; i < group.forwarded_count; i++) atomic_fetch_sub(&group.forwarded[i].comm->pins, 1);
     group.count = group.forwarded_count = group.init_count = 0;
     group.error = ncclSuccess;
 }
@@ -107,11 +123,10 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupEnd);
     ncclResult_t result = BL_REAL(ncclGroupEnd);
     if (--group.depth > 0) return result;
-    if (result == ncclSuccess || result == ncclInProgress) {
-        ncclResult_t ours = group.error != ncclSuccess ? group.error : run_calls(result);
-        if (ours != ncclSuccess) result = ours;
-        if (group.init_count) bl_setup_run(group.inits, group.init_count);
-    }
+    const bool made = result == ncclSuccess || result == ncclInProgress;
+    const ncclResult_t ours = run_calls(result);
+    if (ours != ncclSuccess) result = ours;
+    if (made && group.init_count) bl_setup_run(group.inits, group.init_count);
     forget_calls();
     return result;
 }
@@ -120,7 +135,10 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
 BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
     ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
-    if (--group.depth == 0) forget_calls(); /* a simulation launches and makes nothing */
+    if (--group.depth > 0) return result;
+    for (int i = 0; i < group.forwarded_count; i++) /* a simulation launches and makes nothing */
+        bl_turn_end(group.forwarded[i].comm, group.forwarded[i].stream, &group.forwarded[i].turn, ncclInternalError);
+    forget_calls();
     return result;
 }
 #endif

@@ -20,7 +20,7 @@ bool bl_group_open(void);
 /* Collects a call; ncclSystemError if there is no memory for it. */
 ncclResult_t bl_group_add_call(const struct bl_call *call);
 
-/* Collects the second half of a call that went to the real NCCL: bl_forward_end at the group's end. */
+/* Collects the second half of a call that went to the real NCCL: bl_turn_end at the group's end. */
 ncclResult_t bl_group_add_forwarded(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 
 /* A call of the open group failed before it was collected: the group will, and Beeline launches nothing of it.  (What the
@@ -30,8 +30,5 @@ void bl_group_fail(ncclResult_t error);
 /* A communicator whose real init was called on this thread: sets Beeline's side up now, or at the outermost group end.
  */
 void bl_group_add_init(const struct bl_setup_request *request);
-
-/* The communicator goes away: drops what this thread has collected for it. */
-void bl_group_drop(const struct bl_comm *comm);
 
 #endif

@@ -98,7 +98,7 @@ void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevi
     fill_gpu(identity, device);
     const struct bl_driver *cu = bl_driver();
     if (!cu->cuStreamGetCaptureInfo || !cu->cuGraphAddEventRecordNode || !cu->cuGraphAddDependencies ||
-        !cu->cuGraphRemoveDependencies)
+        !cu->cuGraphRemoveDependencies || !cu->cuStreamUpdateCaptureDependencies)
         bl_identity_refuse(identity, true, "the driver is older than CUDA 12.3");
     identity->multicast_possible =
         bl_multicast_possible(device, identity->arch, identity->multicast_reason, sizeof(identity->multicast_reason));

@@ -8,6 +8,7 @@
 #include "log.h"
 #include "real.h"
 #include "setup.h"
+#include "turn.h"
 
 #include <limits.h>
 #include <stddef.h>
@@ -174,7 +175,9 @@ BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
         return ncclSuccess;
     }
     ncclResult_t result = BL_REAL(ncclCommGetAsyncError, comm, asyncError);
-    if (known && result == ncclSuccess && *asyncError == ncclSuccess) *asyncError = bl_comm_check(known);
+    if (!known || result != ncclSuccess || *asyncError != ncclSuccess) return result;
+    bl_turn_settle(known);
+    *asyncError = bl_comm_check(known);
     return result;
 }
 #endif

@@ -2,11 +2,11 @@
 #include "memory.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <sys/mman.h>
 
 #include "log.h"
 
-enum { MIB = 1 << 20 };
+enum { MIB = 1 << 20, CONTROL_BYTES = 4096 };
 
 static CUmemAllocationProp allocation_of(CUdevice device) {
     return (CUmemAllocationProp){
@@ -35,6 +35,22 @@ static int map(struct bl_memory *memory, int rank, char *why, size_t size) {
     return 0;
 }
 
+/* Memory of our own that the driver locks: at the process's end, and in a forked child, it is still there when the driver's is
+ * not, for whoever looks at it then. */
+static int map_control(struct bl_memory *memory, char *why, size_t size) {
+    void *words = mmap(NULL, CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (words == MAP_FAILED) {
+        snprintf(why, size, "host memory for the control words (mmap): %m");
+        return -1;
+    }
+    memory->control = words;
+    BL_DRIVER_CHECK(bl_driver()->cuMemHostRegister(words, CONTROL_BYTES,
+                                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+                    "locking the control words (cuMemHostRegister)");
+    memory->control_locked = true;
+    return 0;
+}
+
 int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream,
                      char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
@@ -54,10 +70,7 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
 
     const size_t epoch_bytes = BL_LOCAL_WORDS * sizeof(uint64_t);
     BL_DRIVER_CHECK(cu->cuMemAlloc(&memory->epochs, epoch_bytes), "allocating the epochs (cuMemAlloc)");
-    BL_DRIVER_CHECK(cu->cuMemHostAlloc(&memory->control, sizeof(struct bl_control),
-                                       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                    "allocating the control words (cuMemHostAlloc)");
-    memset(memory->control, 0, sizeof(struct bl_control));
+    if (map_control(memory, why, size)) return -1;
     BL_DRIVER_CHECK(cu->cuMemHostGetDevicePointer(&memory->control_device, memory->control, 0),
                     "the device address of the control words (cuMemHostGetDevicePointer)");
 
@@ -104,7 +117,8 @@ void bl_memory_release(struct bl_memory *memory) {
     const struct bl_driver *cu = bl_driver();
     for (int peer = memory->nranks - 1; peer >= 0; peer--)
         if (peer != memory->rank) release_mapping(memory, peer);
-    if (memory->control) undo(cu->cuMemFreeHost(memory->control), "cuMemFreeHost");
+    if (memory->control_locked) undo(cu->cuMemHostUnregister(memory->control), "cuMemHostUnregister");
+    if (memory->control) munmap(memory->control, CONTROL_BYTES);
     if (memory->epochs) undo(cu->cuMemFree(memory->epochs), "cuMemFree");
     if (memory->nranks) release_mapping(memory, memory->rank);
     *memory = (struct bl_memory){0};

@@ -23,6 +23,7 @@ struct bl_memory {
     CUdeviceptr address[BL_MAX_RANKS];
     bool have_handle[BL_MAX_RANKS], mapped[BL_MAX_RANKS], reserved[BL_MAX_RANKS];
     void *control; /* host address of struct bl_control, page-locked */
+    bool control_locked;
     CUdeviceptr control_device;
     CUdeviceptr epochs; /* BL_LOCAL_WORDS words of this device alone */
 };

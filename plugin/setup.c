@@ -17,9 +17,12 @@
 #include "copy.h"
 #include "log.h"
 #include "member.h"
+#include "order.h"
 #include "params.h"
 #include "real.h"
+#include "room.h"
 #include "stats.h"
+#include "watch.h"
 
 enum { HOPELESS_SECONDS = 2 };
 
@@ -90,17 +93,21 @@ static void begin(struct bl_member *member) {
         bl_member_fail(member, BL_FAILED, comm->rank, "NCCL does not tell rank and device");
         return;
     }
-    if (comm->nranks < 2 || comm->nranks > BL_MAX_RANKS) {
+    if (comm->nranks < 2) {
         bl_member_fail(member, BL_DECLINED, -1, "Beeline serves 2 to %d ranks", BL_MAX_RANKS);
         return;
     }
-    bl_mesh_init(&member->mesh, comm->rank, comm->nranks, &member->upkeep->cancel);
     CUresult status = bl_driver() ? find_context(comm, ordinal) : CUDA_ERROR_NOT_INITIALIZED;
     if (status != CUDA_SUCCESS) {
         bl_member_fail(member, BL_FAILED, comm->rank, "no context: %s",
                        bl_driver() ? bl_driver_strerror(status) : bl_driver_error());
         return;
     }
+    if (comm->nranks > BL_MAX_RANKS) {
+        bl_member_fail(member, BL_DECLINED, -1, "Beeline serves 2 to %d ranks", BL_MAX_RANKS);
+        return;
+    }
+    bl_mesh_init(&member->mesh, comm->rank, comm->nranks, &member->upkeep->cancel);
     run_in_context(member, open_sockets_and_gather);
 }
 
@@ -127,7 +134,8 @@ static void gather(struct bl_member *members, int count, const struct gathering 
     bool posted[count + 1];
     for (int i = 0; i < count; i++) {
         struct bl_member *member = &members[i];
-        posted[i] = member->open && bl_context_push(member->comm);
+        if (atomic_load(&member->upkeep->aborted)) fail(member, "the communicator is being aborted");
+        posted[i] = member->open && !atomic_load(&member->upkeep->aborted) && bl_context_push(member->comm);
         if (!posted[i]) continue;
         if (bl_gather_post_copy(&member->gather, what->piece(member), what->bytes, why, sizeof(why)))
             fail(member, why); /* and still takes part, with bytes that nobody will take for ours */
@@ -315,6 +323,21 @@ static void free_leftovers(struct bl_member *member) {
     if (member->verdict.fate != BL_WELL) bl_upkeep_release(member->comm);
 }
 
+/* Its calls take room beside those of communicators that Beeline serves. */
+static void open_bystander(struct bl_member *member) {
+    char why[160];
+    struct bl_comm *comm = member->comm;
+    if (!comm->order.event && bl_order_open(comm, why, sizeof(why))) {
+        bl_info("communicator %016llx rank %d: %s", (unsigned long long)comm->id, comm->rank, why);
+        return;
+    }
+    if (bl_room_enter(comm) == 0) atomic_store_explicit(&comm->bystander, true, memory_order_release);
+}
+
+static void stand_by(struct bl_member *member) {
+    if (member->comm->context && !atomic_load(&member->upkeep->cancel)) run_in_context(member, open_bystander);
+}
+
 static void conclude(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     const bool untold = member->built && !member->agreed;
@@ -323,6 +346,8 @@ static void conclude(struct bl_member *member) {
     if (comm->context) run_in_context(member, free_leftovers);
     if (member->verdict.fate == BL_WELL) {
         log_served(member);
+        bl_room_enter(comm);
+        bl_watch_add(comm);
         atomic_store_explicit(&comm->active, true, memory_order_release);
     } else if (untold) {
         /* The others may have agreed, and serve: calls here must not go to NCCL, nor anywhere. */
@@ -335,6 +360,7 @@ static void conclude(struct bl_member *member) {
                (unsigned long long)comm->id, comm->error_text, member->verdict.why);
     } else {
         log_left(member);
+        stand_by(member);
     }
     free(member->all);
     atomic_store(&member->upkeep->stage, BL_STAGE_DONE);

@@ -10,11 +10,16 @@
 #include "log.h"
 #include "order.h"
 #include "params.h"
+#include "room.h"
 #include "setup.h"
 #include "stats.h"
 #include "upkeep.h"
+#include "watch.h"
 
-enum { ABORT_SECONDS = 10, SETUP_ABORT_SECONDS = 5, POLL_NS = 200000 };
+enum { POLL_NS = 200000 };
+
+/* An abort waits so long for what leaves by itself; then a thread waits on. */
+static const uint64_t ABORT_NS = 300000000;
 
 static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
@@ -33,22 +38,9 @@ static bool is_ours(const struct bl_comm *comm) {
     return comm && comm->upkeep && comm->upkeep->pid == getpid();
 }
 
-/* Calls that a capture on another stream of the process would forbid are fine here: none touches a captured stream. */
-static CUstreamCaptureMode relax(void) {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
-    return mode;
-}
-
-static void unrelax(CUstreamCaptureMode mode) {
-    bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
-}
-
-/* A wait for a context that may never come to rest is another thread's; who gives up first leaves `wait` to the other.
- */
+/* A wait for a whole context is another thread's, since it may never end; who gives up first leaves `wait` to the other. */
 struct wait {
     CUcontext context;
-    CUevent event;    /* behind all of the communicator's work, if there is one; else the whole context is waited for */
     _Atomic int done; /* 1: the context is at rest, 2: the wait failed */
     _Atomic int users;
 };
@@ -60,23 +52,15 @@ static void wait_leave(struct wait *wait) {
 static void *wait_main(void *arg) {
     struct wait *wait = arg;
     const struct bl_driver *cu = bl_driver();
-    relax();
+    bl_driver_relax();
     CUresult status = cu->cuCtxPushCurrent(wait->context);
-    if (status == CUDA_SUCCESS) status = wait->event ? cu->cuEventSynchronize(wait->event) : cu->cuCtxSynchronize();
+    if (status == CUDA_SUCCESS) status = cu->cuCtxSynchronize();
     /* A broken context runs nothing any more. */
     bool busy = status == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
                 status == CUDA_ERROR_INVALID_CONTEXT;
     atomic_store(&wait->done, busy ? 2 : 1);
     wait_leave(wait);
     return NULL;
-}
-
-/* The event of order.h that is behind Beeline's last launch, replays included, or NULL.  A context cannot be waited for without
- * spoiling captures in it, so the event is better where there is one. */
-static CUevent last_event(const struct bl_comm *comm) {
-    const struct bl_order *order = &comm->order;
-    const bool eager = order->many_streams || bl_params()->stream_events;
-    return eager && (!order->captured_ever || bl_params()->graph_mixing) ? order->event : NULL;
 }
 
 /* Waits of the copy engines do not see that they are told to leave: they are let go one by one. */
@@ -87,26 +71,52 @@ static void let_copies_go(struct bl_comm *comm) {
     bl_context_pop();
 }
 
-/* True once nothing of the communicator runs; false after `seconds` (0: for ever), or if nobody can tell.
- */
-static bool at_rest(struct bl_comm *comm, unsigned seconds) {
+static bool has_run(const struct bl_comm *comm) {
+    return comm->order.served || comm->order.captured_ever;
+}
+
+/* Before `deadline` (bl_clock_ns) whatever may end ends; copy engines are let go meanwhile. */
+static bool pass(struct bl_comm *comm, uint64_t deadline) {
+    if (bl_clock_ns() > deadline) return false;
+    if (!comm->upkeep->rescuing) let_copies_go(comm);
+    nap();
+    return true;
+}
+
+enum rest { AT_REST, BUSY, UNKNOWN };
+
+/* Replays that nothing orders leave no event behind, so the context is waited for. */
+static enum rest context_at_rest(struct bl_comm *comm, uint64_t deadline) {
     struct wait *wait = malloc(sizeof(*wait));
     pthread_t thread;
-    if (!wait) return false;
-    *wait = (struct wait){.context = comm->context, .event = last_event(comm), .users = 2};
+    if (!wait) return UNKNOWN;
+    *wait = (struct wait){.context = comm->context, .users = 2};
     if (pthread_create(&thread, NULL, wait_main, wait)) {
         free(wait);
-        return false;
+        return UNKNOWN;
     }
     pthread_detach(thread);
-    for (uint64_t end = bl_clock_ns() + seconds * 1000000000ull;
-         !atomic_load(&wait->done) && (!seconds || bl_clock_ns() < end);) {
-        if (!comm->upkeep->rescuing) let_copies_go(comm);
-        nap();
-    }
-    bool rest = atomic_load(&wait->done) == 1;
+    while (!atomic_load(&wait->done) && pass(comm, deadline)) continue;
+    const int done = atomic_load(&wait->done);
     wait_leave(wait);
-    return rest;
+    return done == 1 ? AT_REST : done == 2 ? UNKNOWN : BUSY;
+}
+
+/* Whether the communicator's launches have ended: its event is behind the last one, replays included. */
+static enum rest at_rest(struct bl_comm *comm, uint64_t deadline) {
+    if (!has_run(comm)) return AT_REST;
+    if (comm->order.captured_ever && !bl_params()->graph_mixing) return context_at_rest(comm, deadline);
+    const CUstreamCaptureMode mode = bl_driver_relax();
+    CUresult status = CUDA_ERROR_NOT_READY;
+    if (bl_context_push(comm)) {
+        while ((status = bl_driver()->cuEventQuery(comm->order.event)) == CUDA_ERROR_NOT_READY && pass(comm, deadline))
+            continue;
+        bl_context_pop();
+    } else {
+        status = CUDA_ERROR_INVALID_CONTEXT; /* which runs nothing any more */
+    }
+    bl_driver_unrelax(mode);
+    return status == CUDA_ERROR_NOT_READY ? BUSY : AT_REST;
 }
 
 static void tell_to_leave(struct bl_comm *comm) {
@@ -114,25 +124,28 @@ static void tell_to_leave(struct bl_comm *comm) {
     if (control) __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE);
 }
 
-static bool has_run(const struct bl_comm *comm) {
-    return comm->order.served || comm->order.captured_ever;
+/* No thread is in a launch, and none will be. */
+static bool deserted(struct bl_comm *comm, uint64_t deadline) {
+    atomic_store(&comm->active, false);
+    atomic_store(&comm->bystander, false);
+    while (atomic_load(&comm->users))
+        if (!pass(comm, deadline)) return false;
+    return true;
 }
 
 void bl_setup_drain(struct bl_comm *comm) {
     if (!is_ours(comm)) return;
-    atomic_store(&comm->active, false);
-    if (has_run(comm) && !comm->upkeep->stuck && !at_rest(comm, 0)) {
-        comm->upkeep->stuck = true;
-        bl_warn(
-            "communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured?);"
-            " its staging is not freed",
+    deserted(comm, UINT64_MAX);
+    if (comm->upkeep->stuck || at_rest(comm, UINT64_MAX) == AT_REST) return;
+    comm->upkeep->stuck = true;
+    bl_warn("communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured?); its staging is"
+            " not freed",
             (unsigned long long)comm->id, comm->rank);
-    }
 }
 
 static void *rescue_main(void *arg) {
     struct bl_comm *comm = arg;
-    relax();
+    bl_driver_relax();
     while (!atomic_load(&comm->upkeep->rescued)) {
         let_copies_go(comm);
         nap();
@@ -158,15 +171,14 @@ static void rescue_end(struct bl_comm *comm) {
 void bl_setup_revoke(struct bl_comm *comm) {
     if (!is_ours(comm)) return;
     atomic_store(&comm->active, false);
+    atomic_store(&comm->bystander, false);
     tell_to_leave(comm);
     rescue_begin(comm);
 }
 
 void bl_setup_let_go(struct bl_comm *comm) {
     if (!is_ours(comm) || !comm->upkeep->rescuing) return;
-    CUstreamCaptureMode mode = relax();
-    at_rest(comm, ABORT_SECONDS);
-    unrelax(mode);
+    at_rest(comm, bl_clock_ns() + ABORT_NS);
     rescue_end(comm);
 }
 
@@ -174,12 +186,11 @@ struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
     if (!is_ours(bl_comm_find(handle))) return NULL;
     struct bl_comm *comm = bl_comm_remove(handle);
     if (!comm) return NULL; /* another thread was first */
-    struct bl_upkeep *upkeep = comm->upkeep;
-    atomic_store(&upkeep->cancel, true);
+    if (end == BL_END_ABORT) atomic_store(&comm->upkeep->aborted, true);
+    atomic_store(&comm->upkeep->cancel, true);
     /* Set-up leaves its own waits at once; one that sits in a call of the real NCCL is freed by the real abort alone. */
-    const uint64_t end_of_wait = bl_clock_ns() + SETUP_ABORT_SECONDS * UINT64_C(1000000000);
-    while (bl_setup_busy(comm) && (end == BL_END_DESTROY || bl_clock_ns() < end_of_wait)) nap();
-    bl_group_drop(comm);
+    const uint64_t patience = bl_clock_ns() + ABORT_NS;
+    while (bl_setup_busy(comm) && (end == BL_END_DESTROY || bl_clock_ns() < patience)) nap();
     if (end == BL_END_ABORT)
         bl_setup_revoke(comm);
     else
@@ -189,8 +200,9 @@ struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
 
 void bl_upkeep_release(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
+    bl_watch_remove(comm);
     __atomic_store_n(&comm->control, NULL, __ATOMIC_RELEASE);
-    while (atomic_load(&comm->readers)) nap();
+    while (atomic_load(&comm->users)) nap();
     if (comm->copy.broken) upkeep->stuck = true; /* what it left on its streams may never end */
     if (upkeep->stuck || !bl_context_push(comm)) return;
     bl_copy_close(comm);
@@ -202,16 +214,11 @@ void bl_upkeep_release(struct bl_comm *comm) {
     bl_context_pop();
 }
 
-static void release(struct bl_comm *comm, enum bl_end end) {
+/* Nothing of it runs any more, on a thread or on the GPU, or it is stuck. */
+static void free_all(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
-    while (bl_setup_busy(comm)) nap();
     if (upkeep->threaded) pthread_join(upkeep->thread, NULL);
-    CUstreamCaptureMode mode = bl_driver() ? relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
-    if (end == BL_END_ABORT && has_run(comm) && !at_rest(comm, ABORT_SECONDS)) {
-        upkeep->stuck = true;
-        bl_warn("communicator %016llx rank %d: kernels still run %d s after the abort; its staging is not freed",
-                (unsigned long long)comm->id, comm->rank, ABORT_SECONDS);
-    }
+    const CUstreamCaptureMode mode = bl_driver() ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     rescue_end(comm);
     bl_stats_log(comm);
     /* What hung on the real communicator ended with it, unless a group holds its end back. */
@@ -223,12 +230,49 @@ static void release(struct bl_comm *comm, enum bl_end end) {
     }
     bl_upkeep_release(comm);
     if (bl_context_push(comm)) {
-        bl_order_release(comm);
+        bl_room_leave(comm);
+        bl_order_close(comm);
         bl_context_pop();
     }
     if (upkeep->context_retained) bl_driver()->cuDevicePrimaryCtxRelease(comm->device);
-    if (bl_driver()) unrelax(mode);
+    if (bl_driver()) bl_driver_unrelax(mode);
+    free(comm->pending.calls);
+    comm->pending.calls = NULL;
     bl_comm_retire(comm);
+}
+
+/* Of a communicator that was told to leave: whether all has left by then. */
+static bool has_left(struct bl_comm *comm, uint64_t deadline) {
+    while (bl_setup_busy(comm))
+        if (!pass(comm, deadline)) return false;
+    return deserted(comm, deadline) && at_rest(comm, deadline) != BUSY;
+}
+
+static void *reaper_main(void *arg) {
+    struct bl_comm *comm = arg;
+    has_left(comm, UINT64_MAX);
+    free_all(comm);
+    return NULL;
+}
+
+/* Nothing is freed under a launch, and nobody who aborts waits for one: a kernel may be held up by whatever else is on its
+ * stream. */
+static void leave_to_reaper(struct bl_comm *comm) {
+    pthread_t thread;
+    bl_info("communicator %016llx rank %d: what the abort has not ended yet is waited for in the background",
+            (unsigned long long)comm->id, comm->rank);
+    if (pthread_create(&thread, NULL, reaper_main, comm) == 0)
+        pthread_detach(thread);
+    else
+        bl_warn("communicator %016llx rank %d: no thread can be made: its staging is not freed",
+                (unsigned long long)comm->id, comm->rank);
+}
+
+static void release(struct bl_comm *comm, enum bl_end end) {
+    if (has_left(comm, end == BL_END_ABORT ? bl_clock_ns() + ABORT_NS : UINT64_MAX))
+        free_all(comm);
+    else
+        leave_to_reaper(comm);
 }
 
 /* Those that their owners destroyed behind our back. */

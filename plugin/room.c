@@ -1,0 +1,234 @@
+#include "room.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "log.h"
+#include "params.h"
+
+/* OTHERS: narrow launches that a wide one leaves room for. */
+enum { OTHERS = 3, SM_BLOCKS = 2, CHAINED = 32 };
+
+struct bl_room {
+    struct bl_room *next;
+    CUcontext context;
+    unsigned places; /* for blocks, but for a few that are nobody's */
+    unsigned sms, narrow, nccl; /* nccl: multiprocessors that a kernel of NCCL takes */
+    pthread_mutex_t lock; /* of what follows */
+    struct bl_comm **comms;
+    int capacity;
+    atomic_int count;
+    CUevent *spare; /* events of those that have left: another thread may be about to wait for one */
+    int spares, spare_capacity;
+};
+
+static pthread_mutex_t rooms_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bl_room *rooms; /* one for each context that ever had a communicator; never freed */
+
+/* --- what a communicator holds: one word, so that whoever finds its work done can say so without a lock ---
+ * The lowest bits are blocks, or multiprocessors if NCCL holds them; OPEN while a call is being issued, so its event says
+ * nothing of it yet; the rest counts calls, so that what is known of one is not said of the next. */
+static const uint64_t BLOCKS = 0xfff, OF_NCCL = 1 << 12, OPEN = 1 << 13, CALL = 1 << 14;
+
+static void hold(struct bl_comm *comm, uint64_t what) {
+    const uint64_t held = atomic_load_explicit(&comm->room.holds, memory_order_relaxed);
+    atomic_store(&comm->room.holds, (held & ~(CALL - 1)) + CALL + (what | OPEN));
+}
+
+void bl_room_taken(struct bl_comm *comm) {
+    atomic_fetch_and(&comm->room.holds, ~OPEN);
+}
+
+/* --- coming and going --- */
+
+/* On H200, with 132: NCCL takes 24 to 32 of them on an NVSwitch box, so narrow is 24. */
+static void set_size(struct bl_room *room, unsigned sms) {
+    room->sms = sms;
+    room->places = SM_BLOCKS * sms - sms / 16;
+    room->narrow = sms * 2 / 11 ? sms * 2 / 11 : 1;
+    room->nccl = sms / 4 ? sms / 4 : 1;
+}
+
+static struct bl_room *room_of(struct bl_comm *comm) {
+    struct bl_room *room;
+    pthread_mutex_lock(&rooms_lock);
+    for (room = rooms; room && room->context != comm->context; room = room->next) continue;
+    if (!room && (room = calloc(1, sizeof(*room)))) {
+        int sms = 0;
+        bl_driver()->cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, comm->device);
+        room->context = comm->context;
+        set_size(room, (unsigned)sms);
+        pthread_mutex_init(&room->lock, NULL);
+        room->next = rooms;
+        rooms = room;
+    }
+    pthread_mutex_unlock(&rooms_lock);
+    return room;
+}
+
+static bool grow(void **array, int *capacity, int needed, size_t size) {
+    if (needed <= *capacity) return true;
+    void *more = realloc(*array, (size_t)(2 * needed) * size);
+    if (!more) return false;
+    *array = more;
+    *capacity = 2 * needed;
+    return true;
+}
+
+int bl_room_enter(struct bl_comm *comm) {
+    struct bl_room *room = room_of(comm);
+    if (!room) return -1;
+    pthread_mutex_lock(&room->lock);
+    const int count = atomic_load(&room->count);
+    /* Also room for its event in `spare`, so that leaving cannot fail. */
+    const bool grown = grow((void **)&room->comms, &room->capacity, count + 1, sizeof(*room->comms)) &&
+                       grow((void **)&room->spare, &room->spare_capacity, room->spares + count + 1, sizeof(CUevent));
+    if (grown) {
+        room->comms[count] = comm;
+        atomic_store(&room->count, count + 1);
+        comm->room.of = room;
+    }
+    pthread_mutex_unlock(&room->lock);
+    return grown ? 0 : -1;
+}
+
+void bl_room_leave(struct bl_comm *comm) {
+    struct bl_room *room = comm->room.of;
+    if (!room) return;
+    comm->room.of = NULL;
+    pthread_mutex_lock(&room->lock);
+    const int count = atomic_load(&room->count);
+    for (int i = 0; i < count; i++)
+        if (room->comms[i] == comm) room->comms[i] = room->comms[count - 1];
+    atomic_store(&room->count, count - 1);
+    room->spare[room->spares++] = comm->order.event;
+    comm->order.event = NULL;
+    while (count == 1 && room->spares > 0) bl_driver()->cuEventDestroy(room->spare[--room->spares]);
+    pthread_mutex_unlock(&room->lock);
+}
+
+/* --- what is in flight --- */
+struct held {
+    unsigned blocks, nccl; /* nccl: multiprocessors */
+};
+
+/* Blocks that graphs hold, which may be replayed at any time. */
+static unsigned captured_by(const struct bl_comm *comm) {
+    return atomic_load_explicit(&comm->room.captured, memory_order_relaxed);
+}
+
+/* What a communicator's eager calls may hold; none, once its event has come, if `ask`. */
+static uint64_t held_by(struct bl_comm *comm, bool ask) {
+    uint64_t word = atomic_load(&comm->room.holds);
+    if (!ask || !(word & BLOCKS) || word & OPEN) return word & (BLOCKS | OF_NCCL);
+    if (bl_driver()->cuEventQuery(comm->order.event) == CUDA_ERROR_NOT_READY) return word & (BLOCKS | OF_NCCL);
+    atomic_compare_exchange_strong(&comm->room.holds, &word, word & ~(BLOCKS | OF_NCCL));
+    return 0;
+}
+
+static struct held held_by_others(struct bl_room *room, const struct bl_comm *comm, bool ask) {
+    struct held all = {0, 0};
+    const CUstreamCaptureMode mode = ask ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
+    pthread_mutex_lock(&room->lock);
+    for (int i = 0; i < atomic_load(&room->count); i++) {
+        struct bl_comm *other = room->comms[i];
+        if (other == comm) continue;
+        const uint64_t word = held_by(other, ask);
+        const unsigned now = (unsigned)(word & BLOCKS), captured = captured_by(other);
+        if (word & OF_NCCL) all.nccl += now;
+        all.blocks += word & OF_NCCL || captured > now ? captured : now;
+    }
+    pthread_mutex_unlock(&room->lock);
+    if (ask) bl_driver_unrelax(mode);
+    return all;
+}
+
+/* How many more blocks there is room for. */
+static unsigned room_beside(const struct bl_room *room, struct held held) {
+    const unsigned all = held.nccl ? room->sms : room->places, taken = held.blocks + held.nccl;
+    return taken < all ? all - taken : 0;
+}
+
+/* How many of these may be launched for others still to find room, however they come. */
+static unsigned wide_beside(const struct bl_room *room, struct held held) {
+    const unsigned left = room_beside(room, held), reserved = OTHERS * room->narrow;
+    return left > reserved + room->narrow ? left - reserved : room->narrow;
+}
+
+/* --- chains --- */
+
+/* Behind whatever the other communicators have issued.  Their events are collected under the lock and waited for without it:
+ * telling a stream to wait may itself take until the stream has room.  An event that leaves meanwhile is not destroyed while
+ * this communicator is in the room. */
+static ncclResult_t chain(struct bl_room *room, struct bl_comm *comm, CUstream stream,
+                          const struct bl_order_turn *turn) {
+    const unsigned flags = turn->capturing ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT;
+    CUevent events[CHAINED];
+    int count, next = 0;
+    do {
+        const CUstreamCaptureMode mode = bl_driver_relax();
+        pthread_mutex_lock(&room->lock);
+        for (count = 0; next < atomic_load(&room->count) && count < CHAINED; next++) {
+            struct bl_comm *other = room->comms[next];
+            const bool busy = turn->capturing || captured_by(other) || held_by(other, true);
+            if (other != comm && busy) events[count++] = other->order.event;
+        }
+        pthread_mutex_unlock(&room->lock);
+        bl_driver_unrelax(mode);
+        for (int i = 0; i < count; i++) {
+            const CUresult status = bl_driver()->cuStreamWaitEvent(stream, events[i], flags);
+            if (status == CUDA_SUCCESS) continue;
+            bl_warn("communicator %016llx rank %d: putting a call behind those of other communicators: %s",
+                    (unsigned long long)comm->id, comm->rank, bl_driver_strerror(status));
+            return ncclUnhandledCudaError;
+        }
+    } while (count == CHAINED);
+    return ncclSuccess;
+}
+
+/* --- one call --- */
+static bool alone(const struct bl_room *room) {
+    return !room || atomic_load_explicit(&room->count, memory_order_acquire) < 2;
+}
+
+/* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then. */
+static ncclResult_t take_captured(struct bl_room *room, struct bl_comm *comm, CUstream stream,
+                                  const struct bl_order_turn *turn, bool fixed, unsigned *blocks) {
+    struct held held = {0, 0};
+    pthread_mutex_lock(&room->lock);
+    for (int i = 0; i < atomic_load(&room->count); i++)
+        if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
+    if (!fixed && *blocks > wide_beside(room, held)) *blocks = wide_beside(room, held);
+    if (*blocks > captured_by(comm)) atomic_store(&comm->room.captured, *blocks);
+    pthread_mutex_unlock(&room->lock);
+    return *blocks <= room_beside(room, held) ? ncclSuccess : chain(room, comm, stream, turn);
+}
+
+static ncclResult_t take_eager(struct bl_room *room, struct bl_comm *comm, CUstream stream,
+                               const struct bl_order_turn *turn, bool fixed, unsigned *blocks) {
+    struct held held = held_by_others(room, comm, false);
+    const bool fits = *blocks <= (fixed ? room_beside(room, held) : wide_beside(room, held));
+    if (!fits) held = held_by_others(room, comm, true); /* some of it may have ended */
+    if (!fixed && *blocks > wide_beside(room, held)) *blocks = wide_beside(room, held);
+    return *blocks <= room_beside(room, held) ? ncclSuccess : chain(room, comm, stream, turn);
+}
+
+ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool fixed,
+                          unsigned *blocks) {
+    struct bl_room *room = comm->room.of;
+    ncclResult_t result = ncclSuccess;
+    if (bl_params()->launch_order && !alone(room))
+        result = chain(room, comm, stream, turn);
+    else if (turn->capturing && room)
+        result = take_captured(room, comm, stream, turn, fixed, blocks);
+    else if (!alone(room))
+        result = take_eager(room, comm, stream, turn, fixed, blocks);
+    if (!turn->capturing) hold(comm, *blocks);
+    return result;
+}
+
+ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+    struct bl_room *room = comm->room.of;
+    if (!turn->capturing) hold(comm, (room ? room->nccl : 0) | OF_NCCL);
+    return bl_params()->launch_order && !alone(room) ? chain(room, comm, stream, turn) : ncclSuccess;
+}

@@ -1,0 +1,48 @@
+/* room.h - communicators share their GPU's multiprocessors without keeping each other out.
+ *
+ * A kernel of a collective waits for its peers, so one that finds no room on one GPU, while others that fill it wait for
+ * what is behind it on another, is the end of a job.  NCCL's kernels take few multiprocessors, so that takes many of its
+ * communicators; Beeline's launches may take all.  The rule, for each GPU:
+ *
+ *   A launch fits beside what may be in flight on the other communicators, or it is behind all of that.
+ *
+ * Why no job hangs whose ranks issue their calls in one order: of the calls that have not ended, take the first.  What it is
+ * behind (its stream, its communicator, what it was chained to) was issued before it, and has ended, on every rank.  What is
+ * resident on a GPU and not behind it was launched while it was in flight, hence fits beside it.  So it is, or comes to be,
+ * resident on every GPU, its peers come to it, and it ends.  For a Beeline launch one free place for a block is enough: no block waits
+ * for a later one of its grid, on this GPU or another (crews.cuh: those that send are first, and never wait).
+ *
+ * Ranks that issue in different orders (threads with a communicator each) are as well off as with NCCL: five communicators at
+ * least are never chained, since each launch leaves room for three more that take no more than NCCL's do, while it can.
+ *
+ * What fits: two of Beeline's blocks are resident on a multiprocessor (BL_KERNEL).  Kernels of NCCL need whole ones; while
+ * one may be in flight, each block of Beeline's counts as a multiprocessor, too.  A launch that does not find the room for all
+ * of its blocks has fewer; it is never narrower than NCCL's kernels are, but chained.  Captured launches are in flight whenever their
+ * graph is replayed, which nobody tells: they hold their room for good.
+ *
+ * With NCCL_LAUNCH_ORDER_IMPLICIT=1 each call, NCCL's, too, is behind all earlier ones of its GPU.
+ *
+ * Threads: any; a lock is held for a look at the other communicators' events, never for a call that may wait.
+ */
+#ifndef BEELINE_ROOM_H
+#define BEELINE_ROOM_H
+
+#include "order.h"
+
+/* The communicator comes to its context's GPU, with the events of order.h, which are bl_room's until bl_room_leave: other
+ * threads look at them.  0, or -1 if there is no memory. */
+int bl_room_enter(struct bl_comm *comm);
+void bl_room_leave(struct bl_comm *comm);
+
+/* A launch of at most *blocks on `stream`: says how many there is room for, or puts it behind what is in the way. `fixed`:
+ * ranks rely on the number, so it stays.  To be followed by bl_room_taken, whatever happens. */
+ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool fixed,
+                          unsigned *blocks);
+
+/* The same for a call of the real NCCL's, which is made in any case. */
+ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
+
+/* The call is issued, and the communicator's event recorded behind it; or it never will be. */
+void bl_room_taken(struct bl_comm *comm);
+
+#endif

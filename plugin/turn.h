@@ -1,0 +1,28 @@
+/* turn.h - calls that the real NCCL makes take their turn among Beeline's.
+ *
+ * A nonblocking communicator's call may still be in progress when it returns: its turn ends when NCCL says that it is on its
+ * stream, which whoever asks NCCL hears.  Beeline waits for nothing there, so the caller can poll, and abort.
+ */
+#ifndef BEELINE_TURN_H
+#define BEELINE_TURN_H
+
+#include "fuse.h"
+
+/* Before the real call; an error is the caller's. */
+ncclResult_t bl_turn_begin(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn);
+
+/* Behind it; `result` is what the real call, or the end of its group, returned: ncclSuccess, or ncclInProgress, and then the turn
+ * ends once NCCL says that the call is on its stream. Any other: the call was not made. */
+ncclResult_t bl_turn_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
+                            ncclResult_t result);
+
+/* A call of Beeline's, of a group in which such a call is: true if it is kept, to be launched behind that. */
+bool bl_turn_keep(const struct bl_collected *call);
+
+/* Ends such a turn, and launches what was kept; to be called when NCCL has said so.  Any thread. */
+void bl_turn_settle(struct bl_comm *comm);
+
+/* ncclInvalidArgument, as from NCCL, if the communicator's last call is still in progress. */
+ncclResult_t bl_turn_settled(struct bl_comm *comm);
+
+#endif
