@@ -24,7 +24,7 @@ struct NoPrefetch {
 };
 
 /* Sends each peer the same lines.  load(line) gives a line, of zeros beyond the end; prefetch(line) asks for it; also(line,
- * data) is called for each line once it was sent. */
+ * data) is called for each line once it was sent: after the sends of all that are in flight, since lanes part in it. */
 template <int N, class Load, class Prefetch, class Also>
 BL_DEVICE void send_to_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
                            uint64_t flag, Load load, Prefetch prefetch, Also also) {
@@ -44,7 +44,12 @@ BL_DEVICE void send_to_all(const struct bl_kernel_args &a, const Region &region,
 #pragma unroll
             for (int i = 1; i < N; i++)
                 if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, own[k], flag);
-            also(line, own[k]);
+            if (BL_MUTATION(58)) also(line, own[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < LOADS; k++) {
+            const uint64_t line = crew.group + done + k * crew.groups;
+            if (line < lines) also(line, own[k]);
         }
     }
 }
@@ -69,7 +74,7 @@ BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region
 #pragma unroll
             for (int k = 0; k < LOADS; k++)
                 if (exists(k) && line_at(k) < lines) outgoing[k] = load(peer_of(k), line_at(k));
-            warp_sync();
+            if (!BL_MUTATION(59)) warp_sync();
 #pragma unroll
             for (int k = 0; k < LOADS; k++)
                 if (exists(k) && line_at(k) < lines) send_line(a, region, peer_of(k), line_at(k), outgoing[k], flag);
@@ -169,6 +174,7 @@ BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, 
         if (!own_comes) own = load(line);
         warp_sync(); /* lanes may have parted at a tail; a line is received by all of its lanes at once */
         if (!receive_and_reduce<T, N>(a, region, line, flag, line < lines, own_comes, own, sum, wait)) return false;
+        warp_sync(); /* it may be sent */
         if (line < lines) store(line, sum);
     }
     return true;
@@ -202,6 +208,7 @@ BL_DEVICE bool reduce_whole(const struct bl_kernel_args &a, unsigned nranks, con
 template <int N>
 BL_DEVICE void send_tokens(const struct bl_kernel_args &a, const Region &region, uint32_t to, uint64_t flag) {
     const Pair none = {0, 0};
+    warp_sync();
     if (crew_of(whole_grid()).group != 0) return;
 #pragma unroll
     for (int i = 1; i < N; i++) {

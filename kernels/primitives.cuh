@@ -150,13 +150,15 @@ BL_DEVICE PacketView packet_of(uint64_t data) {
 struct LineView {
     Pair v;
 };
-/* All 8 lanes of the line call it together.  Lane 7's data.y is replaced by the flag. */
+/* All 8 lanes of the line call it together: a warp_sync, called by all lanes of the warp, stands ahead of it, and no access to
+ * memory of another kind in between, since lanes may part there.  The emulated box fails a kernel of which that is not true.
+ * Lane 7's data.y is replaced by the flag. */
 BL_DEVICE void store_line_relaxed_sys(void *line, unsigned part, Pair data, uint64_t flag) {
     char *p = (char *)line + part * 16;
     uint64_t y = part == 7 ? flag : data.y;
     asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(data.x), "l"(y) : "memory");
 }
-/* All 8 lanes of the line call it together; one access for the whole line. */
+/* All 8 lanes of the line call it together, as above; one access for the whole line. */
 BL_DEVICE LineView load_line_relaxed_sys(const void *line, unsigned part) {
     LineView l;
     const char *p = (const char *)line + part * 16;

@@ -3,7 +3,8 @@
  * A store to memory that other GPUs may see, and every packet and line, waits in its kernel's buffer.  It is delivered
  * at a random later time, and at the latest when its kernel ends or has nothing left to do, except:
  * - stores to one place in memory, whatever the mapping, are delivered in the order of issue;
- * - a packet is delivered whole; so is a line, once its 8 lanes have stored their parts; the flag comes last;
+ * - a packet is delivered whole; so is a line, once its 8 lanes have stored their parts; the flag comes last.  Lanes that reach a line
+ *   are to have met since they last did what may make them part: else the kernel fails;
  * - a fence, release or atomic of a thread delivers all that the thread has stored, and all that its block or warp had
  *   stored before their last barrier (cumulativity);
  * - a thread sees its own stores, and those of its block and warp from before their last barrier.
@@ -337,8 +338,14 @@ bool delivery_read(void *value, const struct emu_range *range, uintptr_t address
     return true;
 }
 
+/* What kernels do with buffers may differ from lane to lane. */
+static void note_parting(enum bl_emu_order order) {
+    if (order == BL_EMU_OWN) fiber_now->parted = true;
+}
+
 static void seam_load(void *value, const void *pointer, unsigned size, enum bl_emu_order order) {
     uintptr_t address = (uintptr_t)pointer;
+    note_parting(order);
     if (size > 8) { /* two accesses: only packets and lines count on more being whole */
         seam_load(value, pointer, 8, order);
         seam_load((uint64_t *)value + 1, (const uint64_t *)pointer + 1, size - 8, order);
@@ -357,6 +364,7 @@ static void seam_load(void *value, const void *pointer, unsigned size, enum bl_e
 
 static void seam_store(void *pointer, const void *value, unsigned size, enum bl_emu_order order) {
     uintptr_t address = (uintptr_t)pointer;
+    note_parting(order);
     if (size > 8) {
         seam_store(pointer, value, 8, order);
         seam_store((uint64_t *)pointer + 1, (const uint64_t *)value + 1, size - 8, order);
@@ -386,8 +394,16 @@ static void seam_store_packet(void *packet, uint64_t data, uint64_t flag) {
     delivery_buffer(range, (uintptr_t)packet, words, sizeof words, STORED_PACKET);
 }
 
+/* A line is one access of its eight lanes: hardware makes several of it where they have parted. */
+static void line_by_lanes_together(uintptr_t address, unsigned generation) {
+    const struct block *block = fiber_now->block;
+    if (fiber_now->parted || generation != block->warp_generation[fiber_now->thread / EMU_WARP])
+        simt_fault(CUDA_ERROR_LAUNCH_FAILED, "a line by lanes that may have parted", address, 128);
+}
+
 static void seam_load_line(uint64_t value[3], const void *line, unsigned part) {
     uintptr_t address = (uintptr_t)line;
+    line_by_lanes_together(address, fiber_now->block->warp_generation[fiber_now->thread / EMU_WARP]);
     see_own(delivery_range(address, 128, false), address + part * 16, 16);
     value[2] = __atomic_load_n((uint64_t *)(address + 120), __ATOMIC_ACQUIRE);
     value[0] = __atomic_load_n((uint64_t *)(address + part * 16), __ATOMIC_RELAXED);
@@ -422,6 +438,7 @@ static void seam_store_line(void *line, unsigned part, uint64_t x, uint64_t y) {
         p = pending_new(kernel, address, range);
         p->line = p->vouched = true;
     }
+    line_by_lanes_together(address, p->warp_generation);
     p->parts |= 1u << part;
     p->thread[part] = thread_in_grid();
     memcpy(p->data + part * 16, words, sizeof words);
@@ -459,6 +476,7 @@ static bool seam_block_sync(bool mine) {
 
 static void seam_warp_sync(void) {
     simt_switch(FIBER_WAITS_WARP);
+    fiber_now->parted = false;
 }
 
 void delivery_barrier(struct block *block, unsigned first, unsigned count) {

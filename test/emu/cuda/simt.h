@@ -28,6 +28,7 @@ struct fiber {
     const uint64_t *watch; /* a word that its last poll found wanting, and what it saw; NULL if none */
     uint64_t saw;
     bool waited;      /* for what came before on its stream */
+    bool parted;      /* perhaps, from other lanes of its warp: it has reached memory of its own since they last met */
     bool polls;       /* it has done nothing else since it last paused */
     uint64_t horizon; /* it has acquired all that was delivered before this time (delivery.c) */
     struct passing {
