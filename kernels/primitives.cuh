@@ -2,11 +2,15 @@
  * order and scope.  The emulated box replaces this header with test/emu/seam/primitives.cuh: the two offer the same
  * names, and kernels use nothing else to reach memory, time, or other threads.
  *
- * Words: a *packet* is 16 bytes, 8 of data and 8 of flag, moved by one thread in one access (single-copy atomic: .b128
- * and 16-byte vector accesses are performed whole on sm_70 and later over NVLink, as NCCL's LL relies on).  A *line* is
- * 128 bytes, 120 of data and 8 of flag, moved by 8 adjacent lanes of one warp in one access of 16 bytes each; lane 7
- * holds the flag in its upper word.  That a line written by one warp instruction arrives whole is what NCCL's LL128
- * relies on. So a flag that is seen vouches for the data beside it, and neither needs a fence.
+ * Words: a *packet* is 16 bytes, 8 of data and 8 of flag, moved by one thread in one access.  A *line* is 128 bytes, 120 of
+ * data and 8 of flag, moved by 8 adjacent lanes of one warp in one access of 16 bytes each; lane 7 holds the flag in its upper
+ * word.  So a flag that is seen vouches for the data beside it, and neither needs a fence.
+ *
+ * What that rests on: a packet, and each lane's part of a line, on PTX: an access of type .b128 is one access, performed whole (a
+ * vector access, as of .v2.b64, is one for each of its elements, in any order, by the rules, though the machine code is the same).  A line on
+ * hardware: that what a warp's instruction stores to 128 aligned bytes arrives whole, and is loaded whole by one, PTX does not
+ * promise.  NCCL's LL128 relies on it, and on H200 1.5e11 loads of lines that peers overwrote without pause, from one and from three
+ * of them, under pressure on the L2 cache, never met a flag beside older or newer data.
  */
 #ifndef BEELINE_PRIMITIVES_CUH
 #define BEELINE_PRIMITIVES_CUH
@@ -40,6 +44,20 @@
 struct Pair {
     uint64_t x, y;
 };
+
+/* 16 bytes in one access, sys scope, relaxed. */
+BL_DEVICE void store_b128_relaxed_sys(void *p, uint64_t x, uint64_t y) {
+    asm volatile("{ .reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.sys.global.b128 [%0], v; }" ::"l"(p), "l"(x), "l"(y)
+                 : "memory");
+}
+BL_DEVICE Pair load_b128_relaxed_sys(const void *p) {
+    Pair v;
+    asm volatile("{ .reg .b128 v; ld.relaxed.sys.global.b128 v, [%2]; mov.b128 {%0, %1}, v; }"
+                 : "=l"(v.x), "=l"(v.y)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
 
 /* --- where am I --- */
 BL_DEVICE unsigned thread_in_grid() {
@@ -125,11 +143,11 @@ struct PacketView {
     uint64_t data, flag;
 };
 BL_DEVICE void store_packet_relaxed_sys(void *packet, uint64_t data, uint64_t flag) {
-    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(packet), "l"(data), "l"(flag) : "memory");
+    store_b128_relaxed_sys(packet, data, flag);
 }
 BL_DEVICE PacketView load_packet_relaxed_sys(const void *packet) {
-    PacketView v;
-    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.data), "=l"(v.flag) : "l"(packet) : "memory");
+    const Pair whole = load_b128_relaxed_sys(packet);
+    const PacketView v = {whole.x, whole.y};
     return v;
 }
 BL_DEVICE bool packet_arrived(const PacketView &v, uint64_t flag) {
@@ -154,15 +172,11 @@ struct LineView {
  * memory of another kind in between, since lanes may part there.  The emulated box fails a kernel of which that is not true.
  * Lane 7's data.y is replaced by the flag. */
 BL_DEVICE void store_line_relaxed_sys(void *line, unsigned part, Pair data, uint64_t flag) {
-    char *p = (char *)line + part * 16;
-    uint64_t y = part == 7 ? flag : data.y;
-    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(data.x), "l"(y) : "memory");
+    store_b128_relaxed_sys((char *)line + part * 16, data.x, part == 7 ? flag : data.y);
 }
 /* All 8 lanes of the line call it together, as above; one access for the whole line. */
 BL_DEVICE LineView load_line_relaxed_sys(const void *line, unsigned part) {
-    LineView l;
-    const char *p = (const char *)line + part * 16;
-    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(l.v.x), "=l"(l.v.y) : "l"(p) : "memory");
+    const LineView l = {load_b128_relaxed_sys((const char *)line + part * 16)};
     return l;
 }
 /* On hardware only lane 7 sees the flag and the other lanes say true: ask warp_all. */
@@ -229,12 +243,10 @@ BL_DEVICE void store_release_sys(uint64_t *p, uint64_t v) {
 
 /* --- words of this rank's own memory that peers reach through a multicast object, 16 bytes, sys scope, relaxed --- */
 BL_DEVICE void store_replica_relaxed_sys(Pair *p, Pair v) {
-    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
+    store_b128_relaxed_sys(p, v.x, v.y);
 }
 BL_DEVICE Pair load_replica_relaxed_sys(const Pair *p) {
-    Pair v;
-    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
-    return v;
+    return load_b128_relaxed_sys(p);
 }
 
 /* --- multicast: p is where a multicast object is mapped, and stands for one place in every rank's memory.  Such an address
