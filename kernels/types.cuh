@@ -2,8 +2,15 @@
  * back.
  *
  * Half-width and fp8 floats are accumulated in fp32, double in fp64, and rounded once, to nearest even, at the end (fp8
- * saturates, as CUDA's own conversion to fp8 does).  Integers wrap.  avg divides the finished sum by the number of
- * ranks; integer division truncates.  min and max take the number where the other is a NaN, and -0.0 is below +0.0.
+ * saturates, as CUDA's own conversion to fp8 does).  Integers wrap.  min and max take the number where the other is a NaN, and
+ * -0.0 is below +0.0.
+ *
+ * avg divides the finished sum by the number of ranks n; integer division truncates.  Of bf16, fp32 and fp64, whose sums could
+ * overflow where the average does not, what is added is p times each rank's value, with p the largest power of two <= 1/n,
+ * in one rounding (fused; the first rank's product is rounded alone), and the sum is divided by n p, which is nothing to do
+ * where n is a power of two.  So the average has the bits of sum / n unless something in either over- or underflows; and it is
+ * finite wherever the true one is: no sum exceeds n p times the largest number, rounding is monotonic, and the average of n
+ * largest numbers is finite for each n up to BL_MAX_RANKS.
  */
 #ifndef BEELINE_TYPES_CUH
 #define BEELINE_TYPES_CUH
@@ -13,13 +20,15 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <primitives.cuh>
+#include "mutation.cuh"
 
 #ifdef __CUDA_ARCH__
-#define BL_FMIN(a, b) fminf(a, b)
-#define BL_FMAX(a, b) fmaxf(a, b)
-#define BL_DMIN(a, b) fmin(a, b)
-#define BL_DMAX(a, b) fmax(a, b)
-#define BL_RESULT(x)  (x)
+#define BL_FMIN(a, b)     fminf(a, b)
+#define BL_FMAX(a, b)     fmaxf(a, b)
+#define BL_DMIN(a, b)     fmin(a, b)
+#define BL_DMAX(a, b)     fmax(a, b)
+#define BL_RESULT(x)      (x)
+#define BL_FUSED(x, y, z) fma(x, y, z)
 #else /* what the instructions do; a host's libm leaves the sign of zero open */
 template <class F> static inline F bl_host_min(F a, F b) {
     if (a == b) return __builtin_signbit(a) ? a : b;
@@ -29,15 +38,22 @@ template <class F> static inline F bl_host_max(F a, F b) {
     if (a == b) return __builtin_signbit(a) ? b : a;
     return b > a || a != a ? b : a;
 }
-#define BL_FMIN(a, b) bl_host_min<float>(a, b)
-#define BL_FMAX(a, b) bl_host_max<float>(a, b)
-#define BL_DMIN(a, b) bl_host_min<double>(a, b)
-#define BL_DMAX(a, b) bl_host_max<double>(a, b)
+#define BL_FMIN(a, b)     bl_host_min<float>(a, b)
+#define BL_FMAX(a, b)     bl_host_max<float>(a, b)
+#define BL_DMIN(a, b)     bl_host_min<double>(a, b)
+#define BL_DMAX(a, b)     bl_host_max<double>(a, b)
 /* A GPU's arithmetic has one NaN; a host's passes on that of the operand which its compiler happened to put first. */
 template <class F> static inline F bl_host_result(F x) {
     return x != x ? (F)__builtin_nan("") : x;
 }
-#define BL_RESULT(x)  bl_host_result(x)
+#define BL_RESULT(x)      bl_host_result(x)
+/* Which a host's compiler makes a call of, slow for what is mostly a sum. */
+template <class F> static inline F bl_host_fused(F x, F y, F z) {
+    return y == 1                       ? x + z
+           : sizeof(F) == sizeof(float) ? (F)__builtin_fmaf((float)x, (float)y, (float)z)
+                                        : (F)__builtin_fma(x, y, z);
+}
+#define BL_FUSED(x, y, z) bl_host_fused(x, y, z)
 #endif
 
 BL_DEVICE float number_min(float a, float b) {
@@ -57,24 +73,32 @@ BL_DEVICE double number_max(double a, double b) {
  *   Acc, and ACCS of them for the PER_WORD elements of a word;
  *   unpack(word, v) and pack(v), between a word and its ACCS accumulators;
  *   add, mul, least, most of two accumulators;
- *   average<COUNT>(v, n), which divides COUNT accumulators by n <= BL_MAX_RANKS. */
+ *   SCALED: whether averages are of scaled values, and then add_scaled(sum, v, scale), with a Scale of p or 1;
+ *   average<COUNT>(v, n), which divides COUNT accumulators by n <= BL_MAX_RANKS, or by n p. */
+
+/* p, without a division. */
+template <class F> BL_DEVICE F scale_of(unsigned n) {
+    return (F)(n > 8 ? 0.0625f : n > 4 ? 0.125f : n > 2 ? 0.25f : n > 1 ? 0.5f : 1.0f);
+}
 
 /* By a power of two, a product with the reciprocal is the quotient, to the bit. */
-template <class F, int COUNT> BL_DEVICE void average_floats(F *v, unsigned n) {
+template <class F, int COUNT, bool SCALED> BL_DEVICE void average_floats(F *v, unsigned n) {
     if ((n & (n - 1)) == 0) {
-        const F reciprocal = (F)1 / (F)n;
+        const F reciprocal = SCALED ? (F)1 : (F)1 / (F)n;
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) v[i] *= reciprocal;
+        for (int i = 0; i < COUNT; i++)
+            if (!SCALED) v[i] *= reciprocal;
     } else {
+        const F divisor = SCALED ? (F)n * scale_of<F>(n) : (F)n;
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) v[i] /= (F)n;
+        for (int i = 0; i < COUNT; i++) v[i] /= divisor;
     }
 }
 
 /* Integers of 32 and 64 bits: arithmetic is unsigned, which wraps; Element orders and divides. */
 template <class Element, class Unsigned> struct Integer {
     typedef Element Acc;
-    enum { SIZE = sizeof(Element), PER_WORD = 8 / SIZE, ACCS = PER_WORD, IS_SIGNED = (Element)-1 < 0 };
+    enum { SIZE = sizeof(Element), PER_WORD = 8 / SIZE, ACCS = PER_WORD, IS_SIGNED = (Element)-1 < 0, SCALED = false };
     BL_DEVICE void unpack(uint64_t word, Acc *v) {
 #pragma unroll
         for (int i = 0; i < ACCS; i++) v[i] = (Acc)(Unsigned)(word >> (i * SIZE * 8 % 64));
@@ -116,7 +140,7 @@ template <class Element, class Unsigned> struct Integer {
 /* Integers of 8 bits: four to an accumulator, all at once, since sums need no more than their low bits. */
 template <class Element> struct Bytes {
     typedef uint32_t Acc;
-    enum { SIZE = 1, PER_WORD = 8, ACCS = 2, IS_SIGNED = (Element)-1 < 0 };
+    enum { SIZE = 1, PER_WORD = 8, ACCS = 2, IS_SIGNED = (Element)-1 < 0, SCALED = false };
     static const uint32_t TOP = 0x80808080u; /* bits of the bytes */
 
     BL_DEVICE void unpack(uint64_t word, Acc *v) {
@@ -168,7 +192,7 @@ template <class Element> struct Bytes {
  * goes back.  Two at a time is what the conversions do in one instruction. */
 template <class Format, int BYTES> struct Narrow {
     typedef float Acc;
-    enum { SIZE = BYTES, PER_WORD = 8 / BYTES, ACCS = PER_WORD, PER_HALF = ACCS / 2 };
+    enum { SIZE = BYTES, PER_WORD = 8 / BYTES, ACCS = PER_WORD, PER_HALF = ACCS / 2, SCALED = Format::WIDE_RANGE };
     BL_DEVICE void unpack(uint64_t word, Acc *v) {
 #pragma unroll
         for (int i = 0; i < ACCS; i += 2) {
@@ -185,6 +209,9 @@ template <class Format, int BYTES> struct Narrow {
     BL_DEVICE Acc add(Acc a, Acc b) {
         return BL_RESULT(a + b);
     }
+    BL_DEVICE Acc add_scaled(Acc sum, Acc v, Acc scale) {
+        return BL_RESULT(BL_FUSED(v, scale, sum));
+    }
     BL_DEVICE Acc mul(Acc a, Acc b) {
         return BL_RESULT(a * b);
     }
@@ -195,11 +222,12 @@ template <class Format, int BYTES> struct Narrow {
         return number_max(a, b);
     }
     template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) {
-        average_floats<Acc, COUNT>(v, n);
+        average_floats<Acc, COUNT, SCALED>(v, n);
     }
 };
 
 struct FormatBf16 {
+    enum { WIDE_RANGE = true }; /* as wide as that of the accumulator */
     BL_DEVICE void widen(uint32_t bits, float *v) {
         const uint32_t low = bits << 16, high = bits & 0xffff0000u;
         memcpy(v, &low, 4);
@@ -213,6 +241,7 @@ struct FormatBf16 {
     }
 };
 struct FormatF16 {
+    enum { WIDE_RANGE = false };
     BL_DEVICE void widen(uint32_t bits, float *v) {
         __half2_raw pair;
         memcpy(&pair, &bits, 4);
@@ -228,6 +257,7 @@ struct FormatF16 {
     }
 };
 template <__nv_fp8_interpretation_t KIND> struct FormatF8 {
+    enum { WIDE_RANGE = false };
     BL_DEVICE void widen(uint32_t bits, float *v) {
         const float2 wide = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)bits, KIND)));
         v[0] = wide.x;
@@ -240,7 +270,7 @@ template <__nv_fp8_interpretation_t KIND> struct FormatF8 {
 
 template <class F> struct Wide {
     typedef F Acc;
-    enum { SIZE = sizeof(F), PER_WORD = 8 / SIZE, ACCS = PER_WORD };
+    enum { SIZE = sizeof(F), PER_WORD = 8 / SIZE, ACCS = PER_WORD, SCALED = true };
     BL_DEVICE void unpack(uint64_t word, Acc *v) { memcpy(v, &word, 8); }
     BL_DEVICE uint64_t pack(const Acc *v) {
         uint64_t word;
@@ -248,10 +278,11 @@ template <class F> struct Wide {
         return word;
     }
     BL_DEVICE Acc add(Acc a, Acc b) { return BL_RESULT(a + b); }
+    BL_DEVICE Acc add_scaled(Acc sum, Acc v, Acc scale) { return BL_RESULT(BL_FUSED(v, scale, sum)); }
     BL_DEVICE Acc mul(Acc a, Acc b) { return BL_RESULT(a * b); }
     BL_DEVICE Acc least(Acc a, Acc b) { return number_min(a, b); }
     BL_DEVICE Acc most(Acc a, Acc b) { return number_max(a, b); }
-    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) { average_floats<Acc, COUNT>(v, n); }
+    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) { average_floats<Acc, COUNT, SCALED>(v, n); }
 };
 
 typedef Bytes<int8_t> TypeI8;
@@ -267,17 +298,30 @@ typedef Narrow<FormatF8<__NV_E5M2>, 1> TypeE5M2;
 typedef Wide<float> TypeF32;
 typedef Wide<double> TypeF64;
 
-/* WORDS words of user data as accumulators. */
+/* WORDS words of user data as accumulators.  redop and nranks are uniform, so what depends on them costs one branch for all
+ * elements. */
 template <class T, int WORDS> struct Sum {
     enum { COUNT = WORDS * T::ACCS };
-    typename T::Acc v[COUNT];
+    typedef typename T::Acc Acc;
+    Acc v[COUNT];
 
     BL_DEVICE_MEMBER void load(const uint64_t *words) {
 #pragma unroll
         for (int w = 0; w < WORDS; w++) T::unpack(words[w], v + w * T::ACCS);
     }
-    /* this = this op other; redop is uniform, so the switch costs one branch for all elements. */
-    BL_DEVICE_MEMBER void combine(const Sum &other, unsigned redop) {
+    /* Of the first rank. */
+    BL_DEVICE_MEMBER void begin(const uint64_t *words, unsigned redop, unsigned nranks) {
+        load(words);
+        if constexpr (T::SCALED) {
+            if (redop == BL_AVG) {
+                const Acc scale = scale_of<Acc>(nranks);
+#pragma unroll
+                for (int i = 0; i < COUNT; i++) v[i] = T::mul(v[i], scale);
+            }
+        }
+    }
+    /* this = this op other. */
+    BL_DEVICE_MEMBER void combine(const Sum &other, unsigned redop, unsigned nranks) {
         switch (redop) {
         case BL_PROD:
 #pragma unroll
@@ -292,8 +336,14 @@ template <class T, int WORDS> struct Sum {
             for (int i = 0; i < COUNT; i++) v[i] = T::least(v[i], other.v[i]);
             break;
         default: /* BL_SUM, BL_AVG */
+            if constexpr (T::SCALED) {
+                const Acc scale = redop == BL_AVG && !BL_MUTATION(60) ? scale_of<Acc>(nranks) : (Acc)1;
 #pragma unroll
-            for (int i = 0; i < COUNT; i++) v[i] = T::add(v[i], other.v[i]);
+                for (int i = 0; i < COUNT; i++) v[i] = T::add_scaled(v[i], other.v[i], scale);
+            } else {
+#pragma unroll
+                for (int i = 0; i < COUNT; i++) v[i] = T::add(v[i], other.v[i]);
+            }
         }
     }
     /* Leaves the average in place of the sum, where that was asked for. */
@@ -309,13 +359,13 @@ template <class T, int WORDS> struct Sum {
 template <class T, int WORDS, int RANKS>
 BL_DEVICE void reduce_in_rank_order(Sum<T, WORDS> &sum, const uint64_t (*words)[WORDS], int first, unsigned redop,
                                     unsigned nranks) {
-    if (first == 0) sum.load(words[0]);
+    if (first == 0) sum.begin(words[0], redop, nranks);
 #pragma unroll
     for (int i = 0; i < RANKS; i++) {
         if (first + i > 0 && first + i < (int)nranks) {
             Sum<T, WORDS> next;
             next.load(words[i]);
-            sum.combine(next, redop);
+            sum.combine(next, redop, nranks);
         }
     }
 }

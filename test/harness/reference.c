@@ -274,29 +274,40 @@ static uint64_t reduce_integer(int datatype, int redop, const uint64_t *v, int n
      : ((a) < (b)) != (max) ? (a)                                                                                      \
                             : (b))
 
+/* An average is sum(p x) / (n p), each product and the addition rounded once, where sums could overflow: p is a power of two. */
+static double portion(int redop, bool wide_range, int nranks) {
+    double p = 1;
+    while (redop == AVG && wide_range && p * nranks > 1) p /= 2;
+    return p;
+}
+
 static uint64_t reduce_double(int redop, const uint64_t *v, int nranks) {
-    double a = as_double(v[0]);
+    const double p = portion(redop, true, nranks);
+    double a = as_double(v[0]) * p;
     for (int r = 1; r < nranks; r++) {
         double b = as_double(v[r]);
-        if (redop == SUM || redop == AVG) a = a + b;
+        if (redop == SUM) a = a + b;
+        if (redop == AVG) a = fma(b, p, a);
         if (redop == PROD) a = a * b;
         if (redop == MIN || redop == MAX) a = PICK(a, b, redop == MAX);
     }
-    if (redop == AVG) a = a / nranks;
+    if (redop == AVG) a = a / (nranks * p);
     uint64_t bits;
     memcpy(&bits, &a, 8);
     return bits;
 }
 
 static float reduce_float(int datatype, int redop, const uint64_t *v, int nranks) {
-    float a = widen_fast(datatype, v[0]);
+    const float p = (float)portion(redop, types[datatype].exponent_bits == 8, nranks);
+    float a = widen_fast(datatype, v[0]) * p;
     for (int r = 1; r < nranks; r++) {
         float b = widen_fast(datatype, v[r]);
-        if (redop == SUM || redop == AVG) a = a + b;
+        if (redop == SUM) a = a + b;
+        if (redop == AVG) a = fmaf(b, p, a);
         if (redop == PROD) a = a * b;
         if (redop == MIN || redop == MAX) a = PICK(a, b, redop == MAX);
     }
-    if (redop == AVG) a = a / (float)nranks;
+    if (redop == AVG) a = a / ((float)nranks * p);
     return a;
 }
 

@@ -2,7 +2,8 @@
  *
  * Conversions: every pattern of the 8- and 16-bit formats at every place of a word, every pair of fp8, and on the way
  * back every midpoint between neighbours with the floats next to it.  Reductions: all pairs of 8-bit types, seeded
- * inputs of every kind for the others, 2 to 16 ranks.  Averages of 8-bit integers: every sum, 1 to 16 ranks.
+ * inputs of every kind for the others, 2 to 16 ranks.  Averages of 8-bit integers: every sum, 1 to 16 ranks; of floats: next to the
+ * largest and the least numbers, against quad precision.
  */
 #include <cmath>
 #include <cstdio>
@@ -106,12 +107,13 @@ template <class T> static void conversions_of_pairs(int datatype) {
 template <class T> static uint64_t reduce(const std::vector<uint64_t> &words, int redop) {
     Sum<T, 1> sum, next;
     uint64_t result;
-    sum.load(&words[0]);
+    const unsigned nranks = (unsigned)words.size();
+    sum.begin(&words[0], (unsigned)redop, nranks);
     for (size_t r = 1; r < words.size(); r++) {
         next.load(&words[r]);
-        sum.combine(next, (unsigned)redop);
+        sum.combine(next, (unsigned)redop, nranks);
     }
-    sum.store(&result, (unsigned)redop, (unsigned)words.size());
+    sum.store(&result, (unsigned)redop, nranks);
     return result;
 }
 
@@ -131,6 +133,66 @@ template <class T> static void reductions(int datatype) {
                     expect(right, ref_redop_name(redop), datatype, w, result, want[w]);
                 }
             }
+}
+
+/* --- averages of floats, against quad precision --- */
+
+/* The pattern of a float that is k steps of the format from the largest number. */
+static uint64_t next_to_largest(int datatype, uint64_t k) {
+    return (datatype == BL_FLOAT64 ? 0x7fefffffffffffff : datatype == BL_FLOAT32 ? 0x7f7fffff : 0x7f7f) - k;
+}
+
+template <class T> static void average(int datatype, const std::vector<uint64_t> &patterns, bool same_bits) {
+    const int n = (int)patterns.size(), bits = (int)T::SIZE * 8;
+    const uint64_t mask = bits == 64 ? ~(uint64_t)0 : ((uint64_t)1 << bits) - 1;
+    __float128 sum = 0, size = 0;
+    double plain = 0;
+    float plain32 = 0;
+    for (uint64_t pattern : patterns) {
+        const double x = ref_widen(datatype, pattern);
+        sum += x;
+        size += x < 0 ? -x : x;
+        plain += x;
+        plain32 += (float)x;
+    }
+    const uint64_t got = reduce<T>(patterns, BL_AVG) & mask;
+    const double value = ref_widen(datatype, got), truth = (double)(sum / n);
+    /* n roundings of fp32 or fp64, one of the format, and n steps of the least number */
+    const double unit = datatype == BL_FLOAT64 ? 0x1p-53 : 0x1p-24, least = datatype == BL_FLOAT64   ? 0x1p-1074
+                                                                            : datatype == BL_FLOAT32 ? 0x1p-149
+                                                                                                     : 0x1p-133;
+    const double step = datatype == BL_BFLOAT16 ? 0x1p-8 : unit,
+                 close = (n * unit + step) * (double)(size / n) + n * least;
+    expect(std::fabs(value - truth) <= close, "avg", datatype, patterns[0], got, (uint64_t)n);
+    if (!same_bits) return;
+    const double quotient = datatype == BL_FLOAT64 ? plain / n : plain32 / (float)n;
+    uint64_t want;
+    memcpy(&want, &quotient, 8);
+    if (datatype != BL_FLOAT64) want = ref_narrow(datatype, (float)quotient);
+    expect(got == want, "avg as sum / n", datatype, patterns[0], got, want);
+}
+
+template <class T> static void averages(int datatype) {
+    const uint64_t sign = (uint64_t)1 << (T::SIZE * 8 - 1);
+    uint64_t state = 11;
+    for (int n = 2; n <= BL_MAX_RANKS; n++)
+        for (int round = 0; round < 2000; round++) {
+            std::vector<uint64_t> large(n), mixed(n), little(n), moderate(n);
+            for (int r = 0; r < n; r++) {
+                const uint64_t h = ref_next(&state);
+                large[r] = next_to_largest(datatype, round < 2 ? 0 : h % 8) | (round % 2 ? sign : 0);
+                mixed[r] = next_to_largest(datatype, h % 64) | (h >> 63 ? sign : 0);
+                little[r] = (h >> 8) % 64 | (h >> 63 ? sign : 0);
+                const double x = (double)(int64_t)h * 0x1p-50;
+                uint64_t bits;
+                memcpy(&bits, &x, 8);
+                moderate[r] = datatype == BL_FLOAT64 ? bits : ref_narrow(datatype, (float)x);
+            }
+            average<T>(datatype, large, false);
+            average<T>(datatype, mixed, false);
+            average<T>(datatype, little, false);
+            average<T>(datatype, moderate, true);
+        }
 }
 
 template <class T> static void all_pairs(int datatype) {
@@ -186,6 +248,9 @@ int main() {
     conversions<TypeE5M2>(BL_FLOAT8E5M2);
     conversions_of_pairs<TypeE4M3>(BL_FLOAT8E4M3);
     conversions_of_pairs<TypeE5M2>(BL_FLOAT8E5M2);
+    averages<TypeBf16>(BL_BFLOAT16);
+    averages<TypeF32>(BL_FLOAT32);
+    averages<TypeF64>(BL_FLOAT64);
     all_pairs<TypeE4M3>(BL_FLOAT8E4M3);
     all_pairs<TypeE5M2>(BL_FLOAT8E5M2);
     all_pairs_of_bytes<TypeI8, int8_t>(BL_INT8);
