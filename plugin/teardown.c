@@ -19,7 +19,7 @@
 enum { POLL_NS = 200000 };
 
 /* An abort waits so long for what leaves by itself; then a thread waits on. */
-static const uint64_t ABORT_NS = 300000000;
+static const uint64_t ABORT_NS = 800000000;
 
 static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);

@@ -50,7 +50,8 @@ static CUresult record(CUevent event, CUstream stream) {
 
 static CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    bl_driver()->cuStreamIsCapturing(stream, &status);
+    cuuint64_t id;
+    bl_driver()->cuStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL, NULL);
     const bool captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
     if (captured && event != last_record && left_out("edge-emptied")) return CUDA_SUCCESS;
     if (captured && stream == emptier && left_out("edge-sent")) return CUDA_SUCCESS;

@@ -46,7 +46,7 @@ DRIVER = (
     ("cuMemSetAccess", 1, "CUDA_ERROR_NOT_SUPPORTED", "access to the staging"),
     ("cuMemSetAccess", 3, "CUDA_ERROR_NOT_SUPPORTED", "access to the staging of rank"),
     ("cuMemAlloc", 2, "CUDA_ERROR_OUT_OF_MEMORY", "allocating the epochs"),
-    ("cuMemHostAlloc", 2, "CUDA_ERROR_OUT_OF_MEMORY", "control words"),
+    ("cuMemHostRegister", 1, "CUDA_ERROR_OUT_OF_MEMORY", "control words"),
     ("cuMemHostGetDevicePointer", 1, "CUDA_ERROR_INVALID_VALUE", "control words"),
     ("cuMemsetD8Async", 1, "CUDA_ERROR_INVALID_VALUE", "zeroing the staging"),
     ("cuMemExportToShareableHandle", 1, "CUDA_ERROR_NOT_PERMITTED", "exporting the staging"),
@@ -187,7 +187,7 @@ def peers_die():
 
 def lives():
     for mode in ("groups", "threads", "processes"):
-        case(f"timeout/{mode}", expect(faults("timeout", mode, 3, "--env BEELINE_TIMEOUT=1"), "--warn 'rank 0 of 3 waited 1 s for rank'"))
+        case(f"timeout/{mode}", expect(faults("timeout", mode, 3, "--env BEELINE_TIMEOUT=1"), "--warn 'rank 0 of 3 has waited 1 s for rank'"))
         for scenario in ("revoke", "shrink_abort", "stale", "crossed", "crossed_nonblocking", "capturing"):
             case(f"{scenario}/{mode}", expect(faults(scenario, mode, 3)))
     case("stale_exchanged/threads", expect(faults("stale_exchanged", "threads", 3)))

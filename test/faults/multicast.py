@@ -96,7 +96,7 @@ def cases(case, expect, allreduce, faults, sockets):
          "timeout=90")
 
     case("multicast/died", expect(faults("multicast_died", "processes", 3, *ON, "--env BEELINE_TIMEOUT=1 --keep-going"), "--status 137 --leaks --within 40",
-                                  "--warn 'waited 1 s for rank 2' --warn 'waited 1 s for rank 2'", "--lines 2 'rank . survived'"))
+                                  "--warn 'has waited 1 s for rank 2' --warn 'has waited 1 s for rank 2'", "--lines 2 'rank . survived'"))
     for mode in ("processes", "groups", "threads"):
         case(f"multicast/leave/{mode}", expect(faults("multicast_leave", mode, 3, *ON)))
     for s, scenario in enumerate(("revoke", "shrink_abort", "stale", "crossed", "crossed_nonblocking", "capturing")):
