@@ -41,17 +41,25 @@ static size_t rings_offset(int nranks) {
     return slots_offset() + 2 * (size_t)nranks * EMU_CHUNK;
 }
 
+static const size_t ring_bytes[] = {
+    [EMU_P2P] = sizeof(struct emu_ring) + EMU_RING, [EMU_ONE_WAY] = sizeof(struct emu_ring) + EMU_AHEAD};
+
+static size_t pairs(int nranks) {
+    return (size_t)nranks * (size_t)nranks;
+}
+
 static size_t area_bytes(int nranks) {
-    return rings_offset(nranks) + (size_t)nranks * (size_t)nranks * sizeof(struct emu_ring);
+    return rings_offset(nranks) + pairs(nranks) * (ring_bytes[EMU_P2P] + ring_bytes[EMU_ONE_WAY]);
 }
 
 unsigned char *emu_area_slot(ncclComm_t comm, int half, int rank) {
     return (unsigned char *)comm->area + slots_offset() + ((size_t)(half * comm->nranks + rank)) * EMU_CHUNK;
 }
 
-struct emu_ring *emu_area_ring(ncclComm_t comm, int source, int destination) {
-    struct emu_ring *rings = (struct emu_ring *)((unsigned char *)comm->area + rings_offset(comm->nranks));
-    return &rings[source * comm->nranks + destination];
+struct emu_ring *emu_area_ring(ncclComm_t comm, enum emu_rings rings, int source, int destination) {
+    size_t before = rings == EMU_P2P ? 0 : pairs(comm->nranks) * ring_bytes[EMU_P2P];
+    size_t at = (size_t)(source * comm->nranks + destination) * ring_bytes[rings];
+    return (struct emu_ring *)((unsigned char *)comm->area + rings_offset(comm->nranks) + before + at);
 }
 
 static ncclResult_t control_stopped(ncclComm_t comm) {

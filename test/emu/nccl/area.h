@@ -13,7 +13,8 @@
 enum {
     EMU_MAX_RANKS = 64,
     EMU_CHUNK = 256 << 10, /* bytes of one rank's slot: collectives go through it piece by piece */
-    EMU_RING = 64 << 10,   /* bytes of the ring of one (source, destination) pair */
+    EMU_RING = 64 << 10,   /* bytes of the ring of one (source, destination) pair, for sends, */
+    EMU_AHEAD = 512 << 10, /* and for what a root sends or is sent: so far its peers may be behind, or it behind them */
     EMU_CONTROL = 64,      /* bytes that a rank may say in one control exchange */
 };
 
@@ -32,6 +33,7 @@ struct emu_peer {
 /* What a rank is about to run: all must say the same. */
 struct emu_key {
     uint64_t count;
+    uint64_t number; /* of collectives on the communicator before */
     int32_t collective, datatype, redop, root;
 };
 
@@ -43,8 +45,9 @@ struct emu_call_note {
 
 struct emu_ring {
     _Atomic uint64_t written, read;
-    unsigned char data[EMU_RING];
+    unsigned char data[];
 };
+enum emu_rings { EMU_P2P, EMU_ONE_WAY };
 
 struct emu_area {
     _Atomic uint32_t nranks; /* claimed by the first comer */
@@ -73,7 +76,22 @@ ncclResult_t emu_area_barrier(ncclComm_t comm);
 ncclResult_t emu_area_stopped(ncclComm_t comm);
 
 unsigned char *emu_area_slot(ncclComm_t comm, int half, int rank);
-struct emu_ring *emu_area_ring(ncclComm_t comm, int source, int destination);
+struct emu_ring *emu_area_ring(ncclComm_t comm, enum emu_rings rings, int source, int destination);
+
+/* A message at work (transfer.c).  A receiver says in its note what it expects, and has the sender's afterwards. */
+struct emu_transfer {
+    struct emu_call_note note;
+    struct emu_ring *ring;
+    size_t room; /* of the ring */
+    bool sends, noted;
+    unsigned char *data;
+    uint64_t bytes, done;
+    int peer;
+    ncclComm_t comm;
+};
+/* All of them, until they are done or the data path is stopped. */
+ncclResult_t emu_transfer_all(ncclComm_t comm, struct emu_transfer *transfers, int count);
+ncclResult_t emu_disagree(int a_rank, const struct emu_key *a, int b_rank, const struct emu_key *b);
 
 /* Stops the data path of all ranks (abort: control as well) and wakes them. */
 void emu_area_stop(ncclComm_t comm, bool abort);

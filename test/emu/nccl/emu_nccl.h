@@ -129,6 +129,7 @@ struct ncclComm {
     char name[80];                      /* of the shared-memory file; also the seed of children's names */
     struct emu_area *_Atomic area;      /* an abort may look for it while it is made */
     uint32_t data_round, control_round; /* which half of the double buffers is next; equal on all ranks */
+    uint64_t collectives;               /* run so far */
     uint32_t splits, shrinks;
 
     _Atomic int async; /* ncclResult_t */
@@ -150,8 +151,10 @@ struct ncclComm {
     bool redop_used[EMU_MAX_REDOPS];
 };
 
-/* ncclInvalidArgument unless comm is a live communicator; emu_comm_ready also wants no operation in progress. */
+/* ncclInvalidArgument unless comm is a live communicator; settled: also where an operation is in progress, and its error where one
+ * has failed; ready: also one that can be used. */
 ncclResult_t emu_comm_check(ncclComm_t comm);
+ncclResult_t emu_comm_settled(ncclComm_t comm);
 ncclResult_t emu_comm_ready(ncclComm_t comm);
 int emu_comm_rank(ncclComm_t comm);                            /* -1 if comm is no communicator */
 void emu_comm_set_async(ncclComm_t comm, ncclResult_t result); /* the first error stays */
@@ -215,7 +218,7 @@ ncclResult_t emu_launch_later(ncclComm_t comm, struct emu_task *const *tasks, in
 /* 0 where the stream is not capturing. */
 ncclResult_t emu_capture_id(CUstream stream, unsigned long long *id);
 
-/* ---- execution, in host functions (collectives.c, p2p.c) ---- */
+/* ---- execution, in kernels (collectives.c, p2p.c) ---- */
 
 ncclResult_t emu_run_collective(ncclComm_t comm, const struct emu_op *op);
 ncclResult_t emu_run_p2p(ncclComm_t comm, const struct emu_op *ops, int nops);

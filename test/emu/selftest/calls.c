@@ -197,6 +197,73 @@ static void test_capture(void) {
     }
 }
 
+/* The root of a broadcast and the others of a reduce are done before their peers have called, two calls ahead, and may be gone;
+ * what is too large for that waits. */
+static void test_one_way(void) {
+    enum { SMALL = 60000, LARGE = 1000000 };
+    const int root = nranks - 1;
+    ncclComm_t made[MAX];
+    struct buffer sum[MAX], sent[MAX], large[MAX];
+    if (nlocal < nranks) return;
+    make_comms(made, NULL);
+    foreach (l) {
+        sum[l] = make(ncclInt32, SMALL);
+        sent[l] = make(ncclInt32, SMALL);
+        large[l] = make(ncclInt32, LARGE);
+        fill(&sum[l], l, ncclSum);
+        fill(&sent[l], l, ncclSum);
+        fill(&large[l], l, ncclSum);
+    }
+    foreach (l) {
+        if (l == root) continue;
+        OK(ncclReduce(at(&sum[l], 0), at(&sum[l], 0), SMALL, ncclInt32, ncclSum, root, made[l], streams[l]));
+        OK(ncclReduce(at(&sum[l], 0), at(&sum[l], 0), SMALL, ncclInt32, ncclMax, root, made[l], streams[l]));
+        CU(cuStreamSynchronize(streams[l]));
+    }
+    foreach (l) {
+        if (l != root) continue;
+        OK(ncclReduce(at(&sum[l], 0), at(&sum[l], 0), SMALL, ncclInt32, ncclSum, root, made[l], streams[l]));
+        CU(cuStreamSynchronize(streams[l]));
+        expect_sum(&sum[l]);
+        check(equal(&sum[l]), "reduce whose others had gone ahead");
+        OK(ncclReduce(at(&sum[l], 0), at(&sum[l], 0), SMALL, ncclInt32, ncclMax, root, made[l], streams[l]));
+        for (int call = 0; call < 2; call++)
+            OK(ncclBroadcast(at(&sent[l], 0), at(&sent[l], 0), SMALL, ncclInt32, root, made[l], streams[l]));
+        CU(cuStreamSynchronize(streams[l]));
+        OK(ncclBroadcast(at(&large[l], 0), at(&large[l], 0), LARGE, ncclInt32, root, made[l], streams[l]));
+        check(cuStreamQuery(streams[l]) == CUDA_ERROR_NOT_READY, "a broadcast of 4 MB waits for nobody");
+    }
+    foreach (l) {
+        if (l == root) continue;
+        for (int call = 0; call < 2; call++)
+            OK(ncclBroadcast(NULL, at(&sent[l], 0), SMALL, ncclInt32, root, made[l], streams[l]));
+        OK(ncclBroadcast(NULL, at(&large[l], 0), LARGE, ncclInt32, root, made[l], streams[l]));
+    }
+    synchronize();
+    foreach (l) {
+        for (size_t i = 0; i < SMALL; i++) store(host(&sent[l]), ncclInt32, i, input(root, i, ncclSum));
+        for (size_t i = 0; i < LARGE; i++) store(host(&large[l]), ncclInt32, i, input(root, i, ncclSum));
+        check(equal(&sent[l]) && equal(&large[l]), "broadcast whose root had gone ahead");
+    }
+    /* The root leaves before anybody comes. */
+    foreach (l)
+        if (l == root) {
+            OK(ncclBroadcast(at(&sent[l], 0), at(&sent[l], 0), SMALL, ncclInt32, root, made[l], streams[l]));
+            OK(ncclCommFinalize(made[l]));
+            OK(ncclCommDestroy(made[l]));
+        }
+    foreach (l)
+        if (l != root) OK(ncclBroadcast(NULL, at(&sent[l], 0), SMALL, ncclInt32, root, made[l], streams[l]));
+    synchronize();
+    foreach (l) {
+        check(equal(&sent[l]), "broadcast whose root is gone");
+        if (l != root) OK(ncclCommDestroy(made[l]));
+        drop(&sum[l]);
+        drop(&sent[l]);
+        drop(&large[l]);
+    }
+}
+
 static void test_memory(void) {
     foreach (l) {
         void *memory, *handle;
@@ -220,5 +287,6 @@ void test_calls(void) {
     test_arguments();
     test_streams();
     test_capture();
+    test_one_way();
     test_memory();
 }
