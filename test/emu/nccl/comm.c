@@ -60,13 +60,18 @@ ncclResult_t emu_comm_check(ncclComm_t comm) {
     return ncclSuccess;
 }
 
-ncclResult_t emu_comm_ready(ncclComm_t comm) {
+ncclResult_t emu_comm_settled(ncclComm_t comm) {
     ncclResult_t result = emu_comm_check(comm);
     if (result != ncclSuccess) return result;
     if (comm->async == ncclInProgress)
         return emu_fail(ncclInvalidArgument,
                         "Attempt to use communicator before the previous operation returned ncclSuccess");
-    if (comm->async != ncclSuccess) return (ncclResult_t)comm->async;
+    return (ncclResult_t)comm->async;
+}
+
+ncclResult_t emu_comm_ready(ncclComm_t comm) {
+    ncclResult_t result = emu_comm_settled(comm);
+    if (result != ncclSuccess) return result;
     emu_comm_join(comm);
     if (comm->aborted || comm->finalized || comm->revoked)
         return emu_fail(ncclInvalidUsage, "rank %d: the communicator was %s", comm->rank,
@@ -102,9 +107,7 @@ EMU_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t *asyn
     EMU_API(ncclResult_t, function, const ncclComm_t comm, int *value) {                                               \
         struct emu_call call = EMU_CALL(emu_comm_rank(comm));                                                          \
         ncclResult_t result = emu_call_enter(&call, comm);                                                             \
-        if (result == ncclSuccess) result = emu_comm_check(comm);                                                      \
-        if (result == ncclSuccess && comm->async == ncclInProgress)                                                    \
-            result = emu_fail(ncclInvalidArgument, #function ": the communicator is not ready");                       \
+        if (result == ncclSuccess) result = emu_comm_settled(comm);                                                    \
         if (result == ncclSuccess && !value) result = emu_fail(ncclInvalidArgument, #function ": the result is NULL"); \
         if (result == ncclSuccess) *value = comm->member;                                                              \
         return emu_call_leave(&call, result);                                                                          \

@@ -17,8 +17,11 @@ static void *finalize_thread(void *argument) {
 }
 
 static ncclResult_t finalize(ncclComm_t comm) {
-    ncclResult_t result = emu_comm_ready(comm);
+    ncclResult_t result = emu_comm_settled(comm);
     if (result != ncclSuccess) return result;
+    if (comm->finalized || comm->revoked)
+        return emu_fail(ncclInvalidArgument, "ncclCommFinalize: the communicator has already ended");
+    emu_comm_join(comm);
     comm->finalized = true;
     if (comm->blocking) {
         drain(comm);
@@ -51,7 +54,8 @@ static void destroy(ncclComm_t comm, bool abort) {
 EMU_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
     struct emu_call call = EMU_CALL(emu_comm_rank(comm));
     ncclResult_t result = emu_call_enter(&call, comm);
-    if (result == ncclSuccess && comm && (result = emu_comm_check(comm)) == ncclSuccess) destroy(comm, false);
+    /* As the real one: what is in progress, or has failed, stays as it is; ncclCommAbort ends it. */
+    if (result == ncclSuccess && comm && (result = emu_comm_settled(comm)) == ncclSuccess) destroy(comm, false);
     return emu_call_leave(&call, result);
 }
 
@@ -66,8 +70,8 @@ static ncclResult_t revoke(ncclComm_t comm, int flags) {
     ncclResult_t result = emu_comm_check(comm);
     if (result != ncclSuccess) return result;
     if (flags != NCCL_REVOKE_DEFAULT) return emu_fail(ncclInvalidArgument, "ncclCommRevoke: flags %d", flags);
-    if (comm->finalized || comm->aborted)
-        return emu_fail(ncclInvalidUsage, "ncclCommRevoke: the communicator has already ended");
+    if (comm->finalized || comm->aborted || comm->revoked)
+        return emu_fail(ncclInvalidArgument, "ncclCommRevoke: the communicator has already ended");
     comm->revoked = true;
     emu_area_stop(comm, false);
     emu_comm_wait_zero(&comm->running);

@@ -150,6 +150,7 @@ static void test_abort(void) {
         check(wait_async(made[l], ncclSuccess) == ncclRemoteError, "no error after a remote abort");
         IS(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]), ncclRemoteError);
         CU(cuStreamSynchronize(streams[l]));
+        IS(ncclCommDestroy(made[l]), ncclRemoteError); /* which it leaves to ncclCommAbort */
         OK(ncclCommAbort(made[l]));
     }
     foreach (l) {
@@ -186,7 +187,8 @@ static void test_revoke(void) {
         IS(ncclCommRevoke(made[l], 1), ncclInvalidArgument);
         OK(ncclCommRevoke(made[l], NCCL_REVOKE_DEFAULT));
         IS(ncclAllReduce(at(&b[l], 0), at(&b[l], 0), 10, ncclFloat, ncclSum, made[l], streams[l]), ncclInvalidUsage);
-        IS(ncclCommFinalize(made[l]), ncclInvalidUsage);
+        IS(ncclCommRevoke(made[l], NCCL_REVOKE_DEFAULT), ncclInvalidArgument);
+        IS(ncclCommFinalize(made[l]), ncclInvalidArgument);
     }
     synchronize();
     OK(ncclGroupStart());
@@ -262,6 +264,8 @@ static void test_abort_init(void) {
     OK(ncclGetUniqueId(&id));
     IS(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
     IS(ncclCommCount(comm, &count), ncclInvalidArgument);
+    IS(ncclCommFinalize(comm), ncclInvalidArgument);
+    IS(ncclCommDestroy(comm), ncclInvalidArgument);
     OK(ncclCommAbort(comm));
 }
 
@@ -305,5 +309,6 @@ void test_comms(void) {
     test_abort_init();
     test_threads();
     foreach (l) OK(ncclCommFinalize(comms[l]));
+    foreach (l) IS(ncclCommFinalize(comms[l]), ncclInvalidArgument);
     foreach (l) OK(ncclCommDestroy(comms[l]));
 }
