@@ -6,8 +6,16 @@ static _Thread_local struct emu_context *stack[MAX_DEPTH];
 static _Thread_local int depth;
 static struct emu_context *primary[EMU_MAX_DEVICES]; /* one for good: retained again, it has the same handle */
 
+static struct emu_context *base(struct emu_context *context) {
+    return context->green ? context->green->primary : context;
+}
+
 struct emu_context *emu_current(void) {
-    return depth ? stack[depth - 1] : NULL;
+    return depth ? base(stack[depth - 1]) : NULL;
+}
+
+struct emu_green *emu_current_green(void) {
+    return depth ? stack[depth - 1]->green : NULL;
 }
 
 int emu_device_now(void) {
@@ -18,7 +26,7 @@ int emu_device_now(void) {
 CUresult emu_context_need(struct emu_context **context) {
     *context = emu_current();
     if (!*context) return CUDA_ERROR_INVALID_CONTEXT;
-    if (!(*context)->object.alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!(*context)->object.alive || !stack[depth - 1]->object.alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return (*context)->sticky;
 }
 
@@ -49,10 +57,7 @@ static void context_end(struct emu_context *context) {
     emu_object_end(context);
 }
 
-EMU_CALL(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (context, device)) {
-    if (!context) return CUDA_ERROR_INVALID_VALUE;
-    if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
-    emu_lock();
+struct emu_context *emu_primary_retain(CUdevice device) {
     struct emu_context *c = primary[device];
     if (!c) {
         c = primary[device] = context_new(device, true);
@@ -65,9 +70,20 @@ EMU_CALL(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (cont
         if (c->legacy) c->legacy->legacy = true;
     }
     if (c) c->retained++;
+    return c;
+}
+
+void emu_primary_release(struct emu_context *context) {
+    if (--context->retained == 0) context_end(context);
+}
+
+EMU_CALL(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (context, device)) {
+    if (!context) return CUDA_ERROR_INVALID_VALUE;
+    if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
+    emu_lock();
+    *context = (CUcontext)emu_primary_retain(device);
     emu_unlock();
-    *context = (CUcontext)c;
-    return c ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return *context ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 EMU_CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device)) {
@@ -75,7 +91,7 @@ EMU_CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device)) {
     emu_lock();
     struct emu_context *c = primary[device];
     CUresult result = c && c->retained ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-    if (result == CUDA_SUCCESS && --c->retained == 0) context_end(c);
+    if (result == CUDA_SUCCESS) emu_primary_release(c);
     emu_unlock();
     return result;
 }
@@ -123,7 +139,7 @@ EMU_CALL(cuCtxDestroy_v2, (CUcontext context), (context)) {
     struct emu_context *c;
     emu_lock();
     CUresult result = valid(context, &c);
-    if (result == CUDA_SUCCESS && c->primary) result = CUDA_ERROR_INVALID_CONTEXT;
+    if (result == CUDA_SUCCESS && (c->primary || c->green)) result = CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS) {
         context_end(c);
         if (depth && stack[depth - 1] == c) depth--;
@@ -134,7 +150,7 @@ EMU_CALL(cuCtxDestroy_v2, (CUcontext context), (context)) {
 
 EMU_CALL(cuCtxGetCurrent, (CUcontext * context), (context)) {
     if (!context) return CUDA_ERROR_INVALID_VALUE;
-    *context = (CUcontext)emu_current();
+    *context = depth ? (CUcontext)stack[depth - 1] : NULL;
     return CUDA_SUCCESS;
 }
 
@@ -206,6 +222,7 @@ static CUresult synchronize(CUcontext which) {
     struct emu_context *context;
     emu_lock();
     CUresult result = which ? valid(which, &context) : emu_context_need(&context);
+    if (result == CUDA_SUCCESS) context = base(context);
     if (result == CUDA_SUCCESS && emu_capture_any(context, true)) result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (result == CUDA_SUCCESS) {
         emu_context_wait(context);

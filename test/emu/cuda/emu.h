@@ -120,6 +120,7 @@ struct emu_context {
     struct emu_object object;
     CUdevice device;
     bool primary;
+    struct emu_green *green; /* of which this is the CUcontext; NULL: it is a context of its own */
     int retained;
     CUresult sticky;        /* an error that a kernel left; every later call returns it */
     int waits;              /* for values, under way on its streams */
@@ -129,9 +130,23 @@ struct emu_context {
     struct emu_queue *queues; /* as many as there are connections; NULL where nobody said how many */
     unsigned streams;         /* made so far */
 };
-struct emu_context *emu_current(void);            /* NULL if none */
+struct emu_context *emu_current(void);            /* NULL if none; of a green one, the primary */
+struct emu_green *emu_current_green(void);        /* NULL if none, or none such */
 CUresult emu_context_need(struct emu_context **); /* the current one, or why there is none */
-int emu_device_now(void);                         /* of the current context, -1 if none; takes no lock */
+/* With the lock held. */
+struct emu_context *emu_primary_retain(CUdevice device);
+void emu_primary_release(struct emu_context *context);
+int emu_device_now(void); /* of the current context, -1 if none; takes no lock */
+
+/* --- green.c --- */
+struct emu_sms { /* the multiprocessors of a device that a launch may have */
+    unsigned first, count;
+};
+struct emu_green {
+    struct emu_object object;
+    struct emu_context *primary, *context; /* context: what cuCtxFromGreenCtx tells */
+    struct emu_sms sms;
+};
 
 /* --- address.c: one arena of addresses; a granule belongs to at most one range --- */
 enum emu_range_kind { EMU_PLAIN, EMU_HOST, EMU_RESERVED, EMU_MAPPED, EMU_MULTICAST, EMU_REGISTERED };
@@ -225,9 +240,6 @@ enum emu_op_kind {
     EMU_OP_GRAPH
 };
 
-struct emu_sms { /* the multiprocessors of a device that a launch may have */
-    unsigned first, count;
-};
 struct emu_op {
     enum emu_op_kind kind;
     struct emu_context *context;
@@ -312,7 +324,7 @@ struct emu_capture;
 struct emu_stream {
     struct emu_object object;
     struct emu_context *context;
-    struct emu_sms sms;
+    struct emu_green *green; /* NULL: it has all multiprocessors */
     unsigned flags;
     int priority;
     uint64_t id;
@@ -338,6 +350,8 @@ void emu_push(struct emu_stream *stream, struct emu_op *op); /* with the lock he
 void emu_push_after(struct emu_stream *stream, struct emu_stream *other, uint64_t submitted);
 void emu_wait_until(struct emu_stream *stream, uint64_t submitted); /* with the lock held */
 struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, int priority);
+CUresult emu_stream_create(CUstream *out, struct emu_context *context, struct emu_green *green, unsigned flags,
+                           int priority); /* takes the lock */
 void emu_stream_end(struct emu_stream *stream);
 /* For all that was submitted before, with the lock held. */
 void emu_context_wait(struct emu_context *context);

@@ -15,6 +15,7 @@
     ROW(cuCtxDestroy, 4000, cuCtxDestroy_v2)                                                                           \
     ROW(cuCtxDisablePeerAccess, 4000, cuCtxDisablePeerAccess)                                                          \
     ROW(cuCtxEnablePeerAccess, 4000, cuCtxEnablePeerAccess)                                                            \
+    ROW(cuCtxFromGreenCtx, 12040, cuCtxFromGreenCtx)                                                                   \
     ROW(cuCtxGetApiVersion, 3020, cuCtxGetApiVersion)                                                                  \
     ROW(cuCtxGetCurrent, 4000, cuCtxGetCurrent)                                                                        \
     ROW(cuCtxGetDevice, 2000, cuCtxGetDevice)                                                                          \
@@ -26,11 +27,14 @@
     ROW(cuCtxSetCurrent, 4000, cuCtxSetCurrent)                                                                        \
     ROW(cuCtxSynchronize, 2000, cuCtxSynchronize)                                                                      \
     ROW(cuCtxSynchronize, 13000, cuCtxSynchronize_v2)                                                                  \
+    ROW(cuDevResourceGenerateDesc, 12040, cuDevResourceGenerateDesc)                                                   \
+    ROW(cuDevSmResourceSplitByCount, 12040, cuDevSmResourceSplitByCount)                                               \
     ROW(cuDeviceCanAccessPeer, 4000, cuDeviceCanAccessPeer)                                                            \
     ROW(cuDeviceGet, 2000, cuDeviceGet)                                                                                \
     ROW(cuDeviceGetAttribute, 2000, cuDeviceGetAttribute)                                                              \
     ROW(cuDeviceGetByPCIBusId, 4010, cuDeviceGetByPCIBusId)                                                            \
     ROW(cuDeviceGetCount, 2000, cuDeviceGetCount)                                                                      \
+    ROW(cuDeviceGetDevResource, 12040, cuDeviceGetDevResource)                                                         \
     ROW(cuDeviceGetName, 2000, cuDeviceGetName)                                                                        \
     ROW(cuDeviceGetP2PAttribute, 8000, cuDeviceGetP2PAttribute)                                                        \
     ROW(cuDeviceGetPCIBusId, 4010, cuDeviceGetPCIBusId)                                                                \
@@ -72,6 +76,10 @@
     ROW(cuGraphNodeGetDependencies, 12030, cuGraphNodeGetDependencies_v2)                                              \
     ROW(cuGraphNodeGetType, 10000, cuGraphNodeGetType)                                                                 \
     ROW(cuGraphUpload, 11010, cuGraphUpload)                                                                           \
+    ROW(cuGreenCtxCreate, 12040, cuGreenCtxCreate)                                                                     \
+    ROW(cuGreenCtxDestroy, 12040, cuGreenCtxDestroy)                                                                   \
+    ROW(cuGreenCtxGetDevResource, 12040, cuGreenCtxGetDevResource)                                                     \
+    ROW(cuGreenCtxStreamCreate, 12050, cuGreenCtxStreamCreate)                                                         \
     ROW(cuInit, 2000, cuInit)                                                                                          \
     ROW(cuKernelGetFunction, 12000, cuKernelGetFunction)                                                               \
     ROW(cuLaunchCooperativeKernel, 9000, cuLaunchCooperativeKernel)                                                    \
@@ -149,6 +157,7 @@
     ROW(cuStreamGetCtx, 12050, cuStreamGetCtx_v2)                                                                      \
     ROW(cuStreamGetDevice, 12080, cuStreamGetDevice)                                                                   \
     ROW(cuStreamGetFlags, 5050, cuStreamGetFlags)                                                                      \
+    ROW(cuStreamGetGreenCtx, 12040, cuStreamGetGreenCtx)                                                               \
     ROW(cuStreamGetId, 12000, cuStreamGetId)                                                                           \
     ROW(cuStreamGetPriority, 5050, cuStreamGetPriority)                                                                \
     ROW(cuStreamIsCapturing, 10000, cuStreamIsCapturing)                                                               \

@@ -26,7 +26,6 @@ struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, i
     struct emu_stream *stream = emu_object_new(EMU_STREAM, sizeof *stream);
     if (!stream) return NULL;
     stream->context = context;
-    stream->sms = (struct emu_sms){0, (unsigned)emu_config.sms};
     stream->flags = flags;
     stream->blocking = !(flags & CU_STREAM_NON_BLOCKING);
     stream->priority = priority;
@@ -162,7 +161,14 @@ CUresult emu_stream_of(CUstream handle, struct emu_stream **out) {
     *out = emu_object_get(handle, EMU_STREAM);
     if (!*out) return CUDA_ERROR_INVALID_HANDLE;
     if (!(*out)->context->object.alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if ((*out)->green && !(*out)->green->object.alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return (*out)->context->sticky;
+}
+
+/* The default stream is that of the green context, where one is current. */
+static struct emu_sms sms_of(const struct emu_stream *stream) {
+    const struct emu_green *green = stream->legacy ? emu_current_green() : stream->green;
+    return green ? green->sms : (struct emu_sms){0, (unsigned)emu_config.sms};
 }
 
 static CUresult enqueue(CUstream handle, struct emu_op *op, bool wait) {
@@ -176,7 +182,7 @@ static CUresult enqueue(CUstream handle, struct emu_op *op, bool wait) {
     }
     if (result == CUDA_SUCCESS) {
         op->context = stream->context;
-        op->sms = stream->sms;
+        op->sms = sms_of(stream);
         if (stream->capture) {
             result = emu_capture_add(stream, op);
         } else {
@@ -264,18 +270,21 @@ void emu_context_drain(struct emu_context *context) {
     emu_context_wait(context);
 }
 
+CUresult emu_stream_create(CUstream *out, struct emu_context *context, struct emu_green *green, unsigned flags,
+                           int priority) {
+    emu_lock();
+    struct emu_stream *stream = emu_stream_new(context, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
+    *out = stream ? emu_object_handle(stream) : NULL;
+    if (stream) stream->green = green;
+    emu_unlock();
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static CUresult create(CUstream *out, unsigned flags, int priority) {
     struct emu_context *context;
     if (!out || flags & ~1u) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
     CUresult result = emu_context_need(&context);
-    if (result == CUDA_SUCCESS) {
-        struct emu_stream *stream = emu_stream_new(context, flags, priority);
-        *out = stream ? emu_object_handle(stream) : NULL;
-        if (!*out) result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    emu_unlock();
-    return result;
+    return result == CUDA_SUCCESS ? emu_stream_create(out, context, emu_current_green(), flags, priority) : result;
 }
 
 EMU_CALL(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags)) {
@@ -283,13 +292,14 @@ EMU_CALL(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags)) {
 }
 
 EMU_CALL(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), (stream, flags, priority)) {
-    return create(stream, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
+    return create(stream, flags, priority);
 }
 
 EMU_CALL(cuStreamDestroy_v2, (CUstream handle), (handle)) {
     emu_lock();
     struct emu_stream *stream = emu_object_get(handle, EMU_STREAM);
     CUresult result = stream && !stream->legacy ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (stream && stream->green && !stream->green->object.alive) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (result == CUDA_SUCCESS) {
         if (stream->capture) stream->capture->invalid = true;
         emu_stream_end(stream);
@@ -339,17 +349,36 @@ static CUresult look_up(CUstream handle, struct emu_stream **stream) {
     return result;
 }
 
+/* The special streams are those of the context that is current. */
+static struct emu_green *green_of(CUstream handle, const struct emu_stream *stream) {
+    const bool special = !handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+    return special ? emu_current_green() : stream->green;
+}
+
 EMU_CALL(cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context)) {
     struct emu_stream *stream;
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);
-    if (result == CUDA_SUCCESS) *context = (CUcontext)stream->context;
+    const struct emu_green *green = result == CUDA_SUCCESS ? green_of(handle, stream) : NULL;
+    if (result == CUDA_SUCCESS) *context = (CUcontext)(green ? green->context : stream->context);
     return result;
 }
 
 EMU_CALL(cuStreamGetCtx_v2, (CUstream handle, CUcontext *context, CUgreenCtx *green), (handle, context, green)) {
-    if (green) *green = NULL;
-    return cuStreamGetCtx_body(handle, context);
+    struct emu_stream *stream;
+    if (!context || !green) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = look_up(handle, &stream);
+    if (result == CUDA_SUCCESS) *context = (CUcontext)stream->context;
+    if (result == CUDA_SUCCESS) *green = (CUgreenCtx)green_of(handle, stream);
+    return result;
+}
+
+EMU_CALL(cuStreamGetGreenCtx, (CUstream handle, CUgreenCtx *green), (handle, green)) {
+    struct emu_stream *stream;
+    if (!green) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = look_up(handle, &stream);
+    if (result == CUDA_SUCCESS) *green = (CUgreenCtx)green_of(handle, stream);
+    return result;
 }
 
 EMU_CALL(cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device)) {

@@ -116,6 +116,7 @@ void test_untold_no_barrier(void), test_untold_gpu_barrier(void), test_untold_me
 void test_copies(void), test_fault_address(void), test_residency(void), test_too_many_blocks(void), test_counting(void);
 void test_grid_keeps_out(void), test_holder_keeps_out(void), test_dispatch_order(void), test_holder_captured(void);
 void test_sync_always(void), test_sync_never(void), test_sync_drawn(void);
+void test_green_room(void), test_green_current(void);
 void test_packets_arrive(void), test_lines_arrive(void), test_lines_flood(void), test_lines_unwaited(void),
     test_broken(void);
 void test_message_fence(void), test_message_release(void), test_message_nothing(void), test_message_no_acquire(void);

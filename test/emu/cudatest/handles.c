@@ -173,6 +173,17 @@ static void enter_context(void) {
     OK(cuCtxDestroy(context));
     cuCtxSetCurrent(context);
 }
+static void convert_green(void) {
+    CUdevResource all;
+    CUdevResourceDesc desc;
+    CUgreenCtx green;
+    CUcontext context;
+    OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    OK(cuDevResourceGenerateDesc(&desc, &all, 1));
+    OK(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    OK(cuGreenCtxDestroy(green));
+    cuCtxFromGreenCtx(&context, green);
+}
 static void release_memory(void) {
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp prop = test_prop(0);
@@ -224,5 +235,6 @@ void test_handles_gone(void) {
     dies(instantiate_graph, " cuGraphInstantiateWithFlags: graph ");
     dies(ask_node, " cuGraphNodeGetType: graph node ");
     dies(enter_context, " cuCtxSetCurrent: context ");
+    dies(convert_green, " cuCtxFromGreenCtx: green context ");
     dies(release_memory, " cuMemRelease: memory handle ");
 }

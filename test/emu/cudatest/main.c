@@ -96,6 +96,8 @@ static const struct test tests[] = {
     {"sync-always", test_sync_always, "1", "BEELINE_EMU_IMPLICIT_SYNC=always", 1, ALWAYS},
     {"sync-never", test_sync_never, "1", "BEELINE_EMU_IMPLICIT_SYNC=never", 1, ALWAYS},
     {"sync-drawn", test_sync_drawn, "1", NULL, 3, ALWAYS},
+    {"green-room", test_green_room, "1", "BEELINE_EMU_SMS=8", 3, ALWAYS},
+    {"green-current", test_green_current, "1", "BEELINE_EMU_SMS=8", 1, ALWAYS},
     {"counting", test_counting, "1", NULL, 3, ALWAYS},
     {"packets", test_packets_arrive, "4", NULL, 10, ALWAYS},
     {"lines", test_lines_arrive, "4", NULL, 10, ALWAYS},
