@@ -418,6 +418,7 @@ STAGES = {"facts": facts, "smoke": smoke, "multicast-off": multicast_off, "perf-
           "perf-gather-groups": perf_gather_groups, "perf-gather-types": perf_gather_types, "torch-gather": torch_gather,
           "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others, "torch-distributed": torch_distributed,
           **program_stages.STAGES}
+DEFAULT = [name for name in STAGES if name not in program_stages.STAGES]  # those of `make gpu-programs` are asked for by name
 
 # Seconds for a whole stage, where that is less than its steps' limits together.
 LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60, "perf-gather": 40, "perf-gather-routes": 45,

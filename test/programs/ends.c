@@ -34,6 +34,7 @@ static void session_open(struct session *t, struct part *part, const struct sett
 static void session_free(struct session *t) {
     stream_close(t->stream);
     vector_close(&t->vector);
+    doing(t->part, "waits for the other ranks at the end of a round");
     part_barrier(t->part);
 }
 
