@@ -325,8 +325,9 @@ def torch_turns(box, all_ranks, program, limit, *arguments, jobs=PAIR):
 
 
 def compare_step(box, ranks, without, with_):
+    """Judges errors of both sides, as compare_truth.py says."""
     results = os.path.join(box.folder, "results.jsonl")
-    return Step(f"losses {with_}", ["python3", os.path.join(GPU_TESTS, "compare_losses.py"), results, results, "--tags", without, with_,
+    return Step(f"errors {with_}", ["python3", os.path.join(GPU_TESTS, "compare_truth.py"), results, results, "--tags", without, with_,
                                     "--ranks", ranks], limit=10, want=": ok")
 
 
@@ -346,6 +347,18 @@ def torch(box):
                          PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"),
               compare_step(box, n, f"{n} without", f"{n} expandable"),
               torch_step(box, f"{n} compiled", n, "compiled", True, 120, TORCH_CHECK_TIMEOUT=100, BEELINE_TIMEOUT=100)]
+    return steps
+
+
+def truth(box):
+    """Errors of sums of bf16 and fp16 against fp64, with Beeline and without."""
+    if box.emulated:
+        return []
+    steps = []
+    for n in box.ranks:
+        sides = ("without", False), ("with", True)
+        steps += [torch_job(box, f"{n} sums {name}", n, "torch_truth.py", preload, 60) for name, preload in sides]
+        steps.append(compare_step(box, n, *(f"{n} sums {name}" for name, _ in sides)))
     return steps
 
 
@@ -416,7 +429,7 @@ STAGES = {"facts": facts, "smoke": smoke, "multicast-off": multicast_off, "perf-
           "setup-time": setup_time, "neutrality": neutrality, "perf-groups": perf_groups, "perf-types": perf_types,
           "latency": latency, "load": load, "decode": decode, "perf-gather": perf_gather, "perf-gather-routes": perf_gather_routes,
           "perf-gather-groups": perf_gather_groups, "perf-gather-types": perf_gather_types, "torch-gather": torch_gather,
-          "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others, "torch-distributed": torch_distributed,
+          "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others, "torch-distributed": torch_distributed, "truth": truth,
           **program_stages.STAGES}
 DEFAULT = [name for name in STAGES if name not in program_stages.STAGES]  # those of `make gpu-programs` are asked for by name
 

@@ -1,6 +1,6 @@
 """Tables that the summary and the page share: groups, types, latency, calls beside a matrix product, decoding; from
-gather_tables.py those of all-gather, reduce-scatter and FSDP, and from other_tables.py of the collectives after them."""
-from . import gather_tables, other_tables
+gather_tables.py those of all-gather, reduce-scatter and FSDP, from other_tables.py of the collectives after them, from truth_tables.py of errors."""
+from . import gather_tables, other_tables, truth_tables
 from .records import floor_us, part_bytes, rows, size_text
 from .table import NAMES, Table, pairs, ranks_of, spread, wrong
 
@@ -116,8 +116,8 @@ def decode(records):
         how = "graph" if mine["graph"] and base["graph"] else "eager"
         outputs = ["", "", ""]
         if both:
-            outputs = [f"{both['logit_difference']:.4f} of {both['logit_deviation']:.2f}", f"{both['choices_differ']} of {both['choices']}",
-                       f"{both['tokens_differ']} of {both['tokens']}"]
+            outputs = [f"{both['error']:.5f}, {both['error_without']:.5f}, {both['rough']:.5f} of {both['deviation']:.2f}",
+                       f"{both['choices_differ']} of {both['choices']}", f"{both['tokens_differ']} of {both['tokens']}"]
         lines.append([str(mine["ranks"]), str(mine["batch"]), size_text(mine["message"]), f"{mine['tokens_s']:.0f}", f"{base['tokens_s']:.0f}",
                       f"{mine['tokens_s'] / base['tokens_s']:.3f}", f"{mine['step_us']:.0f}", f"{base['step_us']:.0f}", how, *outputs])
     if lines:
@@ -125,12 +125,12 @@ def decode(records):
         yield Table("Tensor-parallel decoding",
                     f"transformers' Llama modules, Llama 8B's shape with {one['layers']} layers and random weights, bf16; greedy, "
                     f"{one['steps']} tokens after a context of {one['context']}; two all-reduces a layer. Two jobs with the same weights, with "
-                    "Beeline and without, in turns in the same minutes. Logits: largest difference, and their standard deviation; a quarter of "
-                    "that is accepted. Choices: other words where both are given the same tokens. Tokens: of free decoding, where one other "
+                    "Beeline and without, in turns in the same minutes. Error of the logits: root mean square distance from those with all-reduces in "
+                    "fp64, rounded once: with Beeline, without, and with one rounding more; of their standard deviation. Choices: other words where both are given the same tokens. Tokens: of free decoding, where one other "
                     "choice changes all that follow.",
                     ["ranks", "batch", "bytes a call", "tokens/s with", "tokens/s without", "with / without", "µs a step with", "µs without", "step",
-                     "logits", "choices", "tokens"], lines)
+                     "error of the logits", "choices", "tokens"], lines)
 
 
 def tables(records):
-    return [table for part in (groups, types, latency, load, decode, *gather_tables.PARTS, *other_tables.PARTS) for table in part(records)]
+    return [table for part in (groups, types, latency, load, decode, *gather_tables.PARTS, *other_tables.PARTS, *truth_tables.PARTS) for table in part(records)]

@@ -46,7 +46,7 @@ def made_up_tables():
                      product_loaded_ms=40 + us, inside=beeline, covered=True),
                 dict(kind="decode", ranks=4, batch=8, beeline=beeline, message=64 * KIB, layers=32, steps=64, context=256, tokens_s=tokens,
                      step_us=8e6 / tokens, graph=True)]
-    return out + [dict(kind="decode-compare", ranks=4, batch=8, logit_difference=0.03, logit_deviation=1.25, choices=32, choices_differ=1,
+    return out + [dict(kind="decode-compare", ranks=4, batch=8, error=0.002, error_without=0.003, rough=0.0021, deviation=1.25, choices=32, choices_differ=1,
                        tokens=512, tokens_differ=9)]
 
 
@@ -89,6 +89,16 @@ def made_up_others():
             other("reduce", 64, 6.0, 12.0, "reduce_line", "eager")]
 
 
+def made_up_errors():
+    """What the stage `truth` leaves."""
+    out = []
+    for size, mean in ((4 * KIB, 0.2), (12 * KIB, 0.24)):
+        out += [dict(kind="truth", ranks=4, collective="all_reduce", redop="sum", datatype="bfloat16", case="cancel", bytes=size, count=size // 2, beeline=beeline,
+                     mean_ulp=mean if beeline else 80.0, max_ulp=mean + 0.26 if beeline else 3968.0, right=0.875 if beeline else 0.3125,
+                     route="oneshot_line" if beeline else "nccl") for beeline in (True, False)]
+    return out
+
+
 def made_up():
     run = dict(record="run", date="2026-01-02T03:04:05Z", host="box", machine="x86_64", driver=13000, nccl=22809, ranks=4,
                devices=[dict(name="NVIDIA H200", arch=90, sms=132, bus="")] * 4)
@@ -103,7 +113,7 @@ def made_up():
                         bytes=1 << 28))
         out += [dict(stage="torch", step=f"4 {which}", kind="latency", mode=mode, bytes=1024, us=5.0, host_us=4.0, ranks=4, torch="2",
                      beeline=which == "with") for mode in ("graph", "eager")]
-    out += made_up_tables() + made_up_gathers() + made_up_others()
+    out += made_up_tables() + made_up_gathers() + made_up_others() + made_up_errors()
     return out + [dict(stage="neutrality", step="/bin/true", record="neutrality", added_us=80, plain_us=500, runs=1, said=[])]
 
 
@@ -165,7 +175,7 @@ def test_tables(_):
             "Latency of one eager call": ["256 | 8.00 | 12.00 | 1.50 | 8.00 | 12.00 | oneshot_packet | 0",
                                           "1K | 9.00 | 12.00 | 1.33 | 9.00 | 12.00 | oneshot_packet | 0"],
             "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 (5-30) | 20.00 (10-60) | 0.500 | 1.250 | 1.500 | without: calls outlasted the product"],
-            "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.0300 of 1.25 | 1 of 32 | 9 of 512"],
+            "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.00200, 0.00300, 0.00210 of 1.25 | 1 of 32 | 9 of 512"],
             "Groups of 64 reduce-scatters": ["4K | graph | 256.00 | 512.00 | 0.500 | 4.00 | 8.00 | nccl | 0"],
             "Datatypes of all-gather": ["bfloat16 | none |  | 0 | 1.00 (0.50)", "bfloat16 | none |  | 0 | 1.00 (0.50)", "bfloat16 | none | odd | 2 | 1.25 (0.62)"],
             "All-gather in CUDA graphs": ["256 | out of place | 2.50 | 10.00 | 0.25 | 2.05 | 1.22 | 2.50 | 10.00 | gather_line | 0",
@@ -181,6 +191,7 @@ def test_tables(_):
                                           "1M | out of place | 8.00 | 16.00 | 0.50 | exchange_line | 0"],
             "Broadcast in CUDA graphs": ["16M | out of place | 90.00 | 90.00 | 1.00 | nccl | 0", "1K | in place | 2.50 | 10.00 | 0.25 | broadcast_line | 0"],
             "Reduce": ["64 | out of place | 6.00 | 12.00 | 0.50 | reduce_line | 0"],
+            "Errors of sums": ["4 | cancelling | bfloat16 | all-reduce, sum | 0.230 | 0.50 | 87.5% | 80.0 | 3968.00 | 31.2% | oneshot_line"],
             "Training steps with FSDP2": ["4 | 2048 | bfloat16 | 40.00 (40-42) | 50.00 (50-52) | 0.800 | 41.00 | 51.00 | 204800 | 163840 | "
                                           "gather_copy, scatter_line | equal | 2.0e-05 | 3.0e-03"]}
     assert found == want, found
@@ -312,17 +323,26 @@ def test_reasons(results):
     assert not result.good
 
 
-def test_losses(results):
-    def write(name, offset):
+def test_truth(results):
+    """Both sides are judged by what is exact: being far from the other side is no fault, being farther from the truth is."""
+    def write(name, offset, exact=2.0, ulp=0.25):
         path = os.path.join(os.path.dirname(results), name)
+        common = dict(tag="t", ranks=4)
+        losses = dict(common, kind="losses", dtype="float32", losses=[[4.0, 2.0 + offset]], exact=[[4.0, exact]], rough=[[[4.0, exact + 1e-6]]])
+        sums = dict(common, kind="truth", collective="all_reduce", redop="sum", datatype="bfloat16", case="normal", bytes=4096, mean_ulp=ulp, max_ulp=1,
+                    right=0.9)
         with open(path, "w", encoding="utf-8") as out:
-            out.write(json.dumps(dict(kind="losses", tag="t", ranks=2, dtype="float32", losses=[[4.0, 2.0 + offset]])) + "\n")
+            out.writelines(json.dumps(record) + "\n" for record in (losses, sums))
         return path
-    one, same, other = write("a", 0), write("b", 1e-6), write("c", 0.1)
-    compare = "test/gpu/compare_losses.py"
-    assert run_tool(compare, one, same).returncode == 0
-    assert run_tool(compare, one, other).returncode == 1
-    assert run_tool(compare, one, same, "--ranks", "4").returncode == 1, "nothing to compare is a failure"
+
+    def compare(without, with_, *more):
+        return run_tool("test/gpu/compare_truth.py", without, with_, *more)
+    right, near, far, wild = write("a", 0), write("b", 1e-6), write("c", 3e-6), write("d", 1e-3)
+    for without, with_, want in ((right, near, 0), (right, far, 1), (far, far, 0), (far, right, 0), (wild, wild, 1), (right, write("e", 0, 2.1), 1),
+                                 (right, write("f", 0, ulp=0.26), 0), (right, write("g", 0, ulp=0.27), 1), (write("h", 0, ulp=0.4), right, 0)):
+        done = compare(without, with_)
+        assert done.returncode == want and ("2 compared: ok" in done.stdout) == (not want), done.stdout + done.stderr
+    assert compare(right, near, "--ranks", "2").returncode == 1, "nothing to compare is a failure"
 
 
 def test_algorithms(_):

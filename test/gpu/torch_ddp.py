@@ -3,9 +3,10 @@
 
   torchrun --nproc_per_node 4 test/gpu/torch_ddp.py --json with.jsonl --tag with
   torchrun ... --json without.jsonl --tag without
-  test/gpu/compare_losses.py without.jsonl with.jsonl
+  test/gpu/compare_truth.py without.jsonl with.jsonl
 
-Both runs compute the same but for the rounding of all-reduced gradients.
+Both runs compute the same but for the rounding of all-reduced gradients.  Each also trains with gradients added in fp64 and rounded once, which is what its
+losses are compared with, and with one rounding more (torch_exact.py), which tells how far from that a rounding leads.
 """
 import os
 import sys
@@ -16,7 +17,9 @@ import torch
 import torch.nn.functional as F
 
 import torch_common
+from torch_exact import Exact, Rough
 
+ROUGH = 2  # trainings with one rounding more
 STEPS, WIDTH, HEADS, LAYERS, WORDS, LENGTH, BATCH = 30, 128, 4, 2, 64, 32, 8
 
 
@@ -45,12 +48,24 @@ class Model(torch.nn.Module):
         return self.head(self.blocks(self.words(tokens) + self.places))
 
 
-def train(run, dtype):
+def averaged_by(reduce):
+    """What DistributedDataParallel calls for a bucket of gradients."""
+    def hook(_, bucket):
+        reduce(bucket.buffer())
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+    return hook
+
+
+def train(run, dtype, reduce=None):
     torch.manual_seed(1)
     model = Model().to(run.device, dtype)
     # Small buckets: several all-reduces a step, in flight while the backward pass goes on.
     ddp = torch.nn.parallel.DistributedDataParallel(model, device_ids=[run.device.index] if run.cuda else None,
                                                     bucket_cap_mb=0.5)
+    if reduce:
+        ddp.register_comm_hook(None, averaged_by(reduce))
     optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(100 + run.rank)
     losses = []
@@ -73,9 +88,11 @@ def ddp(run, dtypes=(torch.float32, torch.bfloat16)):
         for dtype in dtypes:
             losses, norm = train(run, dtype)
             ranks = run.everyone([losses, norm])
+            exact = run.everyone(train(run, dtype, Exact(run.size))[0])
+            rough = [run.everyone(train(run, dtype, Rough(run.device, run.size, seed))[0]) for seed in range(ROUGH)]
             run.check(losses[-1] < 0.9 * losses[0], f"ddp {dtype}: the loss went from {losses[0]:.4f} to {losses[-1]:.4f}")
             run.check(len({r[1] for r in ranks}) == 1, f"ddp {dtype}: ranks ended with different weights")
-            run.record(kind="losses", dtype=str(dtype).removeprefix("torch."), steps=STEPS, losses=[r[0] for r in ranks],
+            run.record(kind="losses", dtype=str(dtype).removeprefix("torch."), steps=STEPS, losses=[r[0] for r in ranks], exact=exact, rough=rough,
                        norm=norm, beeline=torch_common.beeline_serves(), alloc=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""))
     finally:
         torch.use_deterministic_algorithms(before)
