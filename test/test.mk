@@ -47,7 +47,7 @@ $(TEST)/ranks/kernels: $(TEST)/ranks/kernels.o $(TEST)/harness/multicast.o $(TES
 	$(Q)$(CC) -o $@ $^ -ldl -lm -pthread
 
 # Without multicast.o, so it cannot make a multicast object.
-$(TEST)/gpu/kernel-times: $(TEST)/gpu/kernel_times.o $(TEST)/gpu/stopwatch.o $(TEST_RIG_OBJ)
+$(TEST)/gpu/kernel-times: $(TEST)/gpu/kernel_times.o $(TEST)/gpu/stopwatch.o $(TEST)/gpu/rounding.o $(TEST_RIG_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ -ldl -lm -pthread
 

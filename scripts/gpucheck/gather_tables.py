@@ -84,8 +84,8 @@ def fsdp(records):
         both = compared.get((mine["ranks"], mine["reduce"]))
         outputs = ["", "", ""]
         if both:
-            outputs = ["equal" if both["first_equal"] else "DIFFER", f"{both['loss_difference']:.1e}",
-                       "equal" if both["same_bits"] else f"{both['apart']:.1e}"]
+            outputs = ["equal" if both["first_equal"] else "DIFFER", f"{both['loss_error']:.1e}",
+                       f"{both['error']:.2e}, {both['error_without']:.2e}, {both['rough']:.2e}"]
         lines.append([str(mine["ranks"]), str(mine["batch"] * mine["length"]), mine["reduce"], spread(mine["step_ms"], mine["step_ms_all"]),
                       spread(base["step_ms"], base["step_ms_all"]), f"{mine['step_ms'] / base['step_ms']:.3f}", f"{mine['wall_ms']:.2f}",
                       f"{base['wall_ms']:.2f}", f"{mine['tokens_s']}", f"{base['tokens_s']}", ", ".join(str(name) for name in mine["routes"]), *outputs])
@@ -95,8 +95,9 @@ def fsdp(records):
                     f"`fully_shard`, a transformer of {one['parameters'] / 1e9:.2f} B parameters with {one['layers']} blocks, each of which is gathered in bf16 "
                     f"({one['block_bytes'] / 1e6:.0f} MB) and its gradients scattered; AdamW, sequences of {one['length']}. Two jobs with the same weights and "
                     f"data, with Beeline and without, in turns in the same minutes; ms a step, median (least-most) of {one['steps']} steps by the device's "
-                    "clock, slowest rank. First losses: before any gradient. Losses: largest relative difference of the first steps; parameters "
-                    "after them: how far apart, over the way that they came.",
+                    "clock, slowest rank. First losses: before any gradient. Losses: largest relative distance of the first steps with Beeline from "
+                    "those with sums in fp64, rounded once; parameters after them: distance from those, over the way that they came, with Beeline, "
+                    "without, and with one rounding more.",
                     ["ranks", "tokens a rank", "gradients", "ms with", "ms without", "with / without", "host's clock, with", "without", "tokens/s with",
                      "tokens/s without", "routes of a block", "first losses", "losses", "parameters"], lines)
 

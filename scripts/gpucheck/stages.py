@@ -389,7 +389,7 @@ def torch_gather(box):
 
 def fsdp(box):
     """Training steps with FSDP2."""
-    return torch_turns(box, [box.most], "torch_fsdp.py", 80, jobs=(Job("with", True, **FEW_WORDS), Job("without", False)))
+    return torch_turns(box, [box.most], "torch_fsdp.py", 100, jobs=(Job("with", True, **FEW_WORDS), Job("without", False)))
 
 
 def overlap(box):

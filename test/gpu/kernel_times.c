@@ -11,16 +11,18 @@
  *   -B N        most blocks of a rank (the multiprocessors of a GPU divided among its ranks)
  *   -G N        launches in a graph (20);  -r N  replays (9)
  *   -w N        seconds that a wait may last (1)
- *   --json FILE a record for each time
+ *   -E          no times, but errors: of sums and averages of random bfloat16 and half, against the exact ones
+ *   --json FILE a record for each time, or error
  *
- * bfloat16 sums.  Every result is checked on all ranks, before it is timed and after.  Exit status: 1 if one was wrong, or
- * if a wait ran out.
+ * Times are of bfloat16 sums.  Every result is checked on all ranks, before it is timed and after.  Exit status: 1 if one was
+ * wrong, or if a wait ran out.
  */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "rounding.h"
 #include "stopwatch.h"
 
 enum { MOST_THREADS = 8, MOST_SIZES = 32, STAGING = 64 << 20 };
@@ -30,6 +32,7 @@ struct config {
     unsigned threads[MOST_THREADS];
     uint64_t size[MOST_SIZES];
     int threads_count, sizes;
+    bool errors;
     unsigned most_blocks; /* 0: as many as there is room for */
     int launches, replays;
     uint64_t wait; /* s */
@@ -102,7 +105,7 @@ static void read_options(struct config *config, struct box *box, int argc, char 
     *config = (struct config){.threads = {BL_MAX_THREADS}, .threads_count = 1, .launches = 20, .replays = 9, .wait = 1};
     *box = (struct box){.mode = MODE_GROUPS, .nranks = 2, .seed = 1, .argument = config};
     for (int k = 0; k < BL_KERNELS; k++) config->kernel[k] = timeable(k);
-    for (int c; (c = getopt_long(argc, argv, "n:g:k:t:b:e:f:B:G:r:w:", names, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "n:g:k:t:b:e:f:B:G:r:w:E", names, NULL)) != -1;) {
         switch (c) {
         case 'n': box->nranks = (int)number("-n", optarg, 2, BL_MAX_RANKS); break;
         case 'g': box->gpus = (int)number("-g", optarg, 1, BL_MAX_RANKS); break;
@@ -115,6 +118,7 @@ static void read_options(struct config *config, struct box *box, int argc, char 
         case 'G': config->launches = (int)number("-G", optarg, 1, MOST_LAUNCHES); break;
         case 'r': config->replays = (int)number("-r", optarg, 1, MOST_REPLAYS); break;
         case 'w': config->wait = number("-w", optarg, 1, 3600); break;
+        case 'E': config->errors = true; break;
         case 'j':
             if (!(config->json = fopen(optarg, "w"))) bad("--json", optarg, "a file that can be written");
             setvbuf(config->json, NULL, _IOLBF, 0); /* a failure ends the program at once */
@@ -215,6 +219,49 @@ static void print_rows(const struct session *s, int collective, const struct row
     fflush(stdout);
 }
 
+/* --- errors --- */
+
+static void error_of(struct session *s, struct call *call, const struct shape *shape) {
+    const uint64_t bytes = call->count * bl_datatype_size(call->datatype);
+    struct rounding found;
+    if (bytes > bl_kernel_capacity(shape->kernel, s->rig->part->count, &s->rig->layout)) return;
+    poison_results(s->rig, call);
+    if (!rounding_measure(s->rig, call, shape, &found)) fail_wait(s->rig, shape, bytes);
+    printf("%-24s %-9s %-4s %9llu %8.3f %8.2f %7.2f%% %8.3f %8.2f %7.2f%%\n", bl_kernel_name(shape->kernel),
+           bl_datatype_name(call->datatype), bl_redop_name(call->redop), (unsigned long long)bytes, found.kernel.mean,
+           found.kernel.most, found.kernel.right * 100, found.chain.mean, found.chain.most, found.chain.right * 100);
+    fflush(stdout);
+    if (!s->config->json) return;
+    fprintf(s->config->json,
+            "{\"record\": \"error\", \"gpu\": \"%s\", \"ranks\": %d, \"collective\": \"%s\", \"kernel\": \"%s\", "
+            "\"bytes\": %llu, \"count\": %zu, \"datatype\": \"%s\", \"redop\": \"%s\", \"mean_ulp\": %.6g, "
+            "\"max_ulp\": %.6g, \"right\": %.6g, \"chain_mean_ulp\": %.6g, \"chain_max_ulp\": %.6g, \"chain_right\": %.6g}\n",
+            s->gpu, s->rig->part->count, collective_name(call->collective), bl_kernel_name(shape->kernel),
+            (unsigned long long)bytes, call->count, bl_datatype_name(call->datatype), bl_redop_name(call->redop),
+            found.kernel.mean, found.kernel.most, found.kernel.right, found.chain.mean, found.chain.most,
+            found.chain.right);
+}
+
+static void errors_of(struct session *s, enum collective collective) {
+    static const int datatypes[] = {BL_BFLOAT16, BL_FLOAT16}, redops[] = {BL_SUM, BL_AVG};
+    const struct config *config = s->config;
+    for (int d = 0; d < 2; d++)
+        for (int o = 0; o < 2; o++) {
+            struct call call = {.collective = collective, .datatype = datatypes[d], .redop = redops[o], .seed = 1};
+            for (int k = 0; k < config->sizes; k++) {
+                call.count = config->size[k] / bl_datatype_size(call.datatype);
+                call_prepare(s->rig->part, &call);
+                rig_settle(s->rig);
+                for (int kernel = 0; kernel < BL_KERNELS; kernel++)
+                    if (config->kernel[kernel] && rig_kernels[kernel].collective == collective)
+                        error_of(s, &call, &(struct shape){kernel, config->threads[0], s->most_blocks, 1});
+            }
+            call_free(s->rig->part, &call);
+        }
+}
+
+/* --- times --- */
+
 /* The kernels of a collective take turns at each size, so that what is compared was measured in the same seconds. */
 static void time_collective(struct session *s, enum collective collective) {
     static struct row rows[BL_KERNELS * MOST_THREADS];
@@ -253,11 +300,19 @@ static void body(struct part *part) {
     if (!s.most_blocks) FAIL("%d ranks on a GPU of %d multiprocessors: give -B", ranks_there, multiprocessors);
     rig_open(&rig, part, STAGING, false, 1000000000u * config->wait);
     stopwatch_open(&s.watch, &rig);
-    printf("# %d ranks on %d GPUs (%s, %d multiprocessors), bfloat16 sums, at most %u blocks a rank\n", part->count,
-           gpus, s.gpu, multiprocessors, s.most_blocks);
-    printf("# us a launch: %d launches a graph, the slowest rank, the median of %d replays\n", config->launches,
-           config->replays);
-    for (int c = 0; c < COLLECTIVES; c++) time_collective(&s, (enum collective)c);
+    printf("# %d ranks on %d GPUs (%s, %d multiprocessors), %s, at most %u blocks a rank\n", part->count, gpus, s.gpu,
+           multiprocessors, config->errors ? "random values" : "bfloat16 sums", s.most_blocks);
+    if (config->errors) {
+        printf("# units of the last place of the exact result; then what each addition rounded to the type would do\n");
+        printf("%-24s %-9s %-4s %9s %8s %8s %8s %8s %8s %8s\n", "", "", "", "bytes", "mean", "most", "right", "mean", "most",
+               "right");
+        errors_of(&s, ALL_REDUCE);
+        errors_of(&s, REDUCE_SCATTER);
+    } else {
+        printf("# us a launch: %d launches a graph, the slowest rank, the median of %d replays\n", config->launches,
+               config->replays);
+        for (int c = 0; c < COLLECTIVES; c++) time_collective(&s, (enum collective)c);
+    }
     stopwatch_close(&s.watch);
     rig_close(&rig);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """kernel-times on an emulated box, 8 ranks on 2 GPUs: every kernel has right results at every size and a record of each time; of
-kernels with a planted fault a wrong result is seen, and a wait in vain, and both end it with 1."""
+kernels with a planted fault a wrong result is seen, and a wait in vain, and both end it with 1.  With -E the errors of sums."""
 import json
 import os
 import subprocess
@@ -63,6 +63,19 @@ def wait_in_vain():
     check("oneshot_packet, 64 threads, 8 bytes: the wait of rank" in output, "should say who waited")
 
 
+def errors():
+    """Kernels that add in fp32 and round once are within half a unit of the exact sum, but for the additions' share; chains of roundings are not."""
+    status, output, records = run("-E", "-t", "128")
+    check(status == 0, "status", status)
+    check({(r["record"], r["ranks"], r["datatype"], r["redop"]) for r in records} ==
+          {("error", 8, datatype, redop) for datatype in ("bfloat16", "half") for redop in ("sum", "avg")}, records)
+    check({r["collective"] for r in records} == {"all_reduce", "reduce_scatter"} and {r["bytes"] for r in records} == set(SIZES), records)
+    check(all(0 < r["mean_ulp"] <= 0.5 and r["max_ulp"] < 0.6 and r["right"] >= 0.99 for r in records), records)
+    check(all(r["chain_max_ulp"] > 1 and r["chain_right"] < 0.9 for r in records if r["bytes"] == 2048), records)
+    check(sum(line.startswith("twoshot_line") for line in output.splitlines()) == 4 * len(SIZES), output)
+
+
 all_kernels()
+errors()
 wrong_result()
 wait_in_vain()

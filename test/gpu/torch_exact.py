@@ -13,8 +13,8 @@ LEAST = {torch.float16: -24, torch.bfloat16: -133, torch.float32: -149}  # expon
 
 def ulp(x, dtype):
     """The distance of the dtype's neighbouring numbers around x, which is fp64."""
-    exponent = torch.where(x == 0, LEAST[dtype], torch.frexp(x)[1] - DIGITS[dtype])
-    return torch.ldexp(torch.ones_like(x), exponent.clamp(min=LEAST[dtype]))
+    exponent = torch.where(x == 0, LEAST[dtype], torch.frexp(x)[1] - DIGITS[dtype]).clamp(min=LEAST[dtype])
+    return ((exponent.long() + 1023) << 52).view(torch.float64)  # two to it, to the bit
 
 
 def rounded(x, dtype):
@@ -39,16 +39,19 @@ def total(tensors):
 
 
 class Exact:
-    """In the place of dist.all_reduce: in place, exact but for one rounding."""
+    """Sums, or averages, that are exact but for one rounding; called in the place of dist.all_reduce."""
 
     def __init__(self, divide=1):
         self.divide = divide
 
-    def sum(self, tensor):
-        return total(of_all(tensor)) / self.divide
+    def wide(self, tensors):
+        return total(tensors) / self.divide
+
+    def of(self, tensors):
+        return rounded(self.wide(tensors), tensors.dtype)
 
     def __call__(self, tensor):
-        tensor.copy_(rounded(self.sum(tensor), tensor.dtype))
+        tensor.copy_(self.of(of_all(tensor)))
 
 
 class Rough(Exact):
@@ -58,10 +61,10 @@ class Rough(Exact):
         super().__init__(divide)
         self.generator = torch.Generator(device=device).manual_seed(seed)
 
-    def sum(self, tensor):
-        exact = super().sum(tensor)
+    def wide(self, tensors):
+        exact = super().wide(tensors)
         drawn = torch.rand(exact.shape, generator=self.generator, dtype=torch.float64, device=exact.device) - 0.5
-        return exact + drawn * ulp(exact, tensor.dtype)
+        return exact + drawn * ulp(exact, tensors.dtype)
 
 
 def rms(x):

@@ -7,10 +7,11 @@ Blocks as Llama has them (RMSNorm, rotary positions, attention, SwiGLU), random 
 block and the root are gathered by themselves, in bf16, in the forward pass and again in the backward one, and their gradients
 reduce-scattered in bf16 or fp32: of a block 103 MB in all go out in each.  The timed steps are AdamW's.
 
-Of two jobs that take turns, the first COMPARED steps, of SGD and deterministic on each rank, are compared.  What differs is how
-gradients are rounded where they are summed: Beeline adds in rank order in fp32 and rounds once, NCCL rounds at every hop of its
-ring.  So the first loss, before any gradient, must be equal to the bit on every rank; all losses within LOSSES of each other; and the
-parameters at the end (every STRIDE-th) no farther apart than APART of the way that they came.
+The first COMPARED steps, of SGD and deterministic on each rank, are judged by what they ought to be.  What differs is how gradients are rounded
+where they are summed: Beeline adds in rank order in fp32 and rounds once, NCCL rounds at every hop of its ring.  So each job does them three
+times: with the library's sums, with sums in fp64 rounded once, and with such that are rounded once more (torch_exact.py).  Of two jobs that take
+turns the first loss, before any gradient, must be equal to the bit on every rank, and so must all that is exact.  The parameters at the end (every
+STRIDE-th) may be FACTOR times as far from the exact ones with Beeline as without, and as with one rounding more; losses no farther than LOSSES.
 """
 import os
 import statistics
@@ -21,17 +22,20 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic mat
 
 import torch
 import torch.nn.functional as F
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import torch_common
 import torch_turns
+from torch_exact import Exact, Rough
 
 SHAPE = dict(hidden=2048, heads=16, intermediate=5632, layers=18, words=32000, length=2048)
 TINY = dict(hidden=64, heads=4, intermediate=160, layers=2, words=128, length=32)
 BATCHES = (4, 8)  # sequences a rank: the GPU has more to do than the host
 COMPARED, SGD_RATE, STRIDE = 8, 0.02, 1021
-LOSSES, APART = 2e-3, 0.05
+LOSSES, FACTOR = 2e-3, 1.5
 WARM, TIMED = 2, 6  # steps a round
 
 
@@ -84,6 +88,19 @@ def angles(run, shape):
     return turned.cos().bfloat16(), turned.sin().bfloat16()
 
 
+class Averaged(DefaultReduceScatter):
+    """A reduce-scatter in the place of the library's: each rank gets its part of all ranks, and adds them up by `sums`."""
+
+    def __init__(self, sums):
+        super().__init__()
+        self.sums = sums
+
+    def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+        parts = torch.empty_like(input_tensor)
+        dist.all_to_all_single(parts, input_tensor, group=group)
+        output_tensor.copy_(self.sums.of(parts.view(group.size(), -1)))
+
+
 class Trainer:
     def __init__(self, run, shape, reduce_dtype, batches):
         self.run, self.shape, self.reduce_dtype = run, shape, reduce_dtype
@@ -134,8 +151,12 @@ class Trainer:
         """Of this rank's shards, to the bit."""
         return str(sum(int(shard.view(torch.int32).sum(dtype=torch.int64)) for shard in self.shards()))
 
-    def compared(self, batch):
+    def compared(self, batch, scatter=None):
         """The steps that both jobs do alike: losses of this rank, where parameters began and where they ended."""
+        self.fill()
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_custom_reduce_scatter(scatter or DefaultReduceScatter())
         before = torch.are_deterministic_algorithms_enabled()
         torch.use_deterministic_algorithms(True, warn_only=True)
         start = self.sample()
@@ -146,6 +167,12 @@ class Trainer:
         finally:
             torch.use_deterministic_algorithms(before)
         return dict(losses=losses, start=start, end=self.sample(), checksum=self.checksum())
+
+    def judged(self, batch):
+        """By exact sums, by sums with one rounding more, and by the library, which stays."""
+        size = self.run.size
+        return dict(exact=self.compared(batch, Averaged(Exact(size))), rough=self.compared(batch, Averaged(Rough(self.run.device, size))),
+                    **self.compared(batch), beeline=torch_common.beeline_serves("REDUCESCATTER"))
 
     def timed(self, batch):
         """Milliseconds of each step on the slowest rank, by the device's clock and, of all on average, by the host's."""
@@ -195,31 +222,39 @@ def report(run, trainer, batch, found):
 def compare(run, turns, reduce_dtype):
     """Rank 0 of the job that came first: what all ranks of both jobs left in their folder."""
     ours, theirs = ([torch.load(turns.path(f"{tag}-{rank}")) for rank in range(run.size)] for tag in turns.arrived("results"))
-    pairs = [(a, b) for one, other in zip(ours, theirs) for a, b in zip(one["losses"], other["losses"])]
-    worst = max(abs(a - b) / abs(a) for a, b in pairs)
+    mine, base = (ours, theirs) if ours[0]["beeline"] else (theirs, ours)
+    exact, rough = ([of_rank[which] for of_rank in mine] for which in ("exact", "rough"))
+    worst = max(abs(a - b) / abs(b) for one, other in zip(mine, exact) for a, b in zip(one["losses"], other["losses"]))
     first = all(one["losses"][0] == other["losses"][0] for one, other in zip(ours, theirs))
     same_start = all(torch.equal(one["start"], other["start"]) for one, other in zip(ours, theirs))
     same_bits = all(one["checksum"] == other["checksum"] for one, other in zip(ours, theirs))
+    same_exact = all(one["exact"]["checksum"] == other["exact"]["checksum"] for one, other in zip(ours, theirs))
 
-    def distance(this, where, that, there):
-        return float(torch.cat([a[where].double() - b[there].double() for a, b in zip(this, that)]).norm())
+    def distance(this, where):
+        return float(torch.cat([a[where].double() - b["end"].double() for a, b in zip(this, exact)]).norm())
 
-    apart, way = distance(ours, "end", theirs, "end"), distance(ours, "start", ours, "end")
+    way = distance(exact, "start")
+    error, without, once = (distance(this, "end") / way if way else 0 for this in (mine, base, rough))
+    additions = run.size - 1 if reduce_dtype == torch.float32 else 1  # fp32 is added in fp32: each addition rounds
     run.record(kind="fsdp-compare", reduce=str(reduce_dtype).removeprefix("torch."), steps=COMPARED, first_equal=first, same_bits=same_bits,
-               loss_difference=worst, losses_tolerance=LOSSES, apart=apart / way if way else None, apart_tolerance=APART,
+               same_exact=same_exact, loss_error=worst, losses_tolerance=LOSSES, error=error, error_without=without, rough=once, factor=FACTOR,
                first_loss=ours[0]["losses"][0], last_loss=ours[0]["losses"][-1])
-    print(f"{COMPARED} steps of both jobs: first losses {'equal' if first else 'DIFFER'}, losses within {worst:.2e} of {LOSSES:.0e}, parameters "
-          f"{apart / way if way else 0:.2e} of their way apart, of {APART}; to the bit {'equal' if same_bits else 'other'}", flush=True)
+    print(f"{COMPARED} steps of both jobs: first losses {'equal' if first else 'DIFFER'}, losses within {worst:.2e} of the exact ones, of {LOSSES:.0e}; "
+          f"parameters from the exact ones, over their way: with Beeline {error:.3e}, without {without:.3e}, with one rounding more {once:.3e}; to the bit "
+          f"{'equal' if same_bits else 'other'}", flush=True)
     run.check(same_start, "fsdp: the jobs began with other weights")
     run.check(first, "fsdp: the first losses differ: gathered weights are wrong")
-    run.check(worst <= LOSSES, f"fsdp: losses differ by {worst:.2e} of themselves, over {LOSSES:.0e}")
-    run.check(way > 0 and apart <= APART * way, f"fsdp: parameters are {apart:.3e} apart after a way of {way:.3e}")
+    run.check(same_exact, "fsdp: the jobs' steps with exact sums differ: something else than sums is wrong")
+    run.check(worst <= LOSSES, f"fsdp: losses are {worst:.2e} of themselves from the exact ones, over {LOSSES:.0e}")
+    run.check(way > 0 and error <= FACTOR * without, f"fsdp: parameters are {error:.3e} of their way off, over {FACTOR} times {without:.3e} without Beeline")
+    run.check(error <= FACTOR * additions * once, f"fsdp: parameters are {error:.3e} of their way off, over {FACTOR} times {once:.3e} of one rounding more, "
+              f"{additions} times")
 
 
 def fsdp(run, options, turns):
     with turns.turn(run):
         trainer = Trainer(run, TINY if options.tiny else SHAPE, getattr(torch, options.reduce), options.batches)
-        found = trainer.compared(options.batches[0])
+        found = trainer.judged(options.batches[0])
         first, *_, last = (statistics.mean(step) for step in zip(*run.everyone(found["losses"])))
         run.check(last < first, f"fsdp: the loss went from {first:.4f} to {last:.4f}")
         if options.turns:
