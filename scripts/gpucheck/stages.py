@@ -435,4 +435,4 @@ DEFAULT = [name for name in STAGES if name not in program_stages.STAGES]  # thos
 
 # Seconds for a whole stage, where that is less than its steps' limits together.
 LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60, "perf-gather": 40, "perf-gather-routes": 45,
-          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "fsdp": 80, "overlap": 50, "perf-others": 40, **program_stages.LIMITS}
+          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "fsdp": 100, "overlap": 50, "perf-others": 40, **program_stages.LIMITS}
