@@ -3,6 +3,7 @@
  *
  * Options as of test/ranks (test/harness/options.h).  A scenario runs on every part, and makes its own communicators.
  */
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -134,7 +135,13 @@ static void timeout(struct part *part) {
         const char *text = ncclGetLastError(comms[zero]);
         CHECK(strstr(text, "rank 0") && strstr(text, "waited 1 s"), "it says: %s", text);
         CHECK(sums_call(part, &sums, zero, comms[zero]) == ncclRemoteError);
-        CHECK(cuStreamQuery(part_enter(part, zero)->stream[0]) == CUDA_ERROR_NOT_READY, "it went on without its peers");
+        CHECK(cu.cuStreamQuery(part_enter(part, zero)->stream[0]) == CUDA_ERROR_NOT_READY, "it went on without its peers");
+        /* In a group, its end says so, too, and that group's error is not the next one's. */
+        NCCL_OK(ncclGroupStart());
+        CHECK(sums_call(part, &sums, zero, comms[zero]) == ncclRemoteError);
+        CHECK(ncclGroupEnd() == ncclRemoteError);
+        NCCL_OK(ncclGroupStart());
+        NCCL_OK(ncclGroupEnd());
     }
     part_barrier(part);
     abort_all(part, comms);
@@ -292,6 +299,30 @@ static void stale_exchanged(struct part *part) {
     part_enter(part, 0);
     CU_OK(cuMemFreeHost(word));
     sums_close(part, &sums);
+}
+
+/* Descriptors of this process. */
+static int descriptors(void) {
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    CHECK(folder);
+    while (readdir(folder)) count++;
+    CHECK(closedir(folder) == 0);
+    return count;
+}
+
+/* A communicator that cannot be set up, and one that can, leave no descriptor behind.  (The first two take what stays for good.) */
+static void descriptors_kept(struct part *part) {
+    int before = 0;
+    for (int round = 0; round < 6; round++) {
+        ncclComm_t comms[BOX_RANKS];
+        part_make_communicators(part, round, comms);
+        works(part, comms, part->box->nranks);
+        destroy(part, comms);
+        part_barrier(part);
+        if (round == 1) before = descriptors();
+    }
+    CHECK(descriptors() == before, "%d descriptors, %d before", descriptors(), before);
 }
 
 static void churn(struct part *part) {
@@ -490,6 +521,7 @@ static const struct {
     {"shrink_abort", shrink_abort},
     {"stale", stale},
     {"stale_exchanged", stale_exchanged},
+    {"descriptors_kept", descriptors_kept},
     {"churn", churn},
     {"crossed", crossed},
     {"crossed_nonblocking", crossed_nonblocking},

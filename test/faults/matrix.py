@@ -81,6 +81,10 @@ def hardware():
                                  f"--info '{LEFT}rank 0: its GPU .* has no P2P access to GPU .* of rank 1'"))
     case("topology/pcie", expect(allreduce("groups", 3, "-t pcie", "--env BEELINE_DEBUG=INFO"),
                                  f"--info '{LEFT}no call would be Beeline.s: no NVLink'"))
+    for mode in ("processes", "groups", "threads"):  # rank 0's own links are all NVLink
+        case(f"topology/mixed/{mode}", expect(allreduce(mode, 3, "-t mixed", "--env BEELINE_DEBUG=INFO"),
+                                              f"--info '{LEFT}no call would be Beeline.s: no NVLink'"))
+    case("topology/mixed/pair", expect(box("groups", 3, "$BUILD/test/ranks/collectives -n 2 -c 17,1000 -a oneshot_packet", "-t mixed")))
     for mode in ("processes", "groups", "threads"):
         case(f"topology/broken/{mode}", expect(allreduce(mode, 3, "-t broken"), f"--warn '{LEFT}rank 0: self-test: .* wrong data'"))
 
@@ -104,7 +108,7 @@ def settings():
         case(f"settings/selftest_of_{name}", expect(allreduce("processes", 4, *options, "--env BEELINE_DEBUG=INFO", route="nccl"),
                                                     "--lines 4 'communicator .*: rank . of 4 on '"))
     case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_packet"),
-                                  "--lines 2 'stats: communicator .* oneshot_packet 2 calls'"))
+                                  "--lines 2 'stats: communicator .* oneshot_packet 2 calls 4068 bytes$'"))
     case("settings/fused", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 -c 64,1 -k 11 fused_launches",
                                       "--env BEELINE_STATS=1", "--env BEELINE_DEBUG=INFO"),
                                   "--info 'rank 1: the 64 calls of a group are fused into 1 launch$'",
@@ -192,6 +196,12 @@ def lives():
             case(f"{scenario}/{mode}", expect(faults(scenario, mode, 3)))
     case("stale_exchanged/threads", expect(faults("stale_exchanged", "threads", 3)))
     case("churn/groups", expect(faults("churn", "groups", 2)), "timeout=120")
+    # The second rank's imports of the first rounds, then of the third, fail.
+    case("descriptors_kept", expect(faults("descriptors_kept", "processes", 3)))
+    for nth in (5, 6):
+        case(f"descriptors_kept/import/{nth}",
+             expect(faults("descriptors_kept", "processes", 3, f"--fault cuMemImportFromShareableHandle@1#{nth}=CUDA_ERROR_INVALID_VALUE"),
+                    f"--warn '{LEFT}rank 1: importing the staging of rank .'"))
     case("churn/processes", expect(faults("churn", "processes", 2), "--within 120"), "timeout=150")
 
 

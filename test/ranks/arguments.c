@@ -30,6 +30,19 @@ static void errors(struct part *part, const struct options *o) {
         SAME("operation 1000", buffer, buffer, 16, ncclFloat, (ncclRedOp_t)1000, comm, stream);
         SAME("operation -1", buffer, buffer, 16, ncclFloat, (ncclRedOp_t)-1, comm, stream);
         SAME("comm NULL", buffer, buffer, 16, ncclFloat, ncclSum, NULL, stream);
+#define BOTH(what, function, ...) same(function(__VA_ARGS__), p##function(__VA_ARGS__), what)
+        const int root = rank->rank, none = part->box->nranks; /* who is the root needs both buffers */
+        BOTH("all-gather: sendbuff NULL", ncclAllGather, NULL, buffer, 16, ncclFloat, comm, stream);
+        BOTH("all-gather: recvbuff NULL", ncclAllGather, buffer, NULL, 16, ncclFloat, comm, stream);
+        BOTH("reduce-scatter: recvbuff NULL", ncclReduceScatter, buffer, NULL, 16, ncclFloat, ncclSum, comm, stream);
+        BOTH("all-to-all: sendbuff NULL", ncclAlltoAll, NULL, buffer, 16, ncclFloat, comm, stream);
+        BOTH("broadcast: sendbuff NULL", ncclBroadcast, NULL, buffer, 16, ncclFloat, root, comm, stream);
+        BOTH("broadcast: recvbuff NULL", ncclBroadcast, buffer, NULL, 16, ncclFloat, root, comm, stream);
+        BOTH("broadcast: no such root", ncclBroadcast, buffer, buffer, 16, ncclFloat, none, comm, stream);
+        BOTH("bcast: buffer NULL", ncclBcast, NULL, 16, ncclFloat, root, comm, stream);
+        BOTH("reduce: sendbuff NULL", ncclReduce, NULL, buffer, 16, ncclFloat, ncclSum, root, comm, stream);
+        BOTH("reduce: recvbuff NULL", ncclReduce, buffer, NULL, 16, ncclFloat, ncclSum, root, comm, stream);
+        BOTH("reduce: root -1", ncclReduce, buffer, buffer, 16, ncclFloat, ncclSum, -1, comm, stream);
         CU_OK(cuStreamSynchronize(stream));
         CU_OK(cuMemFree(p));
     }

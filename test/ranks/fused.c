@@ -107,6 +107,35 @@ static void draw_alike(struct part *part, struct set *set, int count, const bool
     }
 }
 
+/* All in place but the last, many lines each: whoever sums must not overwrite what has yet to be sent, whichever of a launch's
+ * messages lie in place. */
+static void in_place(struct part *part, const struct options *o) {
+    enum { CALLS = 6, COUNT = 1500 };
+    struct set *set = calloc(1, sizeof *set);
+    CHECK(set);
+    ncclComm_t comms[BOX_RANKS];
+    part_comms(part, comms);
+    uint64_t state = part->box->seed;
+    set->count = CALLS;
+    for (int k = 0; k < CALLS; k++) {
+        set->call[k] = (struct call){.collective = ALL_REDUCE,
+                                     .seed = ref_next(&state),
+                                     .datatype = ref_datatype("float"),
+                                     .redop = ref_redop("sum"),
+                                     .count = COUNT - (size_t)k,
+                                     .in_place = k + 1 < CALLS};
+        call_prepare(part, &set->call[k]);
+    }
+    for (int round = 0; round < 12; round++) {
+        NCCL_OK(ncclGroupStart());
+        for (int k = 0; k < CALLS; k++) issue(part, &set->call[k], comms, 0);
+        NCCL_OK(ncclGroupEnd());
+        check_all(part, set);
+    }
+    free_all(part, set);
+    free(set);
+}
+
 /* Kernels that the graph of the part's first rank launches. */
 static int kernels_in(const struct graphs *graphs) {
     CUgraphNode nodes[4 * MOST];
@@ -366,6 +395,7 @@ static void destroyed(struct part *part, const struct options *o) {
 
 const struct scenario fused_scenarios[] = {
     {.name = "fused_many", .run = many},
+    {.name = "fused_in_place", .run = in_place},
     {.name = "fused_launches", .run = launches},
     {.name = "fused_replayed", .run = replayed},
     {.name = "fused_two_communicators", .run = two_communicators},

@@ -136,8 +136,8 @@ static void nonblocking(struct part *part, const struct options *o) {
         NCCL_OK(ncclGroupStart());
         for (int i = 0; i < part->count; i++) {
             part_enter(part, i);
-            const ncclResult_t result = ncclBroadcast((void *)chain.from[i], (void *)chain.to[i], COUNT, ncclInt32, 0,
-                                                      comms[i], first[i]);
+            const ncclResult_t result =
+                ncclBroadcast((void *)chain.from[i], (void *)chain.to[i], COUNT, ncclInt32, 0, comms[i], first[i]);
             CHECK(result == ncclSuccess || result == ncclInProgress, "it says %s", ncclGetErrorString(result));
         }
         const ncclResult_t result = ncclGroupEnd();
@@ -175,6 +175,7 @@ static void *call_and_wait(void *argument) {
     struct helper *helper = argument;
     if (helper->gate) gate_shut(helper->part, helper->gate, helper->stream);
     chain_allreduce(helper->part, helper->chain, helper->comms, helper->stream);
+    if (helper->gate) chain_broadcast(helper->part, helper->chain, helper->comms, helper->stream, 0);
     pthread_barrier_wait(helper->issued);
     for (int i = 0; i < helper->part->count; i++) {
         part_enter(helper->part, i);
@@ -219,7 +220,8 @@ static void per_thread(struct part *part, const struct options *o) {
 
 /* --- the end --- */
 
-/* Destroyed while calls of it, eager or replayed, are held back: they come right, and nothing that they use is gone. */
+/* Destroyed while calls of it, eager or replayed behind an eager one, are held back: they come right, and nothing that they use is
+ * gone. */
 static void destroyed_behind(struct part *part, const struct options *o) {
     for (int replayed = 0; replayed < 2; replayed++) {
         struct chain chain;
@@ -231,6 +233,7 @@ static void destroyed_behind(struct part *part, const struct options *o) {
         part_streams(part, 0, stream);
         chain_open(part, &chain, 3000);
         if (replayed) {
+            chain_allreduce(part, &chain, comms, stream);
             graphs_begin(part, 0);
             chain_allreduce(part, &chain, comms, stream);
             graphs_end(part, 0, &graphs);

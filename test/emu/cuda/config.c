@@ -3,7 +3,7 @@
  *   BEELINE_EMU_GPUS=N         GPUs of the box (2); CUDA_VISIBLE_DEVICES picks among them
  *   BEELINE_EMU_TOPOLOGY=T     nvlink (all pairs, native atomics), pcie (without atomics), none (no peer access),
  *                              broken (packets, lines and copies from one GPU to another arrive changed), nvls (nvlink
- *                              that reports multicast)
+ *                              that reports multicast), mixed (nvlink, but pcie between the last two GPUs)
  *   BEELINE_EMU_SMS=N          multiprocessors, each holds two blocks (4);  BEELINE_EMU_BLOCK=N threads of a block (32 for
  *                              each two GPUs, at least 64)
  *   CUDA_DEVICE_MAX_CONNECTIONS=N  as ever (here each stream has a queue of its own if it is not set): queue.c
@@ -58,11 +58,8 @@ static int word(const char *name, const char *const *words, int count) {
 }
 
 static void read_words(void) {
-    static const char *const topologies[] = {[EMU_NVLINK] = "nvlink",
-                                             [EMU_PCIE] = "pcie",
-                                             [EMU_NONE] = "none",
-                                             [EMU_BROKEN] = "broken",
-                                             [EMU_NVLS] = "nvls"};
+    static const char *const topologies[] = {[EMU_NVLINK] = "nvlink", [EMU_PCIE] = "pcie", [EMU_NONE] = "none",
+                                             [EMU_BROKEN] = "broken", [EMU_NVLS] = "nvls", [EMU_MIXED] = "mixed"};
     static const char *const arches[] = {"90", "80", "100"};
     static const int arch[] = {90, 80, 100};
     static const char *const fabrics[] = {
@@ -70,7 +67,7 @@ static void read_words(void) {
     static const char *const syncs[] = {
         [EMU_SYNC_DRAWN] = "drawn", [EMU_SYNC_ALWAYS] = "always", [EMU_SYNC_NEVER] = "never"};
     emu_config.sync = (enum emu_sync)word("BEELINE_EMU_IMPLICIT_SYNC", syncs, EMU_SYNC_NEVER + 1);
-    emu_config.topology = (enum emu_topology)word("BEELINE_EMU_TOPOLOGY", topologies, EMU_NVLS + 1);
+    emu_config.topology = (enum emu_topology)word("BEELINE_EMU_TOPOLOGY", topologies, EMU_MIXED + 1);
     emu_config.arch = arch[word("BEELINE_EMU_ARCH", arches, 3)];
     emu_config.multicast = emu_config.topology == EMU_NVLS && emu_config.arch >= 90;
     emu_config.fabric = (enum emu_fabric)word("BEELINE_EMU_FABRIC", fabrics, EMU_FABRIC_DENIED + 1);

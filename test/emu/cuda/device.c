@@ -18,6 +18,12 @@ bool emu_peer_possible(int device, int peer) {
     return device == peer || emu_config.topology != EMU_NONE;
 }
 
+static bool has_atomics(int device, int peer) {
+    const int last_two = 2 * emu_config.gpus - 3;
+    return emu_peer_possible(device, peer) && emu_config.topology != EMU_PCIE &&
+           !(emu_config.topology == EMU_MIXED && device + peer == last_two);
+}
+
 EMU_CALL(cuDeviceGetCount, (int *count), (count)) {
     if (!count) return CUDA_ERROR_INVALID_VALUE;
     *count = emu_config.devices;
@@ -145,7 +151,7 @@ EMU_CALL(cuDeviceGetP2PAttribute, (int *value, CUdevice_P2PAttribute attribute, 
     if (!valid(device) || !valid(peer) || device == peer) return CUDA_ERROR_INVALID_DEVICE;
     if (!value) return CUDA_ERROR_INVALID_VALUE;
     bool access = emu_peer_possible(emu_config.visible[device], emu_config.visible[peer]);
-    bool atomics = access && emu_config.topology != EMU_PCIE;
+    bool atomics = has_atomics(emu_config.visible[device], emu_config.visible[peer]);
     switch (attribute) {
     case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK: *value = atomics ? 0 : 1; break;
     case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:

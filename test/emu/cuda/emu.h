@@ -21,7 +21,7 @@ enum { EMU_SM_BLOCKS = 2 }; /* a multiprocessor holds: as real ones do of Beelin
 #define EMU_GRANULE ((size_t)1 << EMU_GRANULE_SHIFT)
 
 /* --- config.c: the BEELINE_EMU_* variables, read once --- */
-enum emu_topology { EMU_NVLINK, EMU_PCIE, EMU_NONE, EMU_BROKEN, EMU_NVLS };
+enum emu_topology { EMU_NVLINK, EMU_PCIE, EMU_NONE, EMU_BROKEN, EMU_NVLS, EMU_MIXED };
 enum emu_sync { EMU_SYNC_DRAWN, EMU_SYNC_ALWAYS, EMU_SYNC_NEVER };
 enum emu_fabric { EMU_FABRIC_OFF, EMU_FABRIC_ON, EMU_FABRIC_DENIED };
 
