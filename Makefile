@@ -1,6 +1,6 @@
 # Beeline: make, make check, make demo, make install.  V=1 shows commands, WERROR=1 makes warnings errors.
 # Tests need no GPU code but that it compiles: they have a build of their own, for one architecture, hardly optimised.
-TESTING := $(filter check soak,$(MAKECMDGOALS))
+TESTING := $(filter check soak mutations sanitize,$(MAKECMDGOALS))
 BUILD   ?= $(if $(TESTING),build/check,build)
 PREFIX  ?= /usr/local
 DESTDIR ?=

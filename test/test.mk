@@ -1,6 +1,8 @@
 # test.mk - the tests: check, soak, lint, format; included by the Makefile.
 #   make check [ONLY=substring] [SEED=n] [JOBS=n]   builds what the cases need and runs them
 #   make soak                                       also the long ones
+#   make mutations [SAMPLE=n] [SEED=n]              plants bugs in host code and sees whether the cases notice
+#   make sanitize                                   the cases that make sense with sanitizers, in builds of their own
 #   make lint                                       format-check, analyse, layout
 #   make format                                     rewrites the sources in the project's style
 SEED  ?= 1
@@ -23,6 +25,9 @@ TEST_UNITS := $(patsubst test/%.c,$(TEST)/%,$(wildcard test/unit/*.c)) $(patsubs
 # Clients and fault tests may bring their own rules, in test/*/rules.mk; they add to TEST_PROGRAMS.
 TEST_PROGRAMS := $(TEST_RANKS) $(TEST_UNITS) $(TEST)/gpu/kernel-times
 -include $(wildcard test/*/rules.mk)
+
+# Kept, though only a rule by pattern asks for them: some take minutes.
+.PRECIOUS: $(TEST)/%.o
 
 $(TEST)/%.o: test/%.c $(GEN)
 	$(call say,CC,$<)
@@ -87,6 +92,15 @@ soak: setup-deps
 	@$(MAKE_TESTS) all emu test-programs
 	@BUILD=$(BUILD) test/run --soak --timeout 600 -j $(JOBS) --seed $(SEED) $(ONLY)
 
+# Bugs planted in host code, in what make check has built; see test/mutate/mutate.
+SAMPLE ?= 100
+mutations:
+	@test -e $(BUILD)/mutate/coverage.json || BUILD=$(BUILD) test/mutate/mutate coverage
+	@BUILD=$(BUILD) test/mutate/mutate sample --sample $(SAMPLE) --seed $(SEED)
+
+sanitize:
+	@BUILD=$(BUILD) test/sanitize/run address && BUILD=$(BUILD) test/sanitize/run thread
+
 # What the build and the tests need of Debian: installed where that is allowed, else named.
 setup-deps:
 	@scripts/setup-deps
@@ -109,4 +123,4 @@ lint: format-check analyse
 	$(call say,LINT,layout)
 	$(Q)scripts/check-layout
 
-.PHONY: check soak setup-deps kernel-times gpu-programs test-programs format format-check analyse lint
+.PHONY: check soak mutations sanitize setup-deps kernel-times gpu-programs test-programs format format-check analyse lint

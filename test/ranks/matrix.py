@@ -293,7 +293,7 @@ def fused():
                      arguments=f"-k {8 if nranks < 7 else 3} fused_many"))
     for m, mode in enumerate(MODES):
         case(f"fused_in_place/{mode}",
-             box(mode, (2, 4, 3)[m], program="scenarios", environment="BEELINE_ALLREDUCE_ALGO=oneshot_line", options="--sms 2 ", arguments="fused_in_place"))
+             box(mode, (2, 4, 3)[m], program="scenarios", environment="BEELINE_ALLREDUCE_ALGO=oneshot_line", options=CREWS[1], arguments="fused_in_place"))
     for name, environment, counts, launches in (
             ("table", "", "64,65,140,1,2,63", 123111),
             ("capacity", "BEELINE_ALLREDUCE_ALGO=oneshot_line BEELINE_STAGING=1M", "64,100", 0),
