@@ -12,8 +12,9 @@ enum { OTHERS = 3, SM_BLOCKS = 2, CHAINED = 32 };
 struct bl_room {
     struct bl_room *next;
     CUcontext context;
-    unsigned places; /* for blocks, but for a few that are nobody's */
-    unsigned sms, narrow, nccl; /* nccl: multiprocessors that a kernel of NCCL takes */
+    unsigned places;         /* for blocks, but for a few that are nobody's */
+    unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
+    unsigned narrow, fewest; /* blocks of a launch: as many as NCCL's kernels have; as make one worth while */
     pthread_mutex_t lock; /* of what follows */
     struct bl_comm **comms;
     int capacity;
@@ -26,7 +27,7 @@ static pthread_mutex_t rooms_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct bl_room *rooms; /* one for each context that ever had a communicator; never freed */
 
 /* --- what a communicator holds: one word, so that whoever finds its work done can say so without a lock ---
- * The lowest bits are blocks, or multiprocessors if NCCL holds them; OPEN while a call is being issued, so its event says
+ * The lowest bits are blocks, or tell that a kernel of NCCL's holds room; OPEN while a call is being issued, so its event says
  * nothing of it yet; the rest counts calls, so that what is known of one is not said of the next. */
 static const uint64_t BLOCKS = 0xfff, OF_NCCL = 1 << 12, OPEN = 1 << 13, CALL = 1 << 14;
 
@@ -40,13 +41,16 @@ void bl_room_taken(struct bl_comm *comm) {
 }
 
 /* --- coming and going --- */
+static unsigned at_least_one(unsigned n) {
+    return n ? n : 1;
+}
 
-/* On H200, with 132: NCCL takes 24 to 32 of them on an NVSwitch box, so narrow is 24. */
+/* On H200, with 132: NCCL takes 24 to 32 of them on an NVSwitch box. */
 static void set_size(struct bl_room *room, unsigned sms) {
-    room->sms = sms;
     room->places = SM_BLOCKS * sms - sms / 16;
-    room->narrow = sms * 2 / 11 ? sms * 2 / 11 : 1;
-    room->nccl = sms / 4 ? sms / 4 : 1;
+    room->beside_nccl = sms - sms / 4;
+    room->narrow = at_least_one(sms * 2 / 11);
+    room->fewest = at_least_one(sms / 32);
 }
 
 static struct bl_room *room_of(struct bl_comm *comm) {
@@ -109,7 +113,8 @@ void bl_room_leave(struct bl_comm *comm) {
 
 /* --- what is in flight --- */
 struct held {
-    unsigned blocks, nccl; /* nccl: multiprocessors */
+    unsigned blocks;
+    bool nccl; /* a kernel of NCCL's, too */
 };
 
 /* Blocks that graphs hold, which may be replayed at any time. */
@@ -120,14 +125,14 @@ static unsigned captured_by(const struct bl_comm *comm) {
 /* What a communicator's eager calls may hold; none, once its event has come, if `ask`. */
 static uint64_t held_by(struct bl_comm *comm, bool ask) {
     uint64_t word = atomic_load(&comm->room.holds);
-    if (!ask || !(word & BLOCKS) || word & OPEN) return word & (BLOCKS | OF_NCCL);
+    if (!ask || !(word & (BLOCKS | OF_NCCL)) || word & OPEN) return word & (BLOCKS | OF_NCCL);
     if (bl_driver()->cuEventQuery(comm->order.event) == CUDA_ERROR_NOT_READY) return word & (BLOCKS | OF_NCCL);
     atomic_compare_exchange_strong(&comm->room.holds, &word, word & ~(BLOCKS | OF_NCCL));
     return 0;
 }
 
 static struct held held_by_others(struct bl_room *room, const struct bl_comm *comm, bool ask) {
-    struct held all = {0, 0};
+    struct held all = {0, false};
     const CUstreamCaptureMode mode = ask ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++) {
@@ -135,8 +140,8 @@ static struct held held_by_others(struct bl_room *room, const struct bl_comm *co
         if (other == comm) continue;
         const uint64_t word = held_by(other, ask);
         const unsigned now = (unsigned)(word & BLOCKS), captured = captured_by(other);
-        if (word & OF_NCCL) all.nccl += now;
-        all.blocks += word & OF_NCCL || captured > now ? captured : now;
+        all.nccl = all.nccl || word & OF_NCCL;
+        all.blocks += captured > now ? captured : now;
     }
     pthread_mutex_unlock(&room->lock);
     if (ask) bl_driver_unrelax(mode);
@@ -145,14 +150,24 @@ static struct held held_by_others(struct bl_room *room, const struct bl_comm *co
 
 /* How many more blocks there is room for. */
 static unsigned room_beside(const struct bl_room *room, struct held held) {
-    const unsigned all = held.nccl ? room->sms : room->places, taken = held.blocks + held.nccl;
-    return taken < all ? all - taken : 0;
+    const unsigned all = held.nccl ? room->beside_nccl : room->places;
+    return held.blocks < all ? all - held.blocks : 0;
 }
 
-/* How many of these may be launched for others still to find room, however they come. */
-static unsigned wide_beside(const struct bl_room *room, struct held held) {
+/* How many a launch takes of what there is, so that others still find room, however they come; 0: it is to be chained. */
+static unsigned share_beside(const struct bl_room *room, struct held held) {
     const unsigned left = room_beside(room, held), reserved = OTHERS * room->narrow;
-    return left > reserved + room->narrow ? left - reserved : room->narrow;
+    if (left < room->fewest) return 0;
+    if (left > reserved + room->narrow) return left - reserved;
+    return left < room->narrow ? left : room->narrow;
+}
+
+/* Whether a launch fits, with fewer blocks if need be. */
+static bool fit(const struct bl_room *room, struct held held, bool fixed, unsigned *blocks) {
+    const unsigned share = share_beside(room, held);
+    if (fixed) return *blocks <= room_beside(room, held);
+    if (share && *blocks > share) *blocks = share;
+    return share || *blocks <= room_beside(room, held);
 }
 
 /* --- chains --- */
@@ -194,23 +209,22 @@ static bool alone(const struct bl_room *room) {
 /* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then. */
 static ncclResult_t take_captured(struct bl_room *room, struct bl_comm *comm, CUstream stream,
                                   const struct bl_order_turn *turn, bool fixed, unsigned *blocks) {
-    struct held held = {0, 0};
+    struct held held = {0, false};
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
-    if (!fixed && *blocks > wide_beside(room, held)) *blocks = wide_beside(room, held);
+    const bool fits = fit(room, held, fixed, blocks);
     if (*blocks > captured_by(comm)) atomic_store(&comm->room.captured, *blocks);
     pthread_mutex_unlock(&room->lock);
-    return *blocks <= room_beside(room, held) ? ncclSuccess : chain(room, comm, stream, turn);
+    return fits ? ncclSuccess : chain(room, comm, stream, turn);
 }
 
 static ncclResult_t take_eager(struct bl_room *room, struct bl_comm *comm, CUstream stream,
                                const struct bl_order_turn *turn, bool fixed, unsigned *blocks) {
-    struct held held = held_by_others(room, comm, false);
-    const bool fits = *blocks <= (fixed ? room_beside(room, held) : wide_beside(room, held));
-    if (!fits) held = held_by_others(room, comm, true); /* some of it may have ended */
-    if (!fixed && *blocks > wide_beside(room, held)) *blocks = wide_beside(room, held);
-    return *blocks <= room_beside(room, held) ? ncclSuccess : chain(room, comm, stream, turn);
+    const unsigned wanted = *blocks;
+    if (fit(room, held_by_others(room, comm, false), fixed, blocks) && *blocks == wanted) return ncclSuccess;
+    *blocks = wanted; /* some of what seemed in flight may have ended */
+    return fit(room, held_by_others(room, comm, true), fixed, blocks) ? ncclSuccess : chain(room, comm, stream, turn);
 }
 
 ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool fixed,
@@ -229,6 +243,6 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
 
 ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
     struct bl_room *room = comm->room.of;
-    if (!turn->capturing) hold(comm, (room ? room->nccl : 0) | OF_NCCL);
+    if (!turn->capturing) hold(comm, OF_NCCL);
     return bl_params()->launch_order && !alone(room) ? chain(room, comm, stream, turn) : ncclSuccess;
 }

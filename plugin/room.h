@@ -12,13 +12,12 @@
  * resident on every GPU, its peers come to it, and it ends.  For a Beeline launch one free place for a block is enough: no block waits
  * for a later one of its grid, on this GPU or another (crews.cuh: those that send are first, and never wait).
  *
- * Ranks that issue in different orders (threads with a communicator each) are as well off as with NCCL: five communicators at
- * least are never chained, since each launch leaves room for three more that take no more than NCCL's do, while it can.
- *
  * What fits: two of Beeline's blocks are resident on a multiprocessor (BL_KERNEL).  Kernels of NCCL need whole ones; while
- * one may be in flight, each block of Beeline's counts as a multiprocessor, too.  A launch that does not find the room for all
- * of its blocks has fewer; it is never narrower than NCCL's kernels are, but chained.  Captured launches are in flight whenever their
- * graph is replayed, which nobody tells: they hold their room for good.
+ * one may be in flight, a quarter of the multiprocessors is left to them, however Beeline's blocks are spread.  A launch that does
+ * not find room for all of its blocks has fewer: as many as leave room for three more of the width of NCCL's kernels, or that
+ * width, or what there is; only where next to nothing is, it is chained.  So ranks that issue in different orders (threads with a communicator
+ * each), to which NCCL promises nothing, live as they do with NCCL: dozens of communicators are never chained.
+ * Captured launches are in flight whenever their graph is replayed, which nobody tells: they hold their room for good.
  *
  * With NCCL_LAUNCH_ORDER_IMPLICIT=1 each call, NCCL's, too, is behind all earlier ones of its GPU.
  *
