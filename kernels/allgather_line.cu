@@ -31,7 +31,7 @@ template <int N> struct OwnCopy {
 
 template <int N, class In, class Out>
 BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &out) {
-    const uint64_t e = epoch_begin(a), flag = e + 1, lines = lines_of(in);
+    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), lines = lines_of(in);
     const Region region = peer_region(a, e);
     const auto own = block_of(out, a.rank);
 
@@ -64,7 +64,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                     if (!OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line)) store_line(own, line, v);
                 });
         if (in_share(receivers) &&
-            !receive_all_from_each<N>(a, region, lines, receivers, BL_MUTATION(28) ? flag - 2 : flag,
+            !receive_all_from_each<N>(a, region, lines, receivers, BL_MUTATION(28) ? flag - 2 * EPOCH_STEP : flag,
                                       [&](unsigned peer, uint64_t line, Pair v) {
                                           store_line(block_of(out, peer), line, v);
                                           if (OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line))

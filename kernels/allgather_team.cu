@@ -14,7 +14,7 @@
 #include "teams.cuh"
 
 BL_DEVICE void allgather_team(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * a.size;
+    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * a.size;
     const Message in = message_of(a.sendbuff, bytes, false);
     const Blocks out = {a.recvbuff, bytes, a.stride, a.recvbuff};
     const auto load = [&](unsigned, uint64_t line) { return load_end_line(in, line); };

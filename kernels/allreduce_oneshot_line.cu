@@ -79,7 +79,7 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out 
 /* in_place: of any message. */
 template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, const Out &out, bool in_place) {
-    const uint64_t e = epoch_begin(a), flag = e + 1;
+    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e);
     const Region region = rank_region(a, e);
 
     if (2 * lines_of(in) <= crew_of(whole_grid()).groups) {
@@ -92,7 +92,7 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
         const auto load = [&](uint64_t line) { return load_line(in, line); };
         if (in_share(senders))
             send_to_all<N>(a, region, lines_of(in), senders, flag, load, NoPrefetch(), [&](uint64_t line, Pair v) {
-                unsigned char *const place = own_place(a, region) + line * LINE_BYTES;
+                unsigned char *const place = own_place(a, region) + offset_of(region, line);
                 if (own_too) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
             });
         if (in_share(receivers) && !reduce_all<T, N>(a, region, lines_of(out), receivers, flag, own_too, load,

@@ -12,7 +12,7 @@
 #include "packets.cuh"
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_packet(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = e + 1;
+    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e);
     const Region region = packet_region(a, e);
     const auto send = [&](uint64_t k, uint64_t word) {
 #pragma unroll

@@ -13,7 +13,7 @@
 #include "teams.cuh"
 
 template <class T> BL_DEVICE void allreduce_oneshot_team(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
+    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;
     const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const uint64_t lines = lines_of(in);
     const auto load = [&](unsigned, uint64_t line) { return load_end_line(in, line); };

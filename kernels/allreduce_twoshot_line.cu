@@ -24,7 +24,7 @@ enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/algor
 
 template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in, const Out &out) {
-    const uint64_t e = epoch_begin(a), flag = e + (BL_MUTATION(30) ? 1 : 2);
+    const uint64_t e = epoch_begin(a), flag = flag_of_two_shots(e);
     const Region inputs = peer_region(a, e), results = result_region(a, e);
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
     const uint64_t own = a.rank * run;
@@ -50,7 +50,7 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
         }))
         return;
     if (in_share(collectors) &&
-        !receive_all_from_each<N>(a, results, run, collectors, BL_MUTATION(6) ? flag - 2 : flag,
+        !receive_all_from_each<N>(a, results, run, collectors, BL_MUTATION(6) ? flag - EPOCH_STEP : flag,
                                   [&](unsigned peer, uint64_t line, Pair v) { store_line(out, peer * run + line, v); }))
         return;
     epoch_end(a, flag);

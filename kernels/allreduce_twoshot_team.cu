@@ -19,7 +19,7 @@
 #include "teams.cuh"
 
 template <class T> BL_DEVICE void allreduce_twoshot_team(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = e + 2, bytes = a.count * T::SIZE;
+    const uint64_t e = epoch_begin(a), flag = flag_of_two_shots(e), bytes = a.count * T::SIZE;
     const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
     const Region inputs = peer_region(a, e), results = result_region(a, e);
@@ -28,7 +28,8 @@ template <class T> BL_DEVICE void allreduce_twoshot_team(const struct bl_kernel_
         if (t.team >= t.teams) return true;
         const Pair sum = take_line(sums + t.team * QUAD_WORDS), mine[BL_WARP_RANKS] = {sum, sum};
         Pair theirs[BL_WARP_RANKS];
-        if (!exchange_in_team(a, results, t, q, BL_MUTATION(54) ? flag - 2 : flag, mine, theirs, wait)) return false;
+        if (!exchange_in_team(a, results, t, q, BL_MUTATION(54) ? flag - EPOCH_STEP : flag, mine, theirs, wait))
+            return false;
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
             if (has_rank(a, t, q, k)) store_line(out, rank_in_team(t, k) * run + q.line, theirs[k]);

@@ -18,7 +18,7 @@
 enum { SENDERS = 10 }; /* of 32 */
 
 template <int N> BL_DEVICE void alltoall_line(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * a.size;
+    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * a.size;
     const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff}, out = {a.recvbuff, bytes, a.stride, a.recvbuff};
     const uint64_t lines = lines_of_block(in);
     const Region region = peer_region(a, e);

@@ -1,41 +1,51 @@
 /* broadcast_line.cu - the root sends its message to every peer, in lines; the datatype does not matter.
  *
- * One NVLink one-way, no barrier, no fence.  All blocks of the root send, all of the other ranks receive; where no data
- * goes, a token does.
+ * One NVLink one-way, no barrier, no fence.  All blocks of the root send, all of the other ranks receive.  The root waits for
+ * nobody, as long as there is room; the others wait for the root alone: oneway.cuh.
  *
- * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment, of the
- * root equal or disjoint; the others' sendbuff is not read.  Flags and reuse of the staging: staging.cuh.  A wait that
- * is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
+ * Contract: count >= 1 and at most a third of layout.oneway_lines lines; any grid of whole warps; buffers of any alignment, of
+ * the root equal or disjoint; the others' sendbuff is not read.  Flags and reuse of the staging: oneway.cuh.  A wait that is
+ * told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "crews.cuh"
 #include "instantiate.cuh"
+#include "oneway.cuh"
 #include "words.cuh"
 
-template <int N> BL_DEVICE void broadcast_line(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * a.size;
-    const Region region = peer_region(a, e);
-    const uint32_t root = 1u << a.root;
+static const uint32_t TO_ALL = UINT32_MAX;
 
-    if (a.rank == a.root) {
-        const Message in = message_of(a.sendbuff, bytes, false), out = message_of(a.recvbuff, bytes);
-        send_to_all<N>(
-            a, region, lines_of(in), whole_grid(), flag, [&](uint64_t line) { return load_line(in, line); },
-            [&](uint64_t line) { prefetch_line(in, line); },
-            [&](uint64_t line, Pair v) {
-                if (in.base != out.base && !BL_MUTATION(33)) store_line(out, line, v);
-            });
-        if (!receive_tokens<N>(a, region, EVERYONE, flag)) return;
-    } else {
-        const Message out = message_of(a.recvbuff, bytes);
-        send_tokens<N>(a, region, EVERYONE, flag);
-        if (!receive_all_from_each<N>(
-                a, region, lines_of(out), whole_grid(), flag,
-                [&](unsigned, uint64_t line, Pair v) { store_line(out, line, v); }, root))
-            return;
-        if (!receive_tokens<N>(a, region, ~root, flag)) return;
+template <int N> BL_DEVICE bool send_message(const struct bl_kernel_args &a, OneWay &o, uint64_t bytes) {
+    const Message in = message_of(a.sendbuff, bytes, false), out = message_of(a.recvbuff, bytes);
+    return send_to_all<N>(
+        a, o.region, lines_of(in), whole_grid(), o.flag, [&](uint64_t line) { return load_line(in, line); },
+        [&](uint64_t line) { prefetch_line(in, line); },
+        [&](uint64_t line, Pair v) {
+            if (in.base != out.base && !BL_MUTATION(33)) store_line(out, line, v);
+        },
+        [&] { return ready_to_send(a, o, TO_ALL); });
+}
+
+BL_DEVICE bool receive_message(const struct bl_kernel_args &a, const OneWay &o, const Message &out) {
+    const Crew crew = crew_of(whole_grid());
+    const uint64_t lines = lines_of(out);
+    Wait wait = wait_begin(o.flag);
+    tell_begun(a, o);
+    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups) {
+        uint64_t words[1][2];
+        warp_sync(); /* lanes may have parted where the last line was stored */
+        if (!receive_lines<1>(a, o.region, line, a.root, o.flag, line < lines, false, {0, 0}, words, wait))
+            return false;
+        if (line < lines) store_line(out, line, {words[0][0], words[0][1]});
     }
-    epoch_end(a, flag);
+    return true;
+}
+
+template <int N> BL_DEVICE void broadcast_line(const struct bl_kernel_args &a) {
+    const uint64_t bytes = a.count * a.size;
+    const Message out = message_of(a.recvbuff, bytes);
+    OneWay o = oneway_begin(a, lines_of(out));
+    if (a.rank == a.root ? send_message<N>(a, o, bytes) : receive_message(a, o, out)) oneway_end(a, o, lines_of(out));
 }
 
 BL_INSTANTIATE_BYTES(bl_broadcast_line, broadcast_line)

@@ -23,11 +23,17 @@ struct NoPrefetch {
     BL_DEVICE_MEMBER void operator()(unsigned, uint64_t) const {}
 };
 
+/* Always. */
+struct IsReady {
+    BL_DEVICE_MEMBER bool operator()() const { return true; }
+};
+
 /* Sends each peer the same lines.  load(line) gives a line, of zeros beyond the end; prefetch(line) asks for it; also(line,
- * data) is called for each line once it was sent: after the sends of all that are in flight, since lanes part in it. */
-template <int N, class Load, class Prefetch, class Also>
-BL_DEVICE void send_to_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
-                           uint64_t flag, Load load, Prefetch prefetch, Also also) {
+ * data) is called for each line once it was sent: after the sends of all that are in flight, since lanes part in it.  ready() is
+ * asked by all lanes once the first lines are being loaded, and may wait; if it says false, this does, too. */
+template <int N, class Load, class Prefetch, class Also, class Ready = IsReady>
+BL_DEVICE bool send_to_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
+                           uint64_t flag, Load load, Prefetch prefetch, Also also, Ready ready = IsReady()) {
     enum { LOADS = N <= 4 ? 2 : 1, AHEAD = 2 * LOADS }; /* in flight, so that few blocks fill the links */
     const Crew crew = crew_of(share);
     for (uint64_t done = 0; crew.of_warp + done < lines; done += LOADS * crew.groups) {
@@ -36,6 +42,7 @@ BL_DEVICE void send_to_all(const struct bl_kernel_args &a, const Region &region,
         for (int k = 0; k < LOADS; k++) prefetch(crew.group + done + (AHEAD + k) * crew.groups);
 #pragma unroll
         for (int k = 0; k < LOADS; k++) own[k] = load(crew.group + done + k * crew.groups);
+        if (!ready()) return false;
         warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
 #pragma unroll
         for (int k = 0; k < LOADS; k++) {
@@ -52,6 +59,7 @@ BL_DEVICE void send_to_all(const struct bl_kernel_args &a, const Region &region,
             if (line < lines) also(line, own[k]);
         }
     }
+    return true;
 }
 
 /* Sends each peer lines of its own, LINES of them at a time.  load(peer, line), of lines that exist; prefetch(peer, line),
@@ -124,11 +132,11 @@ BL_DEVICE void send_runs_to_each(const struct bl_kernel_args &a, unsigned nranks
     }
 }
 
-/* Receives `line` of each peer in the mask `from`: store(peer, data), on lines that are active.  All lanes of the warp call
+/* Receives `line` of each peer: store(peer, data), on lines that are active.  All lanes of the warp call
  * it together.  False here and below: leave the kernel. */
 template <int N, class Store>
 BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, const Region &region, uint64_t line, uint64_t flag,
-                                 bool active, Wait &wait, Store store, uint32_t from = EVERYONE) {
+                                 bool active, Wait &wait, Store store) {
     enum { RANKS = AtATime<N>::RANKS };
 #pragma unroll(AtATime <N>::UNROLL)
     for (int begin = 0; begin < N; begin += RANKS) {
@@ -136,10 +144,10 @@ BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, const Region &r
         const Pair none = {0, 0};
         uint64_t words[RANKS][2];
         warp_sync(); /* lanes may have parted where the last line was stored; a line is received by all of its lanes at once */
-        if (!receive_lines<RANKS>(a, region, line, begin, flag, active, false, none, words, wait, from)) return false;
+        if (!receive_lines<RANKS>(a, region, line, begin, flag, active, false, none, words, wait)) return false;
 #pragma unroll
         for (int i = 0; i < RANKS; i++) {
-            if (active && begin + i < (int)a.nranks && begin + i != (int)a.rank && (from >> (begin + i) & 1) != 0) {
+            if (active && begin + i < (int)a.nranks && begin + i != (int)a.rank) {
                 const Pair v = {words[i][0], words[i][1]};
                 store(begin + i, v);
             }
@@ -151,12 +159,12 @@ BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, const Region &r
 /* The same for all lines: store(peer, line, data). */
 template <int N, class Store>
 BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, const Region &region, uint64_t lines,
-                                     const Share &share, uint64_t flag, Store store, uint32_t from = EVERYONE) {
+                                     const Share &share, uint64_t flag, Store store) {
     const Crew crew = crew_of(share);
     Wait wait = wait_begin(flag);
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups)
-        if (!receive_from_each<N>(
-                a, region, line, flag, line < lines, wait, [&](unsigned peer, Pair v) { store(peer, line, v); }, from))
+        if (!receive_from_each<N>(a, region, line, flag, line < lines, wait,
+                                  [&](unsigned peer, Pair v) { store(peer, line, v); }))
             return false;
     return true;
 }
@@ -201,30 +209,6 @@ BL_DEVICE bool reduce_whole(const struct bl_kernel_args &a, unsigned nranks, con
     return reduce_all<T, N>(
         a, region, lines, share, flag, false, [&](uint64_t line) { return load(line, false); },
         [&](uint64_t line, Pair sum) { store(line, sum, false); }, done);
-}
-
-/* In a launch where not every rank has data for every other, a *token* goes in its place, an empty first line: staging.cuh
- * needs it.  Called by all threads: sends tokens to the peers in the mask `to`. */
-template <int N>
-BL_DEVICE void send_tokens(const struct bl_kernel_args &a, const Region &region, uint32_t to, uint64_t flag) {
-    const Pair none = {0, 0};
-    warp_sync();
-    if (crew_of(whole_grid()).group != 0) return;
-#pragma unroll
-    for (int i = 1; i < N; i++) {
-        const unsigned peer = peer_at(a.rank, i, a.nranks);
-        if (i < (int)a.nranks && (to >> peer & 1) != 0) send_line(a, region, peer, 0, none, flag);
-    }
-}
-
-/* Called by all threads: waits for the tokens of the peers in the mask `from`. */
-template <int N>
-BL_DEVICE bool receive_tokens(const struct bl_kernel_args &a, const Region &region, uint32_t from, uint64_t flag) {
-    const Crew crew = crew_of(whole_grid());
-    Wait wait = wait_begin(flag);
-    if (crew.of_warp != 0 || BL_MUTATION(31)) return true;
-    return receive_from_each<N>(
-        a, region, 0, flag, crew.group == 0, wait, [](unsigned, Pair) {}, from);
 }
 
 #endif

@@ -4,11 +4,19 @@
 #include <stdio.h>
 
 enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8, UNIT_BYTES = 16 };
-enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256, LINES_STEP = 64 }; /* a step of lines holds a multiple of 128 bytes */
-enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 };                        /* as multicast.cuh has it */
+enum {
+    MOST_PACKETS = 8192,
+    FEWEST_PACKETS = 256,
+    LINES_STEP = 64,
+    LINES_GRAIN = 16
+};                                            /* either of lines holds a multiple of 128 bytes */
+enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 }; /* as multicast.cuh has it */
 
 /* Bytes that a launch sends, or has sent to it, at most, if the staging may be large enough. */
 static const uint64_t LARGE = 16 << 20;
+
+/* Of all rings of one-way launches, and the lines of one at least. */
+static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t), LEAST_RING = 64;
 
 /* Of each of the two halves behind a multicast object, and the least that is worth one. */
 static const uint64_t MULTICAST_HALF = 8 << 20, LEAST_MULTICAST_HALF = 64 << 10;
@@ -27,9 +35,9 @@ static const struct {
 
 static const char *const redops[BL_REDOPS] = {"sum", "prod", "max", "min", "avg"};
 
-/* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, packets, slots; or of the
+/* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, packets, slots, rings; or of the
  * memory behind the multicast object: packets, a half, a half divided among the ranks. */
-enum shares { PACKETS, PEERS, RANKS, TWOSHOT, SLOTS, MULTICAST_PACKETS, MULTICAST_WHOLE, MULTICAST_BLOCKS };
+enum shares { PACKETS, PEERS, RANKS, TWOSHOT, SLOTS, RINGS, MULTICAST_PACKETS, MULTICAST_WHOLE, MULTICAST_BLOCKS };
 
 /* For how many ranks kernels are there: up to 2, 4, 8, 16; or these and 3; or fewer; or one for all. */
 enum unrolled { ALL, ALL_AND_3, ALL_BUT_2, BATCHED, ONE };
@@ -55,8 +63,8 @@ static const struct {
     [BL_KERNEL_REDUCESCATTER_LINE_BATCH] = {"scatter_line_batch", "reducescatter_line_batch", PEERS, .reduces = true,
                                             .batch = true, .unrolled = BATCHED},
     [BL_KERNEL_ALLTOALL_LINE] = {"exchange_line", "alltoall_line", PEERS},
-    [BL_KERNEL_BROADCAST_LINE] = {"broadcast_line", "broadcast_line", PEERS},
-    [BL_KERNEL_REDUCE_LINE] = {"reduce_line", "reduce_line", PEERS, .reduces = true},
+    [BL_KERNEL_BROADCAST_LINE] = {"broadcast_line", "broadcast_line", RINGS},
+    [BL_KERNEL_REDUCE_LINE] = {"reduce_line", "reduce_line", RINGS, .reduces = true},
     [BL_KERNEL_ALLREDUCE_ONESHOT_TEAM] = {"oneshot_team", "allreduce_oneshot_team", RANKS, .reduces = true,
                                           .team = true, .unrolled = ONE},
     [BL_KERNEL_ALLREDUCE_TWOSHOT_TEAM] = {"twoshot_team", "allreduce_twoshot_team", TWOSHOT, .reduces = true,
@@ -165,6 +173,7 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
     case RANKS: return layout->rank_lines * BL_LINE_DATA;
     case TWOSHOT: return layout->peer_lines * BL_LINE_DATA * (uint64_t)nranks;
     case SLOTS: return layout->copy_bytes;
+    case RINGS: return layout->oneway_lines / 3 / LINES_GRAIN * LINES_GRAIN * BL_LINE_DATA; /* oneway.cuh */
     case MULTICAST_PACKETS: return layout->multicast_packets * PACKET_DATA;
     case MULTICAST_WHOLE: return layout->multicast_half;
     case MULTICAST_BLOCKS: return layout->multicast_half / (uint64_t)nranks / LINE_BYTES * LINE_BYTES;
@@ -229,17 +238,34 @@ static uint64_t whole_steps(uint64_t lines) {
     return lines / LINES_STEP * LINES_STEP;
 }
 
+static uint64_t ring_bytes(int nranks, uint64_t lines) {
+    return BL_MAX_RANKS * sizeof(uint64_t) + (uint64_t)(nranks - 1) * lines * LINE_BYTES;
+}
+
 /* Two steps for a peer are one for a rank. */
 uint64_t bl_staging_minimum(int nranks) {
-    return packet_bytes(nranks, FEWEST_PACKETS) + 2 * half_bytes(nranks, 2 * LINES_STEP);
+    return packet_bytes(nranks, FEWEST_PACKETS) + 2 * half_bytes(nranks, 2 * LINES_STEP) +
+           ring_bytes(nranks, LEAST_RING);
+}
+
+/* Of what packets leave: what the other lines do not need, or an eighth.  Takes it off *left; returns the lines of a ring. */
+static uint64_t plan_rings(int nranks, uint64_t wanted, uint64_t *left) {
+    const uint64_t others = 2 * half_bytes(nranks, wanted), least = 2 * half_bytes(nranks, 2 * LINES_STEP);
+    const uint64_t spare = *left > others ? *left - others : 0;
+    const uint64_t most = lesser(lesser(spare > *left / 8 ? spare : *left / 8, *left - least), RINGS_BYTES);
+    uint64_t lines = LEAST_RING;
+    while (ring_bytes(nranks, 2 * lines) <= most) lines *= 2;
+    *left -= ring_bytes(nranks, lines);
+    return lines;
 }
 
 /* Takes what it plans off *left; nothing at all rather than little.  At most a third: lines serve every call. */
 static void plan_multicast(struct bl_staging_layout *layout, int nranks, uint64_t *left) {
     const uint64_t a_packet_each = 2 * (uint64_t)nranks * PACKET_BYTES;
     const uint64_t least = BARRIER_BYTES + FEWEST_PACKETS * a_packet_each + 2 * LEAST_MULTICAST_HALF;
-    const uint64_t most = *left / 3;
-    if (most < least || *left - least < bl_staging_minimum(nranks)) return;
+    if (*left < least + bl_staging_minimum(nranks)) return;
+    const uint64_t most = lesser(*left / 3, *left - bl_staging_minimum(nranks));
+    if (most < least) return;
     uint64_t packets = MOST_PACKETS;
     while (packets > FEWEST_PACKETS && BARRIER_BYTES + packets * a_packet_each > most / 4) packets /= 2;
     const uint64_t fixed = BARRIER_BYTES + packets * a_packet_each;
@@ -270,16 +296,19 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     *layout = (struct bl_staging_layout){0};
     if (multicast) plan_multicast(layout, nranks, &left);
     const uint64_t slot = copy ? plan_slots(nranks, &left) : 0;
+    const uint64_t wanted = whole_steps(bl_lines_of(LARGE / (uint64_t)(nranks - 1))) + LINES_STEP;
     uint64_t packets = MOST_PACKETS;
     while (packets > FEWEST_PACKETS && packet_bytes(nranks, packets) > left / 4) packets /= 2;
     layout->packets = packets;
     layout->line_offset = packet_bytes(nranks, packets);
-    const uint64_t fit = whole_steps((left - layout->line_offset) / (2 * half_bytes(nranks, 1)));
-    const uint64_t wanted = whole_steps(bl_lines_of(LARGE / (uint64_t)(nranks - 1))) + LINES_STEP;
+    left -= layout->line_offset;
+    layout->oneway_lines = plan_rings(nranks, wanted, &left);
+    const uint64_t fit = whole_steps(left / (2 * half_bytes(nranks, 1)));
     layout->peer_lines = lesser(fit, wanted);
     layout->half_lines = (uint64_t)(nranks - 1) * layout->peer_lines;
     layout->rank_lines = whole_steps(layout->half_lines / (uint64_t)nranks);
-    layout->copy_offset = layout->line_offset + 2 * layout->half_lines * LINE_BYTES;
+    layout->oneway_offset = layout->line_offset + 2 * layout->half_lines * LINE_BYTES;
+    layout->copy_offset = layout->oneway_offset + ring_bytes(nranks, layout->oneway_lines);
     layout->copy_bytes = slot;
     layout->bytes = layout->copy_offset + slots_bytes(nranks, slot);
     return 0;

@@ -19,11 +19,12 @@ extern "C" {
 enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256 };
 /* Words of a device alone, behind bl_kernel_args.epochs, zero at first. */
 enum {
-    BL_WORD_EPOCHS = 0,                   /* BL_MAX_BLOCKS of them, equal between launches */
-    BL_WORD_NEXT_LOOK = BL_MAX_BLOCKS,    /* the time of the next look at bl_control */
-    BL_WORD_STOP,                         /* not zero: leave (staging.cuh) */
-    BL_WORD_LAUNCHES = BL_MAX_BLOCKS + 4, /* so many have begun; in a sector of its own */
-    BL_LOCAL_WORDS = BL_MAX_BLOCKS + 8
+    BL_WORD_EPOCHS = 0,                    /* BL_MAX_BLOCKS of them, equal between launches: staging.cuh */
+    BL_WORD_CURSORS = BL_MAX_BLOCKS,       /* as many, also equal: oneway.cuh */
+    BL_WORD_ONEWAYS = 2 * BL_MAX_BLOCKS,   /* one-way launches, likewise */
+    BL_WORD_NEXT_LOOK = 3 * BL_MAX_BLOCKS, /* the time of the next look at bl_control */
+    BL_WORD_STOP,                          /* not zero: leave */
+    BL_LOCAL_WORDS
 };
 enum {
     BL_LINE_DATA = 120, /* user data of a line */
@@ -107,6 +108,9 @@ struct bl_staging_layout {
     uint64_t half_lines;
     uint64_t peer_lines; /* [nranks - 1 sources][peer_lines] */
     uint64_t rank_lines; /* [nranks sources][rank_lines] */
+    /* Of one-way launches: BL_MAX_RANKS words, then rings [nranks - 1 sources][oneway_lines] of 128 B; see oneway.cuh. */
+    uint64_t oneway_offset;
+    uint64_t oneway_lines; /* a power of two */
     /* For copy engines: slots [bl_copy_slots()][nranks - 1 sources][copy_bytes], then struct bl_copy_words. */
     uint64_t copy_offset;
     uint64_t copy_bytes; /* 0 unless asked for */

@@ -83,7 +83,8 @@ BL_DEVICE Crew crew_of(const Share &s) {
 BL_DEVICE void send_line(const struct bl_kernel_args &a, const Region &region, unsigned peer, uint64_t line, Pair v,
                          uint64_t flag) {
     if (is_stopped(flag)) return;
-    store_line_relaxed_sys(place_of(a, region, peer, a.rank) + line * LINE_BYTES, lane_in_warp() % LINE_LANES, v, flag);
+    store_line_relaxed_sys(place_of(a, region, peer, a.rank) + offset_of(region, line), lane_in_warp() % LINE_LANES, v,
+                           flag);
 }
 
 /* Ranks whose lines one thread receives at a time, and for which it loads at a time: as far as registers allow. */
@@ -92,19 +93,15 @@ template <int N> struct AtATime {
     enum { UNROLL = N <= 8 ? N : 1 }; /* of the loop over what is left: more would be much code for few */
 };
 
-static const uint32_t EVERYONE = UINT32_MAX; /* as a mask of ranks */
-
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
- * words are `own`, or, if `own_comes`, come through the staging.  Ranks that are not in the mask `from` send no such line.
- * What has come is not read again.  All lanes of the warp call it together; those that are not active wait for nothing.
+ * words are `own`, or, if `own_comes`, come through the staging.  What has come is not read again.  All lanes of the warp call it together; those that are not active wait for nothing.
  * `first` may differ from group to group.
  * False: leave the kernel.
  *
  * Polling is most of what the kernels do: so it has no branch, and addresses are made before. */
 template <int RANKS>
 BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &region, uint64_t line, unsigned first,
-                             uint64_t flag, bool active, bool own_comes, Pair own, uint64_t (*words)[2], Wait &wait,
-                             uint32_t from = EVERYONE) {
+                             uint64_t flag, bool active, bool own_comes, Pair own, uint64_t (*words)[2], Wait &wait) {
     const unsigned part = lane_in_warp() % LINE_LANES;
     const unsigned char *at[RANKS];
     LineView view[RANKS];
@@ -112,9 +109,10 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
 #pragma unroll
     for (int i = 0; i < RANKS; i++) {
         const bool is_own = first + i == a.rank;
-        at[i] = kept((is_own ? own_place(a, region) : place_of(a, region, a.rank, first + i)) + line * LINE_BYTES);
+        at[i] =
+            kept((is_own ? own_place(a, region) : place_of(a, region, a.rank, first + i)) + offset_of(region, line));
         view[i] = line_of(own);
-        missing[i] = first + i < a.nranks && (!is_own || own_comes) && (from >> (first + i) & 1) != 0;
+        missing[i] = first + i < a.nranks && (!is_own || own_comes);
     }
     for (;;) {
 #pragma unroll
@@ -188,7 +186,7 @@ BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned n
     LineView view[N - 1];
 #pragma unroll
     for (unsigned i = 0; i < N - 1; i++) {
-        at[i] = kept(place_of(a, region, a.rank, peer_of(i)) + line * LINE_BYTES);
+        at[i] = kept(place_of(a, region, a.rank, peer_of(i)) + offset_of(region, line));
         view[i] = line_of({0, 0});
     }
     if (!poll_lines(a, at, (1u << (nranks - 1)) - 1, flag, view, wait, peer_of)) return false;

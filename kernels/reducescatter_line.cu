@@ -48,7 +48,7 @@ BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, c
 /* nranks is a.nranks, of which the compiler may know more. */
 template <class T, int N, class In, class Out>
 BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In &in, const Out &out) {
-    const uint64_t e = epoch_begin(a), flag = e + 1, lines = lines_of_block(in);
+    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), lines = lines_of_block(in);
     /* For more ranks there are not the registers. */
     const uint64_t whole = N > 4 || whole_lines(out) == 0 ? 0 : whole_lines(in);
     const Region region = peer_region(a, e);

@@ -16,7 +16,7 @@
 #include "teams.cuh"
 
 template <class T> BL_DEVICE void reducescatter_team(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = e + 1, bytes = a.count * T::SIZE;
+    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;
     const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff};
     const Message out = message_of(a.recvbuff, bytes);
     const uint64_t lines = lines_of(out);

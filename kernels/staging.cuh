@@ -1,26 +1,30 @@
-/* staging.cuh - who writes where in a rank's staging, and why nobody overwrites what is still to be read.
+/* staging.cuh - who writes where in a rank's staging, and why nobody overwrites what is still to be read; and how a wait for a
+ * peer goes.
  *
  * Every launch takes the epoch e that the last one left behind, and leaves a higher one: its flag, which all that it sends
- * carries.  So a flag never came before and is never zero (64 bits do not wrap in the life of a machine).  In every launch
- * each rank sends to each peer (a token where it has no data: crews.cuh), and ends only when something came from each peer.
- * So:
+ * carries.  So a flag never came before and is never zero (63 bits do not wrap in the life of a machine).  Its lowest bit names
+ * the half that is free, below; the others count launches.  In every launch each rank sends to each peer, and ends only when
+ * something came from each peer.  So:
  *
  * A rank in launch k+1 has ended launch k, hence heard from each peer in launch k, hence each peer has ended launch k-1.
  *
- * Packets and lines have two halves each.  A launch writes into the *free* half, which e's lowest bit names.
+ * (Broadcast and reduce, in which not every rank sends to each peer, have memory and counters of their own: oneway.cuh.  Nothing
+ * here is about them.)
  *
- * Packets, and all lines but two-shot's: the flag is e + 1, so the other half is free then.  The half comes to be used again
- * no earlier than in launch k+1 if it was in k-1: each peer has ended that.
+ * Packets and lines have two halves each.  A launch writes into the *free* half.
  *
- * Two-shot lines: inputs go to the free half, results to the other one, and the flag is e + 2, so the half of the inputs
- * is free again.  Rightly: a rank that ended launch k has the results of each peer for every line, which that peer sent
- * after it had read all inputs of the line.  Results of launch k+1 may go to a peer whose inputs of k+1 came: it has ended
- * launch k, and reads nothing of it or of earlier ones any more.  And once another launch comes to write into the half of
- * the results, one lay in between, or it writes results itself.
+ * Packets, and all lines but two-shot's: the other half is free then.  The half comes to be used again no earlier than in launch
+ * k+1 if it was in k-1: each peer has ended that.
+ *
+ * Two-shot lines: inputs go to the free half, results to the other one, and the half of the inputs is free again.  Rightly: a
+ * rank that ended launch k has the results of each peer for every line, which that peer sent after it had read all inputs of
+ * the line.  Results of launch k+1 may go to a peer whose inputs of k+1 came: it has ended launch k, and reads nothing of it or
+ * of earlier ones any more.  And once another launch comes to write into the half of the results, one lay in between, or it
+ * writes results itself.
  *
  * The shape of a launch (grid, datatype, redop) may change from launch to launch, and differ from rank to rank: a line's
- * place depends on its number alone.  (But all ranks launch allreduce_twoshot_team.cu with blocks of one size.)  Packets and lines are apart, because a line holds user data where a packet has its
- * flag.
+ * place depends on its number alone.  (But all ranks launch allreduce_twoshot_team.cu with blocks of one size.)  Packets and
+ * lines are apart, because a line holds user data where a packet has its flag.
  */
 #ifndef BEELINE_STAGING_CUH
 #define BEELINE_STAGING_CUH
@@ -30,9 +34,11 @@
 
 enum { PACKET_BYTES = 16, LINE_BYTES = 128, LINE_WORDS = 15, LINE_LANES = 8 };
 
-/* A part of every rank's staging: a place of `stride` bytes for each source. */
+/* A part of every rank's staging: a place of `stride` bytes for each source.  Of lines, number k lies (first + k) & mask lines
+ * from the place's begin. */
 struct Region {
     uint64_t offset, stride;
+    uint64_t first = 0, mask = UINT64_MAX;
 };
 
 BL_DEVICE Region packet_region(const struct bl_kernel_args &a, uint64_t e) {
@@ -64,9 +70,21 @@ BL_DEVICE unsigned char *own_place(const struct bl_kernel_args &a, const Region 
     return a.staging[a.rank] + r.offset + (a.nranks - 1) * r.stride;
 }
 
+BL_DEVICE uint64_t offset_of(const Region &r, uint64_t line) {
+    return ((r.first + line) & r.mask) * LINE_BYTES;
+}
+
 /* The i-th peer to write to, i = 1..nranks-1: each rank begins with another, so that no rank's links fill up first. */
 BL_DEVICE unsigned peer_at(unsigned rank, unsigned i, unsigned nranks) {
     return rank + i < nranks ? rank + i : rank + i - nranks;
+}
+
+enum { EPOCH_STEP = 2 };
+BL_DEVICE uint64_t flag_of_one_shot(uint64_t e) {
+    return (e ^ 1) + EPOCH_STEP;
+}
+BL_DEVICE uint64_t flag_of_two_shots(uint64_t e) {
+    return BL_MUTATION(30) ? flag_of_one_shot(e) : e + EPOCH_STEP;
 }
 
 /* A launch that begins when the device has been told to stop sends nothing and leaves the first wait at the first poll that
@@ -81,9 +99,7 @@ BL_DEVICE bool is_stopped(uint64_t flag) {
 /* Called first by all threads of a launch: this block's word of `epochs`, and whether to stop. */
 BL_DEVICE uint64_t launch_begin(const struct bl_kernel_args &a, const uint64_t *epochs) {
     if (!BL_MUTATION(8)) stream_wait();
-    const uint64_t e = load_own(&epochs[block_in_grid()]) | load_own(&a.epochs[BL_WORD_STOP]);
-    if (thread_in_grid() == 0) add_relaxed_gpu(&a.epochs[BL_WORD_LAUNCHES], 1);
-    return e;
+    return load_own(&epochs[block_in_grid()]) | load_own(&a.epochs[BL_WORD_STOP]);
 }
 
 /* The epoch is kept once a block, so that a launch starts with one load, in parallel with those of the user's data, and
@@ -114,6 +130,14 @@ BL_DEVICE Wait wait_begin(uint64_t flag) {
     return wait;
 }
 
+/* Those that this block's epochs count. */
+BL_DEVICE uint64_t launches_before(const struct bl_kernel_args &a) {
+    const unsigned block = block_in_grid();
+    return load_relaxed_sys(&a.epochs[BL_WORD_EPOCHS + block]) / EPOCH_STEP +
+           load_relaxed_sys(&a.epochs[BL_WORD_ONEWAYS + block]) +
+           (a.multicast_words ? load_relaxed_sys(&a.multicast_words[block]) : 0);
+}
+
 /* Tells the host that this launch has been waiting for `peer`: struct bl_control. */
 BL_DEVICE void tell_waiting(const struct bl_kernel_args &a, unsigned peer, uint64_t waited, uint64_t now) {
     const bool too_long = a.timeout_ns != 0 && waited > a.timeout_ns;
@@ -121,7 +145,7 @@ BL_DEVICE void tell_waiting(const struct bl_kernel_args &a, unsigned peer, uint6
     store_host_relaxed_sys(&a.control->waiting_peer, peer);
     store_host_relaxed_sys(&a.control->waiting_call, a.call);
     store_host64_relaxed_sys(&a.control->waiting_count, a.count);
-    store_host64_relaxed_sys(&a.control->waiting_launch, load_relaxed_sys(&a.epochs[BL_WORD_LAUNCHES]));
+    store_host64_relaxed_sys(&a.control->waiting_launch, launches_before(a) + 1);
     store_host64_relaxed_sys(&a.control->waited_ns, waited);
     fence_acq_rel_sys(); /* whoever reads what comes now reads what goes with it */
     store_host64_relaxed_sys(&a.control->beat, now);

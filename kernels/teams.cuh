@@ -84,7 +84,7 @@ BL_DEVICE bool exchange_in_team(const struct bl_kernel_args &a, const Region &re
         const unsigned peer = rank_in_team(t, k);
         missing[k] = has_rank(a, t, q, k) && peer != a.rank;
         if (missing[k]) send_line(a, region, peer, q.line, mine[k], BL_MUTATION(51) ? flag - 1 : flag);
-        at[k] = kept(place_of(a, region, a.rank, peer) + q.line * LINE_BYTES);
+        at[k] = kept(place_of(a, region, a.rank, peer) + offset_of(region, q.line));
         view[k] = line_of(mine[k]);
     }
     for (;;) {

@@ -45,12 +45,18 @@ void rig_settle(const struct rig *rig) {
     }
 }
 
-void rig_set_epochs(struct rig *rig, uint64_t epoch) {
+void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
     uint64_t words[BL_LOCAL_WORDS] = {0};
-    for (int w = 0; w < BL_MAX_BLOCKS; w++) words[BL_WORD_EPOCHS + w] = epoch;
+    uint64_t begun[BL_MAX_RANKS];
+    for (int w = 0; w < BL_MAX_BLOCKS; w++) {
+        words[BL_WORD_EPOCHS + w] = epoch;
+        words[BL_WORD_CURSORS + w] = cursor;
+    }
+    for (int r = 0; r < BL_MAX_RANKS; r++) begun[r] = cursor;
     for (int i = 0; i < rig->part->count; i++) {
         part_enter(rig->part, i);
         CU_OK(cuMemcpyHtoD(rig->epochs[i], words, sizeof words));
+        CU_OK(cuMemcpyHtoD(rig->staging[i] + rig->layout.oneway_offset, begun, sizeof begun));
         if (rig->multicast) CU_OK(cuMemcpyHtoD(rig->multicast->words[i], words, BL_MAX_BLOCKS * sizeof *words));
     }
     rig_settle(rig);
@@ -98,7 +104,7 @@ void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool m
         memset(rig->control[i], 0, sizeof(struct bl_control));
         load_modules(rig, i);
     }
-    rig_set_epochs(rig, 0);
+    rig_set_epochs(rig, 0, 0);
 }
 
 void rig_close(struct rig *rig) {

@@ -48,8 +48,8 @@ void rig_close(struct rig *rig);
  * streams do not wait for the null stream. */
 void rig_settle(const struct rig *rig);
 
-/* No kernel may be running. */
-void rig_set_epochs(struct rig *rig, uint64_t epoch);
+/* As if so much had gone before, of launches and of lines of one-way ones.  No kernel may be running. */
+void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor);
 
 /* Threads of a block and blocks with which `bytes` of user data are launched. */
 unsigned rig_threads(const struct rig *rig, const struct shape *shape);

@@ -5,7 +5,7 @@
  * `shapes`: every algorithm, grid and datatype after any other on the same staging.  `alignments`: every algorithm with
  * every alignment of either buffer, with counts next to the edges of words and lines.  `epochs`: epochs that start next
  * to the wrap of 32 bits and to the last that there are.  `late`: ranks whose launches come late; `multicast`: so, of the kernels on a multicast object
- * alone, one upon the other.  `timeout`: waits that outlast their limit; `abort`: the way out of a wait.
+ * alone, one upon the other; `oneway`: so, of broadcasts and reduces on the least staging.  `timeout`: waits that outlast their limit; `abort`: the way out of a wait.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@
 #include "reference.h"
 #include "rig.h"
 
-enum { STAGING = 6 << 20 };
+enum { STAGING = 6 << 20, MOST_BYTES = 40000 /* of a call's larger buffer */ };
+enum { POOL = 24, LAUNCHES = 8, ONE_WAY_LAUNCHES = POOL }; /* calls, and launches of a salvo at most */
 
 static const uint64_t LONG_WAIT_NS = 100000000; /* after which a wait without a limit is told, too: staging.cuh */
 
@@ -24,26 +25,33 @@ static const uint64_t LONG_WAIT_NS = 100000000; /* after which a wait without a 
 struct trial {
     struct rig rig;
     struct multicast multicast;
-    bool no_others;   /* than kernels on the multicast object, without which these are not launched */
-    int last_kernel;  /* that was drawn */
-    uint64_t state;   /* of the draw */
-    int most_threads; /* a block */
-    int arch;         /* 90 for sm_90 */
-    uint64_t epoch;   /* of the last launch */
+    bool (*only)(int kernel); /* NULL, or those that are launched */
+    int last_kernel;          /* that was drawn */
+    uint64_t state;           /* of the draw */
+    int most_threads;         /* a block */
+    int arch;                 /* 90 for sm_90 */
+    uint64_t launch;          /* the last one */
+    int launches;             /* of a salvo, at most */
+    uint64_t least_scale;     /* sizes are drawn on a logarithmic scale */
+    uint64_t most_late_ns;    /* a rank's launches, behind those of another */
 };
 
-static void trial_open(struct trial *trial, struct part *part, const struct options *o) {
+static void trial_open_on(struct trial *trial, struct part *part, const struct options *o, uint64_t staging) {
     const CUdevice device = part->rank[0].device;
     int minor;
-    *trial = (struct trial){.state = part->box->seed};
+    *trial = (struct trial){.state = part->box->seed, .launches = LAUNCHES, .most_late_ns = 3000000};
     CU_OK(cuDeviceGetAttribute(&trial->most_threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device));
     CU_OK(cuDeviceGetAttribute(&trial->arch, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
     CU_OK(cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device));
     trial->arch = 10 * trial->arch + minor;
-    rig_open(&trial->rig, part, STAGING, true, 1000000000u * (o->wait ? (uint64_t)o->wait : 30));
-    if (multicast_open(part, &trial->multicast, trial->rig.layout.multicast_bytes))
+    rig_open(&trial->rig, part, staging, true, 1000000000u * (o->wait ? (uint64_t)o->wait : 30));
+    if (trial->rig.layout.multicast_bytes && multicast_open(part, &trial->multicast, trial->rig.layout.multicast_bytes))
         trial->rig.multicast = &trial->multicast;
     part_drain(part);
+}
+
+static void trial_open(struct trial *trial, struct part *part, const struct options *o) {
+    trial_open_on(trial, part, o, STAGING);
 }
 
 static void trial_close(struct trial *trial) {
@@ -54,8 +62,12 @@ static void trial_close(struct trial *trial) {
 }
 
 static bool launchable(const struct trial *trial, int kernel) {
-    return rig_kernels[kernel].launched &&
-           (bl_kernel_multicast(kernel) ? trial->rig.multicast != NULL : !trial->no_others);
+    return rig_kernels[kernel].launched && (!bl_kernel_multicast(kernel) || trial->rig.multicast) &&
+           (!trial->only || trial->only(kernel));
+}
+
+static bool is_one_way(int kernel) {
+    return rig_kernels[kernel].collective == BROADCAST || rig_kernels[kernel].collective == REDUCE;
 }
 
 static bool by_switch(int kernel) {
@@ -71,18 +83,10 @@ static uint64_t seed_for(int kernel, int redop, uint64_t seed) {
     return by_switch(kernel) && redop == BL_SUM ? ref_whole(seed) : seed;
 }
 
-/* By how much a launch raises the epoch: staging.cuh. */
-static unsigned flags_of(int kernel) {
-    const char *name = bl_kernel_name(kernel);
-    return !strncmp(name, "twoshot_line", 12) || !strcmp(name, "twoshot_team") ? 2 : 1;
-}
-
-enum { POOL = 24, LAUNCHES = 8, MOST_BYTES = 40000 }; /* of a call's larger buffer */
-
 static void draw_call(struct trial *trial, struct call *call, int kernel, int datatype, int redop,
                       uint64_t most_bytes) {
     uint64_t *s = &trial->state, most = most_bytes / ref_datatype_size(datatype);
-    size_t scale = (size_t)1 << ref_below(s, 15);
+    size_t scale = (size_t)1 << (ref_below(s, 15 - trial->least_scale) + trial->least_scale);
     call->collective = rig_kernels[kernel].collective;
     call->seed = seed_for(kernel, redop, ref_next(s));
     call->datatype = datatype;
@@ -98,7 +102,7 @@ static void draw_call(struct trial *trial, struct call *call, int kernel, int da
 static void draw(struct trial *trial, struct call *calls, struct shape *shape, int left) {
     static const unsigned threads[] = {32, 64, 128, 256};
     uint64_t *s = &trial->state;
-    if (trial->no_others && ref_below(s, 4)) /* mostly the same again: it meets what the last launch left */
+    if (trial->only && ref_below(s, 4)) /* mostly the same again: it meets what the last launch left */
         shape->kernel = trial->last_kernel;
     else
         do shape->kernel = (int)ref_below(s, BL_KERNELS);
@@ -129,10 +133,10 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
 
 /* A few launches issued at once; `late`: those of the ranks are far apart in time and order. */
 static void salvo(struct trial *trial, struct call *calls, int n, bool late) {
-    struct shape shape[LAUNCHES];
-    struct call *first_of[LAUNCHES];
+    struct shape shape[POOL];
+    struct call *first_of[POOL];
     int ranks = trial->rig.part->count, used = 0;
-    CHECK(n <= LAUNCHES);
+    CHECK(n <= POOL);
     for (int k = 0; k < n; k++) {
         first_of[k] = &calls[used];
         draw(trial, first_of[k], &shape[k], POOL - used - (n - k - 1));
@@ -143,7 +147,7 @@ static void salvo(struct trial *trial, struct call *calls, int n, bool late) {
     if (late) { /* all launches of one rank, then of the next */
         for (int i = 0; i < ranks; i++) {
             for (int k = 0; k < n; k++) rig_launch(&trial->rig, first_of[k], &shape[k], (first + i) % ranks);
-            nanosleep(&(struct timespec){.tv_nsec = (long)ref_below(&trial->state, 3000000)}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = (long)ref_below(&trial->state, trial->most_late_ns)}, NULL);
         }
     } else {
         for (int k = 0; k < n; k++)
@@ -151,10 +155,10 @@ static void salvo(struct trial *trial, struct call *calls, int n, bool late) {
     }
     rig_drain(&trial->rig);
     for (int k = 0; k < n; k++) {
-        trial->epoch += flags_of(shape[k].kernel);
+        trial->launch++;
         if (rig_failed(&trial->rig) >= 0)
-            fprintf(stderr, "epoch %llx: %s of %d messages, first %s %zu elements%s, %u threads, at most %u blocks\n",
-                    (unsigned long long)trial->epoch, bl_kernel_name(shape[k].kernel), shape[k].messages,
+            fprintf(stderr, "launch %llu: %s of %d messages, first %s %zu elements%s, %u threads, at most %u blocks\n",
+                    (unsigned long long)trial->launch, bl_kernel_name(shape[k].kernel), shape[k].messages,
                     ref_datatype_name(first_of[k]->datatype), first_of[k]->count,
                     first_of[k]->in_place ? " in place" : "", shape[k].threads, shape[k].most_blocks);
     }
@@ -166,7 +170,8 @@ static void salvos(struct trial *trial, const struct options *o, bool late) {
     struct call calls[POOL] = {0};
     for (int k = 0; k < POOL; k++) call_allocate(trial->rig.part, &calls[k], MOST_BYTES);
     long steps = o->calls ? o->calls : 20;
-    for (long step = 0; step < steps; step++) salvo(trial, calls, 1 + (int)ref_below(&trial->state, LAUNCHES), late);
+    for (long step = 0; step < steps; step++)
+        salvo(trial, calls, 1 + (int)ref_below(&trial->state, (uint64_t)trial->launches), late);
     for (int k = 0; k < POOL; k++) call_free(trial->rig.part, &calls[k]);
 }
 
@@ -255,9 +260,23 @@ static void multicast(struct part *part, const struct options *o) {
     struct trial trial;
     trial_open(&trial, part, o);
     CHECK(trial.rig.multicast, "only on an emulated box of topology nvls");
-    trial.no_others = true;
+    trial.only = bl_kernel_multicast;
     trial.last_kernel = BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST;
     salvos(&trial, o, true);
+    trial_close(&trial);
+}
+
+/* On rings that a few launches fill. */
+static void oneway(struct part *part, const struct options *o) {
+    struct trial trial;
+    trial_open_on(&trial, part, o, bl_staging_minimum(part->count));
+    trial.only = is_one_way;
+    trial.launches = ONE_WAY_LAUNCHES;
+    trial.least_scale = 8;
+    trial.most_late_ns = 20000000;
+    trial.last_kernel = BL_KERNEL_BROADCAST_LINE;
+    rig_set_epochs(&trial.rig, 0, 0xfffffff0u);
+    for (int k = 0; k < 6; k++) salvos(&trial, o, k % 2);
     trial_close(&trial);
 }
 
@@ -266,8 +285,9 @@ static void epochs(struct part *part, const struct options *o) {
     for (size_t k = 0; k < sizeof start / sizeof *start; k++) {
         struct trial trial;
         trial_open(&trial, part, o);
-        rig_set_epochs(&trial.rig, start[k]);
-        trial.epoch = start[k];
+        /* and the rings just before they begin anew */
+        rig_set_epochs(&trial.rig, start[k],
+                       start[k] / trial.rig.layout.oneway_lines * trial.rig.layout.oneway_lines - 1);
         salvos(&trial, o, k % 2);
         trial_close(&trial);
     }
@@ -289,8 +309,10 @@ static void each_kernel(struct part *part, const struct options *o, uint64_t tim
         trial_open(&trial, part, o);
         trial.rig.timeout_ns = timeout_ns;
         if (launchable(&trial, kernel)) {
-            call.root = call.collective == BROADCAST; /* rank 0 is one that waits */
-            call_prepare(part, &call);
+            do { /* until the root is one with which rank 0 waits */
+                call.seed++;
+                call_prepare(part, &call);
+            } while (is_one_way(kernel) && (call.root == 0) != (call.collective == REDUCE));
             run(&trial, &call, &shape);
             call_free(part, &call);
         }
@@ -362,7 +384,7 @@ static void leave_wait(struct trial *trial, struct call *call, const struct shap
     while (runs(trial, 0))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* or the time limit of the case ends it */
     CHECK(!rig->control[0]->error);
-    if (call->collective == BROADCAST || call->collective == REDUCE) return; /* rank 0 sends nothing in any case */
+    if (is_one_way(shape->kernel)) return; /* rank 0 sends nothing in any case */
     for (int i = 1; i < ranks; i++)
         for (int k = 0; k < 2; k++) rig_launch(rig, call, shape, i);
     for (int i = 1; i < ranks; i++) {
@@ -371,10 +393,6 @@ static void leave_wait(struct trial *trial, struct call *call, const struct shap
         __atomic_store_n(&rig->control[i]->abort, 1, __ATOMIC_RELAXED);
     }
     part_drain(rig->part);
-    uint64_t began;
-    part_enter(rig->part, 0);
-    CU_OK(cuMemcpyDtoH(&began, rig->epochs[0] + BL_WORD_LAUNCHES * sizeof began, sizeof began));
-    CHECK(began == 1 + AFTERWARDS, "%llu launches were counted", (unsigned long long)began);
 }
 
 static void leave(struct part *part, const struct options *o) {
@@ -384,8 +402,8 @@ static void leave(struct part *part, const struct options *o) {
 static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
-} parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"late", late},  {"multicast", multicast},
-             {"epochs", epochs}, {"timeout", timeout},       {"abort", leave}};
+} parts[] = {{"shapes", shapes},       {"alignments", alignments}, {"late", late},       {"oneway", oneway},
+             {"multicast", multicast}, {"epochs", epochs},         {"timeout", timeout}, {"abort", leave}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -394,7 +412,7 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes alignments late multicast epochs timeout abort");
+    FAIL("names: shapes alignments late oneway multicast epochs timeout abort");
 }
 
 int main(int argc, char **argv) {

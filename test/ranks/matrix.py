@@ -248,6 +248,18 @@ def scenarios():
     case("turn_aborted_behind/threads", box("threads", 3, program="scenarios", arguments="turn_aborted_behind"), "warn-ok leak-ok")
 
 
+def oneway():
+    """Broadcasts and reduces that are done before their peers have called; on staging as it is, and on the least."""
+    forced_both = "BEELINE_BROADCAST_ALGO=broadcast_line BEELINE_REDUCE_ALGO=reduce_line"
+    for s, scenario in enumerate(("oneway_ahead", "oneway_in_turn")):
+        for n, nranks in enumerate((2, 3, 4, 8, 16)):
+            for m, mode in enumerate(MODES):
+                if nranks > 4 and m != (s + n) % 3:
+                    continue
+                small = "BEELINE_STAGING=1M " if scenario == "oneway_in_turn" else ""
+                case(f"{scenario}/{nranks}/{mode}", box(mode, nranks, program="scenarios", environment=small + forced_both, arguments=scenario))
+
+
 # What all-gathers go by: kernels, kernels up to 128K a rank and copy engines beyond, copy engines in many pieces.
 COPYING = {"": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": "BEELINE_ALLGATHER_ALGO=gather_copy BEELINE_STAGING=1M"}
 
@@ -340,8 +352,8 @@ def torture():
 
 
 def kernels():
-    for name in ("shapes", "late", "multicast", "epochs", "timeout", "abort"):
-        for nranks in RANKS if name in ("shapes", "late", "multicast") else (2, 3, 16):
+    for name in ("shapes", "late", "oneway", "multicast", "epochs", "timeout", "abort"):
+        for nranks in RANKS if name in ("shapes", "late", "oneway", "multicast") else (2, 3, 16):
             command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 if nranks < 7 else 6 if nranks < 16 else 3} {name}")
             case(f"kernels/{name}/{nranks}", command.replace("--beeline ", ""))
             if name in ("shapes", "late") and 2 < nranks < 16:  # several teams in a block, a warp for each rank: by default blocks are too small for that
@@ -413,6 +425,6 @@ def without_beeline():
         case(f"reference/fused/{mode}", command.replace("--beeline ", ""))
 
 
-for generate in (algorithms_by_datatypes, gathered, others, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios, blocks,
+for generate in (algorithms_by_datatypes, gathered, others, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios, oneway, blocks,
                  fused, torture, multicast, without_beeline):
     generate()

@@ -33,6 +33,7 @@ static uint64_t slots_of(const struct bl_staging_layout *l, int nranks) {
 static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t given) {
     const uint64_t peers = (uint64_t)nranks - 1;
     const uint64_t packet_bytes = 2 * peers * l->packets * PACKET, line_bytes = 2 * l->half_lines * LINE;
+    const uint64_t ring_bytes = BL_MAX_RANKS * sizeof(uint64_t) + peers * l->oneway_lines * LINE;
     CHECK(l->bytes <= given, "%d ranks, %llu bytes given: %llu taken", nranks, (unsigned long long)given,
           (unsigned long long)l->bytes);
     CHECK(l->packets > 0 && l->peer_lines > 0 && l->rank_lines > 0, "%d ranks, %llu bytes", nranks,
@@ -40,10 +41,19 @@ static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t
     CHECK(peers * l->peer_lines <= l->half_lines && (peers + 1) * l->rank_lines <= l->half_lines,
           "%d ranks: %llu lines in a half, %llu a peer, %llu a rank", nranks, (unsigned long long)l->half_lines,
           (unsigned long long)l->peer_lines, (unsigned long long)l->rank_lines);
-    CHECK(l->packet_offset % LINE == 0 && l->line_offset % LINE == 0 && l->copy_offset % LINE == 0 &&
-          l->copy_bytes % LINE == 0);
-    CHECK(l->packet_offset + packet_bytes <= l->line_offset && l->line_offset + line_bytes <= l->copy_offset &&
-          l->copy_offset + slots_of(l, nranks) <= l->bytes);
+    CHECK(l->packet_offset % LINE == 0 && l->line_offset % LINE == 0 && l->oneway_offset % LINE == 0 &&
+          l->copy_offset % LINE == 0 && l->copy_bytes % LINE == 0);
+    CHECK(l->packet_offset + packet_bytes <= l->line_offset && l->line_offset + line_bytes <= l->oneway_offset &&
+          l->oneway_offset + ring_bytes <= l->copy_offset && l->copy_offset + slots_of(l, nranks) <= l->bytes);
+    CHECK(l->oneway_lines >= 64 && (l->oneway_lines & (l->oneway_lines - 1)) == 0, "%d ranks, a ring of %llu lines",
+          nranks, (unsigned long long)l->oneway_lines);
+    CHECK(ring_bytes <= (16 << 20) + 128 &&
+              (ring_bytes <= given / 4 || l->peer_lines * peers * BL_LINE_DATA >= 16 << 20),
+          "%d ranks, %llu bytes given: rings take %llu, and others want more", nranks, (unsigned long long)given,
+          (unsigned long long)ring_bytes);
+    CHECK(3 * bl_kernel_capacity(BL_KERNEL_BROADCAST_LINE, nranks, l) <= l->oneway_lines * BL_LINE_DATA &&
+          bl_kernel_capacity(BL_KERNEL_REDUCE_LINE, nranks, l) ==
+              bl_kernel_capacity(BL_KERNEL_BROADCAST_LINE, nranks, l));
 }
 
 static bool is_batch(int kernel) {
@@ -164,6 +174,9 @@ static void capacities(void) {
             CHECK(!is_batch(kernel) || !bl_kernel_in_pieces(kernel, nranks), "%s", bl_kernel_name(kernel));
             CHECK(!is_batch(kernel) || bl_kernel_capacity(kernel, nranks, &l) % BL_LINE_DATA == 0);
         }
+        CHECK(bl_kernel_capacity(BL_KERNEL_BROADCAST_LINE, nranks, &l) * ((uint64_t)nranks - 1) >= 2u << 20);
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_BROADCAST_LINE, nranks) &&
+              bl_kernel_in_pieces(BL_KERNEL_REDUCE_LINE, nranks));
         CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLGATHER_LINE, nranks));
         CHECK(bl_kernel_in_pieces(BL_KERNEL_REDUCESCATTER_LINE, nranks));
         CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLGATHER_COPY, nranks));
@@ -181,7 +194,7 @@ static void capacities(void) {
         CHECK(bl_staging_plan(&without, nranks, 64 << 20, false, false) == 0);
         CHECK(bl_staging_plan(&l, nranks, 64 << 20, false, true) == 0);
         CHECK(l.multicast_half >= 7 << 20 && l.multicast_bytes + l.bytes <= 64 << 20);
-        CHECK(l.bytes == without.bytes && l.peer_lines == without.peer_lines);
+        CHECK(l.bytes <= without.bytes && l.peer_lines == without.peer_lines && l.packets == without.packets);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, nranks, &l) >= 64 << 10);
         for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
             const bool multicast = strstr(bl_kernel_name(kernel), "multi");

@@ -238,10 +238,6 @@ BL_DEVICE uint64_t atomic_cas_relaxed_gpu(uint64_t *p, uint64_t expected, uint64
     bl_emu_switch_point();
     return bl_emu->atomic_cas(p, expected, v);
 }
-BL_DEVICE void add_relaxed_gpu(uint64_t *p, uint64_t v) {
-    uint64_t seen = 0, was;
-    while ((was = atomic_cas_relaxed_gpu(p, seen, seen + v)) != seen) seen = was;
-}
 BL_DEVICE uint64_t atomic_add_acq_rel_gpu(uint64_t *p, uint64_t v) {
     bl_emu_switch_point();
     return bl_emu->atomic_add(p, v, sizeof v);

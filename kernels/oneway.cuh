@@ -1,0 +1,94 @@
+/* oneway.cuh - launches in which a rank waits only for ranks whose data it needs: of a broadcast the root waits for nobody, of a
+ * reduce only the root waits.  Who writes where, and why nobody overwrites what is still to be read.
+ *
+ * What staging.cuh rests on, that each rank hears from each in every launch, does not hold here.  So these launches have memory
+ * of their own, in each rank's staging a *ring* of lines for each source, and a counter of their own, the *cursor*: lines that
+ * went before, the same number on all ranks, since all make the same launches.  A launch of so many lines takes the lines from
+ * cursor to cursor + lines of every ring, whoever the root is; its flag is cursor + lines.  So flags grow, none came before and
+ * none is zero; the words and launches of staging.cuh stay as they are.
+ *
+ * A launch begins when its rank has ended the launch before, on whatever stream, and then tells every peer its cursor: all that I
+ * was sent before that I have read.  It does not wait for that to arrive.  Before a rank sends to a peer, it waits until the
+ * peer's last word of this kind, `begun`, is at least cursor + lines - ring: then the lines that these overwrite are of launches
+ * which the peer has ended.  Loads of a launch that has ended brought what it stored, so they come before the word's store; and
+ * no store is made before the load that permits it.  (Relaxed both, as elsewhere: there is nothing that a fence would bring along.)
+ * Early launches tell nothing, and send nothing, before the stream's earlier work is over (launch_begin).
+ *
+ * A launch takes a third of the ring at most (bl_kernel_capacity).  So where a peer has ended a launch, and not begun the next,
+ * two more can be sent to it, however long; of short ones as many as fit.  And nobody waits for ever while all ranks make their
+ * launches: of the launches that are under way take the earliest, and a rank in it.  All others have begun it, or a later one, or
+ * are about to; then their words are at least its cursor, and there is room.
+ *
+ * The shape of a launch may differ from rank to rank: a line's place depends on its number alone.
+ */
+#ifndef BEELINE_ONEWAY_CUH
+#define BEELINE_ONEWAY_CUH
+
+#include "lines.cuh"
+
+struct OneWay {
+    uint64_t cursor, flag;
+    uint64_t launches; /* before this one */
+    Region region;
+    bool told; /* this warp has told what it has to tell, and found room */
+};
+
+BL_DEVICE OneWay oneway_begin(const struct bl_kernel_args &a, uint64_t lines) {
+    OneWay o;
+    o.cursor = launch_begin(a, a.epochs + BL_WORD_CURSORS);
+    o.launches = load_own(&a.epochs[BL_WORD_ONEWAYS + block_in_grid()]);
+    o.flag = BL_MUTATION(62) ? lines : o.cursor + lines;
+    const uint64_t stride = a.layout.oneway_lines * LINE_BYTES;
+    o.region = {a.layout.oneway_offset + BL_MAX_RANKS * sizeof(uint64_t), stride, o.cursor, a.layout.oneway_lines - 1};
+    o.told = false;
+    return o;
+}
+
+/* As epoch_end. */
+BL_DEVICE void oneway_end(const struct bl_kernel_args &a, const OneWay &o, uint64_t lines) {
+    uint64_t *const cursors = a.epochs + BL_WORD_CURSORS, *const launches = a.epochs + BL_WORD_ONEWAYS;
+    const auto leave_behind = [&](unsigned block) {
+        store_own(&cursors[block], o.cursor + lines);
+        store_own(&launches[block], o.launches + 1);
+    };
+    block_sync(); /* every warp has read the words of this block */
+    if (thread_in_block() == 0) leave_behind(block_in_grid());
+    for (unsigned b = blocks_in_grid() + thread_in_grid(); b < BL_MAX_BLOCKS; b += threads_in_grid()) leave_behind(b);
+}
+
+/* What `of` has told this rank, or `rank` tells `of`. */
+BL_DEVICE uint64_t *begun_word(const struct bl_kernel_args &a, unsigned owner, unsigned of) {
+    return (uint64_t *)(a.staging[owner] + a.layout.oneway_offset) + of;
+}
+
+/* Tells the peers that this launch has begun: a word each of the grid's first threads. */
+BL_DEVICE void tell_begun(const struct bl_kernel_args &a, const OneWay &o) {
+    const unsigned peer = thread_in_grid();
+    if (peer < a.nranks && peer != a.rank && !is_stopped(o.cursor))
+        store_relaxed_sys(begun_word(a, peer, a.rank), BL_MUTATION(63) ? o.flag : o.cursor);
+}
+
+/* Waits until there is room for what this launch sends to the peers in the mask `to`; called by all lanes of the warp, ahead of
+ * a warp_sync: each asks for one peer.  False: leave the kernel. */
+BL_DEVICE bool await_room(const struct bl_kernel_args &a, const OneWay &o, uint32_t to) {
+    const unsigned peer = lane_in_warp() % BL_MAX_RANKS;
+    const bool asks = peer < a.nranks && peer != a.rank && (to >> peer & 1) != 0 && !BL_MUTATION(61);
+    const uint64_t *const word = begun_word(a, a.rank, peer);
+    const uint64_t least = o.flag - a.layout.oneway_lines;
+    Wait wait = wait_begin(o.flag);
+    for (;;) {
+        const bool room = !asks || (int64_t)(load_relaxed_sys(word) - least) >= 0;
+        if (warp_all(room)) return true;
+        if (wait_is_long(wait) && !wait_on(a, wait, room ? a.rank : peer)) return false;
+    }
+}
+
+/* Both, once a launch: by senders when their first loads are under way. */
+BL_DEVICE bool ready_to_send(const struct bl_kernel_args &a, OneWay &o, uint32_t to) {
+    if (o.told) return true;
+    tell_begun(a, o);
+    o.told = true;
+    return await_room(a, o, to);
+}
+
+#endif
