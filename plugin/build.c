@@ -289,7 +289,7 @@ static void test_prepare(struct bl_member *member) {
 /* The kernels' limit; looking at them takes up to three times that, and the peers' vote waits BEELINE_SETUP_TIMEOUT. */
 static uint64_t selftest_timeout_ns(void) {
     uint64_t quarter = bl_params()->setup_timeout * 250000000u;
-    return quarter < 10000000000u ? quarter : 10000000000u;
+    return quarter < 30000000000u ? quarter : 30000000000u;
 }
 
 int bl_step_test_launch(struct bl_member *member, char *why, size_t size) {

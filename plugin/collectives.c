@@ -121,7 +121,8 @@ BL_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_
                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_ALLREDUCE, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, &known, &result)) return result;
+    if (serve_call(BL_ALLREDUCE, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, &known, &result))
+        return result;
     return FORWARD_IN_TURN(known, stream, ncclAllReduce, sendbuff, recvbuff, count, datatype, op, comm, stream);
 }
 
@@ -149,7 +150,8 @@ BL_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t
                                     ncclComm_t comm, cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_ALLTOALL, sendbuff, recvbuff, count, datatype, ncclSum, 0, comm, stream, &known, &result)) return result;
+    if (serve_call(BL_ALLTOALL, sendbuff, recvbuff, count, datatype, ncclSum, 0, comm, stream, &known, &result))
+        return result;
     return FORWARD_IN_TURN(known, stream, ncclAlltoAll, sendbuff, recvbuff, count, datatype, comm, stream);
 }
 #endif
@@ -167,7 +169,8 @@ BL_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t dataty
                                  cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_BROADCAST, buff, buff, count, datatype, ncclSum, root, comm, stream, &known, &result)) return result;
+    if (serve_call(BL_BROADCAST, buff, buff, count, datatype, ncclSum, root, comm, stream, &known, &result))
+        return result;
     return FORWARD_IN_TURN(known, stream, ncclBcast, buff, count, datatype, root, comm, stream);
 }
 
@@ -175,6 +178,7 @@ BL_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t c
                                   ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_REDUCE, sendbuff, recvbuff, count, datatype, op, root, comm, stream, &known, &result)) return result;
+    if (serve_call(BL_REDUCE, sendbuff, recvbuff, count, datatype, op, root, comm, stream, &known, &result))
+        return result;
     return FORWARD_IN_TURN(known, stream, ncclReduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream);
 }

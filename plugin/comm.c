@@ -167,7 +167,7 @@ ncclResult_t bl_comm_check(struct bl_comm *comm) {
     atomic_fetch_sub(&comm->users, 1);
     if (error == BL_KERNEL_TIMEOUT)
         bl_comm_break(comm, ncclRemoteError,
-                      "Beeline: rank %d of %d has waited %.3g s for rank %u, which has not come (BEELINE_TIMEOUT)", comm->rank,
-                      comm->nranks, (double)comm->args.timeout_ns / 1e9, peer);
+                      "Beeline: rank %d of %d has waited %.3g s for rank %u, which has not come (BEELINE_TIMEOUT)",
+                      comm->rank, comm->nranks, (double)comm->args.timeout_ns / 1e9, peer);
     return (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);
 }

@@ -26,7 +26,7 @@ struct bl_upkeep;
 struct bl_order_turn {
     bool capturing;
     unsigned long long capture;
-    uint64_t stream; /* its id; 0: the driver cannot tell */
+    uint64_t stream; /* its id; 0: it captures, or the driver cannot tell */
 };
 
 enum { BL_ORDER_NODES = 16 };
@@ -37,7 +37,8 @@ struct bl_order {
     CUevent fork;               /* joins the streams of one launch */
     uint64_t last_stream;       /* id of the last call's; 0: not known */
     unsigned long long capture; /* id of the capture that the last captured call belongs to */
-    CUgraphNode last[BL_ORDER_NODES], record_node; /* of that capture: what the last call ends with, the event's record */
+    CUgraphNode last[BL_ORDER_NODES],
+        record_node; /* of that capture: what the last call ends with, the event's record */
     int lasts;
     bool served; /* Beeline launched something */
     bool used, last_captured, captured_ever;
@@ -45,9 +46,9 @@ struct bl_order {
 
 /* What it holds of its GPU's multiprocessors; see room.h. */
 struct bl_hold {
-    struct bl_room *of;         /* NULL: it is in none */
-    _Atomic uint64_t holds;     /* room.c has the bits */
-    _Atomic uint32_t captured;  /* blocks of its largest captured launch */
+    struct bl_room *of;        /* NULL: it is in none */
+    _Atomic uint64_t holds;    /* room.c has the bits */
+    _Atomic uint32_t captured; /* blocks of its largest captured launch */
 };
 
 /* Calls of the real NCCL's on a nonblocking communicator are on their stream only once NCCL says so: whoever hears that ends

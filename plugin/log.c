@@ -14,7 +14,7 @@
 #include "log.h"
 #include "params.h"
 
-enum { FIRST_LINES = 16 }; /* of a place, at WARN, before its lines are a minute apart */
+enum { FIRST_LINES = 10 }; /* of a place, at WARN, before its lines are a minute apart */
 static const unsigned long long APART_NS = 60000000000ull;
 
 static const char *const level_names[] = {"NOTE", "WARN", "INFO", "TRACE"};

@@ -5,7 +5,7 @@
  * Each line: "beeline [pid] LEVEL text".  Threads: any; a line is written with one write().  Never fails, never aborts, never
  * waits for who reads the log.
  *
- * WARN lines are limited: a place in the source that logs says its first sixteen, then one a minute, which tells how many were
+ * WARN lines are limited: a place in the source that logs says its first ten, then one a minute, which tells how many were
  * left out.  That is what the macros' static variable is for; a place whose lines are few by themselves passes NULL.
  */
 #ifndef BEELINE_LOG_H

@@ -37,8 +37,10 @@ void bl_order_ask(CUstream stream, struct bl_order_turn *turn) {
     /* The legacy stream cannot be asked while others capture, nor captured: an error means that it does not capture. */
     if (cu->cuStreamGetCaptureInfo(stream, &status, &capture, NULL, NULL, NULL, NULL) != CUDA_SUCCESS)
         status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (!cu->cuStreamGetId || cu->cuStreamGetId(stream, &id) != CUDA_SUCCESS) id = 0;
-    *turn = (struct bl_order_turn){status != CU_STREAM_CAPTURE_STATUS_NONE, capture, id};
+    const bool capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    /* To ask a stream that captures for its id invalidates the capture (seen with driver 580). */
+    if (capturing || !cu->cuStreamGetId || cu->cuStreamGetId(stream, &id) != CUDA_SUCCESS) id = 0;
+    *turn = (struct bl_order_turn){capturing, capture, id};
 }
 
 /* Behind the last call without a word: the stream is in order by itself. */
@@ -46,10 +48,27 @@ static bool is_last_stream(const struct bl_order *order, const struct bl_order_t
     return turn->stream && turn->stream == order->last_stream;
 }
 
+/* Whether what is captured next on the stream depends on the last call's nodes already: another edge would keep it from starting
+ * early. */
+static bool follows_last(const struct bl_order *order, CUstream stream) {
+    CUstreamCaptureStatus status;
+    cuuint64_t id;
+    CUgraph graph;
+    const CUgraphNode *nodes = NULL;
+    const CUgraphEdgeData *edges = NULL;
+    size_t count = 0;
+    int found = 0;
+    if (bl_driver()->cuStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, &edges, &count) != CUDA_SUCCESS)
+        return false;
+    for (int i = 0; i < order->lasts; i++)
+        for (size_t k = 0; k < count; k++) found += nodes[k] == order->last[i];
+    return found == order->lasts;
+}
+
 static ncclResult_t before_captured(struct bl_order *order, CUstream stream, const struct bl_order_turn *turn) {
     const struct bl_driver *cu = bl_driver();
     if (order->last_captured && order->capture == turn->capture) {
-        if (!is_last_stream(order, turn))
+        if (!follows_last(order, stream))
             CHECK_RETURN(cu->cuStreamUpdateCaptureDependencies(stream, order->last, NULL, (size_t)order->lasts,
                                                                CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
     } else if (bl_params()->graph_mixing) {
@@ -100,8 +119,8 @@ static ncclResult_t after_captured(struct bl_order *order, CUstream stream, cons
     ncclResult_t result = note_nodes(order, stream, &graph);
     if (result != ncclSuccess || !bl_params()->graph_mixing) return result;
     if (!order->record_node) {
-        CHECK_RETURN(cu->cuGraphAddEventRecordNode(&order->record_node, graph, order->last, (size_t)order->lasts,
-                                                   order->event));
+        CHECK_RETURN(
+            cu->cuGraphAddEventRecordNode(&order->record_node, graph, order->last, (size_t)order->lasts, order->event));
         return ncclSuccess;
     }
     for (int i = 0; i < befores; i++)

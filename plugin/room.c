@@ -15,7 +15,7 @@ struct bl_room {
     unsigned places;         /* for blocks, but for a few that are nobody's */
     unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
     unsigned narrow, fewest; /* blocks of a launch: as many as NCCL's kernels have; as make one worth while */
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock;    /* of what follows */
     struct bl_comm **comms;
     int capacity;
     atomic_int count;

@@ -276,8 +276,9 @@ static void log_served(const struct bl_member *member) {
     char routes[1200], multicast[280];
     size_t used = 0;
     if (member->multicast.fate == BL_FAILED && comm->rank == 0)
-        bl_warn("communicator %016llx: BEELINE_MULTICAST=1, and multicast cannot be had: %s; other kernels serve",
-                (unsigned long long)comm->id, member->multicast.why);
+        bl_log_at(NULL, BL_LOG_WARN,
+                  "communicator %016llx: BEELINE_MULTICAST=1, and multicast cannot be had: %s; other kernels serve",
+                  (unsigned long long)comm->id, member->multicast.why);
     if (!bl_log_enabled(BL_LOG_INFO)) return;
     for (int c = 0; c < BL_COLLECTIVES && used < sizeof(routes); c++) {
         char ranges[256];

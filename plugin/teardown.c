@@ -138,7 +138,8 @@ void bl_setup_drain(struct bl_comm *comm) {
     deserted(comm, UINT64_MAX);
     if (comm->upkeep->stuck || at_rest(comm, UINT64_MAX) == AT_REST) return;
     comm->upkeep->stuck = true;
-    bl_warn("communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured?); its staging is"
+    bl_warn("communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured?); "
+            "its staging is"
             " not freed",
             (unsigned long long)comm->id, comm->rank);
 }
@@ -178,8 +179,7 @@ void bl_setup_revoke(struct bl_comm *comm) {
 
 void bl_setup_let_go(struct bl_comm *comm) {
     if (!is_ours(comm) || !comm->upkeep->rescuing) return;
-    at_rest(comm, bl_clock_ns() + ABORT_NS);
-    rescue_end(comm);
+    if (at_rest(comm, bl_clock_ns() + ABORT_NS) != BUSY) rescue_end(comm); /* else the thread goes on until the release */
 }
 
 struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {

@@ -44,8 +44,7 @@ static ncclResult_t end_turn(struct bl_comm *comm, CUstream stream, const struct
     return result;
 }
 
-ncclResult_t bl_turn_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
-                            ncclResult_t result) {
+ncclResult_t bl_turn_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, ncclResult_t result) {
     struct bl_pending *pending = &comm->pending;
     if (result == ncclSuccess) return end_turn(comm, stream, turn);
     if (result != ncclInProgress) { /* the call was not made */

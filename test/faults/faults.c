@@ -135,7 +135,8 @@ static void timeout(struct part *part) {
         const char *text = ncclGetLastError(comms[zero]);
         CHECK(strstr(text, "rank 0") && strstr(text, "waited 1 s"), "it says: %s", text);
         CHECK(sums_call(part, &sums, zero, comms[zero]) == ncclRemoteError);
-        CHECK(cu.cuStreamQuery(part_enter(part, zero)->stream[0]) == CUDA_ERROR_NOT_READY, "it went on without its peers");
+        CHECK(cu.cuStreamQuery(part_enter(part, zero)->stream[0]) == CUDA_ERROR_NOT_READY,
+              "it went on without its peers");
         /* In a group, its end says so, too, and that group's error is not the next one's. */
         NCCL_OK(ncclGroupStart());
         CHECK(sums_call(part, &sums, zero, comms[zero]) == ncclRemoteError);

@@ -76,7 +76,7 @@ def cases(case, expect, allreduce, faults, sockets):
 
     # The self-test: of a launch, of data, of what does not come.  What serves then is as if nothing had been.
     case("multicast/selftest/launch", expect(faults("-k 1 multicast_lost", "processes", 3, *ON, "--env BEELINE_SETUP_TIMEOUT=8",
-                                                    "--fault cuLaunchKernel@1#8=CUDA_ERROR_LAUNCH_FAILED"),
+                                                    "--fault cuLaunchKernel@1#10=CUDA_ERROR_LAUNCH_FAILED"),
                                              f"--warn '{LOST}rank 1: self-test: launching a kernel'"))
     for mutation, text in ((45, "rank 0: self-test: twoshot_multimem delivered wrong data"),
                            (46, "self-test: rank . waited 1 s for the data of rank")):

@@ -235,7 +235,8 @@ static void error_of(struct session *s, struct call *call, const struct shape *s
     fprintf(s->config->json,
             "{\"record\": \"error\", \"gpu\": \"%s\", \"ranks\": %d, \"collective\": \"%s\", \"kernel\": \"%s\", "
             "\"bytes\": %llu, \"count\": %zu, \"datatype\": \"%s\", \"redop\": \"%s\", \"mean_ulp\": %.6g, "
-            "\"max_ulp\": %.6g, \"right\": %.6g, \"chain_mean_ulp\": %.6g, \"chain_max_ulp\": %.6g, \"chain_right\": %.6g}\n",
+            "\"max_ulp\": %.6g, \"right\": %.6g, \"chain_mean_ulp\": %.6g, \"chain_max_ulp\": %.6g, \"chain_right\": "
+            "%.6g}\n",
             s->gpu, s->rig->part->count, collective_name(call->collective), bl_kernel_name(shape->kernel),
             (unsigned long long)bytes, call->count, bl_datatype_name(call->datatype), bl_redop_name(call->redop),
             found.kernel.mean, found.kernel.most, found.kernel.right, found.chain.mean, found.chain.most,
@@ -304,8 +305,8 @@ static void body(struct part *part) {
            multiprocessors, config->errors ? "random values" : "bfloat16 sums", s.most_blocks);
     if (config->errors) {
         printf("# units of the last place of the exact result; then what each addition rounded to the type would do\n");
-        printf("%-24s %-9s %-4s %9s %8s %8s %8s %8s %8s %8s\n", "", "", "", "bytes", "mean", "most", "right", "mean", "most",
-               "right");
+        printf("%-24s %-9s %-4s %9s %8s %8s %8s %8s %8s %8s\n", "", "", "", "bytes", "mean", "most", "right", "mean",
+               "most", "right");
         errors_of(&s, ALL_REDUCE);
         errors_of(&s, REDUCE_SCATTER);
     } else {
