@@ -51,7 +51,7 @@ void bl_setup_drain(struct bl_comm *comm);
  * let go by a thread, until bl_setup_let_go or bl_setup_release: the real NCCL's own abort may wait for them. */
 void bl_setup_revoke(struct bl_comm *comm);
 /* Behind that: kernels see for themselves that they are to leave; the waits of copy engines are let go until all have
- * ended, or for some seconds. */
+ * ended, after some time without the caller. */
 void bl_setup_let_go(struct bl_comm *comm);
 
 #endif
