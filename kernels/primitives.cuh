@@ -82,8 +82,9 @@ BL_DEVICE unsigned threads_in_block() {
     return blockDim.x;
 }
 
-/* p; the compiler must keep it, and not compute it again where it is used, in a loop that polls for instance. */
-BL_DEVICE const unsigned char *kept(const unsigned char *p) {
+/* p; the compiler must make it here, and keep what is made of it: not again where it is used, in a loop that polls for instance,
+ * nor ahead of a loop that may never come here. */
+template <class T> BL_DEVICE T *kept(T *p) {
     asm volatile("" : "+l"(p));
     return p;
 }

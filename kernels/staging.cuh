@@ -133,23 +133,26 @@ BL_DEVICE Wait wait_begin(uint64_t flag) {
 /* Those that this block's epochs count. */
 BL_DEVICE uint64_t launches_before(const struct bl_kernel_args &a) {
     const unsigned block = block_in_grid();
-    return load_relaxed_sys(&a.epochs[BL_WORD_EPOCHS + block]) / EPOCH_STEP +
-           load_relaxed_sys(&a.epochs[BL_WORD_ONEWAYS + block]) +
+    const uint64_t *const words = kept(a.epochs);
+    return load_relaxed_sys(&words[BL_WORD_EPOCHS + block]) / EPOCH_STEP +
+           load_relaxed_sys(&words[BL_WORD_ONEWAYS + block]) +
            (a.multicast_words ? load_relaxed_sys(&a.multicast_words[block]) : 0);
 }
 
-/* Tells the host that this launch has been waiting for `peer`: struct bl_control. */
-BL_DEVICE void tell_waiting(const struct bl_kernel_args &a, unsigned peer, uint64_t waited, uint64_t now) {
+/* Tells the host that this launch has been waiting for `peer`: struct bl_control.  (`kept`, here and below: else the loops that
+ * poll would hold these addresses in up to 16 registers.) */
+BL_DEVICE void tell_waiting(const struct bl_kernel_args &a, unsigned peer, uint64_t waited) {
+    struct bl_control *const control = kept(a.control);
     const bool too_long = a.timeout_ns != 0 && waited > a.timeout_ns;
     if (waited < LONG_WAIT_NS && !too_long) return;
-    store_host_relaxed_sys(&a.control->waiting_peer, peer);
-    store_host_relaxed_sys(&a.control->waiting_call, a.call);
-    store_host64_relaxed_sys(&a.control->waiting_count, a.count);
-    store_host64_relaxed_sys(&a.control->waiting_launch, launches_before(a) + 1);
-    store_host64_relaxed_sys(&a.control->waited_ns, waited);
+    store_host64_relaxed_sys(&control->waited_ns, waited);
+    store_host_relaxed_sys(&control->waiting_peer, peer);
+    store_host_relaxed_sys(&control->waiting_call, a.call);
+    store_host64_relaxed_sys(&control->waiting_count, a.count);
+    store_host64_relaxed_sys(&control->waiting_launch, launches_before(a) + 1);
     fence_acq_rel_sys(); /* whoever reads what comes now reads what goes with it */
-    store_host64_relaxed_sys(&a.control->beat, now);
-    if (too_long) store_host_relaxed_sys(&a.control->error, BL_KERNEL_TIMEOUT);
+    store_host64_relaxed_sys(&control->beat, clock_ns());
+    if (too_long) store_host_relaxed_sys(&control->error, BL_KERNEL_TIMEOUT);
 }
 
 /* Whether the host has told this device to stop.  Words in host memory are read over PCIe one after another (1.5 us each on
@@ -157,13 +160,14 @@ BL_DEVICE void tell_waiting(const struct bl_kernel_args &a, unsigned peer, uint6
  * in device memory for all; the same one tells the host of the wait.  `waits_for` is a rank, or NOBODY. */
 static const unsigned NOBODY = UINT32_MAX;
 BL_DEVICE bool told_to_stop(const struct bl_kernel_args &a, unsigned waits_for, uint64_t waited, uint64_t now) {
-    uint64_t *const next_look = a.epochs + BL_WORD_NEXT_LOOK, *const stop = a.epochs + BL_WORD_STOP;
+    uint64_t *const words = kept(a.epochs), *const next_look = words + BL_WORD_NEXT_LOOK,
+                    *const stop = words + BL_WORD_STOP;
     const uint64_t due = load_relaxed_sys(next_look);
     if (now >= due && atomic_cas_relaxed_gpu(next_look, due, now + HOST_LOOK_NS) == due) {
         if (load_host_relaxed_sys(&a.control->abort))
             store_relaxed_sys(stop, STOPPED);
         else if (waits_for != NOBODY)
-            tell_waiting(a, waits_for, waited, now);
+            tell_waiting(a, waits_for, waited);
     }
     return load_relaxed_sys(stop) != 0;
 }

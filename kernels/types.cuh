@@ -305,6 +305,11 @@ template <class T, int WORDS> struct Sum {
     typedef typename T::Acc Acc;
     Acc v[COUNT];
 
+    /* What each rank's values are multiplied with, where T is SCALED. */
+    static BL_DEVICE_MEMBER Acc scale_of_redop(unsigned redop, unsigned nranks) {
+        return redop == BL_AVG && !BL_MUTATION(60) ? scale_of<Acc>(nranks) : (Acc)1;
+    }
+
     BL_DEVICE_MEMBER void load(const uint64_t *words) {
 #pragma unroll
         for (int w = 0; w < WORDS; w++) T::unpack(words[w], v + w * T::ACCS);
@@ -312,12 +317,10 @@ template <class T, int WORDS> struct Sum {
     /* Of the first rank. */
     BL_DEVICE_MEMBER void begin(const uint64_t *words, unsigned redop, unsigned nranks) {
         load(words);
-        if constexpr (T::SCALED) {
-            if (redop == BL_AVG) {
-                const Acc scale = scale_of<Acc>(nranks);
+        if constexpr (T::SCALED) { /* without a branch, which costs registers */
+            const Acc scale = scale_of_redop(redop, nranks);
 #pragma unroll
-                for (int i = 0; i < COUNT; i++) v[i] = T::mul(v[i], scale);
-            }
+            for (int i = 0; i < COUNT; i++) v[i] = T::mul(v[i], scale);
         }
     }
     /* this = this op other. */
@@ -337,7 +340,7 @@ template <class T, int WORDS> struct Sum {
             break;
         default: /* BL_SUM, BL_AVG */
             if constexpr (T::SCALED) {
-                const Acc scale = redop == BL_AVG && !BL_MUTATION(60) ? scale_of<Acc>(nranks) : (Acc)1;
+                const Acc scale = scale_of_redop(redop, nranks);
 #pragma unroll
                 for (int i = 0; i < COUNT; i++) v[i] = T::add_scaled(v[i], other.v[i], scale);
             } else {

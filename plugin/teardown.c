@@ -179,7 +179,8 @@ void bl_setup_revoke(struct bl_comm *comm) {
 
 void bl_setup_let_go(struct bl_comm *comm) {
     if (!is_ours(comm) || !comm->upkeep->rescuing) return;
-    if (at_rest(comm, bl_clock_ns() + ABORT_NS) != BUSY) rescue_end(comm); /* else the thread goes on until the release */
+    /* While it is busy the thread goes on, until the release. */
+    if (at_rest(comm, bl_clock_ns() + ABORT_NS) != BUSY) rescue_end(comm);
 }
 
 struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {

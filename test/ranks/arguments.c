@@ -81,6 +81,9 @@ static void not_covered(struct part *part, const struct options *o) {
         CHECK(route && strcmp(route, "nccl") == 0, "datatype %d, operation %d goes to %s", bad[k][0], bad[k][1],
               route ? route : "(nobody tells)");
     }
+    const char *none = box_route(comm, COLLECTIVES, 16, 7, 0);
+    CHECK(none && strcmp(none, "nccl") == 0, "a collective that there is not goes to %s",
+          none ? none : "(nobody tells)");
     CHECK(box_route(NULL, ALL_REDUCE, 16, 7, 0) == NULL || strcmp(box_route(NULL, ALL_REDUCE, 16, 7, 0), "nccl") == 0);
 }
 

@@ -86,7 +86,7 @@ BL_DEVICE unsigned threads_in_block() {
     return bl_emu->block_dim.x;
 }
 
-BL_DEVICE const unsigned char *kept(const unsigned char *p) {
+template <class T> BL_DEVICE T *kept(T *p) {
     return p;
 }
 
