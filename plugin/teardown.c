@@ -256,10 +256,27 @@ static void *reaper_main(void *arg) {
     return NULL;
 }
 
+/* Keeps the context for longer than the caller may; false of one that is no device's primary one, which its owner may destroy. */
+static bool keep_context(struct bl_comm *comm) {
+    CUcontext primary = NULL;
+    if (!comm->context || comm->upkeep->context_retained) return true;
+    if (bl_driver()->cuDevicePrimaryCtxRetain(&primary, comm->device) != CUDA_SUCCESS) return false;
+    comm->upkeep->context_retained = primary == comm->context;
+    if (!comm->upkeep->context_retained) bl_driver()->cuDevicePrimaryCtxRelease(comm->device);
+    return comm->upkeep->context_retained;
+}
+
 /* Nothing is freed under a launch, and nobody who aborts waits for one: a kernel may be held up by whatever else is on its
  * stream. */
 static void leave_to_reaper(struct bl_comm *comm) {
     pthread_t thread;
+    if (!keep_context(comm)) {
+        bl_warn(
+            "communicator %016llx rank %d: what the abort has not ended yet is on a context of the caller's own: its "
+            "staging is not freed",
+            (unsigned long long)comm->id, comm->rank);
+        return;
+    }
     bl_info("communicator %016llx rank %d: what the abort has not ended yet is waited for in the background",
             (unsigned long long)comm->id, comm->rank);
     if (pthread_create(&thread, NULL, reaper_main, comm) == 0)
