@@ -56,10 +56,10 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
     } else {
         const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines));
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
-        const auto load = [&](uint64_t line) { return load_line(in, line); };
+        const auto load = [&](uint64_t line, bool is_whole) { return load_line(in, line, is_whole); };
         if (in_share(senders))
             send_to_all<N>(
-                a, region, lines, senders, flag, load, [&](uint64_t line) { prefetch_line(in, line); },
+                a, region, lines, whole_lines(in), senders, flag, load, [&](uint64_t line) { prefetch_line(in, line); },
                 [&](uint64_t line, Pair v) {
                     if (!OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line)) store_line(own, line, v);
                 });
@@ -68,7 +68,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                                       [&](unsigned peer, uint64_t line, Pair v) {
                                           store_line(block_of(out, peer), line, v);
                                           if (OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line))
-                                              store_line(own, line, load(line));
+                                              store_line(own, line, load(line, false));
                                       }))
             return;
     }

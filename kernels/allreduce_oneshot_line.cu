@@ -89,12 +89,12 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
     } else {
         const Share senders = share_of(0, 6), receivers = share_of(6, 32);
         const bool own_too = in_place && !BL_MUTATION(7);
-        const auto load = [&](uint64_t line) { return load_line(in, line); };
-        if (in_share(senders))
-            send_to_all<N>(a, region, lines_of(in), senders, flag, load, NoPrefetch(), [&](uint64_t line, Pair v) {
-                unsigned char *const place = own_place(a, region) + offset_of(region, line);
-                if (own_too) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
-            });
+        const auto load = [&](uint64_t line, bool = false) { return load_line(in, line); };
+        const auto keep = [&](uint64_t line, Pair v) {
+            unsigned char *const place = own_place(a, region) + offset_of(region, line);
+            if (own_too) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
+        };
+        if (in_share(senders)) send_to_all<N>(a, region, lines_of(in), 0, senders, flag, load, NoPrefetch(), keep);
         if (in_share(receivers) && !reduce_all<T, N>(a, region, lines_of(out), receivers, flag, own_too, load,
                                                      [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
             return;

@@ -28,38 +28,61 @@ struct IsReady {
     BL_DEVICE_MEMBER bool operator()() const { return true; }
 };
 
-/* Sends each peer the same lines.  load(line) gives a line, of zeros beyond the end; prefetch(line) asks for it; also(line,
- * data) is called for each line once it was sent: after the sends of all that are in flight, since lanes part in it.  ready() is
- * asked by all lanes once the first lines are being loaded, and may wait; if it says false, this does, too. */
-template <int N, class Load, class Prefetch, class Also, class Ready = IsReady>
-BL_DEVICE bool send_to_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
-                           uint64_t flag, Load load, Prefetch prefetch, Also also, Ready ready = IsReady()) {
-    enum { LOADS = N <= 4 ? 2 : 1, AHEAD = 2 * LOADS }; /* in flight, so that few blocks fill the links */
-    const Crew crew = crew_of(share);
-    for (uint64_t done = 0; crew.of_warp + done < lines; done += LOADS * crew.groups) {
-        Pair own[LOADS];
+/* One round of send_run: its lines group + done, group + done + groups, ..., which all are whole, or need not be. */
+template <int LOADS, bool WHOLE, class Load, class Prefetch, class Send, class Also, class Ready>
+BL_DEVICE bool send_round(const Crew &crew, uint64_t lines, uint64_t done, Load load, Prefetch prefetch, Send send,
+                          Also also, Ready ready) {
+    enum { AHEAD = 2 * LOADS };
+    Pair own[LOADS];
 #pragma unroll
-        for (int k = 0; k < LOADS; k++) prefetch(crew.group + done + (AHEAD + k) * crew.groups);
+    for (int k = 0; k < LOADS; k++) prefetch(crew.group + done + (AHEAD + k) * crew.groups);
 #pragma unroll
-        for (int k = 0; k < LOADS; k++) own[k] = load(crew.group + done + k * crew.groups);
-        if (!ready()) return false;
-        warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
+    for (int k = 0; k < LOADS; k++) own[k] = load(crew.group + done + k * crew.groups, WHOLE);
+    if (!ready()) return false;
+    warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
 #pragma unroll
-        for (int k = 0; k < LOADS; k++) {
-            const uint64_t line = crew.group + done + k * crew.groups;
-            if (line >= lines) continue;
+    for (int k = 0; k < LOADS; k++) {
+        const uint64_t line = crew.group + done + k * crew.groups;
+        if (!WHOLE && line >= lines) continue;
+        send(line, own[k]);
+        if (BL_MUTATION(58)) also(line, own[k]);
+    }
 #pragma unroll
-            for (int i = 1; i < N; i++)
-                if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, own[k], flag);
-            if (BL_MUTATION(58)) also(line, own[k]);
-        }
-#pragma unroll
-        for (int k = 0; k < LOADS; k++) {
-            const uint64_t line = crew.group + done + k * crew.groups;
-            if (line < lines) also(line, own[k]);
-        }
+    for (int k = 0; k < LOADS; k++) {
+        const uint64_t line = crew.group + done + k * crew.groups;
+        if (WHOLE || line < lines) also(line, own[k]);
     }
     return true;
+}
+
+/* Sends a run of lines, of which the first `whole` are whole, LOADS at a time.  load(line, whole) gives a line, of zeros beyond the
+ * end; prefetch(line) asks for it; send(line, data) sends it; also(line, data) is called for each line once it was sent: after
+ * the sends of all that are in flight, since lanes part in it.  ready() is asked by all lanes once the first lines are being
+ * loaded, and may wait; if it says false, this does, too. */
+template <int LOADS, class Load, class Prefetch, class Send, class Also, class Ready = IsReady>
+BL_DEVICE bool send_run(const Share &share, uint64_t lines, uint64_t whole, Load load, Prefetch prefetch, Send send,
+                        Also also, Ready ready = IsReady()) {
+    const Crew crew = crew_of(share);
+    uint64_t done = 0;
+    for (; crew.of_warp + done + (LOADS - 1) * crew.groups < whole; done += LOADS * crew.groups)
+        if (!send_round<LOADS, true>(crew, lines, done, load, prefetch, send, also, ready)) return false;
+    for (; crew.of_warp + done < lines; done += LOADS * crew.groups)
+        if (!send_round<LOADS, false>(crew, lines, done, load, prefetch, send, also, ready)) return false;
+    return true;
+}
+
+/* Sends each peer the same lines: send_run. */
+template <int N, class Load, class Prefetch, class Also, class Ready = IsReady>
+BL_DEVICE bool send_to_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t whole,
+                           const Share &share, uint64_t flag, Load load, Prefetch prefetch, Also also,
+                           Ready ready = IsReady()) {
+    enum { LOADS = N <= 4 ? 2 : 1 }; /* in flight, so that few blocks fill the links */
+    const auto send = [&](uint64_t line, Pair v) {
+#pragma unroll
+        for (int i = 1; i < N; i++)
+            if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, v, flag);
+    };
+    return send_run<LOADS>(share, lines, LOADS > 1 ? whole : 0, load, prefetch, send, also, ready);
 }
 
 /* Sends each peer lines of its own, LINES of them at a time.  load(peer, line), of lines that exist; prefetch(peer, line),

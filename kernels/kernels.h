@@ -19,10 +19,10 @@ extern "C" {
 enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256 };
 /* Words of a device alone, behind bl_kernel_args.epochs, zero at first. */
 enum {
-    BL_WORD_EPOCHS = 0,                    /* BL_MAX_BLOCKS of them, equal between launches: staging.cuh */
-    BL_WORD_CURSORS = BL_MAX_BLOCKS,       /* as many, also equal: oneway.cuh */
-    BL_WORD_ONEWAYS = 2 * BL_MAX_BLOCKS,   /* one-way launches, likewise */
-    BL_WORD_NEXT_LOOK = 3 * BL_MAX_BLOCKS, /* the time of the next look at bl_control */
+    BL_WORD_EPOCHS = 0,                    /* BL_MAX_BLOCKS pairs: epoch, equal between launches; stop: staging.cuh */
+    BL_WORD_CURSORS = 2 * BL_MAX_BLOCKS,   /* BL_MAX_BLOCKS of them, also equal: oneway.cuh */
+    BL_WORD_ONEWAYS = 3 * BL_MAX_BLOCKS,   /* one-way launches, likewise */
+    BL_WORD_NEXT_LOOK = 4 * BL_MAX_BLOCKS, /* the time of the next look at bl_control */
     BL_WORD_STOP,                          /* not zero: leave */
     BL_LOCAL_WORDS
 };

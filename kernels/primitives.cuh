@@ -26,6 +26,7 @@
 
 #define BL_DEVICE        static __device__ __forceinline__
 #define BL_DEVICE_MEMBER __device__ __forceinline__
+#define BL_DEVICE_COLD   static __device__ __noinline__ /* what is rare: where it is inlined, it costs what is not */
 
 /* Defines kernel `name`, which calls function(args) and takes one argument of that type by value.  Two of the
  * largest blocks fit on a multiprocessor: then the grids of two communicators can be resident at once, and neither keeps
@@ -82,9 +83,8 @@ BL_DEVICE unsigned threads_in_block() {
     return blockDim.x;
 }
 
-/* p; the compiler must make it here, and keep what is made of it: not again where it is used, in a loop that polls for instance,
- * nor ahead of a loop that may never come here. */
-template <class T> BL_DEVICE T *kept(T *p) {
+/* p; the compiler must keep it, and not compute it again where it is used, in a loop that polls for instance. */
+BL_DEVICE const unsigned char *kept(const unsigned char *p) {
     asm volatile("" : "+l"(p));
     return p;
 }

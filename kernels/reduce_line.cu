@@ -15,15 +15,11 @@
 #include "words.cuh"
 
 BL_DEVICE bool send_to_root(const struct bl_kernel_args &a, OneWay &o, const Message &in) {
-    const Crew crew = crew_of(whole_grid());
-    const uint64_t lines = lines_of(in);
-    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups) {
-        const Pair v = load_line(in, line);
-        if (!ready_to_send(a, o, 1u << a.root)) return false;
-        warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
-        if (line < lines) send_line(a, o.region, a.root, line, v, o.flag);
-    }
-    return true;
+    return send_run<1>(/* two at a time were slower */
+                       whole_grid(), lines_of(in), whole_lines(in),
+                       [&](uint64_t line, bool is_whole) { return load_line(in, line, is_whole); }, NoPrefetch(),
+                       [&](uint64_t line, Pair v) { send_line(a, o.region, a.root, line, v, o.flag); },
+                       [](uint64_t, Pair) {}, [&] { return ready_to_send(a, o, 1u << a.root); });
 }
 
 template <class T, int N> BL_DEVICE void reduce_line(const struct bl_kernel_args &a) {

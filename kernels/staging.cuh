@@ -96,7 +96,7 @@ BL_DEVICE bool is_stopped(uint64_t flag) {
     return (int64_t)flag < 0;
 }
 
-/* Called first by all threads of a launch: this block's word of `epochs`, and whether to stop. */
+/* Called first by all threads of a launch that counts by `epochs`: this block's word of them, and whether to stop. */
 BL_DEVICE uint64_t launch_begin(const struct bl_kernel_args &a, const uint64_t *epochs) {
     if (!BL_MUTATION(8)) stream_wait();
     return load_own(&epochs[block_in_grid()]) | load_own(&a.epochs[BL_WORD_STOP]);
@@ -104,16 +104,25 @@ BL_DEVICE uint64_t launch_begin(const struct bl_kernel_args &a, const uint64_t *
 
 /* The epoch is kept once a block, so that a launch starts with one load, in parallel with those of the user's data, and
  * ends without an atomic: each block updates its own word, and the blocks of this launch share those of the blocks that
- * it lacks. */
+ * it lacks.  Beside each lies a copy of BL_WORD_STOP, for the same load: a second one would take 50 ns on an H200. */
+struct alignas(16) EpochAndStop {
+    uint64_t epoch, stop;
+};
+BL_DEVICE EpochAndStop *epoch_of(const struct bl_kernel_args &a, unsigned block) {
+    return (EpochAndStop *)(a.epochs + BL_WORD_EPOCHS) + block;
+}
+
 BL_DEVICE uint64_t epoch_begin(const struct bl_kernel_args &a) {
-    return launch_begin(a, a.epochs + BL_WORD_EPOCHS);
+    if (!BL_MUTATION(8)) stream_wait();
+    const EpochAndStop word = load_own(epoch_of(a, block_in_grid()));
+    return word.epoch | word.stop;
 }
 
 BL_DEVICE void epoch_end(const struct bl_kernel_args &a, uint64_t flag) {
     block_sync(); /* every warp has read the word of this block */
-    if (thread_in_block() == 0) store_own(&a.epochs[block_in_grid()], flag);
+    if (thread_in_block() == 0) store_own(&epoch_of(a, block_in_grid())->epoch, flag);
     for (unsigned b = blocks_in_grid() + thread_in_grid(); b < BL_MAX_BLOCKS; b += threads_in_grid())
-        store_own(&a.epochs[b], flag);
+        store_own(&epoch_of(a, b)->epoch, flag);
 }
 
 /* Waiting for peers: poll, and every so often look whether to give up.  Uniform over the warp. */
@@ -130,46 +139,48 @@ BL_DEVICE Wait wait_begin(uint64_t flag) {
     return wait;
 }
 
-/* Those that this block's epochs count. */
+/* Those that this block's words count. */
 BL_DEVICE uint64_t launches_before(const struct bl_kernel_args &a) {
     const unsigned block = block_in_grid();
-    const uint64_t *const words = kept(a.epochs);
-    return load_relaxed_sys(&words[BL_WORD_EPOCHS + block]) / EPOCH_STEP +
-           load_relaxed_sys(&words[BL_WORD_ONEWAYS + block]) +
+    return load_relaxed_sys(&epoch_of(a, block)->epoch) / EPOCH_STEP +
+           load_relaxed_sys(&a.epochs[BL_WORD_ONEWAYS + block]) +
            (a.multicast_words ? load_relaxed_sys(&a.multicast_words[block]) : 0);
 }
 
-/* Tells the host that this launch has been waiting for `peer`: struct bl_control.  (`kept`, here and below: else the loops that
- * poll would hold these addresses in up to 16 registers.) */
+/* Tells the host that this launch has been waiting for `peer`: struct bl_control. */
 BL_DEVICE void tell_waiting(const struct bl_kernel_args &a, unsigned peer, uint64_t waited) {
-    struct bl_control *const control = kept(a.control);
     const bool too_long = a.timeout_ns != 0 && waited > a.timeout_ns;
     if (waited < LONG_WAIT_NS && !too_long) return;
-    store_host64_relaxed_sys(&control->waited_ns, waited);
-    store_host_relaxed_sys(&control->waiting_peer, peer);
-    store_host_relaxed_sys(&control->waiting_call, a.call);
-    store_host64_relaxed_sys(&control->waiting_count, a.count);
-    store_host64_relaxed_sys(&control->waiting_launch, launches_before(a) + 1);
+    store_host64_relaxed_sys(&a.control->waited_ns, waited);
+    store_host_relaxed_sys(&a.control->waiting_peer, peer);
+    store_host_relaxed_sys(&a.control->waiting_call, a.call);
+    store_host64_relaxed_sys(&a.control->waiting_count, a.count);
+    store_host64_relaxed_sys(&a.control->waiting_launch, launches_before(a) + 1);
     fence_acq_rel_sys(); /* whoever reads what comes now reads what goes with it */
-    store_host64_relaxed_sys(&control->beat, clock_ns());
-    if (too_long) store_host_relaxed_sys(&control->error, BL_KERNEL_TIMEOUT);
+    store_host64_relaxed_sys(&a.control->beat, clock_ns());
+    if (too_long) store_host_relaxed_sys(&a.control->error, BL_KERNEL_TIMEOUT);
+}
+
+/* For this launch's waits, and for the launches behind it. */
+BL_DEVICE void stop_all(const struct bl_kernel_args &a) {
+    for (unsigned block = 0; block < BL_MAX_BLOCKS; block++) store_relaxed_sys(&epoch_of(a, block)->stop, STOPPED);
+    store_relaxed_sys(&a.epochs[BL_WORD_STOP], STOPPED);
 }
 
 /* Whether the host has told this device to stop.  Words in host memory are read over PCIe one after another (1.5 us each on
  * an H200: 3 ms if every warp of a full grid looks), so at most one thread in HOST_LOOK_NS reads them, and leaves what it read
  * in device memory for all; the same one tells the host of the wait.  `waits_for` is a rank, or NOBODY. */
 static const unsigned NOBODY = UINT32_MAX;
-BL_DEVICE bool told_to_stop(const struct bl_kernel_args &a, unsigned waits_for, uint64_t waited, uint64_t now) {
-    uint64_t *const words = kept(a.epochs), *const next_look = words + BL_WORD_NEXT_LOOK,
-                    *const stop = words + BL_WORD_STOP;
+BL_DEVICE_COLD bool told_to_stop(const struct bl_kernel_args &a, unsigned waits_for, uint64_t waited, uint64_t now) {
+    uint64_t *const next_look = &a.epochs[BL_WORD_NEXT_LOOK];
     const uint64_t due = load_relaxed_sys(next_look);
     if (now >= due && atomic_cas_relaxed_gpu(next_look, due, now + HOST_LOOK_NS) == due) {
         if (load_host_relaxed_sys(&a.control->abort))
-            store_relaxed_sys(stop, STOPPED);
+            stop_all(a);
         else if (waits_for != NOBODY)
             tell_waiting(a, waits_for, waited);
     }
-    return load_relaxed_sys(stop) != 0;
+    return load_relaxed_sys(&a.epochs[BL_WORD_STOP]) != 0;
 }
 
 /* After a failed poll: whether it is time to look whether to give up (wait_on). */

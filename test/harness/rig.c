@@ -46,10 +46,10 @@ void rig_settle(const struct rig *rig) {
 }
 
 void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
-    uint64_t words[BL_LOCAL_WORDS] = {0};
+    uint64_t words[BL_LOCAL_WORDS] = {0}, epochs[BL_MAX_BLOCKS];
     uint64_t begun[BL_MAX_RANKS];
     for (int w = 0; w < BL_MAX_BLOCKS; w++) {
-        words[BL_WORD_EPOCHS + w] = epoch;
+        epochs[w] = words[BL_WORD_EPOCHS + 2 * w] = epoch;
         words[BL_WORD_CURSORS + w] = cursor;
     }
     for (int r = 0; r < BL_MAX_RANKS; r++) begun[r] = cursor;
@@ -57,7 +57,7 @@ void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
         part_enter(rig->part, i);
         CU_OK(cuMemcpyHtoD(rig->epochs[i], words, sizeof words));
         CU_OK(cuMemcpyHtoD(rig->staging[i] + rig->layout.oneway_offset, begun, sizeof begun));
-        if (rig->multicast) CU_OK(cuMemcpyHtoD(rig->multicast->words[i], words, BL_MAX_BLOCKS * sizeof *words));
+        if (rig->multicast) CU_OK(cuMemcpyHtoD(rig->multicast->words[i], epochs, sizeof epochs));
     }
     rig_settle(rig);
 }

@@ -43,6 +43,7 @@ __attribute__((weak, visibility("default"))) struct bl_emu_seam *bl_emu;
 
 #define BL_DEVICE        static inline __attribute__((always_inline, unused))
 #define BL_DEVICE_MEMBER inline __attribute__((always_inline))
+#define BL_DEVICE_COLD   static __attribute__((noinline, unused))
 
 /* The size of the argument goes with the kernel, so that the driver can copy it at launch. */
 #define BL_KERNEL_OF(type, name, ...)                                                                                  \
@@ -86,7 +87,7 @@ BL_DEVICE unsigned threads_in_block() {
     return bl_emu->block_dim.x;
 }
 
-template <class T> BL_DEVICE T *kept(T *p) {
+BL_DEVICE const unsigned char *kept(const unsigned char *p) {
     return p;
 }
 
