@@ -29,8 +29,8 @@ LATE = ["late_peer", "late_peer_graph"]
 def programs(box):
     """Programs that NCCL runs: 20 times each; then a peer that is late by seconds, without a limit and with one that is too short."""
     gpus = [name for name, _ in machine.gpus()]
-    often = box.pick("--repeat 20 --late 0.2 --limit 25", f"--repeat 2 --late 0.2 --limit 25 {SMALL}")
-    steps = [both_ways(box, f"{n} ranks", n, gpus, often, 240) for n in box.ranks]
+    often = box.pick("--repeat 20 --late 0.2 --limit 60", f"--repeat 2 --late 0.2 --limit 25 {SMALL}")
+    steps = [both_ways(box, f"{n} ranks", n, gpus, often, 360) for n in box.ranks]
     seconds = box.pick("--late 8 --limit 60", f"--late 3 --limit 60 {SMALL}")
     late = both_ways(box, "late", 2, gpus[:2], seconds, 60, LATE)
     late.beside = [both_ways(box, "late, limited", 2, gpus[-2:], [*seconds, "--may-fail"], 60, LATE, ["BEELINE_TIMEOUT=2"])]
@@ -49,7 +49,7 @@ def early(box):
 def soak(box):
     """Random collectives from one seed, every byte checked; a little with NCCL alone, so that a failure is Beeline's."""
     path, (seconds, alone) = built(box, "programs/soak"), box.pick(("100", "10"), ("10", "5"))
-    common = ["--ranks", box.most, *box.pick("", "--most 4K --threads 1")]
+    common = ["--ranks", box.most, *box.pick("", "--most 4K")]
     return [Step("NCCL alone", [path, *common, "--seconds", alone, "--no-shrink"], box.env(preload=False), 60, "soak: ok"),
             Step("Beeline", [path, *common, "--seconds", seconds, "--shrink", 60], box.env(BEELINE_TIMEOUT=60), 200, "soak: ok")]
 
@@ -58,9 +58,9 @@ def lines(box):
     """Whole lines and packets, loaded while peers overwrite them."""
     if box.emulated:
         return []
-    return [Step(f"{n} GPUs", [built(box, "gpu/lines"), "--gpus", n, "--seconds", 60 // len(box.ranks)], limit=60, want="lines: ok")
+    return [Step(f"{n} GPUs", [built(box, "gpu/lines"), "--gpus", n, "--seconds", 60 // len(box.ranks)], limit=120, want="lines: ok")
             for n in box.ranks]
 
 
 STAGES = {"programs": programs, "early": early, "soak": soak, "lines": lines}
-LIMITS = {"programs": 400}
+LIMITS = {"programs": 600}

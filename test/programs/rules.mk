@@ -1,5 +1,5 @@
 # rules.mk - the programs that NCCL runs, linked to it by name; included by test/test.mk.
-SOAK_OBJ := $(TEST)/programs/soak.o $(TEST)/programs/soak_draw.o
+SOAK_OBJ := $(patsubst %,$(TEST)/programs/%.o,soak soak_draw soak_parent)
 PROGRAM_OBJ := $(filter-out $(SOAK_OBJ),$(patsubst test/%.c,$(TEST)/%.o,$(wildcard test/programs/*.c)))
 PROGRAMS := $(TEST)/programs/programs $(TEST)/programs/soak
 TEST_PROGRAMS += $(PROGRAMS)

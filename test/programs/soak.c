@@ -13,8 +13,8 @@
  *
  * It knows of NCCL and the driver alone.  Of each thread, three communicators: of all ranks, of every second one, of each half. Calls
  * go out in batches, some hundred at a time with small messages, on streams that come and go, alone, in groups, or in graphs that
- * are launched up to three times, in the same order on all ranks; ranks are late at random, on the host and on the device.  What a
- * call is follows from the seed alone; when things happen does not.
+ * are launched up to three times, in the same order on all ranks, the threads of a rank in turn, as NCCL asks for; ranks are late at
+ * random, on the host and on the device.  What a call is follows from the seed alone; when things happen does not.
  * Exit status: 0; 1 after a wrong byte or a failed call; 2 after a hang; 77 where there are too few GPUs.
  */
 #include "soak.h"
@@ -27,7 +27,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,6 +64,8 @@ struct worker {
     CUdeviceptr send, recv;
     unsigned char *received;
     struct batch batch;
+    uint32_t *ended; /* of each call of a batch, written by the GPU behind it: the batch's number from 1 on */
+    uint32_t batches;
     /* for whoever watches: */
     _Atomic uint64_t calls, bytes; /* checked so far */
     _Atomic int at;                /* the call of the batch that is issued; count: all are, and waited for */
@@ -74,6 +75,14 @@ static struct worker *workers[BOX_RANKS][MOST_THREADS];
 static _Atomic uint64_t batches_allowed[MOST_THREADS]; /* rank 0 says so, for all ranks to stop at the same one */
 static _Atomic bool last_batch_known[MOST_THREADS];
 static _Atomic uint64_t made;
+
+/* Of a rank's threads: one has the turn to issue, until it passes it on. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t passed;
+    int turn;
+    bool left[MOST_THREADS];
+} turns[BOX_RANKS];
 
 static double now(void) {
     struct timespec t;
@@ -169,6 +178,13 @@ static void run_begin(struct worker *w, const struct soak_call *c) {
     if (c->run == GRAPH) CU_OK(cuStreamBeginCapture(w->stream[c->stream], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 }
 
+/* Behind a run that ends with call `last`: whoever looks at a hang sees which calls have ended. */
+static void mark(struct worker *w, int last) {
+    const struct soak_call *call = w->batch.call;
+    for (int i = last; i >= 0 && call[i].number == call[last].number; i--)
+        CU_OK(cuStreamWriteValue32(w->stream[call[i].stream], (CUdeviceptr)(uintptr_t)&w->ended[i], w->batches, 0));
+}
+
 static void run_end(struct worker *w, const struct soak_call *c) {
     if (c->run == GROUP) {
         ncclResult_t result = ncclGroupEnd();
@@ -186,15 +202,38 @@ static void run_end(struct worker *w, const struct soak_call *c) {
     }
 }
 
+static void take_turn(const struct worker *w) {
+    const int rank = w->plan.rank;
+    pthread_mutex_lock(&turns[rank].lock);
+    while (turns[rank].turn != w->thread) pthread_cond_wait(&turns[rank].passed, &turns[rank].lock);
+    pthread_mutex_unlock(&turns[rank].lock);
+}
+
+/* To the next thread that has not left; the one that does takes the turn first. */
+static void pass_turn(const struct worker *w, bool leaves) {
+    const int rank = w->plan.rank, n = (int)options.threads;
+    int next = w->thread;
+    pthread_mutex_lock(&turns[rank].lock);
+    turns[rank].left[w->thread] = leaves;
+    for (int i = 0; i < n && (i == 0 || turns[rank].left[next]); i++) next = (next + 1) % n;
+    turns[rank].turn = next;
+    pthread_cond_broadcast(&turns[rank].passed);
+    pthread_mutex_unlock(&turns[rank].lock);
+}
+
 static void issue(struct worker *w) {
     const struct batch *b = &w->batch;
     for (int i = 0; i < b->count; i++) {
         const struct soak_call *c = &b->call[i];
         w->at = i;
+        if (i == 0 || b->call[i - 1].number != c->number) take_turn(w);
         if (c->renew) renew(w, c->stream);
         if (i == 0 || b->call[i - 1].number != c->number) run_begin(w, c);
         call(w, c);
-        if (i + 1 == b->count || b->call[i + 1].number != c->number) run_end(w, c);
+        if (i + 1 < b->count && b->call[i + 1].number == c->number) continue;
+        run_end(w, c);
+        mark(w, i);
+        pass_turn(w, false);
     }
     w->at = b->count;
 }
@@ -235,6 +274,7 @@ static void run_batch(struct worker *w, uint64_t which) {
     CU_OK(cuMemcpyHtoDAsync(w->send, b->send, b->used, w->stream[0]));
     CU_OK(cuMemcpyHtoDAsync(w->recv, b->recv, b->used, w->stream[0]));
     CU_OK(cuStreamSynchronize(w->stream[0]));
+    w->batches++;
     issue(w);
     wait_for_all(w);
     compare(w, which, b->image, w->recv, false);
@@ -263,6 +303,8 @@ static void *work(void *argument) {
     part_enter(w->part, 0);
     const double end = now() + (double)options.seconds;
     for (uint64_t which = 0; may_begin(w, which, end); which++) run_batch(w, which);
+    take_turn(w);
+    pass_turn(w, true);
     return NULL;
 }
 
@@ -308,6 +350,8 @@ static struct worker *worker_open(struct part *part, int thread) {
     w->batch.recv = pinned(w->plan.room);
     w->batch.image = pinned(w->plan.room);
     w->received = pinned(w->plan.room);
+    w->ended = (uint32_t *)pinned(SOAK_CALLS * sizeof *w->ended);
+    memset(w->ended, 0, SOAK_CALLS * sizeof *w->ended);
     return w;
 }
 
@@ -320,11 +364,14 @@ static void worker_close(struct worker *w) {
     CU_OK(cuMemFreeHost(w->batch.recv));
     CU_OK(cuMemFreeHost(w->batch.image));
     CU_OK(cuMemFreeHost(w->received));
+    CU_OK(cuMemFreeHost(w->ended));
 }
 
 static void body(struct part *part) {
     const int rank = part->rank[0].rank;
     pthread_t threads[MOST_THREADS];
+    pthread_mutex_init(&turns[rank].lock, NULL);
+    pthread_cond_init(&turns[rank].passed, NULL);
     for (int t = 0; t < options.threads; t++) workers[rank][t] = worker_open(part, t);
     made++;
     part_barrier(part);
@@ -353,6 +400,21 @@ static uint64_t reached(void) {
     return most;
 }
 
+/* Where a thread is, and the first of its calls that have not ended. */
+static void tell_place(const struct worker *w) {
+    enum { MOST = 6 };
+    const int at = w->at, count = w->batch.count;
+    char text[256];
+    dprintf(1, "# rank %d thread %d: %llu calls checked, then %d of %d issued%s\n", w->plan.rank, w->thread,
+            (unsigned long long)w->calls, at, count, at == count ? ", waits for them" : "");
+    for (int i = 0, told = 0; i < at && told < MOST; i++) {
+        if (*(volatile uint32_t *)&w->ended[i] == w->batches) continue;
+        call_text(&w->batch.call[i], text, sizeof text);
+        dprintf(1, "#   not ended: %d, communicator %d, %s\n", i, w->batch.call[i].comm, text);
+        told++;
+    }
+}
+
 static void *watchdog(void *unused) {
     uint64_t before = 0;
     for (double since = now(); now() - since < (double)options.hang; usleep(500000)) {
@@ -362,12 +424,7 @@ static void *watchdog(void *unused) {
         dprintf(1, "# reached %llu calls\n", (unsigned long long)reached());
     }
     for (int r = 0; r < options.box.nranks; r++)
-        for (int t = 0; t < options.threads && workers[r][t]; t++) {
-            const struct worker *w = workers[r][t];
-            const int at = w->at, count = w->batch.count;
-            dprintf(1, "# rank %d thread %d: %llu calls checked, then %d of %d issued%s\n", r, t,
-                    (unsigned long long)w->calls, at, count, at == count ? ", waits for them" : "");
-        }
+        for (int t = 0; t < options.threads && workers[r][t]; t++) tell_place(workers[r][t]);
     give_up(2, reached(), "no progress for %ld s", options.hang);
 }
 
@@ -388,73 +445,6 @@ static int run(void) {
         (unsigned long long)options.seed, (unsigned long long)calls, options.box.nranks, options.threads, now() - start,
         (double)bytes);
     return 0;
-}
-
-/* --- the parent: runs all that in a child, and again, shorter, after a failure --- */
-static char **arguments; /* ours */
-static int argument_count;
-
-/* The child's exit status; *calls: within how many it says it failed. */
-static int run_child(uint64_t limit, bool quiet, uint64_t *calls) {
-    int ends[2], status = 0;
-    bool told = false;
-    char line[2048], number[32];
-    snprintf(number, sizeof number, "%llu", (unsigned long long)limit);
-    CHECK(pipe(ends) == 0);
-    const pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        char **argv = calloc((size_t)argument_count + 5, sizeof *argv);
-        CHECK(argv);
-        memcpy(argv, arguments, (size_t)argument_count * sizeof *argv);
-        argv[argument_count] = "--child";
-        if (limit != UINT64_MAX) {
-            argv[argument_count + 1] = "--calls";
-            argv[argument_count + 2] = number;
-        }
-        dup2(ends[1], 1);
-        dup2(ends[1], 2);
-        close(ends[0]);
-        close(ends[1]);
-        execv("/proc/self/exe", argv);
-        _exit(127);
-    }
-    close(ends[1]);
-    FILE *said = fdopen(ends[0], "r");
-    CHECK(said);
-    while (fgets(line, sizeof line, said)) {
-        unsigned long long within;
-        if (sscanf(line, "# failed within %llu calls", &within) == 1)
-            *calls = within, told = true;
-        else if (sscanf(line, "# reached %llu calls", &within) == 1)
-            *calls = told ? *calls : 2 * within + SOAK_CALLS; /* if it says no more, it crashes before that */
-        else if (!quiet)
-            fputs(line, stdout), fflush(stdout);
-    }
-    fclose(said);
-    CHECK(waitpid(child, &status, 0) == child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-/* A prefix that did not fail in TRIES runs counts as one that does not. */
-static void shrink(uint64_t fails) {
-    enum { TRIES = 2 };
-    const double end = now() + (double)options.shrink;
-    uint64_t passes = 0, unused;
-    while (passes + 1 < fails && now() < end) {
-        const uint64_t middle = passes + (fails - passes) / 2;
-        bool failed = false;
-        for (int i = 0; i < TRIES && !failed; i++) {
-            int status = run_child(middle, true, &unused);
-            failed = status != 0 && status != 77;
-        }
-        if (failed)
-            fails = middle;
-        else
-            passes = middle;
-    }
-    printf("soak: shortest prefix seen to fail: --seed %llu --calls %llu\n", (unsigned long long)options.seed,
-           (unsigned long long)fails);
 }
 
 /* --- main --- */
@@ -479,8 +469,6 @@ static const struct option accepted[] = {
     {"child", no_argument, NULL, 'C'},        {0}};
 
 int main(int argc, char **argv) {
-    arguments = argv;
-    argument_count = argc;
     for (int c; (c = getopt_long(argc, argv, "", accepted, NULL)) != -1;) {
         switch (c) {
         case 'n': options.box.nranks = (int)number("--ranks", optarg); break;
@@ -507,12 +495,5 @@ int main(int argc, char **argv) {
     /* A stream for each thread and one for what NCCL does beside would share queues by default, in which one waits for another. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (options.child) return run();
-    uint64_t within = 0;
-    const int status = run_child(UINT64_MAX, false, &within);
-    if (status && status != 77) {
-        printf("soak: seed %llu failed with status %d; again: --seed %llu --calls %llu\n",
-               (unsigned long long)options.seed, status, (unsigned long long)options.seed, (unsigned long long)within);
-        if (options.shrink && within) shrink(within);
-    }
-    return status;
+    return soak_parent(argc, argv, options.seed, options.shrink);
 }

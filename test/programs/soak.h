@@ -53,7 +53,11 @@ struct plan {
 
 /* The batch number `which`, with its arenas; at most `calls` of its calls. */
 void batch_draw(struct batch *batch, const struct plan *plan, uint64_t which, uint64_t calls);
+void call_text(const struct soak_call *call, char *text, size_t size);
 /* The call whose result, or the ground round it, is not as in batch->image, in words; -1 if there is none. */
 int batch_differs(const struct batch *batch, const unsigned char *received, char *text, size_t size);
+
+/* Runs the program again as its own child, with --child; after a failure, for so many seconds, shorter ones. The exit status. */
+int soak_parent(int argc, char **argv, uint64_t seed, long seconds);
 
 #endif

@@ -252,8 +252,18 @@ void batch_draw(struct batch *batch, const struct plan *plan, uint64_t which, ui
 }
 
 /* --- telling --- */
-int batch_differs(const struct batch *batch, const unsigned char *received, char *text, size_t size) {
+void call_text(const struct soak_call *call, char *text, size_t size) {
     static const char *const runs[] = {"alone", "in a group", "in a graph"};
+    snprintf(text, size,
+             "%s of %zu %s, %s, root %d, %d ranks%s, %s (%u launches), stream %d, addresses %zu and %zu modulo 128",
+             call->kind == SEND_RECV ? "send_recv" : collective_name(call->kind), call->count,
+             ref_datatype_name(call->datatype), ref_redop_name(call->redop), call->root, call->team.nranks,
+             call->in_place ? ", in place" : "", runs[call->run], call->launches, call->stream, call->send_at % 128,
+             call->recv_at % 128);
+}
+
+int batch_differs(const struct batch *batch, const unsigned char *received, char *text, size_t size) {
+    char what[256];
     if (memcmp(received, batch->image, batch->used) == 0) return -1;
     size_t at = 0, wrong = 0;
     int i = 0;
@@ -262,12 +272,8 @@ int batch_differs(const struct batch *batch, const unsigned char *received, char
     const struct soak_call *call = &batch->call[i];
     const size_t end = i + 1 < batch->count ? batch->call[i + 1].slot : batch->used;
     for (size_t b = at; b < end; b++) wrong += received[b] != batch->image[b];
-    snprintf(text, size,
-             "%s of %zu %s, %s, root %d, %d ranks%s, %s (%u launches), stream %d, addresses %zu and %zu modulo 128: "
-             "%zu bytes wrong, first byte %zd of the result: %02x, expected %02x",
-             call->kind == SEND_RECV ? "send_recv" : collective_name(call->kind), call->count,
-             ref_datatype_name(call->datatype), ref_redop_name(call->redop), call->root, call->team.nranks,
-             call->in_place ? ", in place" : "", runs[call->run], call->launches, call->stream, call->send_at % 128,
-             call->recv_at % 128, wrong, (ssize_t)at - (ssize_t)call->recv_at, received[at], batch->image[at]);
+    call_text(call, what, sizeof what);
+    snprintf(text, size, "%s: %zu bytes wrong, first byte %zd of the result: %02x, expected %02x", what, wrong,
+             (ssize_t)at - (ssize_t)call->recv_at, received[at], batch->image[at]);
     return i;
 }

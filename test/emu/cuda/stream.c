@@ -389,11 +389,18 @@ EMU_CALL(cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device
     return result;
 }
 
+/* As driver 580 has it, a stream that captures may not be asked. */
 EMU_CALL(cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id)) {
     struct emu_stream *stream;
     if (!id) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = look_up(handle, &stream);
+    emu_lock();
+    CUresult result = emu_stream_of(handle, &stream);
+    if (result == CUDA_SUCCESS && stream->capture) {
+        stream->capture->invalid = true;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     if (result == CUDA_SUCCESS) *id = stream->id;
+    emu_unlock();
     return result;
 }
 

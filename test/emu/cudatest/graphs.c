@@ -124,6 +124,7 @@ void test_capture_forbidden(void) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUstreamCaptureStatus status;
     CUstream blocking;
+    unsigned long long id;
     test_box_open(&box, 1);
     CUstream stream = box.stream[0];
 #define INVALIDATES(how, call, error)                                                                                  \
@@ -138,6 +139,7 @@ void test_capture_forbidden(void) {
     INVALIDATES(CU_STREAM_CAPTURE_MODE_GLOBAL, cuModuleLoadData(&module, "x"), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuStreamSynchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuStreamQuery(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuStreamGetId(stream, &id), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     INVALIDATES(CU_STREAM_CAPTURE_MODE_GLOBAL, allocate_elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL),
                 CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

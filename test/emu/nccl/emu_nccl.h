@@ -138,7 +138,8 @@ struct ncclComm {
 
     /* calls on different streams take effect in issue order */
     CUevent eager_event, capture_event;
-    unsigned long long eager_stream, capture_stream; /* ids: a handle may stand for another stream by now */
+    unsigned long long eager_stream; /* its id: a handle may stand for another stream by now */
+    CUstream capture_stream;         /* may not be asked for it */
     bool eager_used;
     unsigned long long capture; /* id of the capture that capture_event belongs to; 0: none */
 

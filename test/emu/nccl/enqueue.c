@@ -90,9 +90,9 @@ static struct plan *make_plan(ncclComm_t comm, struct emu_task *const *tasks, in
 
 /* Puts `first` behind the communicator's last call and behind the other streams of this launch. */
 static ncclResult_t join_streams(ncclComm_t comm, const CUstream *streams, int nstreams, unsigned long long capture) {
-    unsigned long long stream;
-    EMU_CUDA(cuStreamGetId(streams[0], &stream));
-    if (capture && comm->capture == capture && comm->capture_stream != stream)
+    unsigned long long stream = 0;
+    if (!capture) EMU_CUDA(cuStreamGetId(streams[0], &stream));
+    if (capture && comm->capture == capture && comm->capture_stream != streams[0])
         EMU_CUDA(cuStreamWaitEvent(streams[0], comm->capture_event, 0));
     if (!capture && comm->eager_used && comm->eager_stream != stream)
         EMU_CUDA(cuStreamWaitEvent(streams[0], comm->eager_event, 0));
@@ -111,7 +111,7 @@ static ncclResult_t fork_streams(ncclComm_t comm, const CUstream *streams, int n
     for (int i = 1; i < nstreams; i++) EMU_CUDA(cuStreamWaitEvent(streams[i], event, 0));
     if (capture) {
         comm->capture = capture;
-        EMU_CUDA(cuStreamGetId(streams[0], &comm->capture_stream));
+        comm->capture_stream = streams[0];
     } else {
         comm->eager_used = true;
         EMU_CUDA(cuStreamGetId(streams[0], &comm->eager_stream));
