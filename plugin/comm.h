@@ -47,8 +47,9 @@ struct bl_order {
 /* What it holds of its GPU's multiprocessors; see room.h. */
 struct bl_hold {
     struct bl_room *of;        /* NULL: it is in none */
+    _Atomic uint64_t capture;  /* id of the capture that its last call belongs to, or 0 */
     _Atomic uint64_t holds;    /* room.c has the bits */
-    _Atomic uint32_t captured; /* blocks of its largest captured launch */
+    _Atomic uint32_t captured; /* blocks of its largest captured launch; whether NCCL's kernels were captured */
 };
 
 /* Calls of the real NCCL's on a nonblocking communicator are on their stream only once NCCL says so: whoever hears that ends

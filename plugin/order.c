@@ -65,15 +65,22 @@ static bool follows_last(const struct bl_order *order, CUstream stream) {
     return found == order->lasts;
 }
 
-static ncclResult_t before_captured(struct bl_order *order, CUstream stream, const struct bl_order_turn *turn) {
-    const struct bl_driver *cu = bl_driver();
-    if (order->last_captured && order->capture == turn->capture) {
-        if (!follows_last(order, stream))
-            CHECK_RETURN(cu->cuStreamUpdateCaptureDependencies(stream, order->last, NULL, (size_t)order->lasts,
-                                                               CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
-    } else if (bl_params()->graph_mixing) {
-        CHECK_RETURN(cu->cuStreamWaitEvent(stream, order->event, CU_EVENT_WAIT_EXTERNAL));
-    }
+bool bl_order_captured_by(const struct bl_comm *comm, const struct bl_order_turn *turn) {
+    return turn->capturing && comm->order.last_captured && comm->order.capture == turn->capture;
+}
+
+ncclResult_t bl_order_follow(struct bl_comm *comm, CUstream stream) {
+    struct bl_order *order = &comm->order;
+    if (!follows_last(order, stream))
+        CHECK_RETURN(bl_driver()->cuStreamUpdateCaptureDependencies(stream, order->last, NULL, (size_t)order->lasts,
+                                                                    CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
+    return ncclSuccess;
+}
+
+static ncclResult_t before_captured(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+    if (bl_order_captured_by(comm, turn)) return bl_order_follow(comm, stream);
+    if (bl_params()->graph_mixing)
+        CHECK_RETURN(bl_driver()->cuStreamWaitEvent(stream, comm->order.event, CU_EVENT_WAIT_EXTERNAL));
     return ncclSuccess;
 }
 
@@ -85,7 +92,7 @@ static ncclResult_t before_eager(const struct bl_order *order, CUstream stream, 
 }
 
 ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
-    return turn->capturing ? before_captured(&comm->order, stream, turn) : before_eager(&comm->order, stream, turn);
+    return turn->capturing ? before_captured(comm, stream, turn) : before_eager(&comm->order, stream, turn);
 }
 
 /* Notes the nodes that the call ends with, which the next one in this graph depends on. */

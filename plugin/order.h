@@ -33,6 +33,10 @@ void bl_order_ask(CUstream stream, struct bl_order_turn *turn);
 /* Makes `stream`, of which bl_order_ask has told, wait for the communicator's last call. */
 ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 
+/* Whether the communicator's last call belongs to the capture of this turn; of such a one, has `stream` depend on that call. */
+bool bl_order_captured_by(const struct bl_comm *comm, const struct bl_order_turn *turn);
+ncclResult_t bl_order_follow(struct bl_comm *comm, CUstream stream);
+
 /* Notes that a call was issued on `stream`. */
 ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 

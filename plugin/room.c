@@ -7,7 +7,7 @@
 #include "params.h"
 
 /* OTHERS: narrow launches that a wide one leaves room for. */
-enum { OTHERS = 3, SM_BLOCKS = 2, CHAINED = 32 };
+enum { OTHERS = 3, SM_BLOCKS = 2, CHAINED = 32, NCCL_SMS = 32 /* of a kernel of NCCL's, at most by default */ };
 
 struct bl_room {
     struct bl_room *next;
@@ -15,6 +15,7 @@ struct bl_room {
     unsigned places;         /* for blocks, but for a few that are nobody's */
     unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
     unsigned narrow, fewest; /* blocks of a launch: as many as NCCL's kernels have; as make one worth while */
+    unsigned most_nccl;      /* kernels of NCCL's that leave a multiprocessor to others */
     pthread_mutex_t lock;    /* of what follows */
     struct bl_comm **comms;
     int capacity;
@@ -51,6 +52,7 @@ static void set_size(struct bl_room *room, unsigned sms) {
     room->beside_nccl = sms - sms / 4;
     room->narrow = at_least_one(sms * 2 / 11);
     room->fewest = at_least_one(sms / 32);
+    room->most_nccl = (sms - 1) / (sms > NCCL_SMS ? NCCL_SMS : at_least_one(sms / 4));
 }
 
 static struct bl_room *room_of(struct bl_comm *comm) {
@@ -114,12 +116,16 @@ void bl_room_leave(struct bl_comm *comm) {
 /* --- what is in flight --- */
 struct held {
     unsigned blocks;
-    bool nccl; /* a kernel of NCCL's, too */
+    bool nccl;        /* a kernel of NCCL's may be in flight, too */
+    unsigned kernels; /* of NCCL's, those of graphs among them */
 };
 
-/* Blocks that graphs hold, which may be replayed at any time. */
+/* Blocks that graphs hold, which may be replayed at any time; whether they hold kernels of NCCL's. */
 static unsigned captured_by(const struct bl_comm *comm) {
-    return atomic_load_explicit(&comm->room.captured, memory_order_relaxed);
+    return atomic_load_explicit(&comm->room.captured, memory_order_relaxed) & (uint32_t)BLOCKS;
+}
+static bool nccl_captured_by(const struct bl_comm *comm) {
+    return atomic_load_explicit(&comm->room.captured, memory_order_relaxed) & (uint32_t)OF_NCCL;
 }
 
 /* What a communicator's eager calls may hold; none, once its event has come, if `ask`. */
@@ -132,7 +138,7 @@ static uint64_t held_by(struct bl_comm *comm, bool ask) {
 }
 
 static struct held held_by_others(struct bl_room *room, const struct bl_comm *comm, bool ask) {
-    struct held all = {0, false};
+    struct held all = {0, false, 0};
     const CUstreamCaptureMode mode = ask ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++) {
@@ -141,6 +147,7 @@ static struct held held_by_others(struct bl_room *room, const struct bl_comm *co
         const uint64_t word = held_by(other, ask);
         const unsigned now = (unsigned)(word & BLOCKS), captured = captured_by(other);
         all.nccl = all.nccl || word & OF_NCCL;
+        all.kernels += word & OF_NCCL || nccl_captured_by(other);
         all.blocks += captured > now ? captured : now;
     }
     pthread_mutex_unlock(&room->lock);
@@ -150,7 +157,7 @@ static struct held held_by_others(struct bl_room *room, const struct bl_comm *co
 
 /* How many more blocks there is room for. */
 static unsigned room_beside(const struct bl_room *room, struct held held) {
-    const unsigned all = held.nccl ? room->beside_nccl : room->places;
+    const unsigned all = held.kernels > room->most_nccl ? 0 : held.nccl ? room->beside_nccl : room->places;
     return held.blocks < all ? all - held.blocks : 0;
 }
 
@@ -172,33 +179,48 @@ static bool fit(const struct bl_room *room, struct held held, bool fixed, unsign
 
 /* --- chains --- */
 
+/* Behind what the other communicator has captured in the same capture: that is this thread's, or waits for it.  False if it has
+ * captured nothing there.  (Its event would be recorded behind the last of its calls, of which some may be behind this one.) */
+static bool follow(struct bl_comm *other, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result) {
+    if (!turn->capturing || atomic_load(&other->room.capture) != turn->capture) return false;
+    if (!bl_order_captured_by(other, turn)) return false;
+    *result = bl_order_follow(other, stream);
+    return true;
+}
+
+static ncclResult_t await(struct bl_comm *comm, CUstream stream, const CUevent *events, int count, unsigned flags) {
+    for (int i = 0; i < count; i++) {
+        const CUresult status = bl_driver()->cuStreamWaitEvent(stream, events[i], flags);
+        if (status == CUDA_SUCCESS) continue;
+        bl_warn("communicator %016llx rank %d: putting a call behind those of other communicators: %s",
+                (unsigned long long)comm->id, comm->rank, bl_driver_strerror(status));
+        return ncclUnhandledCudaError;
+    }
+    return ncclSuccess;
+}
+
 /* Behind whatever the other communicators have issued.  Their events are collected under the lock and waited for without it:
  * telling a stream to wait may itself take until the stream has room.  An event that leaves meanwhile is not destroyed while
  * this communicator is in the room. */
 static ncclResult_t chain(struct bl_room *room, struct bl_comm *comm, CUstream stream,
                           const struct bl_order_turn *turn) {
     const unsigned flags = turn->capturing ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT;
+    ncclResult_t result = ncclSuccess;
     CUevent events[CHAINED];
     int count, next = 0;
     do {
         const CUstreamCaptureMode mode = bl_driver_relax();
         pthread_mutex_lock(&room->lock);
-        for (count = 0; next < atomic_load(&room->count) && count < CHAINED; next++) {
+        for (count = 0; next < atomic_load(&room->count) && count < CHAINED && result == ncclSuccess; next++) {
             struct bl_comm *other = room->comms[next];
-            const bool busy = turn->capturing || captured_by(other) || held_by(other, true);
-            if (other != comm && busy) events[count++] = other->order.event;
+            if (other == comm || follow(other, stream, turn, &result)) continue;
+            if (turn->capturing || captured_by(other) || held_by(other, true)) events[count++] = other->order.event;
         }
         pthread_mutex_unlock(&room->lock);
         bl_driver_unrelax(mode);
-        for (int i = 0; i < count; i++) {
-            const CUresult status = bl_driver()->cuStreamWaitEvent(stream, events[i], flags);
-            if (status == CUDA_SUCCESS) continue;
-            bl_warn("communicator %016llx rank %d: putting a call behind those of other communicators: %s",
-                    (unsigned long long)comm->id, comm->rank, bl_driver_strerror(status));
-            return ncclUnhandledCudaError;
-        }
-    } while (count == CHAINED);
-    return ncclSuccess;
+        if (result == ncclSuccess) result = await(comm, stream, events, count, flags);
+    } while (count == CHAINED && result == ncclSuccess);
+    return result;
 }
 
 /* --- one call --- */
@@ -206,15 +228,17 @@ static bool alone(const struct bl_room *room) {
     return !room || atomic_load_explicit(&room->count, memory_order_acquire) < 2;
 }
 
-/* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then. */
+/* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then, and that no more kernels of
+ * NCCL's come than may be in flight now. */
 static ncclResult_t take_captured(struct bl_room *room, struct bl_comm *comm, CUstream stream,
                                   const struct bl_order_turn *turn, bool fixed, unsigned *blocks) {
-    struct held held = {0, false};
+    struct held held = {.kernels = alone(room) ? 0 : held_by_others(room, comm, true).kernels};
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
     const bool fits = fit(room, held, fixed, blocks);
-    if (*blocks > captured_by(comm)) atomic_store(&comm->room.captured, *blocks);
+    if (*blocks > captured_by(comm))
+        atomic_store(&comm->room.captured, *blocks | (nccl_captured_by(comm) ? (uint32_t)OF_NCCL : 0));
     pthread_mutex_unlock(&room->lock);
     return fits ? ncclSuccess : chain(room, comm, stream, turn);
 }
@@ -227,6 +251,11 @@ static ncclResult_t take_eager(struct bl_room *room, struct bl_comm *comm, CUstr
     return fit(room, held_by_others(room, comm, true), fixed, blocks) ? ncclSuccess : chain(room, comm, stream, turn);
 }
 
+static void take_note(struct bl_comm *comm, const struct bl_order_turn *turn, uint64_t what) {
+    if (!turn->capturing) hold(comm, what);
+    atomic_store(&comm->room.capture, turn->capturing ? turn->capture : 0);
+}
+
 ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool fixed,
                           unsigned *blocks) {
     struct bl_room *room = comm->room.of;
@@ -237,12 +266,26 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
         result = take_captured(room, comm, stream, turn, fixed, blocks);
     else if (!alone(room))
         result = take_eager(room, comm, stream, turn, fixed, blocks);
-    if (!turn->capturing) hold(comm, *blocks);
+    take_note(comm, turn, *blocks);
     return result;
+}
+
+/* Whether one more kernel of NCCL's would leave no room for Beeline's launches of other communicators. */
+static bool crowds(struct bl_room *room, const struct bl_comm *comm, bool ask) {
+    const struct held held = held_by_others(room, comm, ask);
+    return held.blocks && held.kernels + 1 > room->most_nccl;
 }
 
 ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
     struct bl_room *room = comm->room.of;
-    if (!turn->capturing) hold(comm, OF_NCCL);
-    return bl_params()->launch_order && !alone(room) ? chain(room, comm, stream, turn) : ncclSuccess;
+    if (!room) return ncclSuccess;
+    take_note(comm, turn, OF_NCCL);
+    const bool chained =
+        !alone(room) && (bl_params()->launch_order || (crowds(room, comm, false) && crowds(room, comm, true)));
+    if (turn->capturing) {
+        pthread_mutex_lock(&room->lock);
+        atomic_fetch_or(&comm->room.captured, (uint32_t)OF_NCCL);
+        pthread_mutex_unlock(&room->lock);
+    }
+    return chained ? chain(room, comm, stream, turn) : ncclSuccess;
 }

@@ -74,6 +74,9 @@ static void late(struct part *part, const struct settings *s, bool replayed) {
         for (int t = 0; t < TIMES; t++) vector_open(&calls.past[t][i], bytes);
     }
     if (replayed) {
+        fill(part, &calls, s->seed);
+        issue(part, &calls); /* NCCL fails where a communicator's first call is captured */
+        stream_sync(calls.stream);
         capture_begin(calls.stream);
         issue(part, &calls);
         capture_end(calls.stream, &calls.graph);

@@ -37,6 +37,22 @@ static void issue(struct part *part, struct lane *lane, int round, uint64_t us) 
         vector_allreduce(&lane->vector[round], lane->comm, lane->stream);
 }
 
+/* NCCL fails where a communicator's first call is captured. */
+static void warm_up(struct part *part, struct vector *vector, ncclComm_t comm, CUstream stream) {
+    doing(part, "warming a communicator up");
+    vector_fill(part, vector, 0);
+    vector_allreduce(vector, comm, stream);
+    stream_sync(stream);
+}
+
+static void capture(struct part *part, const struct vector *vector, ncclComm_t comm, CUstream stream,
+                    struct graph *graph) {
+    doing(part, "capturing a call");
+    capture_begin(stream);
+    vector_allreduce(vector, comm, stream);
+    capture_end(stream, graph);
+}
+
 static void lanes_open(struct part *part, const struct settings *s, struct lane *lanes, int count, enum sizes sizes,
                        bool graphs) {
     for (int c = 0; c < count; c++) {
@@ -44,13 +60,11 @@ static void lanes_open(struct part *part, const struct settings *s, struct lane 
         lanes[c] = (struct lane){.comm = comm_open(part), .stream = stream_open(), .replayed = graphs && c % 2};
         for (int r = 0; r < ROUNDS; r++) vector_open(&lanes[c].vector[r], bytes_of(s, sizes, c));
     }
-    for (int c = 0; c < count; c++)
-        for (int r = 0; r < ROUNDS && lanes[c].replayed; r++) {
-            doing(part, "capturing a call of communicator %d", c);
-            capture_begin(lanes[c].stream);
-            vector_allreduce(&lanes[c].vector[r], lanes[c].comm, lanes[c].stream);
-            capture_end(lanes[c].stream, &lanes[c].graph[r]);
-        }
+    for (int c = 0; c < count; c++) {
+        if (lanes[c].replayed) warm_up(part, &lanes[c].vector[0], lanes[c].comm, lanes[c].stream);
+        for (int r = 0; r < ROUNDS && lanes[c].replayed; r++)
+            capture(part, &lanes[c].vector[r], lanes[c].comm, lanes[c].stream, &lanes[c].graph[r]);
+    }
 }
 
 static void lanes_close(struct part *part, struct lane *lanes, int count) {
@@ -188,6 +202,52 @@ static void nccl_between_reversed(struct part *part, const struct settings *s) {
     between(part, s, s->middle, s->large);
 }
 
+/* --- nccl_fills: even ranks begin with large messages on five communicators, odd ones with a smaller one on a sixth ---
+ * With NCCL alone some calls are under way on all ranks, however few fit. */
+enum { FILLERS = 5, WIDE = FILLERS };
+
+static void fill_gpu(struct part *part, const struct settings *s, bool wide_first, bool replayed) {
+    struct lane lanes[FILLERS + 1];
+    const bool even = self(part)->rank % 2 == 0;
+    for (int c = 0; c <= WIDE; c++) {
+        lanes[c] = (struct lane){.comm = comm_open(part), .stream = stream_open(), .replayed = replayed && c == WIDE};
+        vector_open(&lanes[c].vector[0], c == WIDE ? s->middle : s->large);
+        warm_up(part, &lanes[c].vector[0], lanes[c].comm, lanes[c].stream);
+        if (lanes[c].replayed) capture(part, &lanes[c].vector[0], lanes[c].comm, lanes[c].stream, &lanes[c].graph[0]);
+    }
+    for (long k = 0; k < s->repeat; k++) {
+        for (int c = 0; c <= WIDE; c++)
+            vector_fill(part, &lanes[c].vector[0], s->seed + (uint64_t)(k * (WIDE + 1) + c));
+        part_barrier(part);
+        for (int i = 0; i <= WIDE; i++) {
+            const int c = wide_first ? (i + WIDE) % (WIDE + 1) : i;
+            doing(part, "repeat %ld: calling on communicator %d", k, c);
+            issue(part, &lanes[c], 0, (c == WIDE) == even ? 20000 : 0);
+        }
+        for (int c = 0; c <= WIDE; c++) {
+            doing(part, "repeat %ld: waiting for communicator %d of %d", k, c, WIDE + 1);
+            stream_sync(lanes[c].stream);
+        }
+        for (int c = 0; c <= WIDE; c++) vector_check_all(part, &lanes[c].vector[0]);
+    }
+    for (int c = 0; c <= WIDE; c++) {
+        vector_close(&lanes[c].vector[0]);
+        if (lanes[c].replayed) graph_close(&lanes[c].graph[0]);
+        comm_close(part, lanes[c].comm);
+        stream_close(lanes[c].stream);
+    }
+}
+
+static void nccl_fills(struct part *part, const struct settings *s) {
+    fill_gpu(part, s, true, false);
+}
+static void nccl_fills_reversed(struct part *part, const struct settings *s) {
+    fill_gpu(part, s, false, false);
+}
+static void nccl_fills_graph(struct part *part, const struct settings *s) {
+    fill_gpu(part, s, false, true);
+}
+
 const struct program many_programs[] = {
     {"many_communicators", many_communicators},
     {"many_communicators_12", many_communicators_12},
@@ -197,5 +257,8 @@ const struct program many_programs[] = {
     {"many_communicators_threads", many_communicators_threads},
     {"nccl_between", nccl_between},
     {"nccl_between_reversed", nccl_between_reversed},
+    {"nccl_fills", nccl_fills},
+    {"nccl_fills_reversed", nccl_fills_reversed},
+    {"nccl_fills_graph", nccl_fills_graph},
     {0},
 };
