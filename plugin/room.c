@@ -182,7 +182,8 @@ static bool fit(const struct bl_room *room, struct held held, bool fixed, unsign
 /* Behind what the other communicator has captured in the same capture: that is this thread's, or waits for it.  False if it has
  * captured nothing there.  (Its event would be recorded behind the last of its calls, of which some may be behind this one.) */
 static bool follow(struct bl_comm *other, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result) {
-    if (!turn->capturing || atomic_load(&other->room.capture) != turn->capture) return false;
+    if (!turn->capturing || atomic_load_explicit(&other->room.capture, memory_order_acquire) != turn->capture)
+        return false;
     if (!bl_order_captured_by(other, turn)) return false;
     *result = bl_order_follow(other, stream);
     return true;
@@ -253,7 +254,7 @@ static ncclResult_t take_eager(struct bl_room *room, struct bl_comm *comm, CUstr
 
 static void take_note(struct bl_comm *comm, const struct bl_order_turn *turn, uint64_t what) {
     if (!turn->capturing) hold(comm, what);
-    atomic_store(&comm->room.capture, turn->capturing ? turn->capture : 0);
+    atomic_store_explicit(&comm->room.capture, turn->capturing ? turn->capture : 0, memory_order_release);
 }
 
 ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool fixed,
