@@ -83,7 +83,7 @@ $(BUILD)/gen/abi_stubs.o: $(BUILD)/gen/abi_stubs.c
 
 $(LIB): $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) plugin/export.map
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/export.map -Wl,--no-undefined -Wl,-z,relro \
+	$(Q)$(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/export.map -Wl,--no-undefined -Wl,-z,relro -Wl,-z,nodelete \
 	    -Wl,-Bsymbolic-functions -Wl,--as-needed -o $@ $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) -ldl -pthread
 
 $(BUILD)/perf/%.o: scripts/perf/%.c $(GEN)

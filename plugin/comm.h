@@ -49,7 +49,8 @@ struct bl_hold {
     struct bl_room *of;        /* NULL: it is in none */
     _Atomic uint64_t capture;  /* id of the capture that its last call belongs to, or 0 */
     _Atomic uint64_t holds;    /* room.c has the bits */
-    _Atomic uint32_t captured; /* blocks of its largest captured launch; whether NCCL's kernels were captured */
+    _Atomic uint32_t captured; /* blocks of its largest captured launch */
+    _Atomic bool of_nccl;      /* it has had kernels of NCCL's */
 };
 
 /* Calls of the real NCCL's on a nonblocking communicator are on their stream only once NCCL says so: whoever hears that ends

@@ -115,8 +115,10 @@ static ncclResult_t ended(const struct bl_comm *comm) {
  * to hold the driver throws away with the graph, and what it refuses because something captures is refused on all ranks. */
 static void fail(struct bl_comm *comm, const struct bl_order_turn *turn, const struct bl_route *route,
                  const struct outcome *outcome, ncclResult_t error) {
-    const bool refused = outcome->status >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-                         outcome->status <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    const CUresult status = outcome->status == CUDA_SUCCESS ? bl_order_failure() : outcome->status;
+    const bool refused =
+        status >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && status <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    bl_room_taken(comm);
     if (turn->capturing || (refused && !outcome->launched)) return;
     bl_comm_break(comm, error, "Beeline: a call of %s on rank %d of %d failed half way, and its peers count on it",
                   bl_kernel_name(route->kernel), comm->rank, comm->nranks);

@@ -5,10 +5,17 @@
 #include "log.h"
 #include "params.h"
 
+static _Thread_local CUresult failure; /* of the last of this thread's calls here that failed */
+
+CUresult bl_order_failure(void) {
+    return failure;
+}
+
 #define CHECK_RETURN(expression)                                                                                       \
     do {                                                                                                               \
         CUresult status_ = (expression);                                                                               \
         if (status_ != CUDA_SUCCESS) {                                                                                 \
+            failure = status_;                                                                                         \
             bl_warn("ordering calls over streams: %s: %s", #expression, bl_driver_strerror(status_));                  \
             return ncclUnhandledCudaError;                                                                             \
         }                                                                                                              \
@@ -32,6 +39,7 @@ void bl_order_close(struct bl_comm *comm) {
 void bl_order_ask(CUstream stream, struct bl_order_turn *turn) {
     const struct bl_driver *cu = bl_driver();
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    failure = CUDA_SUCCESS;
     cuuint64_t capture = 0;
     unsigned long long id = 0;
     /* The legacy stream cannot be asked while others capture, nor captured: an error means that it does not capture. */

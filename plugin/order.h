@@ -27,6 +27,9 @@
 int bl_order_open(struct bl_comm *comm, char *why, size_t size);
 void bl_order_close(struct bl_comm *comm);
 
+/* What the driver said to the last call of this thread that failed here. */
+CUresult bl_order_failure(void);
+
 /* The first half of a turn. */
 void bl_order_ask(CUstream stream, struct bl_order_turn *turn);
 

@@ -16,6 +16,7 @@ struct bl_room {
     unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
     unsigned narrow, fewest; /* blocks of a launch: as many as NCCL's kernels have; as make one worth while */
     unsigned most_nccl;      /* kernels of NCCL's that leave a multiprocessor to others */
+    atomic_uint nccl_comms;  /* communicators that have had one */
     pthread_mutex_t lock;    /* of what follows */
     struct bl_comm **comms;
     int capacity;
@@ -32,9 +33,13 @@ static struct bl_room *rooms; /* one for each context that ever had a communicat
  * nothing of it yet; the rest counts calls, so that what is known of one is not said of the next. */
 static const uint64_t BLOCKS = 0xfff, OF_NCCL = 1 << 12, OPEN = 1 << 13, CALL = 1 << 14;
 
+/* Besides what it may still hold of earlier calls, until somebody finds that all have ended. */
 static void hold(struct bl_comm *comm, uint64_t what) {
-    const uint64_t held = atomic_load_explicit(&comm->room.holds, memory_order_relaxed);
-    atomic_store(&comm->room.holds, (held & ~(CALL - 1)) + CALL + (what | OPEN));
+    uint64_t held = atomic_load_explicit(&comm->room.holds, memory_order_relaxed), next;
+    do {
+        const uint64_t blocks = held & BLOCKS, more = what & BLOCKS;
+        next = (held & ~(CALL - 1)) + CALL + ((blocks > more ? blocks : more) | ((held | what) & OF_NCCL) | OPEN);
+    } while (!atomic_compare_exchange_weak(&comm->room.holds, &held, next));
 }
 
 void bl_room_taken(struct bl_comm *comm) {
@@ -102,6 +107,7 @@ void bl_room_leave(struct bl_comm *comm) {
     struct bl_room *room = comm->room.of;
     if (!room) return;
     comm->room.of = NULL;
+    if (atomic_exchange(&comm->room.of_nccl, false)) atomic_fetch_sub(&room->nccl_comms, 1);
     pthread_mutex_lock(&room->lock);
     const int count = atomic_load(&room->count);
     for (int i = 0; i < count; i++)
@@ -116,16 +122,12 @@ void bl_room_leave(struct bl_comm *comm) {
 /* --- what is in flight --- */
 struct held {
     unsigned blocks;
-    bool nccl;        /* a kernel of NCCL's may be in flight, too */
-    unsigned kernels; /* of NCCL's, those of graphs among them */
+    bool nccl; /* a kernel of NCCL's, too */
 };
 
-/* Blocks that graphs hold, which may be replayed at any time; whether they hold kernels of NCCL's. */
+/* Blocks that graphs hold, which may be replayed at any time. */
 static unsigned captured_by(const struct bl_comm *comm) {
-    return atomic_load_explicit(&comm->room.captured, memory_order_relaxed) & (uint32_t)BLOCKS;
-}
-static bool nccl_captured_by(const struct bl_comm *comm) {
-    return atomic_load_explicit(&comm->room.captured, memory_order_relaxed) & (uint32_t)OF_NCCL;
+    return atomic_load_explicit(&comm->room.captured, memory_order_relaxed);
 }
 
 /* What a communicator's eager calls may hold; none, once its event has come, if `ask`. */
@@ -138,7 +140,7 @@ static uint64_t held_by(struct bl_comm *comm, bool ask) {
 }
 
 static struct held held_by_others(struct bl_room *room, const struct bl_comm *comm, bool ask) {
-    struct held all = {0, false, 0};
+    struct held all = {0, false};
     const CUstreamCaptureMode mode = ask ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++) {
@@ -147,7 +149,6 @@ static struct held held_by_others(struct bl_room *room, const struct bl_comm *co
         const uint64_t word = held_by(other, ask);
         const unsigned now = (unsigned)(word & BLOCKS), captured = captured_by(other);
         all.nccl = all.nccl || word & OF_NCCL;
-        all.kernels += word & OF_NCCL || nccl_captured_by(other);
         all.blocks += captured > now ? captured : now;
     }
     pthread_mutex_unlock(&room->lock);
@@ -157,7 +158,7 @@ static struct held held_by_others(struct bl_room *room, const struct bl_comm *co
 
 /* How many more blocks there is room for. */
 static unsigned room_beside(const struct bl_room *room, struct held held) {
-    const unsigned all = held.kernels > room->most_nccl ? 0 : held.nccl ? room->beside_nccl : room->places;
+    const unsigned all = held.nccl ? room->beside_nccl : room->places;
     return held.blocks < all ? all - held.blocks : 0;
 }
 
@@ -200,11 +201,11 @@ static ncclResult_t await(struct bl_comm *comm, CUstream stream, const CUevent *
     return ncclSuccess;
 }
 
-/* Behind whatever the other communicators have issued.  Their events are collected under the lock and waited for without it:
+/* Behind whatever the other communicators have issued, or, if `wider`, their eager launches of more blocks.  Their events are collected under the lock and waited for without it:
  * telling a stream to wait may itself take until the stream has room.  An event that leaves meanwhile is not destroyed while
  * this communicator is in the room. */
-static ncclResult_t chain(struct bl_room *room, struct bl_comm *comm, CUstream stream,
-                          const struct bl_order_turn *turn) {
+static ncclResult_t chain(struct bl_room *room, struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
+                          unsigned wider) {
     const unsigned flags = turn->capturing ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT;
     ncclResult_t result = ncclSuccess;
     CUevent events[CHAINED];
@@ -215,7 +216,9 @@ static ncclResult_t chain(struct bl_room *room, struct bl_comm *comm, CUstream s
         for (count = 0; next < atomic_load(&room->count) && count < CHAINED && result == ncclSuccess; next++) {
             struct bl_comm *other = room->comms[next];
             if (other == comm || follow(other, stream, turn, &result)) continue;
-            if (turn->capturing || captured_by(other) || held_by(other, true)) events[count++] = other->order.event;
+            const bool behind = wider ? (held_by(other, true) & BLOCKS) > wider
+                                      : turn->capturing || captured_by(other) || held_by(other, true);
+            if (behind) events[count++] = other->order.event;
         }
         pthread_mutex_unlock(&room->lock);
         bl_driver_unrelax(mode);
@@ -229,19 +232,17 @@ static bool alone(const struct bl_room *room) {
     return !room || atomic_load_explicit(&room->count, memory_order_acquire) < 2;
 }
 
-/* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then, and that no more kernels of
- * NCCL's come than may be in flight now. */
+/* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then. */
 static ncclResult_t take_captured(struct bl_room *room, struct bl_comm *comm, CUstream stream,
                                   const struct bl_order_turn *turn, bool fixed, unsigned *blocks) {
-    struct held held = {.kernels = alone(room) ? 0 : held_by_others(room, comm, true).kernels};
+    struct held held = {0, false};
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
     const bool fits = fit(room, held, fixed, blocks);
-    if (*blocks > captured_by(comm))
-        atomic_store(&comm->room.captured, *blocks | (nccl_captured_by(comm) ? (uint32_t)OF_NCCL : 0));
+    if (*blocks > captured_by(comm)) atomic_store(&comm->room.captured, *blocks);
     pthread_mutex_unlock(&room->lock);
-    return fits ? ncclSuccess : chain(room, comm, stream, turn);
+    return fits ? ncclSuccess : chain(room, comm, stream, turn, 0);
 }
 
 static ncclResult_t take_eager(struct bl_room *room, struct bl_comm *comm, CUstream stream,
@@ -249,7 +250,13 @@ static ncclResult_t take_eager(struct bl_room *room, struct bl_comm *comm, CUstr
     const unsigned wanted = *blocks;
     if (fit(room, held_by_others(room, comm, false), fixed, blocks) && *blocks == wanted) return ncclSuccess;
     *blocks = wanted; /* some of what seemed in flight may have ended */
-    return fit(room, held_by_others(room, comm, true), fixed, blocks) ? ncclSuccess : chain(room, comm, stream, turn);
+    return fit(room, held_by_others(room, comm, true), fixed, blocks) ? ncclSuccess
+                                                                      : chain(room, comm, stream, turn, 0);
+}
+
+/* Others that have kernels of NCCL's now and then. */
+static unsigned nccl_beside(const struct bl_room *room, const struct bl_comm *comm) {
+    return atomic_load(&room->nccl_comms) - atomic_load(&comm->room.of_nccl);
 }
 
 static void take_note(struct bl_comm *comm, const struct bl_order_turn *turn, uint64_t what) {
@@ -261,8 +268,9 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
                           unsigned *blocks) {
     struct bl_room *room = comm->room.of;
     ncclResult_t result = ncclSuccess;
+    if (room && !fixed && nccl_beside(room, comm) > room->most_nccl && *blocks > room->narrow) *blocks = room->narrow;
     if (bl_params()->launch_order && !alone(room))
-        result = chain(room, comm, stream, turn);
+        result = chain(room, comm, stream, turn, 0);
     else if (turn->capturing && room)
         result = take_captured(room, comm, stream, turn, fixed, blocks);
     else if (!alone(room))
@@ -271,22 +279,19 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
     return result;
 }
 
-/* Whether one more kernel of NCCL's would leave no room for Beeline's launches of other communicators. */
-static bool crowds(struct bl_room *room, const struct bl_comm *comm, bool ask) {
-    const struct held held = held_by_others(room, comm, ask);
-    return held.blocks && held.kernels + 1 > room->most_nccl;
+/* From now on launches beside it may have to be narrow; those in flight may be wide. */
+static bool first_of_nccl(struct bl_room *room, struct bl_comm *comm) {
+    if (atomic_load_explicit(&comm->room.of_nccl, memory_order_relaxed) || atomic_exchange(&comm->room.of_nccl, true))
+        return false;
+    return atomic_fetch_add(&room->nccl_comms, 1) + 1 > room->most_nccl;
 }
 
 ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
     struct bl_room *room = comm->room.of;
     if (!room) return ncclSuccess;
+    const bool crowded = first_of_nccl(room, comm);
     take_note(comm, turn, OF_NCCL);
-    const bool chained =
-        !alone(room) && (bl_params()->launch_order || (crowds(room, comm, false) && crowds(room, comm, true)));
-    if (turn->capturing) {
-        pthread_mutex_lock(&room->lock);
-        atomic_fetch_or(&comm->room.captured, (uint32_t)OF_NCCL);
-        pthread_mutex_unlock(&room->lock);
-    }
-    return chained ? chain(room, comm, stream, turn) : ncclSuccess;
+    if (alone(room)) return ncclSuccess;
+    if (bl_params()->launch_order) return chain(room, comm, stream, turn, 0);
+    return crowded && !turn->capturing ? chain(room, comm, stream, turn, room->narrow) : ncclSuccess;
 }

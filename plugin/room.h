@@ -6,21 +6,16 @@
  *
  *   A launch fits beside what may be in flight on the other communicators, or it is behind all of that.
  *
- * Why no job hangs whose ranks issue their calls in one order: suppose that nothing goes on, and take, of the calls that have not
- * ended and are behind nothing that has not (their stream, their communicator, what they were chained to: all that was issued
- * before), the first of Beeline's.  On each GPU NCCL's kernels leave it a multiprocessor, and what else of Beeline's is resident was
- * launched while it was in flight, hence fits beside it, or is a replay, and those leave a few places.  So it has a place on every
- * GPU, and one place is enough: no block waits for a later one of its grid, on this GPU or another (crews.cuh: those that send are first,
- * and never wait).  So it ends.  Where only NCCL's calls are left, all is as with NCCL alone.
+ * Why no job hangs whose ranks issue their calls in one order: docs/design.md.
  *
  * What fits: two of Beeline's blocks are resident on a multiprocessor (BL_KERNEL).  Kernels of NCCL need whole ones; while
- * one may be in flight, a quarter of the multiprocessors is left to them, however Beeline's blocks are spread.  And while launches
- * of Beeline's may be in flight, or graphs hold some, no more communicators have kernels of NCCL than leave a multiprocessor free (4
- * on an H200): a further one is behind all of them.  Else it takes NCCL's kernels of five communicators on one GPU, and one wide launch on
- * another, which does not leave them a whole multiprocessor, to keep each other out for good.  A launch that does
- * not find room for all of its blocks has fewer: as many as leave room for three more of the width of NCCL's kernels, or that
- * width, or what there is; only where next to nothing is, it is chained.  So ranks that issue in different orders (threads with a communicator
- * each), to which NCCL promises nothing, live as they do with NCCL: dozens of communicators are never chained.
+ * one may be in flight, a quarter of the multiprocessors is left to them, however Beeline's blocks are spread.  A launch that
+ * does not find room for all of its blocks has fewer: as many as leave room for three more of the width of NCCL's kernels, or
+ * that width, or what there is; only where next to nothing is, it is chained.  Where so many communicators have kernels of
+ * NCCL's now and then that these could fill the GPU (5 on an H200), launches are no wider than those are: else one of them may
+ * fill one GPU, and NCCL's kernels another, and keep each other out for good.  NCCL's own calls are not chained (but once, when a
+ * communicator's first makes them so many, behind wide launches that are in flight then): what NCCL runs in any order goes on
+ * doing so.
  * Captured launches are in flight whenever their graph is replayed, which nobody tells: they hold their room for good.
  *
  * With NCCL_LAUNCH_ORDER_IMPLICIT=1 each call, NCCL's, too, is behind all earlier ones of its GPU.

@@ -237,8 +237,12 @@ static void free_all(struct bl_comm *comm) {
     }
     if (upkeep->context_retained) bl_driver()->cuDevicePrimaryCtxRelease(comm->device);
     if (bl_driver()) bl_driver_unrelax(mode);
+    pthread_mutex_lock(&comm->pending.lock);
     free(comm->pending.calls);
     comm->pending.calls = NULL;
+    comm->pending.count = 0;
+    atomic_store(&comm->pending.set, false);
+    pthread_mutex_unlock(&comm->pending.lock);
     bl_comm_retire(comm);
 }
 

@@ -29,6 +29,7 @@ ncclResult_t bl_turn_begin(struct bl_comm *comm, CUstream stream, struct bl_orde
     bl_order_ask(stream, turn);
     if (!atomic_load(&comm->bystander)) result = bl_order_before(comm, stream, turn);
     if (result == ncclSuccess) result = bl_room_take_nccl(comm, stream, turn);
+    if (result != ncclSuccess) bl_room_taken(comm);
     bl_comm_leave(comm, &visit);
     return result;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct program *const rooms[] = {stream_programs, many_programs,    value_programs,
+static const struct program *const rooms[] = {stream_programs, many_programs,    crowded_programs, value_programs,
                                               late_programs,   one_way_programs, end_programs};
 static const struct program *chosen; /* the one that runs */
 

@@ -202,52 +202,6 @@ static void nccl_between_reversed(struct part *part, const struct settings *s) {
     between(part, s, s->middle, s->large);
 }
 
-/* --- nccl_fills: even ranks begin with large messages on five communicators, odd ones with a smaller one on a sixth ---
- * With NCCL alone some calls are under way on all ranks, however few fit. */
-enum { FILLERS = 5, WIDE = FILLERS };
-
-static void fill_gpu(struct part *part, const struct settings *s, bool wide_first, bool replayed) {
-    struct lane lanes[FILLERS + 1];
-    const bool even = self(part)->rank % 2 == 0;
-    for (int c = 0; c <= WIDE; c++) {
-        lanes[c] = (struct lane){.comm = comm_open(part), .stream = stream_open(), .replayed = replayed && c == WIDE};
-        vector_open(&lanes[c].vector[0], c == WIDE ? s->middle : s->large);
-        warm_up(part, &lanes[c].vector[0], lanes[c].comm, lanes[c].stream);
-        if (lanes[c].replayed) capture(part, &lanes[c].vector[0], lanes[c].comm, lanes[c].stream, &lanes[c].graph[0]);
-    }
-    for (long k = 0; k < s->repeat; k++) {
-        for (int c = 0; c <= WIDE; c++)
-            vector_fill(part, &lanes[c].vector[0], s->seed + (uint64_t)(k * (WIDE + 1) + c));
-        part_barrier(part);
-        for (int i = 0; i <= WIDE; i++) {
-            const int c = wide_first ? (i + WIDE) % (WIDE + 1) : i;
-            doing(part, "repeat %ld: calling on communicator %d", k, c);
-            issue(part, &lanes[c], 0, (c == WIDE) == even ? 20000 : 0);
-        }
-        for (int c = 0; c <= WIDE; c++) {
-            doing(part, "repeat %ld: waiting for communicator %d of %d", k, c, WIDE + 1);
-            stream_sync(lanes[c].stream);
-        }
-        for (int c = 0; c <= WIDE; c++) vector_check_all(part, &lanes[c].vector[0]);
-    }
-    for (int c = 0; c <= WIDE; c++) {
-        vector_close(&lanes[c].vector[0]);
-        if (lanes[c].replayed) graph_close(&lanes[c].graph[0]);
-        comm_close(part, lanes[c].comm);
-        stream_close(lanes[c].stream);
-    }
-}
-
-static void nccl_fills(struct part *part, const struct settings *s) {
-    fill_gpu(part, s, true, false);
-}
-static void nccl_fills_reversed(struct part *part, const struct settings *s) {
-    fill_gpu(part, s, false, false);
-}
-static void nccl_fills_graph(struct part *part, const struct settings *s) {
-    fill_gpu(part, s, false, true);
-}
-
 const struct program many_programs[] = {
     {"many_communicators", many_communicators},
     {"many_communicators_12", many_communicators_12},
@@ -257,8 +211,5 @@ const struct program many_programs[] = {
     {"many_communicators_threads", many_communicators_threads},
     {"nccl_between", nccl_between},
     {"nccl_between_reversed", nccl_between_reversed},
-    {"nccl_fills", nccl_fills},
-    {"nccl_fills_reversed", nccl_fills_reversed},
-    {"nccl_fills_graph", nccl_fills_graph},
     {0},
 };

@@ -29,8 +29,8 @@ struct program {
     const char *name;
     void (*run)(struct part *part, const struct settings *settings);
 };
-extern const struct program stream_programs[], many_programs[], value_programs[], late_programs[], one_way_programs[],
-    end_programs[];
+extern const struct program stream_programs[], many_programs[], crowded_programs[], value_programs[], late_programs[],
+    one_way_programs[], end_programs[];
 
 /* A part here is one rank: part->rank[0]. */
 static inline struct rank *self(struct part *part) {
