@@ -127,11 +127,13 @@ BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, in
 #endif
 
 #ifdef BL_HAVE_ncclCommFinalize
-/* The entry stays until Destroy.  A nonblocking one must not wait here; Destroy will. */
+/* The entry stays until Destroy.  A nonblocking one must not wait here: it is in progress until its launches have ended. */
 BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
     if (known && !bl_setup_nonblocking(known)) bl_setup_drain(known);
-    return BL_REAL(ncclCommFinalize, comm);
+    ncclResult_t result = BL_REAL(ncclCommFinalize, comm);
+    if (!known || !bl_setup_nonblocking(known) || (result != ncclSuccess && result != ncclInProgress)) return result;
+    return bl_setup_finalize(known) ? result : ncclInProgress;
 }
 #endif
 
@@ -178,6 +180,7 @@ BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
     if (!known || result != ncclSuccess || *asyncError != ncclSuccess) return result;
     bl_turn_settle(known);
     *asyncError = bl_comm_check(known);
+    if (*asyncError == ncclSuccess && bl_setup_finalizing(known)) *asyncError = ncclInProgress;
     return result;
 }
 #endif

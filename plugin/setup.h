@@ -47,6 +47,11 @@ void bl_setup_release_orphans(CUcontext context);
 /* Waits for Beeline's launches, and serves no more. */
 void bl_setup_drain(struct bl_comm *comm);
 
+/* Of a nonblocking communicator, which must not be waited for: it is finalized.  Whether Beeline's launches have ended; they have
+ * not. */
+bool bl_setup_finalize(struct bl_comm *comm);
+bool bl_setup_finalizing(struct bl_comm *comm);
+
 /* Serves no more, and tells what runs to leave; the communicator stays known.  From then on the waits of copy engines are
  * let go by a thread, until bl_setup_let_go or bl_setup_release: the real NCCL's own abort may wait for them. */
 void bl_setup_revoke(struct bl_comm *comm);

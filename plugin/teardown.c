@@ -144,6 +144,15 @@ void bl_setup_drain(struct bl_comm *comm) {
             (unsigned long long)comm->id, comm->rank);
 }
 
+bool bl_setup_finalizing(struct bl_comm *comm) {
+    return is_ours(comm) && atomic_load(&comm->upkeep->finalized) && at_rest(comm, 0) == BUSY;
+}
+
+bool bl_setup_finalize(struct bl_comm *comm) {
+    if (is_ours(comm)) atomic_store(&comm->upkeep->finalized, true);
+    return !bl_setup_finalizing(comm);
+}
+
 static void *rescue_main(void *arg) {
     struct bl_comm *comm = arg;
     bl_driver_relax();

@@ -32,6 +32,7 @@ struct bl_upkeep {
     struct bl_leaver *leaver; /* multicast, if there is any */
     bool stuck;               /* a kernel did not leave: what it uses cannot be freed */
     _Atomic int stage;
+    atomic_bool finalized;       /* a nonblocking one */
     atomic_bool cancel, aborted; /* it is to end; by an abort, so NCCL is to be left alone */
     bool threaded;
     pthread_t thread;

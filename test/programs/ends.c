@@ -218,7 +218,35 @@ static void nonblocking_unconnected_peer(struct part *part, const struct setting
     dead_peer(part, s, false);
 }
 
+/* A nonblocking communicator's finalize is in progress as long as its calls are. */
+static void finalize_nonblocking(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open_nonblocking(part);
+    const CUstream stream = stream_open();
+    struct vector v;
+    vector_open(&v, s->small);
+    for (int late = 0; late < 2; late++) { /* ranks connect at the first call */
+        vector_fill(part, &v, s->seed + (uint64_t)late);
+        part_barrier(part);
+        if (late) delay(stream, 100000);
+        const ncclResult_t result =
+            ncclAllReduce((void *)v.send, (void *)v.recv, v.count, ncclInt32, ncclSum, comm, stream);
+        CHECK(result == ncclSuccess || result == ncclInProgress, "%s", ncclGetErrorString(result));
+        while (comm_state(comm) == ncclInProgress) usleep(100);
+        if (!late) stream_sync(stream);
+    }
+    const ncclResult_t result = ncclCommFinalize(comm);
+    CHECK(result == ncclSuccess || result == ncclInProgress, "%s", ncclGetErrorString(result));
+    while (comm_state(comm) == ncclInProgress) usleep(100);
+    CHECK(cu.cuStreamQuery(stream) == CUDA_SUCCESS, "finalized, and its last call has not ended");
+    vector_check_all(part, &v);
+    part_barrier(part);
+    NCCL_OK(ncclCommDestroy(comm));
+    stream_close(stream);
+    vector_close(&v);
+}
+
 const struct program end_programs[] = {
+    {"finalize_nonblocking", finalize_nonblocking},
     {"abort_beside_launches", abort_beside_launches},
     {"revoke_beside_launches", revoke_beside_launches},
     {"abort_open_group", abort_open_group},
