@@ -7,9 +7,10 @@
  * way, times 16/15.  No barrier between ranks, no fence.
  *
  * Contract: count >= 1 and at most nranks * layout.peer_lines lines; any grid of blocks of at least 32 threads for each
- * two ranks, as many on every rank: a block sends no sum of a round before it has all inputs of that round, which a peer
- * whose rounds have fewer lines may send only once it has the sums of the first of them; sendbuff and recvbuff any
- * alignment, equal or disjoint.  In place, each line is stored by the lanes that have loaded it, after the peer that
+ * two ranks, of as many threads on every rank, though not as many blocks: a block sends no sum of a round before it has
+ * all inputs of that round, so no round may hold lines of two of a peer's rounds.  It does not: a rank with fewer lines a
+ * round has all of its blocks in their first, and sends first (teams.cuh).  sendbuff and recvbuff any alignment, equal or
+ * disjoint.  In place, each line is stored by the lanes that have loaded it, after the peer that
  * owns it had it.  Every rank sends and receives every line of a run, even those beyond the message's end, so that
  * something comes from each peer; results of a line are sent once this rank has read all inputs of it: staging.cuh needs
  * both.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.

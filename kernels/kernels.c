@@ -4,12 +4,8 @@
 #include <stdio.h>
 
 enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8, UNIT_BYTES = 16 };
-enum {
-    MOST_PACKETS = 8192,
-    FEWEST_PACKETS = 256,
-    LINES_STEP = 64,
-    LINES_GRAIN = 16
-};                                            /* either of lines holds a multiple of 128 bytes */
+enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256 };
+enum { LINES_STEP = 64, LINES_GRAIN = 16 };   /* so many lines hold a multiple of 128 bytes */
 enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 }; /* as multicast.cuh has it */
 
 /* Bytes that a launch sends, or has sent to it, at most, if the staging may be large enough. */
@@ -113,6 +109,10 @@ bool bl_kernel_batch(int kernel) {
 
 bool bl_kernel_multicast(int kernel) {
     return is_kernel(kernel) && kernels[kernel].shares >= MULTICAST_PACKETS;
+}
+
+bool bl_kernel_in_rounds(int kernel) {
+    return is_kernel(kernel) && (kernels[kernel].team || kernels[kernel].shares == PACKETS);
 }
 
 uint32_t bl_multimem_redops(int datatype, int arch) {

@@ -195,8 +195,12 @@ bool bl_kernel_reduces(int kernel);
 /* Whether a launch carries several messages: struct bl_batch_args. */
 bool bl_kernel_batch(int kernel);
 
-/* Whether it needs a multicast object. */
+/* Whether it needs a multicast object.  Then its grid is the same on all ranks, of as many blocks as bl_kernel_blocks() says. */
 bool bl_kernel_multicast(int kernel);
+
+/* Whether blocks send the lines of a round only when they have those of the round before.  Where grids differ between ranks,
+ * each is one round then, or is resident as a whole.  Of others the first blocks send everything. */
+bool bl_kernel_in_rounds(int kernel);
 
 /* Operations, 1u << enum bl_redop each, that the switch can reduce this datatype with, on GPUs of this architecture (90 for
  * sm_90), in kernels whose name ends in multimem. */

@@ -94,9 +94,9 @@ template <int N> struct AtATime {
 };
 
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
- * words are `own`, or, if `own_comes`, come through the staging.  What has come is not read again.  All lanes of the warp call it together; those that are not active wait for nothing.
- * `first` may differ from group to group.
- * False: leave the kernel.
+ * words are `own`, or, if `own_comes`, come through the staging.  What has come is not read again.  All lanes of the warp
+ * call it together; those that are not active wait for nothing, and `first` may differ from group to group.  False: leave
+ * the kernel.
  *
  * Polling is most of what the kernels do: so it has no branch, and addresses are made before. */
 template <int RANKS>

@@ -29,25 +29,30 @@ struct bl_order_turn {
     uint64_t stream; /* its id; 0: it captures, or the driver cannot tell */
 };
 
-enum { BL_ORDER_NODES = 16 };
+enum { BL_ORDER_NODES = 16, BL_ORDER_CAPTURES = 8 };
+
+/* Of one capture. */
+struct bl_order_capture {
+    unsigned long long id;
+    CUgraphNode last[BL_ORDER_NODES]; /* what the last call in it ends with */
+    int lasts;                        /* 0: it holds none */
+    CUgraphNode record_node;          /* the event's */
+};
 
 /* Keeps the calls on one communicator in issue order; see order.h. */
 struct bl_order {
-    CUevent event;              /* recorded behind every eager call, and by graphs; bl_room's, too */
-    CUevent fork;               /* joins the streams of one launch */
-    uint64_t last_stream;       /* id of the last call's; 0: not known */
-    unsigned long long capture; /* id of the capture that the last captured call belongs to */
-    CUgraphNode last[BL_ORDER_NODES],
-        record_node; /* of that capture: what the last call ends with, the event's record */
-    int lasts;
+    CUevent event;        /* recorded behind every eager call, and by graphs; bl_room's, too */
+    CUevent fork;         /* joins the streams of one launch */
+    uint64_t last_stream; /* id of the last call's; 0: not known */
+    struct bl_order_capture captures[BL_ORDER_CAPTURES]; /* those that began last, in turn */
+    unsigned next_capture;
     bool served; /* Beeline launched something */
-    bool used, last_captured, captured_ever;
+    bool used, captured_ever;
 };
 
 /* What it holds of its GPU's multiprocessors; see room.h. */
 struct bl_hold {
     struct bl_room *of;        /* NULL: it is in none */
-    _Atomic uint64_t capture;  /* id of the capture that its last call belongs to, or 0 */
     _Atomic uint64_t holds;    /* room.c has the bits */
     _Atomic uint32_t captured; /* blocks of its largest captured launch */
     _Atomic bool of_nccl;      /* it has had kernels of NCCL's */

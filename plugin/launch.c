@@ -130,8 +130,7 @@ static ncclResult_t turn_begin(struct bl_comm *comm, const CUstream *streams, in
     bl_order_ask(streams[0], turn);
     const bool waits = route->kernel != BL_KERNEL_ALLGATHER_COPY; /* whose kernels begin when all is there */
     ncclResult_t result = bl_order_before(comm, streams[0], turn);
-    if (result == ncclSuccess && waits)
-        result = bl_room_take(comm, streams[0], turn, bl_kernel_multicast(route->kernel), &route->blocks);
+    if (result == ncclSuccess && waits) result = bl_room_take(comm, streams[0], turn, route->kernel, &route->blocks);
     comm->order.served = true; /* a launch that fails half way may have left something, too */
     return result == ncclSuccess ? bl_order_join(comm, streams, count) : result;
 }

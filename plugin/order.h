@@ -6,7 +6,7 @@
  *   eager                         an event is recorded behind each call, Beeline's or NCCL's, and a call on another stream
  *                                 than the last waits for it.
  *   captured, in one graph        a call on another stream than the last depends on the last call's nodes, so that the
- *                                 calls become a chain.
+ *                                 calls become a chain, whatever is called beside the capture.
  *   captured beside anything else the graph begins by waiting for the communicator's event and ends by recording it (as
  *                                 NCCL's own does), and each eager call from then on waits for it, too: replays and eager
  *                                 calls take turns in the order in which they are issued.  BEELINE_GRAPH_MIXING=0, or
@@ -36,9 +36,12 @@ void bl_order_ask(CUstream stream, struct bl_order_turn *turn);
 /* Makes `stream`, of which bl_order_ask has told, wait for the communicator's last call. */
 ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 
-/* Whether the communicator's last call belongs to the capture of this turn; of such a one, has `stream` depend on that call. */
-bool bl_order_captured_by(const struct bl_comm *comm, const struct bl_order_turn *turn);
-ncclResult_t bl_order_follow(struct bl_comm *comm, CUstream stream);
+/* If calls of the communicator are in the capture of this turn, which is another communicator's, say: has `stream` depend on the last
+ * of them.  False if there are none. */
+bool bl_order_follow(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result);
+
+/* Makes `stream` wait for events, those that a capture waits for when its graph is replayed. */
+ncclResult_t bl_order_wait(CUstream stream, const CUevent *events, int count, const struct bl_order_turn *turn);
 
 /* Notes that a call was issued on `stream`. */
 ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);

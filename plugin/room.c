@@ -3,25 +3,27 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "log.h"
 #include "params.h"
 
 /* OTHERS: narrow launches that a wide one leaves room for. */
-enum { OTHERS = 3, SM_BLOCKS = 2, CHAINED = 32, NCCL_SMS = 32 /* of a kernel of NCCL's, at most by default */ };
+enum { OTHERS = 3, SM_BLOCKS = 2, NCCL_SMS = 32 /* of a kernel of NCCL's, at most by default */ };
 
 struct bl_room {
     struct bl_room *next;
     CUcontext context;
-    unsigned places;         /* for blocks, but for a few that are nobody's */
+    unsigned kept;           /* places for blocks that nobody counts on */
+    unsigned places;         /* the others */
     unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
     unsigned narrow, fewest; /* blocks of a launch: as many as NCCL's kernels have; as make one worth while */
-    unsigned most_nccl;      /* kernels of NCCL's that leave a multiprocessor to others */
+    unsigned most_nccl;      /* kernels of NCCL's that leave those alone */
     atomic_uint nccl_comms;  /* communicators that have had one */
     pthread_mutex_t lock;    /* of what follows */
     struct bl_comm **comms;
     int capacity;
     atomic_int count;
-    CUevent *spare; /* events of those that have left: another thread may be about to wait for one */
+    atomic_int chaining;    /* threads that are about to wait for events */
+    atomic_bool in_a_graph; /* some are waited for in graphs, too */
+    CUevent *spare;         /* of those that have left meanwhile */
     int spares, spare_capacity;
 };
 
@@ -53,11 +55,13 @@ static unsigned at_least_one(unsigned n) {
 
 /* On H200, with 132: NCCL takes 24 to 32 of them on an NVSwitch box. */
 static void set_size(struct bl_room *room, unsigned sms) {
-    room->places = SM_BLOCKS * sms - sms / 16;
+    room->kept = at_least_one(sms / 16);
+    room->places = SM_BLOCKS * sms - room->kept;
     room->beside_nccl = sms - sms / 4;
     room->narrow = at_least_one(sms * 2 / 11);
     room->fewest = at_least_one(sms / 32);
-    room->most_nccl = (sms - 1) / (sms > NCCL_SMS ? NCCL_SMS : at_least_one(sms / 4));
+    room->most_nccl =
+        (sms - at_least_one(room->kept / SM_BLOCKS)) / (sms > NCCL_SMS ? NCCL_SMS : at_least_one(sms / 4));
 }
 
 static struct bl_room *room_of(struct bl_comm *comm) {
@@ -115,7 +119,8 @@ void bl_room_leave(struct bl_comm *comm) {
     atomic_store(&room->count, count - 1);
     room->spare[room->spares++] = comm->order.event;
     comm->order.event = NULL;
-    while (count == 1 && room->spares > 0) bl_driver()->cuEventDestroy(room->spare[--room->spares]);
+    const bool wanted = count > 1 && (atomic_load(&room->chaining) || atomic_load(&room->in_a_graph));
+    while (!wanted && room->spares > 0) bl_driver()->cuEventDestroy(room->spare[--room->spares]);
     pthread_mutex_unlock(&room->lock);
 }
 
@@ -170,60 +175,47 @@ static unsigned share_beside(const struct bl_room *room, struct held held) {
     return left < room->narrow ? left : room->narrow;
 }
 
+/* At most so many blocks; of a kernel that goes in rounds either all, or few. */
+static void narrow_to(const struct bl_room *room, unsigned most, enum bl_kernel kernel, unsigned *blocks) {
+    if (*blocks <= most) return;
+    *blocks = bl_kernel_in_rounds(kernel) && most > room->kept ? room->kept : most;
+}
+
 /* Whether a launch fits, with fewer blocks if need be. */
-static bool fit(const struct bl_room *room, struct held held, bool fixed, unsigned *blocks) {
+static bool fit(const struct bl_room *room, struct held held, enum bl_kernel kernel, unsigned *blocks) {
     const unsigned share = share_beside(room, held);
-    if (fixed) return *blocks <= room_beside(room, held);
-    if (share && *blocks > share) *blocks = share;
+    if (bl_kernel_multicast(kernel)) return *blocks <= room_beside(room, held);
+    if (share) narrow_to(room, share, kernel, blocks);
     return share || *blocks <= room_beside(room, held);
 }
 
 /* --- chains --- */
 
-/* Behind what the other communicator has captured in the same capture: that is this thread's, or waits for it.  False if it has
- * captured nothing there.  (Its event would be recorded behind the last of its calls, of which some may be behind this one.) */
-static bool follow(struct bl_comm *other, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result) {
-    if (!turn->capturing || atomic_load_explicit(&other->room.capture, memory_order_acquire) != turn->capture)
-        return false;
-    if (!bl_order_captured_by(other, turn)) return false;
-    *result = bl_order_follow(other, stream);
-    return true;
-}
-
-static ncclResult_t await(struct bl_comm *comm, CUstream stream, const CUevent *events, int count, unsigned flags) {
-    for (int i = 0; i < count; i++) {
-        const CUresult status = bl_driver()->cuStreamWaitEvent(stream, events[i], flags);
-        if (status == CUDA_SUCCESS) continue;
-        bl_warn("communicator %016llx rank %d: putting a call behind those of other communicators: %s",
-                (unsigned long long)comm->id, comm->rank, bl_driver_strerror(status));
-        return ncclUnhandledCudaError;
-    }
-    return ncclSuccess;
-}
-
-/* Behind whatever the other communicators have issued, or, if `wider`, their eager launches of more blocks.  Their events are collected under the lock and waited for without it:
- * telling a stream to wait may itself take until the stream has room.  An event that leaves meanwhile is not destroyed while
- * this communicator is in the room. */
-static ncclResult_t chain(struct bl_room *room, struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
-                          unsigned wider) {
-    const unsigned flags = turn->capturing ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT;
+/* Behind whatever the other communicators have issued, or, if `wider`, their eager launches of more blocks.  Of what is in the same
+ * capture, behind the nodes: the event would be recorded behind the last of its calls, of which some may be behind this one.
+ * Events are collected under the lock and waited for without it: telling a stream to wait may itself take until the stream
+ * has room; one that leaves meanwhile is not destroyed. */
+static ncclResult_t chain(struct bl_room *room, const struct bl_comm *comm, CUstream stream,
+                          const struct bl_order_turn *turn, unsigned wider) {
     ncclResult_t result = ncclSuccess;
-    CUevent events[CHAINED];
-    int count, next = 0;
-    do {
-        const CUstreamCaptureMode mode = bl_driver_relax();
-        pthread_mutex_lock(&room->lock);
-        for (count = 0; next < atomic_load(&room->count) && count < CHAINED && result == ncclSuccess; next++) {
-            struct bl_comm *other = room->comms[next];
-            if (other == comm || follow(other, stream, turn, &result)) continue;
-            const bool behind = wider ? (held_by(other, true) & BLOCKS) > wider
-                                      : turn->capturing || captured_by(other) || held_by(other, true);
-            if (behind) events[count++] = other->order.event;
-        }
-        pthread_mutex_unlock(&room->lock);
-        bl_driver_unrelax(mode);
-        if (result == ncclSuccess) result = await(comm, stream, events, count, flags);
-    } while (count == CHAINED && result == ncclSuccess);
+    const int most = atomic_load(&room->count); /* whoever comes after that is not behind anything here */
+    CUevent events[most + 1];
+    int count = 0;
+    const CUstreamCaptureMode mode = bl_driver_relax();
+    pthread_mutex_lock(&room->lock);
+    for (int i = 0; i < atomic_load(&room->count) && count < most && result == ncclSuccess; i++) {
+        struct bl_comm *other = room->comms[i];
+        if (other == comm || bl_order_follow(other, stream, turn, &result)) continue;
+        const bool behind = wider ? (held_by(other, true) & BLOCKS) > wider
+                                  : turn->capturing || captured_by(other) || held_by(other, true);
+        if (behind) events[count++] = other->order.event;
+    }
+    atomic_fetch_add(&room->chaining, 1);
+    if (turn->capturing && count > 0) atomic_store(&room->in_a_graph, true);
+    pthread_mutex_unlock(&room->lock);
+    bl_driver_unrelax(mode);
+    if (result == ncclSuccess) result = bl_order_wait(stream, events, count, turn);
+    atomic_fetch_sub(&room->chaining, 1);
     return result;
 }
 
@@ -234,24 +226,24 @@ static bool alone(const struct bl_room *room) {
 
 /* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then. */
 static ncclResult_t take_captured(struct bl_room *room, struct bl_comm *comm, CUstream stream,
-                                  const struct bl_order_turn *turn, bool fixed, unsigned *blocks) {
+                                  const struct bl_order_turn *turn, enum bl_kernel kernel, unsigned *blocks) {
     struct held held = {0, false};
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
-    const bool fits = fit(room, held, fixed, blocks);
+    const bool fits = fit(room, held, kernel, blocks);
     if (*blocks > captured_by(comm)) atomic_store(&comm->room.captured, *blocks);
     pthread_mutex_unlock(&room->lock);
     return fits ? ncclSuccess : chain(room, comm, stream, turn, 0);
 }
 
 static ncclResult_t take_eager(struct bl_room *room, struct bl_comm *comm, CUstream stream,
-                               const struct bl_order_turn *turn, bool fixed, unsigned *blocks) {
+                               const struct bl_order_turn *turn, enum bl_kernel kernel, unsigned *blocks) {
     const unsigned wanted = *blocks;
-    if (fit(room, held_by_others(room, comm, false), fixed, blocks) && *blocks == wanted) return ncclSuccess;
+    if (fit(room, held_by_others(room, comm, false), kernel, blocks) && *blocks == wanted) return ncclSuccess;
     *blocks = wanted; /* some of what seemed in flight may have ended */
-    return fit(room, held_by_others(room, comm, true), fixed, blocks) ? ncclSuccess
-                                                                      : chain(room, comm, stream, turn, 0);
+    return fit(room, held_by_others(room, comm, true), kernel, blocks) ? ncclSuccess
+                                                                       : chain(room, comm, stream, turn, 0);
 }
 
 /* Others that have kernels of NCCL's now and then. */
@@ -259,23 +251,19 @@ static unsigned nccl_beside(const struct bl_room *room, const struct bl_comm *co
     return atomic_load(&room->nccl_comms) - atomic_load(&comm->room.of_nccl);
 }
 
-static void take_note(struct bl_comm *comm, const struct bl_order_turn *turn, uint64_t what) {
-    if (!turn->capturing) hold(comm, what);
-    atomic_store_explicit(&comm->room.capture, turn->capturing ? turn->capture : 0, memory_order_release);
-}
-
-ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool fixed,
-                          unsigned *blocks) {
+ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
+                          enum bl_kernel kernel, unsigned *blocks) {
     struct bl_room *room = comm->room.of;
     ncclResult_t result = ncclSuccess;
-    if (room && !fixed && nccl_beside(room, comm) > room->most_nccl && *blocks > room->narrow) *blocks = room->narrow;
+    if (room && !bl_kernel_multicast(kernel) && nccl_beside(room, comm) > room->most_nccl)
+        narrow_to(room, room->narrow, kernel, blocks);
     if (bl_params()->launch_order && !alone(room))
         result = chain(room, comm, stream, turn, 0);
     else if (turn->capturing && room)
-        result = take_captured(room, comm, stream, turn, fixed, blocks);
+        result = take_captured(room, comm, stream, turn, kernel, blocks);
     else if (!alone(room))
-        result = take_eager(room, comm, stream, turn, fixed, blocks);
-    take_note(comm, turn, *blocks);
+        result = take_eager(room, comm, stream, turn, kernel, blocks);
+    if (!turn->capturing) hold(comm, *blocks);
     return result;
 }
 
@@ -290,7 +278,7 @@ ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const stru
     struct bl_room *room = comm->room.of;
     if (!room) return ncclSuccess;
     const bool crowded = first_of_nccl(room, comm);
-    take_note(comm, turn, OF_NCCL);
+    if (!turn->capturing) hold(comm, OF_NCCL);
     if (alone(room)) return ncclSuccess;
     if (bl_params()->launch_order) return chain(room, comm, stream, turn, 0);
     return crowded && !turn->capturing ? chain(room, comm, stream, turn, room->narrow) : ncclSuccess;

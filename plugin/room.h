@@ -11,7 +11,8 @@
  * What fits: two of Beeline's blocks are resident on a multiprocessor (BL_KERNEL).  Kernels of NCCL need whole ones; while
  * one may be in flight, a quarter of the multiprocessors is left to them, however Beeline's blocks are spread.  A launch that
  * does not find room for all of its blocks has fewer: as many as leave room for three more of the width of NCCL's kernels, or
- * that width, or what there is; only where next to nothing is, it is chained.  Where so many communicators have kernels of
+ * that width, or what there is, or so few as surely are resident at once where it must be (bl_kernel_in_rounds); only where
+ * next to nothing is, it is chained.  Where so many communicators have kernels of
  * NCCL's now and then that these could fill the GPU (5 on an H200), launches are no wider than those are: else one of them may
  * fill one GPU, and NCCL's kernels another, and keep each other out for good.  NCCL's own calls are not chained (but once, when a
  * communicator's first makes them so many, behind wide launches that are in flight then): what NCCL runs in any order goes on
@@ -32,10 +33,10 @@
 int bl_room_enter(struct bl_comm *comm);
 void bl_room_leave(struct bl_comm *comm);
 
-/* A launch of at most *blocks on `stream`: says how many there is room for, or puts it behind what is in the way. `fixed`:
- * ranks rely on the number, so it stays.  To be followed by bl_room_taken, whatever happens. */
-ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, bool fixed,
-                          unsigned *blocks);
+/* A launch of the kernel with at most *blocks on `stream`: says how many there is room for, or puts it behind what is in the
+ * way.  To be followed by bl_room_taken, whatever happens. */
+ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
+                          enum bl_kernel kernel, unsigned *blocks);
 
 /* The same for a call of the real NCCL's, which is made in any case. */
 ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);

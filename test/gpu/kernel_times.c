@@ -178,7 +178,8 @@ static void write_record(const struct session *s, const struct call *call, const
 }
 
 static void time_one(struct session *s, struct call *call, struct row *row, int size) {
-    const struct shape shape = {row->kernel, row->threads, s->most_blocks, 1};
+    const struct shape shape = {
+        .kernel = row->kernel, .threads = row->threads, .most_blocks = s->most_blocks, .messages = 1};
     struct part *part = s->rig->part;
     const uint64_t bytes = call->count * bl_datatype_size(call->datatype);
     struct times times;
@@ -255,7 +256,11 @@ static void errors_of(struct session *s, enum collective collective) {
                 rig_settle(s->rig);
                 for (int kernel = 0; kernel < BL_KERNELS; kernel++)
                     if (config->kernel[kernel] && rig_kernels[kernel].collective == collective)
-                        error_of(s, &call, &(struct shape){kernel, config->threads[0], s->most_blocks, 1});
+                        error_of(s, &call,
+                                 &(struct shape){.kernel = kernel,
+                                                 .threads = config->threads[0],
+                                                 .most_blocks = s->most_blocks,
+                                                 .messages = 1});
             }
             call_free(s->rig->part, &call);
         }

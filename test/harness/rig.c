@@ -185,7 +185,9 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
     void *parameters[] = {&args}; /* of which a kernel for one message takes the beginning */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
-    CUlaunchConfig config = {.gridDimX = rig_blocks(rig, shape, bytes),
+    struct shape here = *shape;
+    if (i % 2 && shape->odd_blocks) here.most_blocks = shape->odd_blocks;
+    CUlaunchConfig config = {.gridDimX = rig_blocks(rig, &here, bytes),
                              .gridDimY = 1,
                              .gridDimZ = 1,
                              .blockDimX = rig_threads(rig, shape),

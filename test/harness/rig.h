@@ -36,7 +36,8 @@ extern const struct rig_kernel rig_kernels[BL_KERNELS];
 struct shape {
     int kernel;
     unsigned threads, most_blocks;
-    int messages; /* more than one only for kernels that take several */
+    int messages;        /* more than one only for kernels that take several */
+    unsigned odd_blocks; /* not 0: most_blocks on odd ranks */
 };
 
 /* multicast: the staging has a plan for a multicast object, which this does not make. */

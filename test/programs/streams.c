@@ -94,6 +94,88 @@ static void reused_stream(struct part *part, const struct settings *s) {
     for (int i = 0; i < SLOTS; i++) vector_close(&vector[i]);
 }
 
+/* --- captured_beside_eager: two captures at once, each with calls on two streams, and eager calls in between --- */
+struct branches {
+    CUstream stream[2];
+    CUevent event;
+    struct graph graph;
+    struct vector vector[2];
+};
+
+static void branches_open(struct branches *b, size_t bytes) {
+    CU_OK(cuEventCreate(&b->event, CU_EVENT_DISABLE_TIMING));
+    for (int i = 0; i < 2; i++) {
+        b->stream[i] = stream_open();
+        vector_open(&b->vector[i], bytes);
+    }
+}
+
+static void branches_begin(struct branches *b) {
+    capture_begin(b->stream[0]);
+    CU_OK(cuEventRecord(b->event, b->stream[0]));
+    CU_OK(cuStreamWaitEvent(b->stream[1], b->event, CU_EVENT_WAIT_DEFAULT));
+}
+
+static void branches_end(struct branches *b) {
+    CU_OK(cuEventRecord(b->event, b->stream[1]));
+    CU_OK(cuStreamWaitEvent(b->stream[0], b->event, CU_EVENT_WAIT_DEFAULT));
+    CU_OK(cuStreamEndCapture(b->stream[0], &b->graph.graph));
+}
+
+static void branches_close(struct branches *b) {
+    graph_close(&b->graph);
+    CU_OK(cuEventDestroy(b->event));
+    for (int i = 0; i < 2; i++) {
+        stream_close(b->stream[i]);
+        vector_close(&b->vector[i]);
+    }
+}
+
+static void captured_beside_eager(struct part *part, const struct settings *s) {
+    struct branches b[2];
+    struct vector eager;
+    const ncclComm_t comm = comm_open(part);
+    CUstream plain = stream_open();
+    vector_open(&eager, s->small);
+    vector_fill(part, &eager, s->seed);
+    vector_allreduce(&eager, comm, plain);
+    for (int g = 0; g < 2; g++) {
+        branches_open(&b[g], s->middle);
+        vector_fill(part, &b[g].vector[0], s->seed);
+        vector_allreduce(&b[g].vector[0], comm, plain); /* NCCL fails where a communicator's first call is captured */
+    }
+    stream_sync(plain);
+    for (int g = 0; g < 2; g++) branches_begin(&b[g]);
+    for (int i = 0; i < 2; i++)
+        for (int g = 0; g < 2; g++) {
+            doing(part, "capture %d, stream %d", g, i);
+            vector_allreduce(&b[g].vector[i], comm, b[g].stream[i]);
+            vector_allreduce(&eager, comm, plain);
+        }
+    for (int g = 0; g < 2; g++) branches_end(&b[g]);
+    for (int g = 0; g < 2; g++) CU_OK(cuGraphInstantiateWithFlags(&b[g].graph.exec, b[g].graph.graph, 0));
+    stream_sync(plain);
+    vector_check_all(part, &eager);
+    for (long k = 0; k < s->repeat; k++) {
+        for (int v = 0; v < 4; v++) vector_fill(part, &b[v / 2].vector[v % 2], s->seed + (uint64_t)(4 * k + v));
+        vector_fill(part, &eager, s->seed + (uint64_t)k);
+        part_barrier(part);
+        doing(part, "replay %ld", k);
+        for (int g = 0; g < 2; g++) {
+            CU_OK(cuGraphLaunch(b[g].graph.exec, b[g].stream[0]));
+            vector_allreduce(&eager, comm, plain);
+        }
+        for (int g = 0; g < 2; g++) stream_sync(b[g].stream[0]);
+        stream_sync(plain);
+        for (int v = 0; v < 4; v++) vector_check_all(part, &b[v / 2].vector[v % 2]);
+        vector_check_all(part, &eager);
+    }
+    comm_close(part, comm);
+    for (int g = 0; g < 2; g++) branches_close(&b[g]);
+    stream_close(plain);
+    vector_close(&eager);
+}
+
 /* --- streams that are not made by cuStreamCreate --- */
 /* Calls in turn on `odd` and on an ordinary stream. */
 static void in_turn(struct part *part, const struct settings *s, CUstream odd) {
@@ -214,6 +296,7 @@ const struct program stream_programs[] = {
     {"destroyed_stream_pending", destroyed_stream_pending},
     {"destroyed_stream_captured", destroyed_stream_captured},
     {"reused_stream", reused_stream},
+    {"captured_beside_eager", captured_beside_eager},
     {"legacy_stream", legacy_stream},
     {"per_thread_streams", per_thread_streams},
     {"green_context", green_context},

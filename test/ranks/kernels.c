@@ -2,10 +2,15 @@
  *
  *   kernels -n N ... NAME      one process, one thread, all ranks
  *
- * `shapes`: every algorithm, grid and datatype after any other on the same staging.  `alignments`: every algorithm with
- * every alignment of either buffer, with counts next to the edges of words and lines.  `epochs`: epochs that start next
- * to the wrap of 32 bits and to the last that there are.  `late`: ranks whose launches come late; `multicast`: so, of the kernels on a multicast object
- * alone, one upon the other; `oneway`: so, of broadcasts and reduces on the least staging.  `timeout`: waits that outlast their limit; `abort`: the way out of a wait.
+ *   shapes      every algorithm, grid and datatype after any other on the same staging; grids may differ between ranks
+ *   alignments  every algorithm with every alignment of either buffer, with counts next to the edges of words and lines
+ *   epochs      epochs that start next to the wrap of 32 bits and to the last that there are
+ *   late        ranks whose launches come late
+ *   places      so, of grids that are resident as a whole on odd ranks only: `--sms 4`, which hold PLACES blocks
+ *   multicast   so, of the kernels on a multicast object alone, one upon the other
+ *   oneway      so, of broadcasts and reduces on the least staging
+ *   timeout     waits that outlast their limit
+ *   abort       the way out of a wait
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +21,7 @@
 #include "reference.h"
 #include "rig.h"
 
+enum { PLACES = 8 };
 enum { STAGING = 6 << 20, MOST_BYTES = 40000 /* of a call's larger buffer */ };
 enum { POOL = 24, LAUNCHES = 8, ONE_WAY_LAUNCHES = POOL }; /* calls, and launches of a salvo at most */
 
@@ -29,6 +35,7 @@ struct trial {
     int last_kernel;          /* that was drawn */
     uint64_t state;           /* of the draw */
     int most_threads;         /* a block */
+    bool few_places;          /* for all blocks of a grid */
     int arch;                 /* 90 for sm_90 */
     uint64_t launch;          /* the last one */
     int launches;             /* of a salvo, at most */
@@ -98,6 +105,15 @@ static void draw_call(struct trial *trial, struct call *call, int kernel, int da
     call->skew = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 8);
 }
 
+/* Grids that differ between ranks are such as bl_kernel_in_rounds asks for. */
+static void draw_grid(struct trial *trial, struct shape *shape) {
+    uint64_t *s = &trial->state;
+    const bool uneven = !bl_kernel_multicast(shape->kernel) && ref_below(s, 2);
+    const uint64_t most = uneven && bl_kernel_in_rounds(shape->kernel) ? PLACES : 10; /* from 7 on, there are crews */
+    shape->most_blocks = trial->few_places ? BL_MAX_BLOCKS : 1 + (unsigned)ref_below(s, most);
+    shape->odd_blocks = uneven ? 1 + (unsigned)ref_below(s, PLACES) : 0;
+}
+
 /* A launch of one call, or of at most `left`. */
 static void draw(struct trial *trial, struct call *calls, struct shape *shape, int left) {
     static const unsigned threads[] = {32, 64, 128, 256};
@@ -110,7 +126,7 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
     trial->last_kernel = shape->kernel;
     shape->threads = threads[ref_below(s, 4)];
     if (shape->threads > (unsigned)trial->most_threads) shape->threads = (unsigned)trial->most_threads;
-    shape->most_blocks = 1 + (unsigned)ref_below(s, 10); /* from 7 on, the grid has crews */
+    draw_grid(trial, shape);
     shape->messages = rig_kernels[shape->kernel].several ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
     int datatype, redop;
     do {
@@ -196,7 +212,7 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
     const int counts = edge_counts(size, trial->rig.part->count, count);
     const long each = o->calls ? o->calls : 4, all = (long)places * each > counts ? (long)places * each : counts;
     struct call calls[CALLS] = {0};
-    struct shape shape = {kernel, 64, 2, 1};
+    struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = 2, .messages = 1};
     for (int k = 0; k < CALLS; k++)
         call_allocate(trial->rig.part, &calls[k],
                       (240 * BOX_RANKS + 8) *
@@ -256,6 +272,14 @@ static void late(struct part *part, const struct options *o) {
     trial_close(&trial);
 }
 
+static void places(struct part *part, const struct options *o) {
+    struct trial trial;
+    trial_open(&trial, part, o);
+    trial.few_places = true;
+    salvos(&trial, o, true);
+    trial_close(&trial);
+}
+
 static void multicast(struct part *part, const struct options *o) {
     struct trial trial;
     trial_open(&trial, part, o);
@@ -302,7 +326,7 @@ static void each_kernel(struct part *part, const struct options *o, uint64_t tim
                         void (*run)(struct trial *, struct call *, const struct shape *)) {
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         struct trial trial;
-        const struct shape shape = {kernel, 64, 2, 1};
+        const struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = 2, .messages = 1};
         struct call call = {
             .collective = rig_kernels[kernel].collective, .datatype = BL_INT32, .count = 100, .seed = 1};
         if (!rig_kernels[kernel].launched) continue;
@@ -402,8 +426,9 @@ static void leave(struct part *part, const struct options *o) {
 static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
-} parts[] = {{"shapes", shapes},       {"alignments", alignments}, {"late", late},       {"oneway", oneway},
-             {"multicast", multicast}, {"epochs", epochs},         {"timeout", timeout}, {"abort", leave}};
+} parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"late", late},
+             {"places", places}, {"oneway", oneway},         {"multicast", multicast},
+             {"epochs", epochs}, {"timeout", timeout},       {"abort", leave}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -412,7 +437,7 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes alignments late oneway multicast epochs timeout abort");
+    FAIL("names: shapes alignments late places oneway multicast epochs timeout abort");
 }
 
 int main(int argc, char **argv) {

@@ -358,6 +358,9 @@ def kernels():
             case(f"kernels/{name}/{nranks}", command.replace("--beeline ", ""))
             if name in ("shapes", "late") and 2 < nranks < 16:  # several teams in a block, a warp for each rank: by default blocks are too small for that
                 case(f"kernels/{name}/{nranks}/large-blocks", command.replace("--beeline ", "--block 256 "))
+    for nranks in (2, 3, 5, 8):
+        command = box("groups", nranks, program="kernels", options="--block 256 --sms 4 ", arguments=f"-k {20 if nranks < 5 else 8} places")
+        case(f"kernels/places/{nranks}", command.replace("--beeline ", ""))
     for nranks in (2, 3, 4):
         command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 // nranks} alignments")
         case(f"kernels/alignments/{nranks}", command.replace("--beeline ", ""))

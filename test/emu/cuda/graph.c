@@ -264,7 +264,21 @@ EMU_CALL(cuGraphUpload, (CUgraphExec handle, CUstream stream), (handle, stream))
     return emu_object_get(handle, EMU_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Events that nodes record get their versions when the graph is launched, in stream order with other records. */
+/* Of the events of nodes that record or wait, when the graph is launched, in stream order with other records.  Waits are for what
+ * was recorded before that, none for a record of the same graph: a GPU may be kinder, and no graph may count on it. */
+static uint64_t *event_versions(const struct emu_exec *exec) {
+    uint64_t *versions = calloc((size_t)exec->count + 1, sizeof *versions);
+    for (int i = 0; versions && i < exec->count; i++)
+        if (exec->ops[i].kind == EMU_OP_WAIT) versions[i] = exec->ops[i].event.event->recorded;
+    for (int i = 0; versions && i < exec->count; i++) {
+        struct emu_op *op = &exec->ops[i];
+        if (op->kind != EMU_OP_RECORD) continue;
+        op->event.event->capture = NULL;
+        versions[i] = ++op->event.event->recorded;
+    }
+    return versions;
+}
+
 EMU_CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle)) {
     struct emu_stream *stream;
     emu_lock();
@@ -279,17 +293,8 @@ EMU_CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, s
         struct emu_function *function = exec->ops[i].kind == EMU_OP_KERNEL ? exec->ops[i].kernel.function : NULL;
         if (function && !function->object.alive) emu_object_gone(function, function); /* its module was unloaded */
     }
-    uint64_t *versions = result == CUDA_SUCCESS ? calloc((size_t)exec->count + 1, sizeof *versions) : NULL;
+    uint64_t *versions = result == CUDA_SUCCESS ? event_versions(exec) : NULL;
     if (versions) {
-        for (int i = 0; i < exec->count; i++) {
-            struct emu_op *op = &exec->ops[i];
-            if (op->kind == EMU_OP_RECORD) {
-                op->event.event->capture = NULL;
-                versions[i] = ++op->event.event->recorded;
-            } else if (op->kind == EMU_OP_WAIT) {
-                versions[i] = op->event.event->recorded;
-            }
-        }
         if (exec->last_stream && exec->last_stream != stream && exec->last_stream->completed < exec->last_submitted)
             emu_push_after(stream, exec->last_stream, exec->last_submitted);
         struct emu_op op = {
