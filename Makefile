@@ -81,6 +81,7 @@ $(BUILD)/gen/abi_stubs.o: $(BUILD)/gen/abi_stubs.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
+# nodelete: its threads and what it has put in front of NCCL outlive a dlclose.
 $(LIB): $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) plugin/export.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/export.map -Wl,--no-undefined -Wl,-z,relro -Wl,-z,nodelete \

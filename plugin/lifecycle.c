@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+/* Or is being made, or done. */
 static bool made(ncclResult_t result) {
     return result == ncclSuccess || result == ncclInProgress;
 }
@@ -130,10 +131,10 @@ BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, in
 /* The entry stays until Destroy.  A nonblocking one must not wait here: it is in progress until its launches have ended. */
 BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
-    if (known && !bl_setup_nonblocking(known)) bl_setup_drain(known);
+    const bool nonblocking = known && bl_setup_nonblocking(known);
+    if (known && !nonblocking) bl_setup_drain(known);
     ncclResult_t result = BL_REAL(ncclCommFinalize, comm);
-    if (!known || !bl_setup_nonblocking(known) || (result != ncclSuccess && result != ncclInProgress)) return result;
-    return bl_setup_finalize(known) ? result : ncclInProgress;
+    return !nonblocking || !made(result) || bl_setup_finalize(known) ? result : ncclInProgress;
 }
 #endif
 

@@ -2,8 +2,8 @@
  *
  * Levels: NONE, WARN (default: something is wrong and the line says what to do), INFO (what was chosen and why), TRACE.
  * What is logged at NONE is written whatever the level, as NOTE: what another parameter asks for.
- * Each line: "beeline [pid] LEVEL text".  Threads: any; a line is written with one write().  Never fails, never aborts, never
- * waits for who reads the log.
+ * Each line: "beeline [pid] LEVEL text".  Threads: any; a line is written with one write().  Never fails, never aborts;
+ * waits for who reads the log only where stderr is a pipe that is full.
  *
  * WARN lines are limited: a place in the source that logs says its first ten, then one a minute, which tells how many were
  * left out.  That is what the macros' static variable is for; a place whose lines are few by themselves passes NULL.

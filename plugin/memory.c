@@ -6,7 +6,11 @@
 
 #include "log.h"
 
-enum { MIB = 1 << 20, CONTROL_BYTES = 4096 };
+enum { MIB = 1 << 20, CONTROL_BYTES = 4096, EPOCH_BYTES = BL_LOCAL_WORDS * sizeof(uint64_t), LINE_BYTES = 128 };
+
+static uint64_t round_up(uint64_t bytes, uint64_t grain) {
+    return (bytes + grain - 1) / grain * grain;
+}
 
 static CUmemAllocationProp allocation_of(CUdevice device) {
     return (CUmemAllocationProp){
@@ -61,15 +65,16 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
     BL_DRIVER_CHECK(cu->cuMemGetAllocationGranularity(&granularity, &allocation, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
                     "the granularity of staging memory (cuMemGetAllocationGranularity)");
     if (granularity == 0) granularity = 1;
-    memory->bytes = (bytes + granularity - 1) / granularity * granularity;
+    const uint64_t epochs_at = round_up(bytes, LINE_BYTES);
+    memory->bytes = round_up(epochs_at + EPOCH_BYTES, granularity);
 
     BL_DRIVER_CHECK(cu->cuMemCreate(&memory->handle[rank], memory->bytes, &allocation, 0),
                     "allocating %llu MiB of staging (cuMemCreate)", (unsigned long long)(memory->bytes / MIB));
     memory->have_handle[rank] = true;
     if (map(memory, rank, why, size)) return -1;
 
-    const size_t epoch_bytes = BL_LOCAL_WORDS * sizeof(uint64_t);
-    BL_DRIVER_CHECK(cu->cuMemAlloc(&memory->epochs, epoch_bytes), "allocating the epochs (cuMemAlloc)");
+    memory->epochs =
+        memory->address[rank] + epochs_at; /* to free memory of its own would wait for all of the GPU's work */
     if (map_control(memory, why, size)) return -1;
     BL_DRIVER_CHECK(cu->cuMemHostGetDevicePointer(&memory->control_device, memory->control, 0),
                     "the device address of the control words (cuMemHostGetDevicePointer)");
@@ -77,8 +82,6 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
     /* Before any peer can map it: a flag that a peer wrote must never be wiped out. */
     BL_DRIVER_CHECK(cu->cuMemsetD8Async(memory->address[rank], 0, memory->bytes, stream),
                     "zeroing the staging (cuMemsetD8Async)");
-    BL_DRIVER_CHECK(cu->cuMemsetD8Async(memory->epochs, 0, epoch_bytes, stream),
-                    "zeroing the epochs (cuMemsetD8Async)");
     BL_DRIVER_CHECK(cu->cuStreamSynchronize(stream), "zeroing the staging (cuStreamSynchronize)");
     return 0;
 }
@@ -119,7 +122,6 @@ void bl_memory_release(struct bl_memory *memory) {
         if (peer != memory->rank) release_mapping(memory, peer);
     if (memory->control_locked) undo(cu->cuMemHostUnregister(memory->control), "cuMemHostUnregister");
     if (memory->control) munmap(memory->control, CONTROL_BYTES);
-    if (memory->epochs) undo(cu->cuMemFree(memory->epochs), "cuMemFree");
     if (memory->nranks) release_mapping(memory, memory->rank);
     *memory = (struct bl_memory){0};
 }

@@ -17,7 +17,7 @@
 
 struct bl_memory {
     CUdevice device;
-    uint64_t bytes; /* rounded up to the granularity */
+    uint64_t bytes; /* of staging and epochs, rounded up to the granularity */
     int rank, nranks;
     CUmemGenericAllocationHandle handle[BL_MAX_RANKS];
     CUdeviceptr address[BL_MAX_RANKS];
@@ -25,7 +25,7 @@ struct bl_memory {
     void *control; /* host address of struct bl_control, page-locked */
     bool control_locked;
     CUdeviceptr control_device;
-    CUdeviceptr epochs; /* BL_LOCAL_WORDS words of this device alone */
+    CUdeviceptr epochs; /* BL_LOCAL_WORDS words behind the staging, of this device alone */
 };
 
 /* Each returns 0, or -1 with what failed and why in `why`.  The context of the device must be current. */

@@ -47,9 +47,10 @@ void bl_setup_release_orphans(CUcontext context);
 /* Waits for Beeline's launches, and serves no more. */
 void bl_setup_drain(struct bl_comm *comm);
 
-/* Of a nonblocking communicator, which must not be waited for: it is finalized.  Whether Beeline's launches have ended; they have
- * not. */
+/* A nonblocking communicator is finalized, and must not be waited for.  False while Beeline's launches have not ended. */
 bool bl_setup_finalize(struct bl_comm *comm);
+
+/* Whether it is finalized, and they have not.  From any thread. */
 bool bl_setup_finalizing(struct bl_comm *comm);
 
 /* Serves no more, and tells what runs to leave; the communicator stays known.  From then on the waits of copy engines are

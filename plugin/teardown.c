@@ -38,29 +38,37 @@ static bool is_ours(const struct bl_comm *comm) {
     return comm && comm->upkeep && comm->upkeep->pid == getpid();
 }
 
-/* A wait for a whole context is another thread's, since it may never end; who gives up first leaves `wait` to the other. */
-struct wait {
-    CUcontext context;
-    _Atomic int done; /* 1: the context is at rest, 2: the wait failed */
+/* What may never end is another thread's; who gives up first leaves the errand to the other. */
+struct errand {
+    int (*run)(void *of); /* says what came of it, not 0 */
+    void *of;
+    _Atomic int result; /* 0: it runs */
     _Atomic int users;
 };
 
-static void wait_leave(struct wait *wait) {
-    if (atomic_fetch_sub(&wait->users, 1) == 1) free(wait);
+static void errand_leave(struct errand *errand) {
+    if (atomic_fetch_sub(&errand->users, 1) == 1) free(errand);
 }
 
-static void *wait_main(void *arg) {
-    struct wait *wait = arg;
-    const struct bl_driver *cu = bl_driver();
-    bl_driver_relax();
-    CUresult status = cu->cuCtxPushCurrent(wait->context);
-    if (status == CUDA_SUCCESS) status = cu->cuCtxSynchronize();
-    /* A broken context runs nothing any more. */
-    bool busy = status == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
-                status == CUDA_ERROR_INVALID_CONTEXT;
-    atomic_store(&wait->done, busy ? 2 : 1);
-    wait_leave(wait);
+static void *errand_main(void *arg) {
+    struct errand *errand = arg;
+    atomic_store(&errand->result, errand->run(errand->of));
+    errand_leave(errand);
     return NULL;
+}
+
+/* NULL if there is no thread for it.  To be left by errand_leave. */
+static struct errand *errand_begin(int (*run)(void *of), void *of) {
+    struct errand *errand = malloc(sizeof(*errand));
+    pthread_t thread;
+    if (!errand) return NULL;
+    *errand = (struct errand){.run = run, .of = of, .users = 2};
+    if (pthread_create(&thread, NULL, errand_main, errand)) {
+        free(errand);
+        return NULL;
+    }
+    pthread_detach(thread);
+    return errand;
 }
 
 /* Waits of the copy engines do not see that they are told to leave: they are let go one by one. */
@@ -83,40 +91,47 @@ static bool pass(struct bl_comm *comm, uint64_t deadline) {
     return true;
 }
 
-enum rest { AT_REST, BUSY, UNKNOWN };
+enum rest { AT_REST = 1, BUSY, UNKNOWN };
+
+static int wait_for_context(void *context) {
+    const struct bl_driver *cu = bl_driver();
+    bl_driver_relax();
+    CUresult status = cu->cuCtxPushCurrent(context);
+    if (status == CUDA_SUCCESS) status = cu->cuCtxSynchronize();
+    const bool refused = status == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+                         status == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || status == CUDA_ERROR_INVALID_CONTEXT;
+    return refused ? UNKNOWN : AT_REST; /* a broken context runs nothing any more */
+}
 
 /* Replays that nothing orders leave no event behind, so the context is waited for. */
 static enum rest context_at_rest(struct bl_comm *comm, uint64_t deadline) {
-    struct wait *wait = malloc(sizeof(*wait));
-    pthread_t thread;
+    struct errand *wait = errand_begin(wait_for_context, comm->context);
     if (!wait) return UNKNOWN;
-    *wait = (struct wait){.context = comm->context, .users = 2};
-    if (pthread_create(&thread, NULL, wait_main, wait)) {
-        free(wait);
-        return UNKNOWN;
-    }
-    pthread_detach(thread);
-    while (!atomic_load(&wait->done) && pass(comm, deadline)) continue;
-    const int done = atomic_load(&wait->done);
-    wait_leave(wait);
-    return done == 1 ? AT_REST : done == 2 ? UNKNOWN : BUSY;
+    while (!atomic_load(&wait->result) && pass(comm, deadline)) continue;
+    const int result = atomic_load(&wait->result);
+    errand_leave(wait);
+    return result ? (enum rest)result : BUSY;
 }
 
-/* Whether the communicator's launches have ended: its event is behind the last one, replays included. */
-static enum rest at_rest(struct bl_comm *comm, uint64_t deadline) {
-    if (!has_run(comm)) return AT_REST;
-    if (comm->order.captured_ever && !bl_params()->graph_mixing) return context_at_rest(comm, deadline);
+/* Its event is behind the communicator's last launch, replays included. */
+static enum rest event_has_come(struct bl_comm *comm) {
     const CUstreamCaptureMode mode = bl_driver_relax();
-    CUresult status = CUDA_ERROR_NOT_READY;
+    CUresult status = CUDA_ERROR_INVALID_CONTEXT; /* which runs nothing any more */
     if (bl_context_push(comm)) {
-        while ((status = bl_driver()->cuEventQuery(comm->order.event)) == CUDA_ERROR_NOT_READY && pass(comm, deadline))
-            continue;
+        status = bl_driver()->cuEventQuery(comm->order.event);
         bl_context_pop();
-    } else {
-        status = CUDA_ERROR_INVALID_CONTEXT; /* which runs nothing any more */
     }
     bl_driver_unrelax(mode);
     return status == CUDA_ERROR_NOT_READY ? BUSY : AT_REST;
+}
+
+/* Whether the communicator's launches have ended. */
+static enum rest at_rest(struct bl_comm *comm, uint64_t deadline) {
+    enum rest rest;
+    if (!has_run(comm)) return AT_REST;
+    if (comm->order.captured_ever && !bl_params()->graph_mixing) return context_at_rest(comm, deadline);
+    while ((rest = event_has_come(comm)) == BUSY && pass(comm, deadline)) continue;
+    return rest;
 }
 
 static void tell_to_leave(struct bl_comm *comm) {
@@ -138,14 +153,20 @@ void bl_setup_drain(struct bl_comm *comm) {
     deserted(comm, UINT64_MAX);
     if (comm->upkeep->stuck || at_rest(comm, UINT64_MAX) == AT_REST) return;
     comm->upkeep->stuck = true;
-    bl_warn("communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured?); "
-            "its staging is"
-            " not freed",
-            (unsigned long long)comm->id, comm->rank);
+    bl_warn(
+        "communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured?); its "
+        "staging is not freed",
+        (unsigned long long)comm->id, comm->rank);
 }
 
+/* Teardown takes `control` away, then waits for those who may still be looking. */
 bool bl_setup_finalizing(struct bl_comm *comm) {
-    return is_ours(comm) && atomic_load(&comm->upkeep->finalized) && at_rest(comm, 0) == BUSY;
+    if (!is_ours(comm) || !atomic_load(&comm->upkeep->finalized)) return false;
+    atomic_fetch_add(&comm->users, 1);
+    const bool looked = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE) && has_run(comm);
+    const bool busy = looked && event_has_come(comm) == BUSY;
+    atomic_fetch_sub(&comm->users, 1);
+    return busy;
 }
 
 bool bl_setup_finalize(struct bl_comm *comm) {
@@ -232,7 +253,7 @@ static void free_all(struct bl_comm *comm) {
     rescue_end(comm);
     bl_stats_log(comm);
     /* What hung on the real communicator ended with it, unless a group holds its end back. */
-    if (upkeep->gather.pending && bl_group_open()) upkeep->stuck = true;
+    if (upkeep->gather.pending && upkeep->in_group) upkeep->stuck = true;
     if (!upkeep->stuck && bl_context_push(comm)) {
         bl_selftest_release(&upkeep->selftest);
         bl_gather_close(&upkeep->gather);
@@ -262,11 +283,10 @@ static bool has_left(struct bl_comm *comm, uint64_t deadline) {
     return deserted(comm, deadline) && at_rest(comm, deadline) != BUSY;
 }
 
-static void *reaper_main(void *arg) {
-    struct bl_comm *comm = arg;
+static int reap(void *comm) {
     has_left(comm, UINT64_MAX);
     free_all(comm);
-    return NULL;
+    return 1;
 }
 
 /* Keeps the context for longer than the caller may; false of one that is no device's primary one, which its owner may destroy. */
@@ -279,31 +299,29 @@ static bool keep_context(struct bl_comm *comm) {
     return comm->upkeep->context_retained;
 }
 
-/* Nothing is freed under a launch, and nobody who aborts waits for one: a kernel may be held up by whatever else is on its
- * stream. */
-static void leave_to_reaper(struct bl_comm *comm) {
-    pthread_t thread;
-    if (!keep_context(comm)) {
-        bl_warn(
-            "communicator %016llx rank %d: what the abort has not ended yet is on a context of the caller's own: its "
-            "staging is not freed",
-            (unsigned long long)comm->id, comm->rank);
-        return;
-    }
-    bl_info("communicator %016llx rank %d: what the abort has not ended yet is waited for in the background",
-            (unsigned long long)comm->id, comm->rank);
-    if (pthread_create(&thread, NULL, reaper_main, comm) == 0)
-        pthread_detach(thread);
-    else
-        bl_warn("communicator %016llx rank %d: no thread can be made: its staging is not freed",
-                (unsigned long long)comm->id, comm->rank);
-}
-
+/* Nothing is freed under a launch, and nobody waits long for more than NCCL waits for: who aborts, for a launch, which may be
+ * held up by whatever else is on its stream; who destroys, for the work of others, which the driver may wait for where memory
+ * is freed. */
 static void release(struct bl_comm *comm, enum bl_end end) {
-    if (has_left(comm, end == BL_END_ABORT ? bl_clock_ns() + ABORT_NS : UINT64_MAX))
+    comm->upkeep->in_group = bl_group_open();
+    if (end == BL_END_DESTROY) has_left(comm, UINT64_MAX);
+    const uint64_t id = comm->id, deadline = bl_clock_ns() + ABORT_NS;
+    const int rank = comm->rank;
+    struct errand *reaper = keep_context(comm) ? errand_begin(reap, comm) : NULL;
+    if (reaper) {
+        while (!atomic_load(&reaper->result) && bl_clock_ns() < deadline) nap();
+        if (!atomic_load(&reaper->result))
+            bl_info("communicator %016llx rank %d: what has not ended yet is waited for in the background",
+                    (unsigned long long)id, rank);
+        errand_leave(reaper);
+    } else if (has_left(comm, deadline)) {
         free_all(comm);
-    else
-        leave_to_reaper(comm);
+    } else {
+        bl_warn(
+            "communicator %016llx rank %d: what the abort has not ended yet is on a context of the caller's own, or "
+            "there is no thread to wait for it: its staging is not freed",
+            (unsigned long long)id, rank);
+    }
 }
 
 /* Those that their owners destroyed behind our back. */

@@ -218,6 +218,36 @@ static void nonblocking_unconnected_peer(struct part *part, const struct setting
     dead_peer(part, s, false);
 }
 
+/* --- a communicator ends while a call on another one waits for a peer, which comes only then --- */
+static void end_beside_another(struct part *part, const struct settings *s, const char *what,
+                               ncclResult_t (*end)(ncclComm_t)) {
+    for (long k = 0; k < s->repeat; k++) {
+        struct session ending, other;
+        session_open(&ending, part, s, k, false);
+        session_open(&other, part, s, k, false);
+        vector_fill(part, &other.vector, s->seed + (uint64_t)k + 1);
+        part_barrier(part);
+        if (self(part)->rank == 0) vector_allreduce(&other.vector, other.comm, other.stream);
+        end_comm(&ending, what, end);
+        doing(part, "round %ld: waits until all have ended it", k);
+        part_barrier(part);
+        if (self(part)->rank > 0) vector_allreduce(&other.vector, other.comm, other.stream);
+        doing(part, "round %ld: synchronizing the other communicator's stream", k);
+        stream_sync(other.stream);
+        vector_check_all(part, &other.vector);
+        comm_close(part, other.comm);
+        session_free(&other);
+        session_free(&ending);
+    }
+}
+
+static void abort_beside_another(struct part *part, const struct settings *s) {
+    end_beside_another(part, s, "aborting beside another's call", ncclCommAbort);
+}
+static void destroy_beside_another(struct part *part, const struct settings *s) {
+    end_beside_another(part, s, "destroying beside another's call", ncclCommDestroy);
+}
+
 /* A nonblocking communicator's finalize is in progress as long as its calls are. */
 static void finalize_nonblocking(struct part *part, const struct settings *s) {
     const ncclComm_t comm = comm_open_nonblocking(part);
@@ -253,5 +283,12 @@ const struct program end_programs[] = {
     {"abort_init", abort_init},
     {"nonblocking_dead_peer", nonblocking_dead_peer},
     {"nonblocking_unconnected_peer", nonblocking_unconnected_peer},
+    {0},
+};
+
+/* Its own abort and destroy wait for the other call, too. */
+const struct program unlisted_programs[] = {
+    {"abort_beside_another", abort_beside_another},
+    {"destroy_beside_another", destroy_beside_another},
     {0},
 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const struct program *const rooms[] = {stream_programs, many_programs,    crowded_programs, value_programs,
-                                              late_programs,   one_way_programs, end_programs};
+                                              late_programs,   one_way_programs, end_programs,     unlisted_programs};
 static const struct program *chosen; /* the one that runs */
 
 static const struct program *find(const char *name) {
@@ -20,7 +20,8 @@ static const struct program *find(const char *name) {
 
 static int list(void) {
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
-        for (const struct program *p = rooms[i]; p->name; p++) puts(p->name);
+        for (const struct program *p = rooms[i]; p->name; p++)
+            if (rooms[i] != unlisted_programs) puts(p->name);
     return 0;
 }
 

@@ -31,6 +31,7 @@ struct program {
 };
 extern const struct program stream_programs[], many_programs[], crowded_programs[], value_programs[], late_programs[],
     one_way_programs[], end_programs[];
+extern const struct program unlisted_programs[]; /* which the real NCCL does not run */
 
 /* A part here is one rank: part->rank[0]. */
 static inline struct rank *self(struct part *part) {

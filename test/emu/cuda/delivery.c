@@ -57,7 +57,7 @@ static void remember(const struct emu_range *range, uintptr_t address, const str
 
 /* Old for a while, then new for good: a thread never sees a word go back. */
 static bool stale(const struct former *f, const struct fiber *fiber) {
-    if (f->writer == fiber->block->kernel || f->time < fiber->horizon) return false;
+    if (f->writer == fiber->block->kernel || f->time <= fiber->horizon) return false;
     uint64_t choice = f->time * 0x9e3779b97f4a7c15ull + fiber->thread * 0x85ebca6bull + f->spot.offset;
     return clock_of_deliveries - f->time < emu_random(&choice) % LONGEST;
 }
