@@ -305,11 +305,6 @@ template <class T, int WORDS> struct Sum {
     typedef typename T::Acc Acc;
     Acc v[COUNT];
 
-    /* What each rank's values are multiplied with, where T is SCALED. */
-    static BL_DEVICE_MEMBER Acc scale_of_redop(unsigned redop, unsigned nranks) {
-        return redop == BL_AVG && !BL_MUTATION(60) ? scale_of<Acc>(nranks) : (Acc)1;
-    }
-
     BL_DEVICE_MEMBER void load(const uint64_t *words) {
 #pragma unroll
         for (int w = 0; w < WORDS; w++) T::unpack(words[w], v + w * T::ACCS);
@@ -318,13 +313,31 @@ template <class T, int WORDS> struct Sum {
     BL_DEVICE_MEMBER void begin(const uint64_t *words, unsigned redop, unsigned nranks) {
         load(words);
         if constexpr (T::SCALED) { /* without a branch, which costs registers */
-            const Acc scale = scale_of_redop(redop, nranks);
+            const Acc scale = redop == BL_AVG && !BL_MUTATION(60) ? scale_of<Acc>(nranks) : (Acc)1;
 #pragma unroll
             for (int i = 0; i < COUNT; i++) v[i] = T::mul(v[i], scale);
         }
     }
-    /* this = this op other. */
+    BL_DEVICE_MEMBER void add(const Sum &other, unsigned redop, unsigned nranks) {
+        if constexpr (T::SCALED) {
+            if (redop != BL_SUM) {
+                const Acc scale = scale_of<Acc>(nranks);
+#pragma unroll
+                for (int i = 0; i < COUNT; i++) v[i] = T::add_scaled(v[i], other.v[i], scale);
+                return;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) v[i] = T::add(v[i], other.v[i]);
+    }
+    /* this = this op other.  Sums and averages are found by bits that no other operation has, and so not by a table: that jump
+     * would take a line longer than all the rest. */
     BL_DEVICE_MEMBER void combine(const Sum &other, unsigned redop, unsigned nranks) {
+        static_assert(BL_SUM == 0 && BL_AVG == 4 && BL_REDOPS == 5, "");
+        if ((redop & 3) == 0) {
+            add(other, redop, nranks);
+            return;
+        }
         switch (redop) {
         case BL_PROD:
 #pragma unroll
@@ -334,19 +347,9 @@ template <class T, int WORDS> struct Sum {
 #pragma unroll
             for (int i = 0; i < COUNT; i++) v[i] = T::most(v[i], other.v[i]);
             break;
-        case BL_MIN:
+        default: /* BL_MIN */
 #pragma unroll
             for (int i = 0; i < COUNT; i++) v[i] = T::least(v[i], other.v[i]);
-            break;
-        default: /* BL_SUM, BL_AVG */
-            if constexpr (T::SCALED) {
-                const Acc scale = scale_of_redop(redop, nranks);
-#pragma unroll
-                for (int i = 0; i < COUNT; i++) v[i] = T::add_scaled(v[i], other.v[i], scale);
-            } else {
-#pragma unroll
-                for (int i = 0; i < COUNT; i++) v[i] = T::add(v[i], other.v[i]);
-            }
         }
     }
     /* Leaves the average in place of the sum, where that was asked for. */

@@ -18,8 +18,8 @@
 
 enum { POLL_NS = 200000 };
 
-/* An abort waits so long for what leaves by itself; then a thread waits on. */
-static const uint64_t ABORT_NS = 800000000;
+/* So long an abort waits for a set-up, and then for what leaves by itself; a thread waits on. */
+static const uint64_t SETUP_NS = 300000000, LEAVE_NS = 500000000;
 
 static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
@@ -210,7 +210,7 @@ void bl_setup_revoke(struct bl_comm *comm) {
 void bl_setup_let_go(struct bl_comm *comm) {
     if (!is_ours(comm) || !comm->upkeep->rescuing) return;
     /* While it is busy the thread goes on, until the release. */
-    if (at_rest(comm, bl_clock_ns() + ABORT_NS) != BUSY) rescue_end(comm);
+    if (at_rest(comm, bl_clock_ns() + LEAVE_NS) != BUSY) rescue_end(comm);
 }
 
 struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
@@ -220,7 +220,7 @@ struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
     if (end == BL_END_ABORT) atomic_store(&comm->upkeep->aborted, true);
     atomic_store(&comm->upkeep->cancel, true);
     /* Set-up leaves its own waits at once; one that sits in a call of the real NCCL is freed by the real abort alone. */
-    const uint64_t patience = bl_clock_ns() + ABORT_NS;
+    const uint64_t patience = bl_clock_ns() + SETUP_NS;
     while (bl_setup_busy(comm) && (end == BL_END_DESTROY || bl_clock_ns() < patience)) nap();
     if (end == BL_END_ABORT)
         bl_setup_revoke(comm);
@@ -305,7 +305,7 @@ static bool keep_context(struct bl_comm *comm) {
 static void release(struct bl_comm *comm, enum bl_end end) {
     comm->upkeep->in_group = bl_group_open();
     if (end == BL_END_DESTROY) has_left(comm, UINT64_MAX);
-    const uint64_t id = comm->id, deadline = bl_clock_ns() + ABORT_NS;
+    const uint64_t id = comm->id, deadline = bl_clock_ns() + LEAVE_NS;
     const int rank = comm->rank;
     struct errand *reaper = keep_context(comm) ? errand_begin(reap, comm) : NULL;
     if (reaper) {

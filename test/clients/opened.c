@@ -1,8 +1,10 @@
 /* opened.c LIBRARY [global] - a client that opens NCCL and looks its functions up.
+ * opened.c LIBRARY closed - so, and closes it: what Beeline has running then goes on for a while.
  * opened.c LIBRARY library - opens a library that is itself linked with NCCL, and calls its client_main. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client.h"
 
@@ -30,5 +32,10 @@ int main(int argc, char **argv) {
         fprintf(stderr, "opened: a function that NCCL lacks is found, or leaves no error\n");
         return 1;
     }
-    return client_run(&nccl);
+    const int status = client_run(&nccl);
+    if (strcmp(how, "closed") == 0) {
+        dlclose(handle);
+        sleep(2);
+    }
+    return status;
 }

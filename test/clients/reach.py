@@ -43,6 +43,11 @@ def opened_beeline(case):
     case.job(client("opened"), "libbeeline.so", beeline=False)
 
 
+def closed_beeline(case):
+    """Its watching thread has a second to go when it is closed."""
+    case.job(client("opened"), "libbeeline.so", "closed", beeline=False)
+
+
 def python_name(case):
     case.job(*ctypes_client("libnccl.so.2"))
 

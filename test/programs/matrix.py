@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Prints the cases of this folder, a line each: `name [attributes] | command`, for test/run.
+
+What NCCL runs: sizes are such that those that are called large go to the emulated NCCL.
+"""
+SIZES = "--seed $SEED --small 1K --middle 32K --large 256K --late 1 --limit 40"
+BEELINE = "--beeline --env BEELINE_ONESHOT_LINE_MAX=64K --env BEELINE_TWOSHOT_LINE_MAX=64K"
+
+# (ranks, times): programs.  How many ranks one has, and how often it is run, is a matter of its time.
+PROGRAMS = {
+    (2, 1): """
+        green_context many_communicators many_communicators_12 many_communicators_30 many_communicators_threads
+        average late_peer_graph one_way_reduce_8 one_way_destroy one_way_abort finalize_nonblocking
+        nonblocking_dead_peer nonblocking_unconnected_peer
+    """,
+    (2, 2): """
+        legacy_stream per_thread_streams nccl_between nccl_fills nccl_fills_reversed nccl_fills_graph nccl_graphs_fill
+        nccl_fills_then_tiny nccl_group_fills wide_then_tiny one_way_broadcast one_way_finalize abort_open_group
+        abort_init
+    """,
+    (2, 3): """
+        destroyed_stream destroyed_stream_pending destroyed_stream_captured captured_beside_eager abort_beside_another
+        destroy_beside_another
+    """,
+    (2, 4): """
+        abort_beside_launches revoke_beside_launches
+    """,
+    (3, 1): """
+        many_communicators_graphs late_peer one_way_broadcast_8
+    """,
+    (3, 2): """
+        nccl_between_reversed one_way_reduce
+    """,
+    (3, 4): """
+        reused_stream
+    """,
+    (4, 1): """
+        many_communicators_mixed receives_posted
+    """,
+}
+
+
+def case(name, box, program, attributes=""):
+    print(f"{name} {attributes}| scripts/emu-box {box} -- $BUILD/test/programs/{program}")
+
+
+# With NCCL alone: what the emulated one does as the real one.  It keeps no order between replayed and other calls, and its kernels
+# take a quarter of a GPU each, however small, so that more than a few communicators keep each other out.
+case("alone", "-g 2", f"programs {SIZES} destroyed_stream destroyed_stream_pending reused_stream legacy_stream per_thread_streams "
+                      "late_peer late_peer_graph one_way_abort")
+case("alone-many", "-g 3", f"programs --ranks 3 {SIZES} many_communicators nccl_between nccl_between_reversed nccl_fills "
+                           "nccl_fills_reversed receives_posted")
+case("alone-ends", "-g 2", f"programs --repeat 2 {SIZES} abort_beside_launches revoke_beside_launches abort_init "
+                           "nonblocking_dead_peer nonblocking_unconnected_peer")
+case("alone-processes", "-n 2", f"programs --processes {SIZES} reused_stream many_communicators late_peer")
+
+for (ranks, times), names in PROGRAMS.items():
+    for name in names.split():
+        case(name, f"-g {ranks} {BEELINE}", f"programs --ranks {ranks} --repeat {times} {SIZES} {name}")
+case("processes", f"-n 2 {BEELINE}", f"programs --processes {SIZES} reused_stream many_communicators late_peer")
+# A limit that somebody has set, and a peer that is later: calls may fail, but nothing that comes out is wrong.
+for name in ("late_peer", "late_peer_graph"):
+    case(f"{name}_limited", f"-g 2 {BEELINE} --env BEELINE_TIMEOUT=1", f"programs {SIZES} --late 3 --may-fail {name}", "warn-ok leak-ok ")
+
+# Random collectives.  The emulated NCCL keeps no order between graphs and other calls.
+SOAK = "--threads 2 --seed $SEED"
+case("soak-alone", "-g 4", f"soak --ranks 4 {SOAK} --no-graphs --calls 2000 --most 64K --no-shrink")
+case("soak", "-g 2 --beeline", f"soak --ranks 2 {SOAK} --calls 10000 --most 64K --no-shrink")
+case("soak-ordered", "-g 2 --beeline --env BEELINE_LAUNCH_ORDER=1", f"soak --ranks 2 {SOAK} --calls 3000 --most 64K --no-shrink")
+case("soak-4", "-g 4 --beeline", f"soak --ranks 4 {SOAK} --calls 800 --most 16K --no-shrink")
+case("soak-long", "-g 4 --beeline", f"soak --ranks 4 {SOAK} --seconds 120 --most 64K", "soak timeout=300 ")
