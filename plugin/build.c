@@ -213,7 +213,7 @@ static void create(struct bl_member *member) {
     struct bl_upkeep *upkeep = member->upkeep;
     char why[200];
     comm->memory = &upkeep->memory;
-    if (bl_modules_open(&upkeep->modules, comm->context, why, sizeof(why)) ||
+    if (bl_modules_open(&upkeep->modules, comm->context, comm->context_id, why, sizeof(why)) ||
         bl_modules_find(upkeep->modules, comm->nranks, false, comm->function, why, sizeof(why)) ||
         bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
                          member->gather.stream, why, sizeof(why)))

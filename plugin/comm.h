@@ -29,7 +29,7 @@ struct bl_order_turn {
     uint64_t stream; /* its id; 0: it captures, or the driver cannot tell */
 };
 
-enum { BL_ORDER_NODES = 16, BL_ORDER_CAPTURES = 8 };
+enum { BL_ORDER_NODES = 16, BL_ORDER_CAPTURES = 32 };
 
 /* Of one capture. */
 struct bl_order_capture {
@@ -94,6 +94,7 @@ struct bl_comm {
     int rank, nranks;
     CUdevice device;
     CUcontext context;          /* current where the communicator was made; launches need it current */
+    uint64_t context_id;        /* upkeep.h */
     _Atomic bool active;        /* Beeline serves it; cleared for good by its end */
     _Atomic bool bystander;     /* it is NCCL's, and its calls take room beside those that Beeline serves */
     struct bl_table table;      /* the agreed routes */

@@ -10,9 +10,6 @@
 
 enum { POLL_NS = 200000 };
 
-/* A peer that has not left by then keeps what it may still use; it is released when somebody looks again. */
-static const uint64_t PATIENCE_NS = UINT64_C(2000000000);
-
 static struct bl_leaver *leaving;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -51,7 +48,7 @@ void bl_leave_look(void) {
 }
 
 void bl_leave(struct bl_leaver *leaver) {
-    const uint64_t id = leaver->id, patience = bl_clock_ns() + PATIENCE_NS;
+    const uint64_t id = leaver->id, patience = bl_clock_ns() + BL_LEAVE_NS;
     const int ranks_here = leaver->ranks_here;
     if (!leaver->met) {
         end(leaver);

@@ -26,6 +26,9 @@ struct bl_leaver {
     bool met;       /* multicast stands, and the mesh is open: peers may be at work on the memory */
 };
 
+/* So long bl_leave waits for peers at most.  What a peer may still use then is kept, and released when somebody looks again. */
+static const uint64_t BL_LEAVE_NS = UINT64_C(2000000000);
+
 /* Takes the leaver over, which malloc made, and frees it sooner or later.  None of this rank's kernels may be running, and
  * its context must be current. */
 void bl_leave(struct bl_leaver *leaver);

@@ -11,6 +11,7 @@ extern const int bl_fatbin_count;
 struct bl_modules {
     struct bl_modules *next;
     CUcontext context;
+    uint64_t context_id;
     int users, count;
     CUmodule module[];
 };
@@ -42,11 +43,12 @@ static struct bl_modules *load(CUcontext context, char *why, size_t size) {
     return modules;
 }
 
-int bl_modules_open(struct bl_modules **modules, CUcontext context, char *why, size_t size) {
+int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t context_id, char *why, size_t size) {
     pthread_mutex_lock(&lock);
     struct bl_modules *one = first;
-    while (one && one->context != context) one = one->next;
+    while (one && (one->context != context || one->context_id != context_id)) one = one->next;
     if (!one && (one = load(context, why, size))) {
+        one->context_id = context_id;
         one->next = first;
         first = one;
     }
@@ -82,11 +84,12 @@ int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
 void bl_modules_close(struct bl_modules *modules) {
     if (!modules) return;
     pthread_mutex_lock(&lock);
-    if (--modules->users == 0) {
+    const bool unused = --modules->users == 0;
+    if (unused) {
         struct bl_modules **link = &first;
         while (*link != modules) link = &(*link)->next;
         *link = modules->next;
-        unload(modules);
     }
     pthread_mutex_unlock(&lock);
+    if (unused) unload(modules); /* which may wait for the work of others */
 }

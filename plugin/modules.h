@@ -15,7 +15,7 @@
 struct bl_modules;
 
 /* 0, or -1 with what failed and why in `why`. */
-int bl_modules_open(struct bl_modules **modules, CUcontext context, char *why, size_t size);
+int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t context_id, char *why, size_t size);
 
 /* Every kernel for that many ranks, of those that need multicast or of those that do not, loaded to the device already: a
  * load while a peer's kernel waits would deadlock. */

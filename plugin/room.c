@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "params.h"
 
@@ -11,6 +12,7 @@ enum { OTHERS = 3, SM_BLOCKS = 2, NCCL_SMS = 32 /* of a kernel of NCCL's, at mos
 struct bl_room {
     struct bl_room *next;
     CUcontext context;
+    uint64_t context_id;     /* another one once the device has been reset: what was there is gone */
     unsigned kept;           /* places for blocks that nobody counts on */
     unsigned places;         /* the others */
     unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
@@ -67,11 +69,13 @@ static void set_size(struct bl_room *room, unsigned sms) {
 static struct bl_room *room_of(struct bl_comm *comm) {
     struct bl_room *room;
     pthread_mutex_lock(&rooms_lock);
-    for (room = rooms; room && room->context != comm->context; room = room->next) continue;
+    for (room = rooms; room; room = room->next)
+        if (room->context == comm->context && room->context_id == comm->context_id) break;
     if (!room && (room = calloc(1, sizeof(*room)))) {
         int sms = 0;
         bl_driver()->cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, comm->device);
         room->context = comm->context;
+        room->context_id = comm->context_id;
         set_size(room, (unsigned)sms);
         pthread_mutex_init(&room->lock, NULL);
         room->next = rooms;
@@ -107,21 +111,24 @@ int bl_room_enter(struct bl_comm *comm) {
     return grown ? 0 : -1;
 }
 
-void bl_room_leave(struct bl_comm *comm) {
+void bl_room_leave(struct bl_comm *comm, bool context_lives) {
     struct bl_room *room = comm->room.of;
     if (!room) return;
     comm->room.of = NULL;
     if (atomic_exchange(&comm->room.of_nccl, false)) atomic_fetch_sub(&room->nccl_comms, 1);
     pthread_mutex_lock(&room->lock);
-    const int count = atomic_load(&room->count);
-    for (int i = 0; i < count; i++)
-        if (room->comms[i] == comm) room->comms[i] = room->comms[count - 1];
-    atomic_store(&room->count, count - 1);
+    const int left = atomic_fetch_sub(&room->count, 1) - 1;
+    for (int i = 0; i < left; i++)
+        if (room->comms[i] == comm) room->comms[i] = room->comms[left];
     room->spare[room->spares++] = comm->order.event;
     comm->order.event = NULL;
-    const bool wanted = count > 1 && (atomic_load(&room->chaining) || atomic_load(&room->in_a_graph));
-    while (!wanted && room->spares > 0) bl_driver()->cuEventDestroy(room->spare[--room->spares]);
+    const bool unused = left == 0 || (!atomic_load(&room->chaining) && !atomic_load(&room->in_a_graph));
+    const int count = unused ? room->spares : 0;
+    CUevent spare[count + 1];
+    memcpy(spare, room->spare, (size_t)count * sizeof(*spare));
+    room->spares -= count;
     pthread_mutex_unlock(&room->lock);
+    for (int i = 0; i < count && context_lives; i++) bl_driver()->cuEventDestroy(spare[i]);
 }
 
 /* --- what is in flight --- */

@@ -31,7 +31,8 @@
 /* The communicator comes to its context's GPU, with the events of order.h, which are bl_room's until bl_room_leave: other
  * threads look at them.  0, or -1 if there is no memory. */
 int bl_room_enter(struct bl_comm *comm);
-void bl_room_leave(struct bl_comm *comm);
+/* context_lives: or its events are gone with it. */
+void bl_room_leave(struct bl_comm *comm, bool context_lives);
 
 /* A launch of the kernel with at most *blocks on `stream`: says how many there is room for, or puts it behind what is in the
  * way.  To be followed by bl_room_taken, whatever happens. */

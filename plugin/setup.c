@@ -22,6 +22,7 @@
 #include "real.h"
 #include "room.h"
 #include "stats.h"
+#include "thread.h"
 #include "watch.h"
 
 enum { HOPELESS_SECONDS = 2 };
@@ -51,10 +52,11 @@ static CUresult find_context(struct bl_comm *comm, int ordinal) {
     if (cu->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current && cu->cuCtxGetDevice(&device) == CUDA_SUCCESS &&
         device == comm->device) {
         comm->context = current;
-        return CUDA_SUCCESS;
+    } else {
+        status = cu->cuDevicePrimaryCtxRetain(&comm->context, comm->device);
+        comm->upkeep->context_retained = status == CUDA_SUCCESS;
     }
-    status = cu->cuDevicePrimaryCtxRetain(&comm->context, comm->device);
-    comm->upkeep->context_retained = status == CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS) comm->context_id = bl_context_id(comm->context);
     return status;
 }
 
@@ -261,7 +263,7 @@ static void build(struct bl_member *members, int count) {
         if (at == used) used++;
         if (jobs[at].count < BL_MAX_RANKS) jobs[at].members[jobs[at].count++] = &members[i];
     }
-    for (int i = 1; i < used; i++) jobs[i].threaded = !pthread_create(&jobs[i].thread, NULL, build_job, &jobs[i]);
+    for (int i = 1; i < used; i++) jobs[i].threaded = bl_thread_start(&jobs[i].thread, build_job, &jobs[i]);
     for (int i = 0; i < used; i++)
         if (!jobs[i].threaded) build_job(&jobs[i]);
     for (int i = 1; i < used; i++)
@@ -435,7 +437,7 @@ static void *background_main(void *arg) {
 
 static void set_up_in_background(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
-    upkeep->threaded = !pthread_create(&upkeep->thread, NULL, background_main, comm);
+    upkeep->threaded = bl_thread_start(&upkeep->thread, background_main, comm);
     if (upkeep->threaded) return;
     bl_warn("no thread can be made: a communicator is left to NCCL here, and its peers will wait");
     atomic_store(&upkeep->stage, BL_STAGE_DONE);

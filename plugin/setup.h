@@ -35,7 +35,8 @@ enum bl_end { BL_END_DESTROY, BL_END_ABORT };
  */
 struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end);
 
-/* After the real call: releases everything.  NULL is fine. */
+/* After the real call: releases everything, sooner or later: what may wait for other work of the GPU does so on a thread of its
+ * own, for which the caller waits half a second.  NULL is fine. */
 void bl_setup_release(struct bl_comm *comm, enum bl_end end);
 
 /* For one that its owner destroyed behind our back.  The thread that finds it may be another than its owner, whose GPU may
@@ -50,7 +51,8 @@ void bl_setup_drain(struct bl_comm *comm);
 /* A nonblocking communicator is finalized, and must not be waited for.  False while Beeline's launches have not ended. */
 bool bl_setup_finalize(struct bl_comm *comm);
 
-/* Whether it is finalized, and they have not.  From any thread. */
+/* Whether it is finalized, and they have not.  Of replays that nothing orders (BEELINE_GRAPH_MIXING=0) nothing is known: destroy
+ * waits for the whole context then.  From any thread. */
 bool bl_setup_finalizing(struct bl_comm *comm);
 
 /* Serves no more, and tells what runs to leave; the communicator stays known.  From then on the waits of copy engines are

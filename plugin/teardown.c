@@ -1,6 +1,5 @@
 /* teardown.c - takes down what setup.c made: nothing is freed while a kernel may use it. */
 #include <pthread.h>
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include "room.h"
 #include "setup.h"
 #include "stats.h"
+#include "thread.h"
 #include "upkeep.h"
 #include "watch.h"
 
@@ -25,8 +25,18 @@ static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
 }
 
+uint64_t bl_context_id(CUcontext context) {
+    unsigned long long id = 0;
+    if (!bl_driver()->cuCtxGetId || bl_driver()->cuCtxGetId(context, &id) != CUDA_SUCCESS) return 0;
+    return id;
+}
+
+/* The device may have been reset since, and have another context under that handle. */
 bool bl_context_push(const struct bl_comm *comm) {
-    return comm->context && bl_driver() && bl_driver()->cuCtxPushCurrent(comm->context) == CUDA_SUCCESS;
+    if (!comm->context || !bl_driver() || bl_driver()->cuCtxPushCurrent(comm->context) != CUDA_SUCCESS) return false;
+    if (bl_context_id(comm->context) == comm->context_id) return true;
+    bl_context_pop();
+    return false;
 }
 
 void bl_context_pop(void) {
@@ -38,43 +48,11 @@ static bool is_ours(const struct bl_comm *comm) {
     return comm && comm->upkeep && comm->upkeep->pid == getpid();
 }
 
-/* What may never end is another thread's; who gives up first leaves the errand to the other. */
-struct errand {
-    int (*run)(void *of); /* says what came of it, not 0 */
-    void *of;
-    _Atomic int result; /* 0: it runs */
-    _Atomic int users;
-};
-
-static void errand_leave(struct errand *errand) {
-    if (atomic_fetch_sub(&errand->users, 1) == 1) free(errand);
-}
-
-static void *errand_main(void *arg) {
-    struct errand *errand = arg;
-    atomic_store(&errand->result, errand->run(errand->of));
-    errand_leave(errand);
-    return NULL;
-}
-
-/* NULL if there is no thread for it.  To be left by errand_leave. */
-static struct errand *errand_begin(int (*run)(void *of), void *of) {
-    struct errand *errand = malloc(sizeof(*errand));
-    pthread_t thread;
-    if (!errand) return NULL;
-    *errand = (struct errand){.run = run, .of = of, .users = 2};
-    if (pthread_create(&thread, NULL, errand_main, errand)) {
-        free(errand);
-        return NULL;
-    }
-    pthread_detach(thread);
-    return errand;
-}
-
 /* Waits of the copy engines do not see that they are told to leave: they are let go one by one. */
 static void let_copies_go(struct bl_comm *comm) {
-    if (!comm->copy.emptier || !__atomic_load_n(&comm->control->abort, __ATOMIC_ACQUIRE) || !bl_context_push(comm))
-        return;
+    const struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
+    if (!comm->copy.emptier || !control || !__atomic_load_n(&control->abort, __ATOMIC_ACQUIRE)) return;
+    if (!bl_context_push(comm)) return;
     bl_copy_let_go(comm);
     bl_context_pop();
 }
@@ -105,11 +83,11 @@ static int wait_for_context(void *context) {
 
 /* Replays that nothing orders leave no event behind, so the context is waited for. */
 static enum rest context_at_rest(struct bl_comm *comm, uint64_t deadline) {
-    struct errand *wait = errand_begin(wait_for_context, comm->context);
+    struct bl_errand *wait = bl_errand_begin(wait_for_context, comm->context);
     if (!wait) return UNKNOWN;
     while (!atomic_load(&wait->result) && pass(comm, deadline)) continue;
     const int result = atomic_load(&wait->result);
-    errand_leave(wait);
+    bl_errand_leave(wait);
     return result ? (enum rest)result : BUSY;
 }
 
@@ -188,7 +166,7 @@ static void rescue_begin(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
     if (!comm->copy.emptier || !has_run(comm) || upkeep->rescuing) return;
     atomic_store(&upkeep->rescued, false);
-    upkeep->rescuing = !pthread_create(&upkeep->rescue, NULL, rescue_main, comm);
+    upkeep->rescuing = bl_thread_start(&upkeep->rescue, rescue_main, comm);
 }
 
 static void rescue_end(struct bl_comm *comm) {
@@ -232,7 +210,7 @@ struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
 void bl_upkeep_release(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
     bl_watch_remove(comm);
-    __atomic_store_n(&comm->control, NULL, __ATOMIC_RELEASE);
+    __atomic_store_n(&comm->control, NULL, __ATOMIC_SEQ_CST); /* before anyone is counted */
     while (atomic_load(&comm->users)) nap();
     if (comm->copy.broken) upkeep->stuck = true; /* what it left on its streams may never end */
     if (upkeep->stuck || !bl_context_push(comm)) return;
@@ -260,12 +238,13 @@ static void free_all(struct bl_comm *comm) {
         bl_context_pop();
     }
     bl_upkeep_release(comm);
-    if (bl_context_push(comm)) {
-        bl_room_leave(comm);
+    const bool lives = bl_context_push(comm);
+    bl_room_leave(comm, lives);
+    if (lives) {
         bl_order_close(comm);
         bl_context_pop();
     }
-    if (upkeep->context_retained) bl_driver()->cuDevicePrimaryCtxRelease(comm->device);
+    if (lives && upkeep->context_retained) bl_driver()->cuDevicePrimaryCtxRelease(comm->device);
     if (bl_driver()) bl_driver_unrelax(mode);
     pthread_mutex_lock(&comm->pending.lock);
     free(comm->pending.calls);
@@ -278,8 +257,8 @@ static void free_all(struct bl_comm *comm) {
 
 /* Of a communicator that was told to leave: whether all has left by then. */
 static bool has_left(struct bl_comm *comm, uint64_t deadline) {
-    while (bl_setup_busy(comm))
-        if (!pass(comm, deadline)) return false;
+    for (; bl_setup_busy(comm); nap()) /* which takes down itself what it has made */
+        if (bl_clock_ns() > deadline) return false;
     return deserted(comm, deadline) && at_rest(comm, deadline) != BUSY;
 }
 
@@ -305,16 +284,17 @@ static bool keep_context(struct bl_comm *comm) {
 static void release(struct bl_comm *comm, enum bl_end end) {
     comm->upkeep->in_group = bl_group_open();
     if (end == BL_END_DESTROY) has_left(comm, UINT64_MAX);
-    const uint64_t id = comm->id, deadline = bl_clock_ns() + LEAVE_NS;
+    const uint64_t id = comm->id, most = LEAVE_NS + (comm->upkeep->leaver ? BL_LEAVE_NS : 0);
+    const uint64_t deadline = bl_clock_ns() + most;
     const int rank = comm->rank;
-    struct errand *reaper = keep_context(comm) ? errand_begin(reap, comm) : NULL;
+    struct bl_errand *reaper = keep_context(comm) ? bl_errand_begin(reap, comm) : NULL;
     if (reaper) {
         while (!atomic_load(&reaper->result) && bl_clock_ns() < deadline) nap();
         if (!atomic_load(&reaper->result))
             bl_info("communicator %016llx rank %d: what has not ended yet is waited for in the background",
                     (unsigned long long)id, rank);
-        errand_leave(reaper);
-    } else if (has_left(comm, deadline)) {
+        bl_errand_leave(reaper);
+    } else if (end == BL_END_DESTROY || has_left(comm, deadline)) {
         free_all(comm);
     } else {
         bl_warn(

@@ -46,7 +46,10 @@ struct bl_upkeep {
  * instead. The context is made current for it. */
 void bl_upkeep_release(struct bl_comm *comm);
 
-/* Pushes the communicator's context; false if that failed.  Pops it. */
+/* What no other context has, under the same handle neither; 0 where the driver cannot tell. */
+uint64_t bl_context_id(CUcontext context);
+
+/* Pushes the communicator's context; false if that failed, or it is not there any more.  Pops it. */
 bool bl_context_push(const struct bl_comm *comm);
 void bl_context_pop(void);
 

@@ -1,13 +1,13 @@
 #include "watch.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "log.h"
 #include "params.h"
+#include "thread.h"
 
 enum { LOOK_SECONDS = 1 };
 
@@ -72,18 +72,11 @@ static void *watch_main(void *arg) {
     }
 }
 
-/* Under the lock.  Signals are for the job's own threads. */
+/* Under the lock. */
 static void start(void) {
-    sigset_t all, before;
-    pthread_attr_t attributes;
     pthread_t thread;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    watched.runs = !pthread_create(&thread, &attributes, watch_main, NULL);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    watched.runs = bl_thread_start(&thread, watch_main, NULL);
+    if (watched.runs) pthread_detach(thread);
 }
 
 void bl_watch_add(struct bl_comm *comm) {

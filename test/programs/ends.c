@@ -286,7 +286,7 @@ const struct program end_programs[] = {
     {0},
 };
 
-/* Its own abort and destroy wait for the other call, too. */
+/* The real NCCL's own abort and destroy wait for the other call, too. */
 const struct program unlisted_programs[] = {
     {"abort_beside_another", abort_beside_another},
     {"destroy_beside_another", destroy_beside_another},

@@ -30,11 +30,14 @@ CUresult emu_context_need(struct emu_context **context) {
     return (*context)->sticky;
 }
 
+static uint64_t ids;
+
 static struct emu_context *context_new(CUdevice device, bool is_primary) {
     struct emu_context *context = emu_object_new(EMU_CONTEXT, sizeof *context);
     if (!context) return NULL;
     context->device = device;
     context->primary = is_primary;
+    context->id = ++ids;
     context->legacy = emu_stream_new(context, 0, 0);
     if (context->legacy) context->legacy->legacy = true;
     return context->legacy ? context : NULL;
@@ -63,6 +66,7 @@ struct emu_context *emu_primary_retain(CUdevice device) {
         c = primary[device] = context_new(device, true);
     } else if (!c->object.alive) {
         c->object.alive = true;
+        c->id = ++ids;
         c->sticky = CUDA_SUCCESS;
         c->abandoned = false;
         c->peers = 0;
@@ -198,6 +202,13 @@ EMU_CALL(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context), (device, con
     if (result != CUDA_SUCCESS) return result;
     *device = c->device;
     return CUDA_SUCCESS;
+}
+
+EMU_CALL(cuCtxGetId, (CUcontext context, unsigned long long *id), (context, id)) {
+    struct emu_context *c = emu_current();
+    CUresult result = context ? valid(context, &c) : c ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    if (result == CUDA_SUCCESS) *id = c->id;
+    return result;
 }
 
 EMU_CALL(cuCtxGetFlags, (unsigned *flags), (flags)) {

@@ -120,6 +120,7 @@ struct emu_context {
     struct emu_object object;
     CUdevice device;
     bool primary;
+    uint64_t id;             /* another one when it comes back */
     struct emu_green *green; /* of which this is the CUcontext; NULL: it is a context of its own */
     int retained;
     CUresult sticky;        /* an error that a kernel left; every later call returns it */

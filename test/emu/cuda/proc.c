@@ -18,6 +18,7 @@
     ROW(cuCtxFromGreenCtx, 12040, cuCtxFromGreenCtx)                                                                   \
     ROW(cuCtxGetApiVersion, 3020, cuCtxGetApiVersion)                                                                  \
     ROW(cuCtxGetCurrent, 4000, cuCtxGetCurrent)                                                                        \
+    ROW(cuCtxGetId, 12000, cuCtxGetId)                                                                                 \
     ROW(cuCtxGetDevice, 2000, cuCtxGetDevice)                                                                          \
     ROW(cuCtxGetDevice, 13000, cuCtxGetDevice_v2)                                                                      \
     ROW(cuCtxGetFlags, 7000, cuCtxGetFlags)                                                                            \

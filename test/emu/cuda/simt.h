@@ -30,7 +30,7 @@ struct fiber {
     bool waited;      /* for what came before on its stream */
     bool parted;      /* perhaps, from other lanes of its warp: it has reached memory of its own since they last met */
     bool polls;       /* it has done nothing else since it last paused */
-    uint64_t horizon; /* it has acquired all that was delivered before this time (delivery.c) */
+    uint64_t horizon; /* it has acquired all that was delivered at this time or before (delivery.c) */
     struct passing {
         uint64_t value[EMU_PASSED]; /* to other lanes, */
         unsigned count;             /* so many so far */
