@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Or is being made, or done. */
+/* Or will be: NCCL has taken the call. */
 static bool made(ncclResult_t result) {
     return result == ncclSuccess || result == ncclInProgress;
 }

@@ -73,8 +73,8 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
     memory->have_handle[rank] = true;
     if (map(memory, rank, why, size)) return -1;
 
-    memory->epochs =
-        memory->address[rank] + epochs_at; /* to free memory of its own would wait for all of the GPU's work */
+    /* To free memory of their own would wait for all of the GPU's work. */
+    memory->epochs = memory->address[rank] + epochs_at;
     if (map_control(memory, why, size)) return -1;
     BL_DRIVER_CHECK(cu->cuMemHostGetDevicePointer(&memory->control_device, memory->control, 0),
                     "the device address of the control words (cuMemHostGetDevicePointer)");

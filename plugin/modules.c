@@ -24,13 +24,14 @@ static void unload(struct bl_modules *modules) {
     free(modules);
 }
 
-static struct bl_modules *load(CUcontext context, char *why, size_t size) {
+static struct bl_modules *load(CUcontext context, uint64_t context_id, char *why, size_t size) {
     struct bl_modules *modules = calloc(1, sizeof(*modules) + sizeof(CUmodule) * (size_t)bl_fatbin_count);
     if (!modules) {
         snprintf(why, size, "out of host memory");
         return NULL;
     }
     modules->context = context;
+    modules->context_id = context_id;
     for (int i = 0; i < bl_fatbin_count; i++) {
         CUresult status = bl_driver()->cuModuleLoadData(&modules->module[i], bl_fatbins[i]);
         if (status != CUDA_SUCCESS) {
@@ -47,8 +48,7 @@ int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t con
     pthread_mutex_lock(&lock);
     struct bl_modules *one = first;
     while (one && (one->context != context || one->context_id != context_id)) one = one->next;
-    if (!one && (one = load(context, why, size))) {
-        one->context_id = context_id;
+    if (!one && (one = load(context, context_id, why, size))) {
         one->next = first;
         first = one;
     }

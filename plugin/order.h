@@ -36,8 +36,8 @@ void bl_order_ask(CUstream stream, struct bl_order_turn *turn);
 /* Makes `stream`, of which bl_order_ask has told, wait for the communicator's last call. */
 ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 
-/* If calls of the communicator are in the capture of this turn, which is another communicator's, say: has `stream` depend on the last
- * of them.  False if there are none. */
+/* If calls of the communicator are in the capture of this turn, which may be another communicator's: has `stream` depend on
+ * the last of them.  False if there are none. */
 bool bl_order_follow(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result);
 
 /* Makes `stream` wait for events, those that a capture waits for when its graph is replayed. */

@@ -182,18 +182,17 @@ static unsigned share_beside(const struct bl_room *room, struct held held) {
     return left < room->narrow ? left : room->narrow;
 }
 
-/* At most so many blocks; of a kernel that goes in rounds either all, or few. */
+/* At most so many blocks; of a kernel that goes in rounds either all, or few; of one that needs a multicast object all. */
 static void narrow_to(const struct bl_room *room, unsigned most, enum bl_kernel kernel, unsigned *blocks) {
-    if (*blocks <= most) return;
+    if (*blocks <= most || bl_kernel_multicast(kernel)) return;
     *blocks = bl_kernel_in_rounds(kernel) && most > room->kept ? room->kept : most;
 }
 
 /* Whether a launch fits, with fewer blocks if need be. */
 static bool fit(const struct bl_room *room, struct held held, enum bl_kernel kernel, unsigned *blocks) {
     const unsigned share = share_beside(room, held);
-    if (bl_kernel_multicast(kernel)) return *blocks <= room_beside(room, held);
     if (share) narrow_to(room, share, kernel, blocks);
-    return share || *blocks <= room_beside(room, held);
+    return *blocks <= room_beside(room, held);
 }
 
 /* --- chains --- */
@@ -262,8 +261,7 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
                           enum bl_kernel kernel, unsigned *blocks) {
     struct bl_room *room = comm->room.of;
     ncclResult_t result = ncclSuccess;
-    if (room && !bl_kernel_multicast(kernel) && nccl_beside(room, comm) > room->most_nccl)
-        narrow_to(room, room->narrow, kernel, blocks);
+    if (room && nccl_beside(room, comm) > room->most_nccl) narrow_to(room, room->narrow, kernel, blocks);
     if (bl_params()->launch_order && !alone(room))
         result = chain(room, comm, stream, turn, 0);
     else if (turn->capturing && room)

@@ -12,11 +12,11 @@
  * one may be in flight, a quarter of the multiprocessors is left to them, however Beeline's blocks are spread.  A launch that
  * does not find room for all of its blocks has fewer: as many as leave room for three more of the width of NCCL's kernels, or
  * that width, or what there is, or so few as surely are resident at once where it must be (bl_kernel_in_rounds); only where
- * next to nothing is, it is chained.  Where so many communicators have kernels of
- * NCCL's now and then that these could fill the GPU (5 on an H200), launches are no wider than those are: else one of them may
- * fill one GPU, and NCCL's kernels another, and keep each other out for good.  NCCL's own calls are not chained (but once, when a
- * communicator's first makes them so many, behind wide launches that are in flight then): what NCCL runs in any order goes on
- * doing so.
+ * next to nothing is, it is chained.  Where so many communicators have kernels of NCCL's now and then that these could fill
+ * the GPU (5 on an H200), launches are no wider than those are: else one of them may fill one GPU, and NCCL's kernels
+ * another, and keep each other out for good.  NCCL's own calls are not chained (but once, when a communicator's first makes
+ * them so many, behind wide launches that are in flight then): what NCCL runs in any order goes on doing so.
+ *
  * Captured launches are in flight whenever their graph is replayed, which nobody tells: they hold their room for good.
  *
  * With NCCL_LAUNCH_ORDER_IMPLICIT=1 each call, NCCL's, too, is behind all earlier ones of its GPU.
@@ -31,6 +31,7 @@
 /* The communicator comes to its context's GPU, with the events of order.h, which are bl_room's until bl_room_leave: other
  * threads look at them.  0, or -1 if there is no memory. */
 int bl_room_enter(struct bl_comm *comm);
+
 /* context_lives: or its events are gone with it. */
 void bl_room_leave(struct bl_comm *comm, bool context_lives);
 

@@ -19,7 +19,7 @@
 enum { POLL_NS = 200000 };
 
 /* So long an abort waits for a set-up, and then for what leaves by itself; a thread waits on. */
-static const uint64_t SETUP_NS = 300000000, LEAVE_NS = 500000000;
+static const uint64_t SETUP_NS = 300000000, REST_NS = 500000000;
 
 static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
@@ -91,8 +91,8 @@ static enum rest context_at_rest(struct bl_comm *comm, uint64_t deadline) {
     return result ? (enum rest)result : BUSY;
 }
 
-/* Its event is behind the communicator's last launch, replays included. */
-static enum rest event_has_come(struct bl_comm *comm) {
+/* The event is behind the communicator's last launch, replays included. */
+static bool event_has_come(struct bl_comm *comm) {
     const CUstreamCaptureMode mode = bl_driver_relax();
     CUresult status = CUDA_ERROR_INVALID_CONTEXT; /* which runs nothing any more */
     if (bl_context_push(comm)) {
@@ -100,21 +100,28 @@ static enum rest event_has_come(struct bl_comm *comm) {
         bl_context_pop();
     }
     bl_driver_unrelax(mode);
-    return status == CUDA_ERROR_NOT_READY ? BUSY : AT_REST;
+    return status != CUDA_ERROR_NOT_READY;
 }
 
 /* Whether the communicator's launches have ended. */
 static enum rest at_rest(struct bl_comm *comm, uint64_t deadline) {
-    enum rest rest;
     if (!has_run(comm)) return AT_REST;
     if (comm->order.captured_ever && !bl_params()->graph_mixing) return context_at_rest(comm, deadline);
-    while ((rest = event_has_come(comm)) == BUSY && pass(comm, deadline)) continue;
-    return rest;
+    while (!event_has_come(comm))
+        if (!pass(comm, deadline)) return BUSY;
+    return AT_REST;
 }
 
 static void tell_to_leave(struct bl_comm *comm) {
     struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
     if (control) __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE);
+}
+
+/* Set-up takes down itself what it has made when it is to end. */
+static bool is_set_up(struct bl_comm *comm, uint64_t deadline) {
+    for (; bl_setup_busy(comm); nap())
+        if (bl_clock_ns() > deadline) return false;
+    return true;
 }
 
 /* No thread is in a launch, and none will be. */
@@ -142,7 +149,7 @@ bool bl_setup_finalizing(struct bl_comm *comm) {
     if (!is_ours(comm) || !atomic_load(&comm->upkeep->finalized)) return false;
     atomic_fetch_add(&comm->users, 1);
     const bool looked = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE) && has_run(comm);
-    const bool busy = looked && event_has_come(comm) == BUSY;
+    const bool busy = looked && !event_has_come(comm);
     atomic_fetch_sub(&comm->users, 1);
     return busy;
 }
@@ -188,7 +195,7 @@ void bl_setup_revoke(struct bl_comm *comm) {
 void bl_setup_let_go(struct bl_comm *comm) {
     if (!is_ours(comm) || !comm->upkeep->rescuing) return;
     /* While it is busy the thread goes on, until the release. */
-    if (at_rest(comm, bl_clock_ns() + LEAVE_NS) != BUSY) rescue_end(comm);
+    if (at_rest(comm, bl_clock_ns() + REST_NS) != BUSY) rescue_end(comm);
 }
 
 struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
@@ -198,8 +205,7 @@ struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
     if (end == BL_END_ABORT) atomic_store(&comm->upkeep->aborted, true);
     atomic_store(&comm->upkeep->cancel, true);
     /* Set-up leaves its own waits at once; one that sits in a call of the real NCCL is freed by the real abort alone. */
-    const uint64_t patience = bl_clock_ns() + SETUP_NS;
-    while (bl_setup_busy(comm) && (end == BL_END_DESTROY || bl_clock_ns() < patience)) nap();
+    is_set_up(comm, end == BL_END_DESTROY ? UINT64_MAX : bl_clock_ns() + SETUP_NS);
     if (end == BL_END_ABORT)
         bl_setup_revoke(comm);
     else
@@ -257,13 +263,16 @@ static void free_all(struct bl_comm *comm) {
 
 /* Of a communicator that was told to leave: whether all has left by then. */
 static bool has_left(struct bl_comm *comm, uint64_t deadline) {
-    for (; bl_setup_busy(comm); nap()) /* which takes down itself what it has made */
-        if (bl_clock_ns() > deadline) return false;
-    return deserted(comm, deadline) && at_rest(comm, deadline) != BUSY;
+    return is_set_up(comm, deadline) && deserted(comm, deadline) && at_rest(comm, deadline) != BUSY;
 }
 
-static int reap(void *comm) {
+static int reap_aborted(void *comm) {
     has_left(comm, UINT64_MAX);
+    free_all(comm);
+    return 1;
+}
+
+static int reap_destroyed(void *comm) {
     free_all(comm);
     return 1;
 }
@@ -278,15 +287,16 @@ static bool keep_context(struct bl_comm *comm) {
     return comm->upkeep->context_retained;
 }
 
-/* Nothing is freed under a launch, and nobody waits long for more than NCCL waits for: who aborts, for a launch, which may be
+/* Of one whose set-up and launches have ended, or that was told to leave (BL_END_ABORT).
+ * Nothing is freed under a launch, and nobody waits long for more than NCCL waits for: who aborts, for a launch, which may be
  * held up by whatever else is on its stream; who destroys, for the work of others, which the driver may wait for where memory
  * is freed. */
 static void release(struct bl_comm *comm, enum bl_end end) {
     comm->upkeep->in_group = bl_group_open();
-    if (end == BL_END_DESTROY) has_left(comm, UINT64_MAX);
-    const uint64_t id = comm->id, most = LEAVE_NS + (comm->upkeep->leaver ? BL_LEAVE_NS : 0);
+    const uint64_t id = comm->id, most = REST_NS + (comm->upkeep->leaver ? BL_LEAVE_NS : 0);
     const uint64_t deadline = bl_clock_ns() + most;
     const int rank = comm->rank;
+    int (*reap)(void *) = end == BL_END_DESTROY ? reap_destroyed : reap_aborted;
     struct bl_errand *reaper = keep_context(comm) ? bl_errand_begin(reap, comm) : NULL;
     if (reaper) {
         while (!atomic_load(&reaper->result) && bl_clock_ns() < deadline) nap();
@@ -335,6 +345,7 @@ static struct bl_comm *take_orphan(CUcontext context) {
 void bl_setup_release_orphans(CUcontext context) {
     struct bl_comm *comm;
     while ((comm = take_orphan(context))) {
+        is_set_up(comm, UINT64_MAX);
         bl_setup_drain(comm);
         release(comm, BL_END_DESTROY);
     }

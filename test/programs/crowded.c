@@ -19,24 +19,17 @@ static void call(const struct lane *lane, const struct vector *vector) {
     vector_allreduce(vector, lane->comm, lane->stream);
 }
 
-/* Warmed up: NCCL fails where a communicator's first call is captured. */
 static void lane_open(struct part *part, struct lane *lane, size_t bytes) {
     doing(part, "making a communicator");
     *lane = (struct lane){.comm = comm_open(part), .stream = stream_open()};
     vector_open(&lane->big, bytes);
     vector_open(&lane->tiny, 64);
-    vector_fill(part, &lane->big, 1);
-    vector_fill(part, &lane->tiny, 1);
-    call(lane, &lane->big);
-    call(lane, &lane->tiny);
-    stream_sync(lane->stream);
+    vector_warm_up(part, &lane->big, lane->comm, lane->stream);
+    vector_warm_up(part, &lane->tiny, lane->comm, lane->stream);
 }
 
 static void lane_capture(struct part *part, struct lane *lane) {
-    doing(part, "capturing a call");
-    capture_begin(lane->stream);
-    call(lane, &lane->big);
-    capture_end(lane->stream, &lane->graph);
+    vector_capture(part, &lane->big, lane->comm, lane->stream, &lane->graph);
     lane->captured = true;
 }
 

@@ -37,22 +37,6 @@ static void issue(struct part *part, struct lane *lane, int round, uint64_t us) 
         vector_allreduce(&lane->vector[round], lane->comm, lane->stream);
 }
 
-/* NCCL fails where a communicator's first call is captured. */
-static void warm_up(struct part *part, struct vector *vector, ncclComm_t comm, CUstream stream) {
-    doing(part, "warming a communicator up");
-    vector_fill(part, vector, 0);
-    vector_allreduce(vector, comm, stream);
-    stream_sync(stream);
-}
-
-static void capture(struct part *part, const struct vector *vector, ncclComm_t comm, CUstream stream,
-                    struct graph *graph) {
-    doing(part, "capturing a call");
-    capture_begin(stream);
-    vector_allreduce(vector, comm, stream);
-    capture_end(stream, graph);
-}
-
 static void lanes_open(struct part *part, const struct settings *s, struct lane *lanes, int count, enum sizes sizes,
                        bool graphs) {
     for (int c = 0; c < count; c++) {
@@ -61,9 +45,9 @@ static void lanes_open(struct part *part, const struct settings *s, struct lane 
         for (int r = 0; r < ROUNDS; r++) vector_open(&lanes[c].vector[r], bytes_of(s, sizes, c));
     }
     for (int c = 0; c < count; c++) {
-        if (lanes[c].replayed) warm_up(part, &lanes[c].vector[0], lanes[c].comm, lanes[c].stream);
+        if (lanes[c].replayed) vector_warm_up(part, &lanes[c].vector[0], lanes[c].comm, lanes[c].stream);
         for (int r = 0; r < ROUNDS && lanes[c].replayed; r++)
-            capture(part, &lanes[c].vector[r], lanes[c].comm, lanes[c].stream, &lanes[c].graph[r]);
+            vector_capture(part, &lanes[c].vector[r], lanes[c].comm, lanes[c].stream, &lanes[c].graph[r]);
     }
 }
 

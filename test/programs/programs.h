@@ -89,6 +89,11 @@ void vector_close(struct vector *vector);
 /* This rank's input for `seed`, and poison for the result; nothing that uses them may be under way. */
 void vector_fill(struct part *part, struct vector *vector, uint64_t seed);
 void vector_allreduce(const struct vector *vector, ncclComm_t comm, CUstream stream);
+/* A call that is over when this returns: NCCL fails where a communicator's first one is captured. */
+void vector_warm_up(struct part *part, struct vector *vector, ncclComm_t comm, CUstream stream);
+/* An all-reduce as a graph. */
+void vector_capture(struct part *part, const struct vector *vector, ncclComm_t comm, CUstream stream,
+                    struct graph *graph);
 void vector_broadcast(const struct vector *vector, int root, ncclComm_t comm, CUstream stream);
 void vector_reduce(const struct vector *vector, int root, ncclComm_t comm, CUstream stream);
 /* After synchronizing: every element is the sum of the inputs of ranks first to last. */

@@ -137,14 +137,9 @@ static void captured_beside_eager(struct part *part, const struct settings *s) {
     const ncclComm_t comm = comm_open(part);
     CUstream plain = stream_open();
     vector_open(&eager, s->small);
-    vector_fill(part, &eager, s->seed);
-    vector_allreduce(&eager, comm, plain);
-    for (int g = 0; g < 2; g++) {
-        branches_open(&b[g], s->middle);
-        vector_fill(part, &b[g].vector[0], s->seed);
-        vector_allreduce(&b[g].vector[0], comm, plain); /* NCCL fails where a communicator's first call is captured */
-    }
-    stream_sync(plain);
+    for (int g = 0; g < 2; g++) branches_open(&b[g], s->middle);
+    vector_warm_up(part, &b[0].vector[0], comm, plain);
+    vector_warm_up(part, &eager, comm, plain);
     for (int g = 0; g < 2; g++) branches_begin(&b[g]);
     for (int i = 0; i < 2; i++)
         for (int g = 0; g < 2; g++) {

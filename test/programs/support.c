@@ -183,6 +183,21 @@ void vector_allreduce(const struct vector *v, ncclComm_t comm, CUstream stream) 
     NCCL_OK(ncclAllReduce((void *)v->send, (void *)v->recv, v->count, ncclInt32, ncclSum, comm, stream));
 }
 
+void vector_warm_up(struct part *part, struct vector *vector, ncclComm_t comm, CUstream stream) {
+    doing(part, "warming a communicator up");
+    vector_fill(part, vector, 0);
+    vector_allreduce(vector, comm, stream);
+    stream_sync(stream);
+}
+
+void vector_capture(struct part *part, const struct vector *vector, ncclComm_t comm, CUstream stream,
+                    struct graph *graph) {
+    doing(part, "capturing a call");
+    capture_begin(stream);
+    vector_allreduce(vector, comm, stream);
+    capture_end(stream, graph);
+}
+
 void vector_broadcast(const struct vector *v, int root, ncclComm_t comm, CUstream stream) {
     NCCL_OK(ncclBroadcast((void *)v->send, (void *)v->recv, v->count, ncclInt32, root, comm, stream));
 }
