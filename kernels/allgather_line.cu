@@ -49,7 +49,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                 if (lies_apart(in, own, line)) store_line(own, line, v);
             }
             Wait wait = wait_begin(flag);
-            if (!receive_from_each<N>(a, region, line, flag, active, wait,
+            if (!receive_from_each<N>(a, a.nranks, region, line, flag, active, wait,
                                       [&](unsigned peer, Pair got) { store_line(block_of(out, peer), line, got); }))
                 return;
         }
@@ -63,13 +63,14 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                 [&](uint64_t line, Pair v) {
                     if (!OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line)) store_line(own, line, v);
                 });
-        if (in_share(receivers) &&
-            !receive_all_from_each<N>(a, region, lines, receivers, BL_MUTATION(28) ? flag - 2 * EPOCH_STEP : flag,
-                                      [&](unsigned peer, uint64_t line, Pair v) {
-                                          store_line(block_of(out, peer), line, v);
-                                          if (OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line))
-                                              store_line(own, line, load(line, false));
-                                      }))
+        if (in_share(receivers) && !receive_all_from_each<N>(a, a.nranks, region, lines, receivers,
+                                                             BL_MUTATION(28) ? flag - 2 * EPOCH_STEP : flag,
+                                                             [&](unsigned peer, uint64_t line, Pair v) {
+                                                                 store_line(block_of(out, peer), line, v);
+                                                                 if (OwnCopy<N>::BY_RECEIVERS &&
+                                                                     lies_apart(in, own, line))
+                                                                     store_line(own, line, load(line, false));
+                                                             }))
             return;
     }
     epoch_end(a, flag);

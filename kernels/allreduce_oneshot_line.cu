@@ -48,8 +48,8 @@ BL_DEVICE bool exchange_by_halves(const struct bl_kernel_args &a, const In &in, 
         words[RANKS + i][0] = half ? mine : other;
     }
     Sum<T, 1> sum;
-    reduce_in_rank_order<T, 1, N>(sum, words, 0, a.redop, a.nranks);
-    sum.store(result, a.redop, a.nranks);
+    reduce_in_rank_order<T, 1, N>(sum, words, 0, a, a.nranks);
+    sum.store(result, a, a.nranks);
     if (active) store_line_by_halves(out, line, half, result[0]);
     return true;
 }
@@ -58,6 +58,7 @@ BL_DEVICE bool exchange_by_halves(const struct bl_kernel_args &a, const In &in, 
 template <class T, int N, class In, class Out>
 BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out &out, const Region &region,
                         uint64_t flag) {
+    const unsigned nranks = nranks_of<N>(a);
     const Crew crew = crew_of(whole_grid());
     const uint64_t lines = lines_of(in), line = crew.group;
     if (crew.of_warp >= lines) return true;
@@ -67,7 +68,7 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out 
     if (active) {
 #pragma unroll
         for (int i = 1; i < N; i++)
-            if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, own, flag);
+            if (i < (int)nranks) send_line(a, region, peer_at(a.rank, i, nranks), line, own, flag);
     }
     Wait wait = wait_begin(flag);
     Pair sum;

@@ -26,7 +26,8 @@ template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in, const Out &out) {
     const uint64_t e = epoch_begin(a), flag = flag_of_two_shots(e);
     const Region inputs = peer_region(a, e), results = result_region(a, e);
-    const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
+    const unsigned nranks = nranks_of<N>(a);
+    const uint64_t run = (lines_of(in) + nranks - 1) / nranks; /* lines that each rank owns */
     const uint64_t own = a.rank * run;
     /* Long messages are not in the L2 cache: with longer loads, more senders fill the links.  With one peer, a line has more
      * to reduce for what there is to send. */
@@ -45,12 +46,12 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
         !reduce_all<T, N>(a, inputs, run, reducers, flag, false, load_own_run, [&](uint64_t line, Pair sum) {
 #pragma unroll
             for (int i = 1; i < N; i++)
-                if (i < (int)a.nranks) send_line(a, results, peer_at(a.rank, i, a.nranks), line, sum, flag);
+                if (i < (int)nranks) send_line(a, results, peer_at(a.rank, i, nranks), line, sum, flag);
             store_line(out, own + line, sum);
         }))
         return;
     if (in_share(collectors) &&
-        !receive_all_from_each<N>(a, results, run, collectors, BL_MUTATION(6) ? flag - EPOCH_STEP : flag,
+        !receive_all_from_each<N>(a, nranks, results, run, collectors, BL_MUTATION(6) ? flag - EPOCH_STEP : flag,
                                   [&](unsigned peer, uint64_t line, Pair v) { store_line(out, peer * run + line, v); }))
         return;
     epoch_end(a, flag);

@@ -33,9 +33,9 @@ template <int N> BL_DEVICE void alltoall_line(const struct bl_kernel_args &a) {
         const Crew crew = crew_of(receivers);
         for (uint64_t line = crew.group; line < lines && !BL_MUTATION(32); line += crew.groups)
             store_line(block_of(out, a.rank), line, load(a.rank, line));
-        if (!receive_all_from_each<N>(a, region, lines, receivers, flag, [&](unsigned peer, uint64_t line, Pair v) {
-                store_line(block_of(out, peer), line, v);
-            }))
+        if (!receive_all_from_each<N>(
+                a, a.nranks, region, lines, receivers, flag,
+                [&](unsigned peer, uint64_t line, Pair v) { store_line(block_of(out, peer), line, v); }))
             return;
     }
     epoch_end(a, flag);

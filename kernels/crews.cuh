@@ -91,14 +91,15 @@ template <int N, int LINES, class Load, class Prefetch>
 BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
                             uint64_t flag, Load load, Prefetch prefetch) {
     enum { PEERS = N <= 4 ? N - 1 : AtATime<N>::LOADS, LOADS = LINES * PEERS };
+    const unsigned nranks = nranks_of<N>(a);
     const Crew crew = crew_of(share);
     for (uint64_t done = 0; crew.of_warp + done < lines; done += LINES * crew.groups) {
 #pragma unroll(AtATime <N>::UNROLL)
         for (int begin = 1; begin < N; begin += PEERS) {
             Pair outgoing[LOADS] = {}; /* what is not loaded is not sent */
             const auto line_at = [&](int k) { return crew.group + done + k / PEERS * crew.groups; };
-            const auto peer_of = [&](int k) { return peer_at(a.rank, begin + k % PEERS, a.nranks); };
-            const auto exists = [&](int k) { return begin + k % PEERS < (int)a.nranks; };
+            const auto peer_of = [&](int k) { return peer_at(a.rank, begin + k % PEERS, nranks); };
+            const auto exists = [&](int k) { return begin + k % PEERS < (int)nranks; };
 #pragma unroll
             for (int k = 0; k < LOADS; k++)
                 if (exists(k)) prefetch(peer_of(k), line_at(k) + LINES * crew.groups);
@@ -155,22 +156,22 @@ BL_DEVICE void send_runs_to_each(const struct bl_kernel_args &a, unsigned nranks
     }
 }
 
-/* Receives `line` of each peer: store(peer, data), on lines that are active.  All lanes of the warp call
- * it together.  False here and below: leave the kernel. */
+/* Receives `line` of each peer: store(peer, data), on lines that are active.  All lanes of the warp call it together.  nranks
+ * is a.nranks, of which the compiler may know more.  False here and below: leave the kernel. */
 template <int N, class Store>
-BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, const Region &region, uint64_t line, uint64_t flag,
-                                 bool active, Wait &wait, Store store) {
+BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t line,
+                                 uint64_t flag, bool active, Wait &wait, Store store) {
     enum { RANKS = AtATime<N>::RANKS };
 #pragma unroll(AtATime <N>::UNROLL)
     for (int begin = 0; begin < N; begin += RANKS) {
-        if (begin >= (int)a.nranks) break;
+        if (begin >= (int)nranks) break;
         const Pair none = {0, 0};
         uint64_t words[RANKS][2];
         warp_sync(); /* lanes may have parted where the last line was stored; a line is received by all of its lanes at once */
         if (!receive_lines<RANKS>(a, region, line, begin, flag, active, false, none, words, wait)) return false;
 #pragma unroll
         for (int i = 0; i < RANKS; i++) {
-            if (active && begin + i < (int)a.nranks && begin + i != (int)a.rank) {
+            if (active && begin + i < (int)nranks && begin + i != (int)a.rank) {
                 const Pair v = {words[i][0], words[i][1]};
                 store(begin + i, v);
             }
@@ -181,12 +182,12 @@ BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, const Region &r
 
 /* The same for all lines: store(peer, line, data). */
 template <int N, class Store>
-BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, const Region &region, uint64_t lines,
-                                     const Share &share, uint64_t flag, Store store) {
+BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
+                                     uint64_t lines, const Share &share, uint64_t flag, Store store) {
     const Crew crew = crew_of(share);
     Wait wait = wait_begin(flag);
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups)
-        if (!receive_from_each<N>(a, region, line, flag, line < lines, wait,
+        if (!receive_from_each<N>(a, nranks, region, line, flag, line < lines, wait,
                                   [&](unsigned peer, Pair v) { store(peer, line, v); }))
             return false;
     return true;

@@ -127,7 +127,8 @@ struct bl_kernel_args {
     uint64_t count;       /* elements, as in the call: of a rank where the buffers hold blocks of all ranks */
     uint64_t stride;      /* bytes from block to block in a buffer that holds one of each rank */
     uint32_t size;        /* bytes of an element */
-    uint32_t redop;       /* enum bl_redop */
+    uint32_t redop;       /* enum bl_redop: by bl_set_redop() */
+    float scale;          /* bl_scale() */
     uint32_t rank, nranks;
     uint32_t root;              /* of broadcast and reduce */
     uint32_t call;              /* bl_kernel_call(); for bl_control.waiting_call alone */
@@ -141,6 +142,20 @@ struct bl_kernel_args {
     unsigned char *replica, *multicast;
     uint64_t *multicast_words;
 };
+
+/* What values are multiplied with before they are added, where sums of their type could overflow: the largest power of two <=
+ * 1 / nranks for an average (types.cuh), else 1. */
+static inline float bl_scale(int redop, uint32_t nranks) {
+    float scale = 1;
+    while (redop == BL_AVG && scale * (float)nranks > 1) scale /= 2;
+    return scale;
+}
+
+/* nranks must be there. */
+static inline void bl_set_redop(struct bl_kernel_args *args, int redop) {
+    args->redop = (uint32_t)redop;
+    args->scale = bl_scale(redop, args->nranks);
+}
 
 /* Messages that one launch carries; of one datatype and operation if it reduces.  Each begins at a new line: message i has
  * the lines first_line[i] to first_line[i + 1].  Blocks lie one behind the other.  Under 4 KB, as kernel arguments must be.

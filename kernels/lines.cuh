@@ -199,8 +199,8 @@ BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned n
         words[i][1] = v.y;
     }
     Sum<T, 2> sum;
-    reduce_in_rank_order<T, 2, N>(sum, words, 0, a.redop, nranks);
-    sum.store(words[0], a.redop, nranks);
+    reduce_in_rank_order<T, 2, N>(sum, words, 0, a, nranks);
+    sum.store(words[0], a, nranks);
     result.x = words[0][0];
     result.y = words[0][1];
     return true;
@@ -211,16 +211,17 @@ template <class T, int N>
 BL_DEVICE bool receive_and_reduce(const struct bl_kernel_args &a, const Region &region, uint64_t line, uint64_t flag,
                                   bool active, bool own_comes, Pair own, Pair &result, Wait &wait) {
     enum { RANKS = AtATime<N>::RANKS };
+    const unsigned nranks = nranks_of<N>(a);
     Sum<T, 2> sum;
 #pragma unroll(AtATime <N>::UNROLL)
     for (int first = 0; first < N; first += RANKS) {
-        if (first >= (int)a.nranks) break;
+        if (first >= (int)nranks) break;
         uint64_t words[RANKS][2];
         if (!receive_lines<RANKS>(a, region, line, first, flag, active, own_comes, own, words, wait)) return false;
-        reduce_in_rank_order<T, 2, RANKS>(sum, words, first, a.redop, a.nranks);
+        reduce_in_rank_order<T, 2, RANKS>(sum, words, first, a, nranks);
     }
     uint64_t words[2];
-    sum.store(words, a.redop, a.nranks);
+    sum.store(words, a, nranks);
     result.x = words[0];
     result.y = words[1];
     return true;

@@ -57,8 +57,8 @@ BL_DEVICE bool reduce_packets(const struct bl_kernel_args &a, uint64_t flag, Sen
             uint64_t words[N][1], result[1];
 #pragma unroll
             for (int r = 0; r < N; r++) words[r][0] = packet_data(view[r]);
-            reduce_in_rank_order<T, 1, N>(sum, words, 0, a.redop, n);
-            sum.store(result, a.redop, n);
+            reduce_in_rank_order<T, 1, N>(sum, words, 0, a, n);
+            sum.store(result, a, n);
             store_word(out, k, result[0]);
         }
     }

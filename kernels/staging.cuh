@@ -74,6 +74,11 @@ BL_DEVICE uint64_t offset_of(const Region &r, uint64_t line) {
     return ((r.first + line) & r.mask) * LINE_BYTES;
 }
 
+/* a.nranks, of which the compiler knows it where kernels for N ranks are for no other number. */
+template <int N> BL_DEVICE unsigned nranks_of(const struct bl_kernel_args &a) {
+    return N == 2 ? 2 : a.nranks;
+}
+
 /* The i-th peer to write to, i = 1..nranks-1: each rank begins with another, so that no rank's links fill up first. */
 BL_DEVICE unsigned peer_at(unsigned rank, unsigned i, unsigned nranks) {
     return rank + i < nranks ? rank + i : rank + i - nranks;
@@ -163,6 +168,7 @@ BL_DEVICE void tell_waiting(const struct bl_kernel_args &a, unsigned peer, uint6
 
 /* For this launch's waits, and for the launches behind it. */
 BL_DEVICE void stop_all(const struct bl_kernel_args &a) {
+#pragma unroll 1 /* 256 stores would be most of a kernel's code */
     for (unsigned block = 0; block < BL_MAX_BLOCKS; block++) store_relaxed_sys(&epoch_of(a, block)->stop, STOPPED);
     store_relaxed_sys(&a.epochs[BL_WORD_STOP], STOPPED);
 }

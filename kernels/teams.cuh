@@ -129,15 +129,15 @@ template <class T> BL_DEVICE void reduce_quads(const struct bl_kernel_args &a, c
         const uint64_t *const inputs = words + i / QUAD_WORDS * a.nranks * QUAD_WORDS + i % QUAD_WORDS;
         Sum<T, 1> sum;
         uint64_t word = load_block(inputs);
-        sum.begin(&word, a.redop, a.nranks);
+        sum.begin(&word, a.scale);
 #pragma unroll 1
         for (unsigned r = 1; r < a.nranks; r++) {
             Sum<T, 1> next;
             word = load_block(inputs + r * QUAD_WORDS);
             next.load(&word);
-            sum.combine(next, a.redop, a.nranks);
+            sum.combine(next, a.redop, a.scale);
         }
-        sum.store(&word, a.redop, a.nranks);
+        sum.store(&word, a, a.nranks);
         store_block(words + INPUT_WORDS + i, word);
     }
 }

@@ -73,23 +73,18 @@ BL_DEVICE double number_max(double a, double b) {
  *   Acc, and ACCS of them for the PER_WORD elements of a word;
  *   unpack(word, v) and pack(v), between a word and its ACCS accumulators;
  *   add, mul, least, most of two accumulators;
- *   SCALED: whether averages are of scaled values, and then add_scaled(sum, v, scale), with a Scale of p or 1;
- *   average<COUNT>(v, n), which divides COUNT accumulators by n <= BL_MAX_RANKS, or by n p. */
-
-/* p, without a division. */
-template <class F> BL_DEVICE F scale_of(unsigned n) {
-    return (F)(n > 8 ? 0.0625f : n > 4 ? 0.125f : n > 2 ? 0.25f : n > 1 ? 0.5f : 1.0f);
-}
+ *   SCALED: whether averages are of scaled values, and then add_scaled(sum, v, scale);
+ *   average<COUNT>(v, n, scale), which divides COUNT accumulators by n <= BL_MAX_RANKS, or by n scale. */
 
 /* By a power of two, a product with the reciprocal is the quotient, to the bit. */
-template <class F, int COUNT, bool SCALED> BL_DEVICE void average_floats(F *v, unsigned n) {
+template <class F, int COUNT, bool SCALED> BL_DEVICE void average_floats(F *v, unsigned n, float scale) {
     if ((n & (n - 1)) == 0) {
         const F reciprocal = SCALED ? (F)1 : (F)1 / (F)n;
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
             if (!SCALED) v[i] *= reciprocal;
     } else {
-        const F divisor = SCALED ? (F)n * scale_of<F>(n) : (F)n;
+        const F divisor = SCALED ? (F)n * (F)scale : (F)n;
 #pragma unroll
         for (int i = 0; i < COUNT; i++) v[i] /= divisor;
     }
@@ -121,7 +116,7 @@ template <class Element, class Unsigned> struct Integer {
     BL_DEVICE Acc most(Acc a, Acc b) {
         return b > a ? b : a;
     }
-    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) {
+    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n, float) {
         if ((n & (n - 1)) == 0) {
             const int shift = (n > 1) + (n > 2) + (n > 4) + (n > 8);
             const Unsigned to_zero = n - 1; /* a shift alone rounds down */
@@ -173,7 +168,7 @@ template <class Element> struct Bytes {
         return (a & mask) | (b & ~mask);
     }
     /* x / n is x * ceil(2^16 / n) / 2^16 for all of 8 bits and n <= 16; below zero, rounded up. */
-    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) {
+    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n, float) {
         const int reciprocal = (int)((65535 + n) / n);
 #pragma unroll
         for (int a = 0; a < COUNT; a++) {
@@ -221,8 +216,8 @@ template <class Format, int BYTES> struct Narrow {
     BL_DEVICE Acc most(Acc a, Acc b) {
         return number_max(a, b);
     }
-    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) {
-        average_floats<Acc, COUNT, SCALED>(v, n);
+    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n, float scale) {
+        average_floats<Acc, COUNT, SCALED>(v, n, scale);
     }
 };
 
@@ -282,7 +277,9 @@ template <class F> struct Wide {
     BL_DEVICE Acc mul(Acc a, Acc b) { return BL_RESULT(a * b); }
     BL_DEVICE Acc least(Acc a, Acc b) { return number_min(a, b); }
     BL_DEVICE Acc most(Acc a, Acc b) { return number_max(a, b); }
-    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n) { average_floats<Acc, COUNT, SCALED>(v, n); }
+    template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n, float scale) {
+        average_floats<Acc, COUNT, SCALED>(v, n, scale);
+    }
 };
 
 typedef Bytes<int8_t> TypeI8;
@@ -298,8 +295,8 @@ typedef Narrow<FormatF8<__NV_E5M2>, 1> TypeE5M2;
 typedef Wide<float> TypeF32;
 typedef Wide<double> TypeF64;
 
-/* WORDS words of user data as accumulators.  redop and nranks are uniform, so what depends on them costs one branch for all
- * elements. */
+/* WORDS words of user data as accumulators.  redop is uniform, so what depends on it costs one branch for all elements; sums
+ * and averages have none between them: `scale` is p or 1 (bl_kernel_args), and a product with 1 changes nothing. */
 template <class T, int WORDS> struct Sum {
     enum { COUNT = WORDS * T::ACCS };
     typedef typename T::Acc Acc;
@@ -310,32 +307,28 @@ template <class T, int WORDS> struct Sum {
         for (int w = 0; w < WORDS; w++) T::unpack(words[w], v + w * T::ACCS);
     }
     /* Of the first rank. */
-    BL_DEVICE_MEMBER void begin(const uint64_t *words, unsigned redop, unsigned nranks) {
+    BL_DEVICE_MEMBER void begin(const uint64_t *words, float scale) {
         load(words);
-        if constexpr (T::SCALED) { /* without a branch, which costs registers */
-            const Acc scale = redop == BL_AVG && !BL_MUTATION(60) ? scale_of<Acc>(nranks) : (Acc)1;
+        if constexpr (T::SCALED) {
 #pragma unroll
-            for (int i = 0; i < COUNT; i++) v[i] = T::mul(v[i], scale);
+            for (int i = 0; i < COUNT; i++) v[i] = T::mul(v[i], BL_MUTATION(60) ? (Acc)1 : (Acc)scale);
         }
     }
-    BL_DEVICE_MEMBER void add(const Sum &other, unsigned redop, unsigned nranks) {
-        if constexpr (T::SCALED) {
-            if (redop != BL_SUM) {
-                const Acc scale = scale_of<Acc>(nranks);
+    BL_DEVICE_MEMBER void add(const Sum &other, float scale) {
 #pragma unroll
-                for (int i = 0; i < COUNT; i++) v[i] = T::add_scaled(v[i], other.v[i], scale);
-                return;
-            }
+        for (int i = 0; i < COUNT; i++) {
+            if constexpr (T::SCALED)
+                v[i] = T::add_scaled(v[i], other.v[i], (Acc)scale);
+            else
+                v[i] = T::add(v[i], other.v[i]);
         }
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) v[i] = T::add(v[i], other.v[i]);
     }
     /* this = this op other.  Sums and averages are found by bits that no other operation has, and so not by a table: that jump
      * would take a line longer than all the rest. */
-    BL_DEVICE_MEMBER void combine(const Sum &other, unsigned redop, unsigned nranks) {
+    BL_DEVICE_MEMBER void combine(const Sum &other, unsigned redop, float scale) {
         static_assert(BL_SUM == 0 && BL_AVG == 4 && BL_REDOPS == 5, "");
         if ((redop & 3) == 0) {
-            add(other, redop, nranks);
+            add(other, scale);
             return;
         }
         switch (redop) {
@@ -353,25 +346,26 @@ template <class T, int WORDS> struct Sum {
         }
     }
     /* Leaves the average in place of the sum, where that was asked for. */
-    BL_DEVICE_MEMBER void store(uint64_t *words, unsigned redop, unsigned nranks) {
-        if (redop == BL_AVG) T::template average<COUNT>(v, nranks);
+    BL_DEVICE_MEMBER void store(uint64_t *words, const struct bl_kernel_args &a, unsigned nranks) {
+        if (a.redop == BL_AVG) T::template average<COUNT>(v, nranks, a.scale);
 #pragma unroll
         for (int w = 0; w < WORDS; w++) words[w] = T::pack(v + w * T::ACCS);
     }
 };
 
 /* Adds ranks first..first+RANKS-1, as far as they exist, to `sum` in rank order; words[i] are rank first + i's.  The
- * order is 0..nranks-1 whoever computes it: a result has the same bits on every rank. */
+ * order is 0..nranks-1 whoever computes it: a result has the same bits on every rank.  nranks is a.nranks, of which the
+ * compiler may know more. */
 template <class T, int WORDS, int RANKS>
-BL_DEVICE void reduce_in_rank_order(Sum<T, WORDS> &sum, const uint64_t (*words)[WORDS], int first, unsigned redop,
-                                    unsigned nranks) {
-    if (first == 0) sum.begin(words[0], redop, nranks);
+BL_DEVICE void reduce_in_rank_order(Sum<T, WORDS> &sum, const uint64_t (*words)[WORDS], int first,
+                                    const struct bl_kernel_args &a, unsigned nranks) {
+    if (first == 0) sum.begin(words[0], a.scale);
 #pragma unroll
     for (int i = 0; i < RANKS; i++) {
         if (first + i > 0 && first + i < (int)nranks) {
             Sum<T, WORDS> next;
             next.load(words[i]);
-            sum.combine(next, redop, nranks);
+            sum.combine(next, a.redop, a.scale);
         }
     }
 }

@@ -50,7 +50,7 @@ static ncclResult_t launch_message(const struct bl_call *call, const struct bl_r
     struct bl_kernel_args args = comm->args;
     ncclResult_t result = ncclSuccess;
     if (route->kernel == BL_KERNEL_ALLGATHER_COPY) return bl_copy_launch(call);
-    args.redop = (uint32_t)request->redop;
+    bl_set_redop(&args, request->redop);
     args.call = bl_kernel_call(route->kernel, request->datatype, request->redop);
     args.size = (uint32_t)size;
     args.root = (uint32_t)request->root;
@@ -86,7 +86,7 @@ static ncclResult_t launch_messages(const struct bl_call *const *calls, int coun
     uint64_t lines = 0;
     struct bl_batch_args args;
     args.common = comm->args;
-    args.common.redop = (uint32_t)first->redop;
+    bl_set_redop(&args.common, first->redop);
     args.common.call = bl_kernel_call(route->kernel, first->datatype, first->redop);
     args.common.count = (uint64_t)count; /* to be told */
     args.in_place = false;

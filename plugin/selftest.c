@@ -220,7 +220,7 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
                        unsigned max_threads, uint64_t timeout_ns, char *why, size_t size) {
     struct bl_kernel_args args = test->args;
     uint64_t result = test->inputs;
-    args.redop = BL_SUM;
+    bl_set_redop(&args, BL_SUM);
     args.root = ROOT;
     args.timeout_ns = timeout_ns;
     for (int i = 0; i < suites[test->kind].count; i++) {

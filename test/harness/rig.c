@@ -164,7 +164,6 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
                                      .count = calls->count,
                                      .stride = calls->count * bl_datatype_size(calls->datatype),
                                      .size = (uint32_t)bl_datatype_size(calls->datatype),
-                                     .redop = (uint32_t)calls->redop,
                                      .rank = (uint32_t)i,
                                      .root = (uint32_t)calls->root,
                                      .call = bl_kernel_call(shape->kernel, calls->datatype, calls->redop),
@@ -174,6 +173,7 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
                                      .control = (struct bl_control *)rig->control_there[i],
                                      .layout = rig->layout,
                                  }};
+    bl_set_redop(&args.common, calls->redop);
     for (int r = 0; r < rig->part->count; r++) args.common.staging[r] = (unsigned char *)rig->staging[r];
     if (rig->multicast) {
         args.common.replica = (unsigned char *)rig->multicast->replica[i];

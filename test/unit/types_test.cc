@@ -107,13 +107,15 @@ template <class T> static void conversions_of_pairs(int datatype) {
 template <class T> static uint64_t reduce(const std::vector<uint64_t> &words, int redop) {
     Sum<T, 1> sum, next;
     uint64_t result;
-    const unsigned nranks = (unsigned)words.size();
-    sum.begin(&words[0], (unsigned)redop, nranks);
+    struct bl_kernel_args args = {};
+    args.nranks = (uint32_t)words.size();
+    bl_set_redop(&args, redop);
+    sum.begin(&words[0], args.scale);
     for (size_t r = 1; r < words.size(); r++) {
         next.load(&words[r]);
-        sum.combine(next, (unsigned)redop, nranks);
+        sum.combine(next, args.redop, args.scale);
     }
-    sum.store(&result, (unsigned)redop, nranks);
+    sum.store(&result, args, args.nranks);
     return result;
 }
 
