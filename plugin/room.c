@@ -12,14 +12,11 @@ enum { OTHERS = 3, SM_BLOCKS = 2, NCCL_SMS = 32 /* of a kernel of NCCL's, at mos
 struct bl_room {
     struct bl_room *next;
     CUcontext context;
-    uint64_t context_id;     /* another one once the device has been reset: what was there is gone */
-    unsigned kept;           /* places for blocks that nobody counts on */
-    unsigned places;         /* the others */
-    unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
-    unsigned narrow, fewest; /* blocks of a launch: as many as NCCL's kernels have; as make one worth while */
-    unsigned most_nccl;      /* kernels of NCCL's that leave those alone */
-    atomic_uint nccl_comms;  /* communicators that have had one */
-    pthread_mutex_t lock;    /* of what follows */
+    uint64_t context_id;    /* another one once the device has been reset: what was there is gone */
+    unsigned sms;           /* multiprocessors of the GPU */
+    atomic_uint least_sms;  /* that a launch so far could use: streams of a green context have only its own */
+    atomic_uint nccl_comms; /* communicators that have had a kernel of NCCL's */
+    pthread_mutex_t lock;   /* of what follows */
     struct bl_comm **comms;
     int capacity;
     atomic_int count;
@@ -27,6 +24,15 @@ struct bl_room {
     atomic_bool in_a_graph; /* some are waited for in graphs, too */
     CUevent *spare;         /* of those that have left meanwhile */
     int spares, spare_capacity;
+};
+
+/* What there is for launches that are to find room wherever their streams are. */
+struct space {
+    unsigned kept;           /* places for blocks that nobody counts on */
+    unsigned places;         /* the others */
+    unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
+    unsigned narrow, fewest; /* blocks of a launch: as many as NCCL's kernels have; as make one worth while */
+    unsigned most_nccl;      /* kernels of NCCL's that leave those alone */
 };
 
 static pthread_mutex_t rooms_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -37,13 +43,22 @@ static struct bl_room *rooms; /* one for each context that ever had a communicat
  * nothing of it yet; the rest counts calls, so that what is known of one is not said of the next. */
 static const uint64_t BLOCKS = 0xfff, OF_NCCL = 1 << 12, OPEN = 1 << 13, CALL = 1 << 14;
 
-/* Besides what it may still hold of earlier calls, until somebody finds that all have ended. */
-static void hold(struct bl_comm *comm, uint64_t what) {
+/* Besides what it may still hold of earlier calls, until somebody finds that all have ended: the blocks of these. */
+static uint64_t hold(struct bl_comm *comm, uint64_t what) {
     uint64_t held = atomic_load_explicit(&comm->room.holds, memory_order_relaxed), next;
     do {
         const uint64_t blocks = held & BLOCKS, more = what & BLOCKS;
         next = (held & ~(CALL - 1)) + CALL + ((blocks > more ? blocks : more) | ((held | what) & OF_NCCL) | OPEN);
     } while (!atomic_compare_exchange_weak(&comm->room.holds, &held, next));
+    return held & BLOCKS;
+}
+
+/* Of the call that is being issued, which has become narrower, and of those before. */
+static void hold_only(struct bl_comm *comm, uint64_t before, uint64_t blocks) {
+    const uint64_t held =
+        atomic_load_explicit(&comm->room.holds, memory_order_relaxed); /* nobody clears it while it is OPEN */
+    const uint64_t most = before > blocks ? before : blocks;
+    if ((held & BLOCKS) > most) atomic_store(&comm->room.holds, (held & ~BLOCKS) | most);
 }
 
 void bl_room_taken(struct bl_comm *comm) {
@@ -55,15 +70,31 @@ static unsigned at_least_one(unsigned n) {
     return n ? n : 1;
 }
 
-/* On H200, with 132: NCCL takes 24 to 32 of them on an NVSwitch box. */
-static void set_size(struct bl_room *room, unsigned sms) {
-    room->kept = at_least_one(sms / 16);
-    room->places = SM_BLOCKS * sms - room->kept;
-    room->beside_nccl = sms - sms / 4;
-    room->narrow = at_least_one(sms * 2 / 11);
-    room->fewest = at_least_one(sms / 32);
-    room->most_nccl =
-        (sms - at_least_one(room->kept / SM_BLOCKS)) / (sms > NCCL_SMS ? NCCL_SMS : at_least_one(sms / 4));
+/* On H200, with 132: NCCL takes 24 to 32 of them on an NVSwitch box, and in a green context, too. */
+static struct space space_of(const struct bl_room *room) {
+    const unsigned sms = atomic_load_explicit(&room->least_sms, memory_order_relaxed), nccl = room->sms / 4;
+    struct space space = {.kept = at_least_one(sms / 16),
+                          .beside_nccl = sms > nccl ? sms - nccl : 0,
+                          .narrow = at_least_one(sms * 2 / 11),
+                          .fewest = at_least_one(sms / 32)};
+    space.places = SM_BLOCKS * sms - space.kept;
+    space.most_nccl =
+        (sms - at_least_one(space.kept / SM_BLOCKS)) / (room->sms > NCCL_SMS ? NCCL_SMS : at_least_one(nccl));
+    return space;
+}
+
+/* Before a launch on the stream. */
+static void note_multiprocessors(struct bl_room *room, const struct bl_comm *comm, CUstream stream,
+                                 const struct bl_order_turn *turn) {
+    const struct bl_driver *cu = bl_driver();
+    CUgreenCtx green = NULL;
+    CUdevResource has;
+    if ((turn->stream && turn->stream == comm->order.last_stream) || !cu->cuStreamGetGreenCtx) return;
+    if (cu->cuStreamGetGreenCtx(stream, &green) != CUDA_SUCCESS || !green) return;
+    if (cu->cuGreenCtxGetDevResource(green, &has, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS || !has.sm.smCount) return;
+    unsigned least = atomic_load(&room->least_sms);
+    while (has.sm.smCount < least && !atomic_compare_exchange_weak(&room->least_sms, &least, has.sm.smCount)) {
+    }
 }
 
 static struct bl_room *room_of(struct bl_comm *comm) {
@@ -76,7 +107,8 @@ static struct bl_room *room_of(struct bl_comm *comm) {
         bl_driver()->cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, comm->device);
         room->context = comm->context;
         room->context_id = comm->context_id;
-        set_size(room, (unsigned)sms);
+        room->sms = (unsigned)sms;
+        atomic_init(&room->least_sms, room->sms);
         pthread_mutex_init(&room->lock, NULL);
         room->next = rooms;
         rooms = room;
@@ -169,30 +201,30 @@ static struct held held_by_others(struct bl_room *room, const struct bl_comm *co
 }
 
 /* How many more blocks there is room for. */
-static unsigned room_beside(const struct bl_room *room, struct held held) {
-    const unsigned all = held.nccl ? room->beside_nccl : room->places;
+static unsigned room_beside(const struct space *space, struct held held) {
+    const unsigned all = held.nccl ? space->beside_nccl : space->places;
     return held.blocks < all ? all - held.blocks : 0;
 }
 
 /* How many a launch takes of what there is, so that others still find room, however they come; 0: it is to be chained. */
-static unsigned share_beside(const struct bl_room *room, struct held held) {
-    const unsigned left = room_beside(room, held), reserved = OTHERS * room->narrow;
-    if (left < room->fewest) return 0;
-    if (left > reserved + room->narrow) return left - reserved;
-    return left < room->narrow ? left : room->narrow;
+static unsigned share_beside(const struct space *space, struct held held) {
+    const unsigned left = room_beside(space, held), reserved = OTHERS * space->narrow;
+    if (left < space->fewest) return 0;
+    if (left > reserved + space->narrow) return left - reserved;
+    return left < space->narrow ? left : space->narrow;
 }
 
 /* At most so many blocks; of a kernel that goes in rounds either all, or few; of one that needs a multicast object all. */
-static void narrow_to(const struct bl_room *room, unsigned most, enum bl_kernel kernel, unsigned *blocks) {
+static void narrow_to(const struct space *space, unsigned most, enum bl_kernel kernel, unsigned *blocks) {
     if (*blocks <= most || bl_kernel_multicast(kernel)) return;
-    *blocks = bl_kernel_in_rounds(kernel) && most > room->kept ? room->kept : most;
+    *blocks = bl_kernel_in_rounds(kernel) && most > space->kept ? space->kept : most;
 }
 
 /* Whether a launch fits, with fewer blocks if need be. */
-static bool fit(const struct bl_room *room, struct held held, enum bl_kernel kernel, unsigned *blocks) {
-    const unsigned share = share_beside(room, held);
-    if (share) narrow_to(room, share, kernel, blocks);
-    return *blocks <= room_beside(room, held);
+static bool fit(const struct space *space, struct held held, enum bl_kernel kernel, unsigned *blocks) {
+    const unsigned share = share_beside(space, held);
+    if (share) narrow_to(space, share, kernel, blocks);
+    return *blocks <= room_beside(space, held);
 }
 
 /* --- chains --- */
@@ -231,25 +263,26 @@ static bool alone(const struct bl_room *room) {
 }
 
 /* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then. */
-static ncclResult_t take_captured(struct bl_room *room, struct bl_comm *comm, CUstream stream,
-                                  const struct bl_order_turn *turn, enum bl_kernel kernel, unsigned *blocks) {
+static ncclResult_t take_captured(struct bl_room *room, const struct space *space, struct bl_comm *comm,
+                                  CUstream stream, const struct bl_order_turn *turn, enum bl_kernel kernel,
+                                  unsigned *blocks) {
     struct held held = {0, false};
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
-    const bool fits = fit(room, held, kernel, blocks);
+    const bool fits = fit(space, held, kernel, blocks);
     if (*blocks > captured_by(comm)) atomic_store(&comm->room.captured, *blocks);
     pthread_mutex_unlock(&room->lock);
     return fits ? ncclSuccess : chain(room, comm, stream, turn, 0);
 }
 
-static ncclResult_t take_eager(struct bl_room *room, struct bl_comm *comm, CUstream stream,
+static ncclResult_t take_eager(struct bl_room *room, const struct space *space, struct bl_comm *comm, CUstream stream,
                                const struct bl_order_turn *turn, enum bl_kernel kernel, unsigned *blocks) {
     const unsigned wanted = *blocks;
-    if (fit(room, held_by_others(room, comm, false), kernel, blocks) && *blocks == wanted) return ncclSuccess;
+    if (fit(space, held_by_others(room, comm, false), kernel, blocks) && *blocks == wanted) return ncclSuccess;
     *blocks = wanted; /* some of what seemed in flight may have ended */
-    return fit(room, held_by_others(room, comm, true), kernel, blocks) ? ncclSuccess
-                                                                       : chain(room, comm, stream, turn, 0);
+    return fit(space, held_by_others(room, comm, true), kernel, blocks) ? ncclSuccess
+                                                                        : chain(room, comm, stream, turn, 0);
 }
 
 /* Others that have kernels of NCCL's now and then. */
@@ -257,18 +290,24 @@ static unsigned nccl_beside(const struct bl_room *room, const struct bl_comm *co
     return atomic_load(&room->nccl_comms) - atomic_load(&comm->room.of_nccl);
 }
 
+/* Of an eager launch it is said that it holds all that it may take before the others are looked at: of two threads that do so at
+ * once, at least one sees the other. */
 ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
                           enum bl_kernel kernel, unsigned *blocks) {
     struct bl_room *room = comm->room.of;
     ncclResult_t result = ncclSuccess;
-    if (room && nccl_beside(room, comm) > room->most_nccl) narrow_to(room, room->narrow, kernel, blocks);
-    if (bl_params()->launch_order && !alone(room))
+    if (!room) return result;
+    note_multiprocessors(room, comm, stream, turn);
+    const uint64_t before = turn->capturing ? 0 : hold(comm, *blocks);
+    if (bl_params()->launch_order && !alone(room)) {
         result = chain(room, comm, stream, turn, 0);
-    else if (turn->capturing && room)
-        result = take_captured(room, comm, stream, turn, kernel, blocks);
-    else if (!alone(room))
-        result = take_eager(room, comm, stream, turn, kernel, blocks);
-    if (!turn->capturing) hold(comm, *blocks);
+    } else if (turn->capturing || !alone(room)) {
+        const struct space space = space_of(room);
+        if (nccl_beside(room, comm) > space.most_nccl) narrow_to(&space, space.narrow, kernel, blocks);
+        result = turn->capturing ? take_captured(room, &space, comm, stream, turn, kernel, blocks)
+                                 : take_eager(room, &space, comm, stream, turn, kernel, blocks);
+    }
+    if (!turn->capturing) hold_only(comm, before, *blocks);
     return result;
 }
 
@@ -276,15 +315,16 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
 static bool first_of_nccl(struct bl_room *room, struct bl_comm *comm) {
     if (atomic_load_explicit(&comm->room.of_nccl, memory_order_relaxed) || atomic_exchange(&comm->room.of_nccl, true))
         return false;
-    return atomic_fetch_add(&room->nccl_comms, 1) + 1 > room->most_nccl;
+    return atomic_fetch_add(&room->nccl_comms, 1) + 1 > space_of(room).most_nccl;
 }
 
 ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
     struct bl_room *room = comm->room.of;
     if (!room) return ncclSuccess;
+    note_multiprocessors(room, comm, stream, turn);
     const bool crowded = first_of_nccl(room, comm);
     if (!turn->capturing) hold(comm, OF_NCCL);
     if (alone(room)) return ncclSuccess;
     if (bl_params()->launch_order) return chain(room, comm, stream, turn, 0);
-    return crowded && !turn->capturing ? chain(room, comm, stream, turn, room->narrow) : ncclSuccess;
+    return crowded && !turn->capturing ? chain(room, comm, stream, turn, space_of(room).narrow) : ncclSuccess;
 }

@@ -19,6 +19,9 @@
  *
  * Captured launches are in flight whenever their graph is replayed, which nobody tells: they hold their room for good.
  *
+ * A stream of a green context has some of the multiprocessors only.  From the first launch on such a stream on, all launches of
+ * its GPU find room as if there were no others.
+ *
  * With NCCL_LAUNCH_ORDER_IMPLICIT=1 each call, NCCL's, too, is behind all earlier ones of its GPU.
  *
  * Threads: any; a lock is held for a look at the other communicators' events, never for a call that may wait.

@@ -287,7 +287,7 @@ const struct program end_programs[] = {
 };
 
 /* The real NCCL's own abort and destroy wait for the other call, too. */
-const struct program unlisted_programs[] = {
+const struct program unlisted_end_programs[] = {
     {"abort_beside_another", abort_beside_another},
     {"destroy_beside_another", destroy_beside_another},
     {0},

@@ -37,11 +37,14 @@ static void issue(struct part *part, struct lane *lane, int round, uint64_t us) 
         vector_allreduce(&lane->vector[round], lane->comm, lane->stream);
 }
 
+/* Their streams are of the green context, if there is one. */
 static void lanes_open(struct part *part, const struct settings *s, struct lane *lanes, int count, enum sizes sizes,
-                       bool graphs) {
+                       bool graphs, CUgreenCtx green) {
     for (int c = 0; c < count; c++) {
         doing(part, "making communicator %d of %d", c, count);
-        lanes[c] = (struct lane){.comm = comm_open(part), .stream = stream_open(), .replayed = graphs && c % 2};
+        lanes[c] = (struct lane){.comm = comm_open(part),
+                                 .stream = green ? green_stream_open(green) : stream_open(),
+                                 .replayed = graphs && c % 2};
         for (int r = 0; r < ROUNDS; r++) vector_open(&lanes[c].vector[r], bytes_of(s, sizes, c));
     }
     for (int c = 0; c < count; c++) {
@@ -62,9 +65,10 @@ static void lanes_close(struct part *part, struct lane *lanes, int count) {
     }
 }
 
-static void many(struct part *part, const struct settings *s, int count, enum sizes sizes, bool graphs) {
+static void many_of(struct part *part, const struct settings *s, int count, enum sizes sizes, bool graphs,
+                    CUgreenCtx green) {
     static _Thread_local struct lane lanes[MOST];
-    lanes_open(part, s, lanes, count, sizes, graphs);
+    lanes_open(part, s, lanes, count, sizes, graphs, green);
     for (long k = 0; k < s->repeat; k++) {
         const uint64_t seed = s->seed * 100 + (uint64_t)k;
         for (int c = 0; c < count; c++)
@@ -87,6 +91,10 @@ static void many(struct part *part, const struct settings *s, int count, enum si
     lanes_close(part, lanes, count);
 }
 
+static void many(struct part *part, const struct settings *s, int count, enum sizes sizes, bool graphs) {
+    many_of(part, s, count, sizes, graphs, NULL);
+}
+
 static void many_communicators(struct part *part, const struct settings *s) {
     many(part, s, 5, MIDDLE, false);
 }
@@ -101,6 +109,19 @@ static void many_communicators_mixed(struct part *part, const struct settings *s
 }
 static void many_communicators_graphs(struct part *part, const struct settings *s) {
     many(part, s, 5, MIDDLE, true);
+}
+
+/* A quarter of a GPU: what finds room on all of it may be too much there.  A few of NCCL's kernels are, too. */
+static void many_in_green(struct part *part, const struct settings *s, bool graphs) {
+    const CUgreenCtx green = green_open(part, 4);
+    many_of(part, s, 5, MIDDLE, graphs, green);
+    green_close(green);
+}
+static void green_communicators(struct part *part, const struct settings *s) {
+    many_in_green(part, s, false);
+}
+static void green_communicators_graphs(struct part *part, const struct settings *s) {
+    many_in_green(part, s, true);
 }
 
 /* Two threads a GPU, each with a communicator and a stream: nothing orders the two. */
@@ -120,7 +141,7 @@ static void *drive(void *argument) {
 
 static void many_communicators_threads(struct part *part, const struct settings *s) {
     struct lane lanes[2];
-    lanes_open(part, s, lanes, 2, MIDDLE, false);
+    lanes_open(part, s, lanes, 2, MIDDLE, false, NULL);
     for (long k = 0; k < s->repeat; k++) {
         struct driver_thread threads[2];
         pthread_t id[2];
@@ -195,5 +216,12 @@ const struct program many_programs[] = {
     {"many_communicators_threads", many_communicators_threads},
     {"nccl_between", nccl_between},
     {"nccl_between_reversed", nccl_between_reversed},
+    {0},
+};
+
+/* There is no room for so many of its kernels. */
+const struct program unlisted_many_programs[] = {
+    {"green_communicators", green_communicators},
+    {"green_communicators_graphs", green_communicators_graphs},
     {0},
 };

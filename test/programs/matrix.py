@@ -57,6 +57,8 @@ case("alone-processes", "-n 2", f"programs --processes {SIZES} reused_stream man
 for (ranks, times), names in PROGRAMS.items():
     for name in names.split():
         case(name, f"-g {ranks} {BEELINE}", f"programs --ranks {ranks} --repeat {times} {SIZES} {name}")
+for name in ("green_communicators", "green_communicators_graphs"):
+    case(name, f"-g 2 --sms 32 {BEELINE}", f"programs --repeat 3 {SIZES} {name}")
 case("processes", f"-n 2 {BEELINE}", f"programs --processes {SIZES} reused_stream many_communicators late_peer")
 # A limit that somebody has set, and a peer that is later: calls may fail, but nothing that comes out is wrong.
 for name in ("late_peer", "late_peer_graph"):

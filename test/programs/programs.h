@@ -31,7 +31,8 @@ struct program {
 };
 extern const struct program stream_programs[], many_programs[], crowded_programs[], value_programs[], late_programs[],
     one_way_programs[], end_programs[];
-extern const struct program unlisted_programs[]; /* which the real NCCL does not run */
+/* Which the real NCCL does not run. */
+extern const struct program unlisted_many_programs[], unlisted_end_programs[];
 
 /* A part here is one rank: part->rank[0]. */
 static inline struct rank *self(struct part *part) {
@@ -62,6 +63,11 @@ void comm_close(struct part *part, ncclComm_t comm);
 /* --- streams --- */
 CUstream stream_open(void);
 void stream_close(CUstream stream);
+/* A `share`-th of the GPU's multiprocessors, and a stream that has no others.  Where the driver has no such thing, the process ends
+ * with 77. */
+CUgreenCtx green_open(struct part *part, unsigned share);
+CUstream green_stream_open(CUgreenCtx green);
+void green_close(CUgreenCtx green);
 void stream_sync(CUstream stream);
 /* What comes next on the stream waits so many microseconds.  May be captured. */
 void delay(CUstream stream, uint64_t us);

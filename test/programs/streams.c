@@ -1,7 +1,6 @@
 /* streams.c - streams that are gone, that come back under the same handle, and that are not ordinary ones. */
 #include "programs.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -247,43 +246,12 @@ static void per_thread_streams(struct part *part, const struct settings *s) {
     for (int i = 0; i < SLOTS; i++) vector_close(&vector[i]);
 }
 
-/* --- green contexts --- */
-static void *driver_function(const char *name) {
-    void *address = NULL;
-    CUresult (*lookup)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
-        (__typeof__(lookup))dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2");
-    CHECK(lookup);
-    if (lookup(name, &address, 12050, 0, NULL) != CUDA_SUCCESS || !address) box_skip("the driver has no %s", name);
-    return address;
-}
-
-#define GREEN(call)                                                                                                    \
-    do {                                                                                                               \
-        CUresult result_ = call;                                                                                       \
-        CHECK(result_ == CUDA_SUCCESS, "%s", box_cu_error(result_));                                                   \
-    } while (0)
-
 static void green_context(struct part *part, const struct settings *s) {
-    CUresult (*get)(CUdevice, CUdevResource *, CUdevResourceType) = driver_function("cuDeviceGetDevResource");
-    CUresult (*split)(CUdevResource *, unsigned *, const CUdevResource *, CUdevResource *, unsigned, unsigned) =
-        driver_function("cuDevSmResourceSplitByCount");
-    CUresult (*describe)(CUdevResourceDesc *, CUdevResource *, unsigned) = driver_function("cuDevResourceGenerateDesc");
-    CUresult (*create)(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned) = driver_function("cuGreenCtxCreate");
-    CUresult (*destroy)(CUgreenCtx) = driver_function("cuGreenCtxDestroy");
-    CUresult (*create_stream)(CUstream *, CUgreenCtx, unsigned, int) = driver_function("cuGreenCtxStreamCreate");
-    CUdevResource all, half, rest;
-    CUdevResourceDesc description;
-    CUgreenCtx green;
-    CUstream stream;
-    unsigned groups = 1;
-    GREEN(get(self(part)->device, &all, CU_DEV_RESOURCE_TYPE_SM));
-    GREEN(split(&half, &groups, &all, &rest, 0, all.sm.smCount / 2));
-    GREEN(describe(&description, &half, 1));
-    GREEN(create(&green, description, self(part)->device, CU_GREEN_CTX_DEFAULT_STREAM));
-    GREEN(create_stream(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    const CUgreenCtx green = green_open(part, 2);
+    CUstream stream = green_stream_open(green);
     in_turn(part, s, stream);
     stream_close(stream);
-    GREEN(destroy(green));
+    green_close(green);
 }
 
 const struct program stream_programs[] = {

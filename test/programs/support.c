@@ -1,6 +1,7 @@
 /* support.c - what the programs share; see programs.h. */
 #include "programs.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -113,6 +114,44 @@ CUstream stream_open(void) {
     CUstream stream;
     CU_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     return stream;
+}
+
+/* Linked against are drivers that have no green contexts. */
+static void *driver_function(const char *name) {
+    void *address = NULL;
+    CUresult (*lookup)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
+        (__typeof__(lookup))dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2");
+    CHECK(lookup);
+    if (lookup(name, &address, 12050, 0, NULL) != CUDA_SUCCESS || !address) box_skip("the driver has no %s", name);
+    return address;
+}
+
+#define DRIVER_OK(function, ...)                                                                                       \
+    do {                                                                                                               \
+        CUresult result_ = ((__typeof__(function) *)driver_function(#function))(__VA_ARGS__);                          \
+        CHECK(result_ == CUDA_SUCCESS, "%s: %s", #function, box_cu_error(result_));                                    \
+    } while (0)
+
+CUgreenCtx green_open(struct part *part, unsigned share) {
+    CUdevResource all, some, rest;
+    CUdevResourceDesc description;
+    CUgreenCtx green;
+    unsigned groups = 1;
+    DRIVER_OK(cuDeviceGetDevResource, self(part)->device, &all, CU_DEV_RESOURCE_TYPE_SM);
+    DRIVER_OK(cuDevSmResourceSplitByCount, &some, &groups, &all, &rest, 0, all.sm.smCount / share);
+    DRIVER_OK(cuDevResourceGenerateDesc, &description, &some, 1);
+    DRIVER_OK(cuGreenCtxCreate, &green, description, self(part)->device, CU_GREEN_CTX_DEFAULT_STREAM);
+    return green;
+}
+
+CUstream green_stream_open(CUgreenCtx green) {
+    CUstream stream;
+    DRIVER_OK(cuGreenCtxStreamCreate, &stream, green, CU_STREAM_NON_BLOCKING, 0);
+    return stream;
+}
+
+void green_close(CUgreenCtx green) {
+    DRIVER_OK(cuGreenCtxDestroy, green);
 }
 
 void stream_close(CUstream stream) {
