@@ -61,13 +61,17 @@ static bool serve(struct bl_call *call, ncclResult_t *result) {
 static _Thread_local struct {
     struct bl_comm *comm; /* NULL: Beeline has nothing to do with it */
     struct bl_order_turn turn;
+    CUstreamCaptureMode mode; /* the thread's own */
 } forwarding;
 
+/* NCCL connects ranks at the first call that needs it, by calls of the driver that captures forbid.  Of a program that warms up
+ * before it captures, it may be a captured one that is NCCL's first, since those before were Beeline's. */
 static ncclResult_t forward_before(struct bl_comm *comm, cudaStream_t stream) {
     const bool known = comm && (is_active(comm) || atomic_load_explicit(&comm->bystander, memory_order_acquire));
     forwarding.comm = known ? comm : NULL;
     const ncclResult_t result = known ? bl_turn_begin(comm, stream, &forwarding.turn) : ncclSuccess;
     if (result != ncclSuccess && bl_group_open()) bl_group_fail(result);
+    if (result == ncclSuccess && known) forwarding.mode = bl_driver_relax();
     return result;
 }
 
@@ -80,6 +84,7 @@ void bl_forward_after(cudaStream_t stream, ncclResult_t result) {
     struct bl_comm *comm = forwarding.comm;
     const bool made = result == ncclSuccess || result == ncclInProgress;
     if (!comm) return;
+    bl_driver_unrelax(forwarding.mode);
     if (!bl_group_open() || !made)
         bl_turn_end(comm, stream, &forwarding.turn, result);
     else if (bl_group_add_forwarded(comm, stream, &forwarding.turn) != ncclSuccess)

@@ -113,6 +113,15 @@ static void forget_calls(void) {
     group.error = ncclSuccess;
 }
 
+/* As around each forwarded call (collectives.c): it is here that NCCL launches them. */
+static ncclResult_t end_real(void) {
+    const bool relaxed = group.depth == 1 && group.forwarded_count > 0;
+    const CUstreamCaptureMode mode = relaxed ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const ncclResult_t result = BL_REAL(ncclGroupEnd);
+    if (relaxed) bl_driver_unrelax(mode);
+    return result;
+}
+
 BL_EXPORT ncclResult_t ncclGroupStart(void) {
     ncclResult_t result = BL_REAL(ncclGroupStart);
     if (bl_real_depth == 0 && result == ncclSuccess) group.depth++;
@@ -121,7 +130,7 @@ BL_EXPORT ncclResult_t ncclGroupStart(void) {
 
 BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupEnd);
-    ncclResult_t result = BL_REAL(ncclGroupEnd);
+    ncclResult_t result = end_real();
     if (--group.depth > 0) return result;
     const bool made = result == ncclSuccess || result == ncclInProgress;
     const ncclResult_t ours = run_calls(result);

@@ -46,7 +46,7 @@ def case(name, box, program, attributes=""):
 
 # With NCCL alone: what the emulated one does as the real one.  It keeps no order between replayed and other calls, and its kernels
 # take a quarter of a GPU each, however small, so that more than a few communicators keep each other out.
-case("alone", "-g 2", f"programs {SIZES} destroyed_stream destroyed_stream_pending reused_stream legacy_stream per_thread_streams "
+case("alone", "-g 2", f"programs {SIZES} destroyed_stream destroyed_stream_pending reused_stream legacy_stream per_thread_streams captured_after_small "
                       "late_peer late_peer_graph one_way_abort")
 case("alone-many", "-g 3", f"programs --ranks 3 {SIZES} many_communicators nccl_between nccl_between_reversed nccl_fills "
                            "nccl_fills_reversed receives_posted")
@@ -57,6 +57,9 @@ case("alone-processes", "-n 2", f"programs --processes {SIZES} reused_stream man
 for (ranks, times), names in PROGRAMS.items():
     for name in names.split():
         case(name, f"-g {ranks} {BEELINE}", f"programs --ranks {ranks} --repeat {times} {SIZES} {name}")
+# Large for all of them: what is captured is to go to NCCL.
+LINES = " ".join(f"--env BEELINE_{name}_LINE_MAX=64K" for name in ("GATHER", "SCATTER", "EXCHANGE", "BROADCAST", "REDUCE"))
+case("captured_after_small", f"-g 3 {BEELINE} {LINES}", f"programs --ranks 3 {SIZES} captured_after_small")
 for name in ("green_communicators", "green_communicators_graphs"):
     case(name, f"-g 2 --sms 32 {BEELINE}", f"programs --repeat 3 {SIZES} {name}")
 case("processes", f"-n 2 {BEELINE}", f"programs --processes {SIZES} reused_stream many_communicators late_peer")

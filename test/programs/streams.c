@@ -246,6 +246,42 @@ static void per_thread_streams(struct part *part, const struct settings *s) {
     for (int i = 0; i < SLOTS; i++) vector_close(&vector[i]);
 }
 
+/* --- captured_after_small: of each collective, a small call and then a large one that is captured --- */
+static struct call call_of(struct part *part, enum collective collective, size_t bytes, uint64_t seed) {
+    struct call call = {
+        .collective = collective, .datatype = ncclInt32, .redop = ncclSum, .count = bytes / 4, .seed = seed};
+    call_allocate(part, &call, bytes * (size_t)part->box->nranks);
+    call_prepare(part, &call);
+    return call;
+}
+
+static void captured_after_small(struct part *part, const struct settings *s) {
+    for (int c = 0; c < COLLECTIVES; c++) {
+        const ncclComm_t comm = comm_open(part);
+        CUstream stream = stream_open();
+        struct call small = call_of(part, (enum collective)c, s->small, s->seed),
+                    large = call_of(part, (enum collective)c, s->large, s->seed + 1);
+        struct graph graph;
+        part_barrier(part);
+        doing(part, "%s of %zu bytes", collective_name(c), s->small);
+        NCCL_OK(call_issue_rank(part, &small, 0, comm, stream));
+        stream_sync(stream);
+        doing(part, "%s of %zu bytes, captured", collective_name(c), s->large);
+        capture_begin(stream);
+        NCCL_OK(call_issue_rank(part, &large, 0, comm, stream));
+        capture_end(stream, &graph);
+        CU_OK(cuGraphLaunch(graph.exec, stream));
+        stream_sync(stream);
+        call_check(part, &small);
+        call_check(part, &large);
+        graph_close(&graph);
+        comm_close(part, comm);
+        stream_close(stream);
+        call_free(part, &small);
+        call_free(part, &large);
+    }
+}
+
 static void green_context(struct part *part, const struct settings *s) {
     const CUgreenCtx green = green_open(part, 2);
     CUstream stream = green_stream_open(green);
@@ -260,6 +296,7 @@ const struct program stream_programs[] = {
     {"destroyed_stream_captured", destroyed_stream_captured},
     {"reused_stream", reused_stream},
     {"captured_beside_eager", captured_beside_eager},
+    {"captured_after_small", captured_after_small},
     {"legacy_stream", legacy_stream},
     {"per_thread_streams", per_thread_streams},
     {"green_context", green_context},

@@ -131,6 +131,7 @@ struct ncclComm {
     uint32_t data_round, control_round; /* which half of the double buffers is next; equal on all ranks */
     uint64_t collectives;               /* run so far */
     uint32_t splits, shrinks;
+    bool connected[2]; /* for collectives; for sends and receives */
 
     _Atomic int async; /* ncclResult_t */
     _Atomic bool aborted, revoked, finalized;

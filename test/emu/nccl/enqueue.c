@@ -119,6 +119,20 @@ static ncclResult_t fork_streams(ncclComm_t comm, const CUstream *streams, int n
     return ncclSuccess;
 }
 
+/* As the real one does where ranks share a process: at the first call that needs it, by calls of the driver that a capture
+ * forbids. */
+static ncclResult_t connect(ncclComm_t comm, const struct plan *plan) {
+    const bool needed[2] = {plan->ncollectives > 0, plan->nops > plan->ncollectives};
+    for (int i = 0; i < 2; i++) {
+        if (!needed[i] || comm->connected[i]) continue;
+        const CUresult result = cuEventQuery(comm->eager_event);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+            return emu_fail(ncclInternalError, "failed to peer: %d", (int)result);
+        comm->connected[i] = true;
+    }
+    return ncclSuccess;
+}
+
 static ncclResult_t launch(ncclComm_t comm, struct emu_task *const *tasks, int ntasks, CUstream *streams) {
     unsigned long long capture = 0, other;
     int nstreams = 0;
@@ -138,6 +152,11 @@ static ncclResult_t launch(ncclComm_t comm, struct emu_task *const *tasks, int n
     if (result != ncclSuccess) return result;
     struct plan *plan = make_plan(comm, tasks, ntasks, capture != 0);
     if (!plan) return emu_fail(ncclSystemError, "out of memory");
+    result = comm->nranks > 1 ? connect(comm, plan) : ncclSuccess;
+    if (result != ncclSuccess) {
+        free(plan);
+        return result;
+    }
     if (!capture) comm->pending++;
     result = emu_cuda(beelineEmulatedKernel(streams[0], run_plan, plan, multiprocessors(comm)), "launch");
     if (result != ncclSuccess) {
