@@ -1,5 +1,5 @@
 /* thread.h - threads of the library's own, which the job's signals are not for, and errands: what may never end, and whoever has
- * sent for it need not wait for.
+ * sent for it need not wait for.  A process that ends waits for them, for a second at most.
  */
 #ifndef BEELINE_THREAD_H
 #define BEELINE_THREAD_H
