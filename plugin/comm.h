@@ -56,6 +56,7 @@ struct bl_hold {
     _Atomic uint64_t holds;    /* room.c has the bits */
     _Atomic uint32_t captured; /* blocks of its largest captured launch */
     _Atomic bool of_nccl;      /* it has had kernels of NCCL's */
+    uint64_t turn;             /* its last launch beside others was the room's how-many-th; under the room's lock */
 };
 
 /* Calls of the real NCCL's on a nonblocking communicator are on their stream only once NCCL says so: whoever hears that ends

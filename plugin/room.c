@@ -3,11 +3,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "params.h"
 
 /* OTHERS: narrow launches that a wide one leaves room for. */
 enum { OTHERS = 3, SM_BLOCKS = 2, NCCL_SMS = 32 /* of a kernel of NCCL's, at most by default */ };
+enum { ISSUE_NAPS = 100, NAP_NS = 20000 };
 
 struct bl_room {
     struct bl_room *next;
@@ -17,6 +19,7 @@ struct bl_room {
     atomic_uint least_sms;  /* that a launch so far could use: streams of a green context have only its own */
     atomic_uint nccl_comms; /* communicators that have had a kernel of NCCL's */
     pthread_mutex_t lock;   /* of what follows */
+    uint64_t turns;         /* launches of those that were not alone */
     struct bl_comm **comms;
     int capacity;
     atomic_int count;
@@ -43,22 +46,13 @@ static struct bl_room *rooms; /* one for each context that ever had a communicat
  * nothing of it yet; the rest counts calls, so that what is known of one is not said of the next. */
 static const uint64_t BLOCKS = 0xfff, OF_NCCL = 1 << 12, OPEN = 1 << 13, CALL = 1 << 14;
 
-/* Besides what it may still hold of earlier calls, until somebody finds that all have ended: the blocks of these. */
-static uint64_t hold(struct bl_comm *comm, uint64_t what) {
+/* Besides what it may still hold of earlier calls, until somebody finds that all have ended. */
+static void hold(struct bl_comm *comm, uint64_t what) {
     uint64_t held = atomic_load_explicit(&comm->room.holds, memory_order_relaxed), next;
     do {
         const uint64_t blocks = held & BLOCKS, more = what & BLOCKS;
         next = (held & ~(CALL - 1)) + CALL + ((blocks > more ? blocks : more) | ((held | what) & OF_NCCL) | OPEN);
     } while (!atomic_compare_exchange_weak(&comm->room.holds, &held, next));
-    return held & BLOCKS;
-}
-
-/* Of the call that is being issued, which has become narrower, and of those before. */
-static void hold_only(struct bl_comm *comm, uint64_t before, uint64_t blocks) {
-    const uint64_t held =
-        atomic_load_explicit(&comm->room.holds, memory_order_relaxed); /* nobody clears it while it is OPEN */
-    const uint64_t most = before > blocks ? before : blocks;
-    if ((held & BLOCKS) > most) atomic_store(&comm->room.holds, (held & ~BLOCKS) | most);
 }
 
 void bl_room_taken(struct bl_comm *comm) {
@@ -183,10 +177,10 @@ static uint64_t held_by(struct bl_comm *comm, bool ask) {
     return 0;
 }
 
+/* Under the lock. */
 static struct held held_by_others(struct bl_room *room, const struct bl_comm *comm, bool ask) {
     struct held all = {0, false};
     const CUstreamCaptureMode mode = ask ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
-    pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++) {
         struct bl_comm *other = room->comms[i];
         if (other == comm) continue;
@@ -195,7 +189,6 @@ static struct held held_by_others(struct bl_room *room, const struct bl_comm *co
         all.nccl = all.nccl || word & OF_NCCL;
         all.blocks += captured > now ? captured : now;
     }
-    pthread_mutex_unlock(&room->lock);
     if (ask) bl_driver_unrelax(mode);
     return all;
 }
@@ -228,6 +221,27 @@ static bool fit(const struct space *space, struct held held, enum bl_kernel kern
 }
 
 /* --- chains --- */
+
+/* Whether what other threads were issuing when this call took its turn has been issued: only then events say anything of it. */
+static bool others_are_issued(struct bl_room *room, const struct bl_comm *comm) {
+    bool all = true;
+    pthread_mutex_lock(&room->lock);
+    for (int i = 0; i < atomic_load(&room->count); i++) {
+        const struct bl_comm *other = room->comms[i];
+        all = all && (other == comm || other->room.turn > comm->room.turn || !(atomic_load(&other->room.holds) & OPEN));
+    }
+    pthread_mutex_unlock(&room->lock);
+    return all;
+}
+
+/* False if one takes long: it may wait for something behind this call. */
+static bool await_issued(struct bl_room *room, const struct bl_comm *comm) {
+    for (int i = 0; !others_are_issued(room, comm); i++) {
+        if (i == ISSUE_NAPS) return false;
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    return true;
+}
 
 /* Behind whatever the other communicators have issued, or, if `wider`, their eager launches of more blocks.  Of what is in the same
  * capture, behind the nodes: the event would be recorded behind the last of its calls, of which some may be behind this one.
@@ -276,13 +290,22 @@ static ncclResult_t take_captured(struct bl_room *room, const struct space *spac
     return fits ? ncclSuccess : chain(room, comm, stream, turn, 0);
 }
 
+/* What is taken is decided and said under one lock: of two threads that launch at once one sees the other. */
 static ncclResult_t take_eager(struct bl_room *room, const struct space *space, struct bl_comm *comm, CUstream stream,
                                const struct bl_order_turn *turn, enum bl_kernel kernel, unsigned *blocks) {
     const unsigned wanted = *blocks;
-    if (fit(space, held_by_others(room, comm, false), kernel, blocks) && *blocks == wanted) return ncclSuccess;
-    *blocks = wanted; /* some of what seemed in flight may have ended */
-    return fit(space, held_by_others(room, comm, true), kernel, blocks) ? ncclSuccess
-                                                                        : chain(room, comm, stream, turn, 0);
+    pthread_mutex_lock(&room->lock);
+    bool fits = fit(space, held_by_others(room, comm, false), kernel, blocks);
+    if (!fits || *blocks != wanted) { /* some of what seemed in flight may have ended */
+        *blocks = wanted;
+        fits = fit(space, held_by_others(room, comm, true), kernel, blocks);
+    }
+    hold(comm, *blocks);
+    comm->room.turn = ++room->turns;
+    pthread_mutex_unlock(&room->lock);
+    if (fits) return ncclSuccess;
+    if (!await_issued(room, comm)) narrow_to(space, space->kept, kernel, blocks);
+    return chain(room, comm, stream, turn, 0);
 }
 
 /* Others that have kernels of NCCL's now and then. */
@@ -290,25 +313,23 @@ static unsigned nccl_beside(const struct bl_room *room, const struct bl_comm *co
     return atomic_load(&room->nccl_comms) - atomic_load(&comm->room.of_nccl);
 }
 
-/* Of an eager launch it is said that it holds all that it may take before the others are looked at: of two threads that do so at
- * once, at least one sees the other. */
 ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
                           enum bl_kernel kernel, unsigned *blocks) {
     struct bl_room *room = comm->room.of;
-    ncclResult_t result = ncclSuccess;
-    if (!room) return result;
+    if (!room) return ncclSuccess;
     note_multiprocessors(room, comm, stream, turn);
-    const uint64_t before = turn->capturing ? 0 : hold(comm, *blocks);
-    if (bl_params()->launch_order && !alone(room)) {
-        result = chain(room, comm, stream, turn, 0);
-    } else if (turn->capturing || !alone(room)) {
-        const struct space space = space_of(room);
-        if (nccl_beside(room, comm) > space.most_nccl) narrow_to(&space, space.narrow, kernel, blocks);
-        result = turn->capturing ? take_captured(room, &space, comm, stream, turn, kernel, blocks)
-                                 : take_eager(room, &space, comm, stream, turn, kernel, blocks);
+    if (alone(room) && !turn->capturing) {
+        hold(comm, *blocks);
+        return ncclSuccess;
     }
-    if (!turn->capturing) hold_only(comm, before, *blocks);
-    return result;
+    if (bl_params()->launch_order && !alone(room)) {
+        if (!turn->capturing) hold(comm, *blocks);
+        return chain(room, comm, stream, turn, 0);
+    }
+    const struct space space = space_of(room);
+    if (nccl_beside(room, comm) > space.most_nccl) narrow_to(&space, space.narrow, kernel, blocks);
+    return turn->capturing ? take_captured(room, &space, comm, stream, turn, kernel, blocks)
+                           : take_eager(room, &space, comm, stream, turn, kernel, blocks);
 }
 
 /* From now on launches beside it may have to be narrow; those in flight may be wide. */

@@ -24,7 +24,8 @@
  *
  * With NCCL_LAUNCH_ORDER_IMPLICIT=1 each call, NCCL's, too, is behind all earlier ones of its GPU.
  *
- * Threads: any; a lock is held for a look at the other communicators' events, never for a call that may wait.
+ * Threads: any.  What a launch takes is decided and said under a lock, which is held for a look at the other communicators' events,
+ * never for a call that may wait.
  */
 #ifndef BEELINE_ROOM_H
 #define BEELINE_ROOM_H

@@ -124,42 +124,51 @@ static void green_communicators_graphs(struct part *part, const struct settings 
     many_in_green(part, s, true);
 }
 
-/* Two threads a GPU, each with a communicator and a stream: nothing orders the two. */
+/* Threads of a GPU, each with a communicator and a stream, that call at the same moment: nothing orders them. */
+enum { THREADS = 4 };
+
 struct driver_thread {
     struct part *part;
     struct lane *lane;
+    pthread_barrier_t *start;
     uint64_t seed;
 };
 
 static void *drive(void *argument) {
     const struct driver_thread *t = argument;
     part_enter(t->part, 0);
-    for (int r = 0; r < ROUNDS; r++) issue(t->part, t->lane, r, pause_us(t->part, t->seed, (uint64_t)r));
+    for (int r = 0; r < ROUNDS; r++) {
+        pthread_barrier_wait(t->start);
+        issue(t->part, t->lane, r, r % 2 ? 0 : pause_us(t->part, t->seed, (uint64_t)r));
+    }
     stream_sync(t->lane->stream);
     return NULL;
 }
 
 static void many_communicators_threads(struct part *part, const struct settings *s) {
-    struct lane lanes[2];
-    lanes_open(part, s, lanes, 2, MIDDLE, false, NULL);
+    struct lane lanes[THREADS];
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, THREADS);
+    lanes_open(part, s, lanes, THREADS, MIDDLE, false, NULL);
     for (long k = 0; k < s->repeat; k++) {
-        struct driver_thread threads[2];
-        pthread_t id[2];
-        for (int c = 0; c < 2; c++)
+        struct driver_thread threads[THREADS];
+        pthread_t id[THREADS];
+        for (int c = 0; c < THREADS; c++)
             for (int r = 0; r < ROUNDS; r++)
                 vector_fill(part, &lanes[c].vector[r], s->seed * 1000 + (uint64_t)(k * 16 + c * ROUNDS + r));
         part_barrier(part);
-        doing(part, "repeat %ld: two threads, each with a communicator", k);
-        for (int c = 0; c < 2; c++) {
-            threads[c] = (struct driver_thread){part, &lanes[c], s->seed + (uint64_t)(2 * k + c)};
+        doing(part, "repeat %ld: %d threads, each with a communicator", k, (int)THREADS);
+        for (int c = 0; c < THREADS; c++) {
+            threads[c] = (struct driver_thread){part, &lanes[c], &start, s->seed + (uint64_t)(THREADS * k + c)};
             CHECK(pthread_create(&id[c], NULL, drive, &threads[c]) == 0);
         }
-        for (int c = 0; c < 2; c++) pthread_join(id[c], NULL);
-        for (int c = 0; c < 2; c++)
+        for (int c = 0; c < THREADS; c++) pthread_join(id[c], NULL);
+        for (int c = 0; c < THREADS; c++)
             for (int r = 0; r < ROUNDS; r++) vector_check_all(part, &lanes[c].vector[r]);
         part_barrier(part);
     }
-    lanes_close(part, lanes, 2);
+    lanes_close(part, lanes, THREADS);
+    pthread_barrier_destroy(&start);
 }
 
 /* --- nccl_between: of odd ranks the second communicator's call waits for the first one's; of even ranks that is late ---
