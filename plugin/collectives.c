@@ -91,11 +91,14 @@ void bl_forward_after(cudaStream_t stream, ncclResult_t result) {
         bl_group_fail(ncclSystemError);
 }
 
-/* The real function called in turn; an error of the turn-taking before it is the result. */
+/* The real function called in turn; an error of the turn-taking before it is the result.  What NCCL calls itself (ncclBcast is
+ * its ncclBroadcast) is a part of that call's turn. */
 #define FORWARD_IN_TURN(known, stream, ...)                                                                            \
     __extension__({                                                                                                    \
-        ncclResult_t forwarded_ = forward_before(known, stream);                                                       \
-        if (forwarded_ == ncclSuccess) {                                                                               \
+        ncclResult_t forwarded_ = ncclSuccess;                                                                         \
+        if (bl_real_depth > 0) {                                                                                       \
+            forwarded_ = BL_REAL(__VA_ARGS__);                                                                         \
+        } else if ((forwarded_ = forward_before(known, stream)) == ncclSuccess) {                                      \
             forwarded_ = BL_REAL(__VA_ARGS__);                                                                         \
             bl_forward_after(stream, forwarded_);                                                                      \
         }                                                                                                              \

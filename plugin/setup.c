@@ -351,7 +351,8 @@ static void conclude(struct bl_member *member) {
         log_served(member);
         bl_room_enter(comm);
         bl_watch_add(comm);
-        atomic_store_explicit(&comm->active, true, memory_order_release);
+        atomic_store(&comm->active, true);
+        if (atomic_load(&member->upkeep->revoked)) atomic_store(&comm->active, false); /* meanwhile */
     } else if (untold) {
         /* The others may have agreed, and serve: calls here must not go to NCCL, nor anywhere. */
         snprintf(comm->error_text, sizeof(comm->error_text),

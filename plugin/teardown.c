@@ -186,6 +186,7 @@ static void rescue_end(struct bl_comm *comm) {
 
 void bl_setup_revoke(struct bl_comm *comm) {
     if (!is_ours(comm)) return;
+    atomic_store(&comm->upkeep->revoked, true);
     atomic_store(&comm->active, false);
     atomic_store(&comm->bystander, false);
     tell_to_leave(comm);

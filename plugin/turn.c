@@ -37,7 +37,10 @@ ncclResult_t bl_turn_begin(struct bl_comm *comm, CUstream stream, struct bl_orde
 /* Nothing of a bystander is put in order: its event is for its room alone. */
 static ncclResult_t end_turn(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
     struct bl_visit visit;
-    if (!bl_comm_visit(comm, &visit)) return ncclSuccess;
+    if (!bl_comm_visit(comm, &visit)) {
+        bl_room_taken(comm);
+        return ncclSuccess;
+    }
     const bool wanted = !turn->capturing || !atomic_load(&comm->bystander);
     const ncclResult_t result = wanted ? bl_order_after(comm, stream, turn) : ncclSuccess;
     bl_room_taken(comm);

@@ -34,6 +34,7 @@ struct bl_upkeep {
     _Atomic int stage;
     atomic_bool finalized;       /* a nonblocking one */
     atomic_bool cancel, aborted; /* it is to end; by an abort, so NCCL is to be left alone */
+    atomic_bool revoked;         /* it never serves again */
     bool in_group;               /* which holds the real end back */
     bool threaded;
     pthread_t thread;

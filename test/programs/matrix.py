@@ -9,7 +9,7 @@ BEELINE = "--beeline --env BEELINE_ONESHOT_LINE_MAX=64K --env BEELINE_TWOSHOT_LI
 # (ranks, times): programs.  How many ranks one has, and how often it is run, is a matter of its time.
 PROGRAMS = {
     (2, 1): """
-        green_context many_communicators many_communicators_12 many_communicators_30 many_communicators_threads
+        green_context many_communicators many_communicators_12 many_communicators_30
         average late_peer_graph one_way_reduce_8 one_way_destroy one_way_abort finalize_nonblocking
         nonblocking_dead_peer nonblocking_unconnected_peer
     """,
@@ -46,7 +46,7 @@ def case(name, box, program, attributes=""):
 
 # With NCCL alone: what the emulated one does as the real one.  It keeps no order between replayed and other calls, and its kernels
 # take a quarter of a GPU each, however small, so that more than a few communicators keep each other out.
-case("alone", "-g 2", f"programs {SIZES} destroyed_stream destroyed_stream_pending reused_stream legacy_stream per_thread_streams captured_after_small "
+case("alone", "-g 2", f"programs {SIZES} destroyed_stream destroyed_stream_pending reused_stream legacy_stream per_thread_streams captured_after_small broadcast_in_place "
                       "late_peer late_peer_graph one_way_abort")
 case("alone-many", "-g 3", f"programs --ranks 3 {SIZES} many_communicators nccl_between nccl_between_reversed nccl_fills "
                            "nccl_fills_reversed receives_posted")
@@ -59,9 +59,10 @@ for (ranks, times), names in PROGRAMS.items():
         case(name, f"-g {ranks} {BEELINE}", f"programs --ranks {ranks} --repeat {times} {SIZES} {name}")
 # Large for all of them: what is captured is to go to NCCL.
 LINES = " ".join(f"--env BEELINE_{name}_LINE_MAX=64K" for name in ("GATHER", "SCATTER", "EXCHANGE", "BROADCAST", "REDUCE"))
-case("captured_after_small", f"-g 3 {BEELINE} {LINES}", f"programs --ranks 3 {SIZES} captured_after_small")
-for name in ("green_communicators", "green_communicators_graphs"):
-    case(name, f"-g 2 --sms 32 {BEELINE}", f"programs --repeat 3 {SIZES} {name}")
+for name in ("captured_after_small", "broadcast_in_place"):
+    case(name, f"-g 3 {BEELINE} {LINES}", f"programs --ranks 3 --repeat 2 {SIZES} {name}")
+for name, times in (("green_communicators", 3), ("green_communicators_graphs", 3), ("many_communicators_threads", 8)):
+    case(name, f"-g 2 --sms 32 {BEELINE}", f"programs --repeat {times} {SIZES} {name}")
 case("processes", f"-n 2 {BEELINE}", f"programs --processes {SIZES} reused_stream many_communicators late_peer")
 # A limit that somebody has set, and a peer that is later: calls may fail, but nothing that comes out is wrong.
 for name in ("late_peer", "late_peer_graph"):

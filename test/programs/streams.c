@@ -255,31 +255,73 @@ static struct call call_of(struct part *part, enum collective collective, size_t
     return call;
 }
 
+static void capture_after(struct part *part, const struct settings *s, enum collective collective, unsigned flags,
+                          bool grouped) {
+    const ncclComm_t comm = comm_open(part);
+    struct call small = call_of(part, collective, s->small, s->seed),
+                large = call_of(part, collective, s->large, s->seed + 1);
+    struct graph graph;
+    CUstream stream;
+    CU_OK(cuStreamCreate(&stream, flags));
+    part_barrier(part);
+    doing(part, "%s of %zu bytes", collective_name(collective), s->small);
+    NCCL_OK(call_issue_rank(part, &small, 0, comm, stream));
+    stream_sync(stream);
+    doing(part, "%s of %zu bytes, captured%s", collective_name(collective), s->large, grouped ? " in a group" : "");
+    capture_begin(stream);
+    if (grouped) NCCL_OK(ncclGroupStart());
+    NCCL_OK(call_issue_rank(part, &large, 0, comm, stream));
+    if (grouped) NCCL_OK(ncclGroupEnd());
+    capture_end(stream, &graph);
+    CU_OK(cuGraphLaunch(graph.exec, stream));
+    stream_sync(stream);
+    call_check(part, &small);
+    call_check(part, &large);
+    graph_close(&graph);
+    comm_close(part, comm);
+    stream_close(stream);
+    call_free(part, &small);
+    call_free(part, &large);
+}
+
 static void captured_after_small(struct part *part, const struct settings *s) {
     for (int c = 0; c < COLLECTIVES; c++) {
-        const ncclComm_t comm = comm_open(part);
-        CUstream stream = stream_open();
-        struct call small = call_of(part, (enum collective)c, s->small, s->seed),
-                    large = call_of(part, (enum collective)c, s->large, s->seed + 1);
-        struct graph graph;
-        part_barrier(part);
-        doing(part, "%s of %zu bytes", collective_name(c), s->small);
-        NCCL_OK(call_issue_rank(part, &small, 0, comm, stream));
-        stream_sync(stream);
-        doing(part, "%s of %zu bytes, captured", collective_name(c), s->large);
-        capture_begin(stream);
-        NCCL_OK(call_issue_rank(part, &large, 0, comm, stream));
-        capture_end(stream, &graph);
-        CU_OK(cuGraphLaunch(graph.exec, stream));
-        stream_sync(stream);
-        call_check(part, &small);
-        call_check(part, &large);
-        graph_close(&graph);
-        comm_close(part, comm);
-        stream_close(stream);
-        call_free(part, &small);
-        call_free(part, &large);
+        capture_after(part, s, (enum collective)c, CU_STREAM_NON_BLOCKING, false);
+        capture_after(part, s, (enum collective)c, CU_STREAM_DEFAULT, c % 2);
     }
+}
+
+/* --- broadcast_in_place: ncclBcast, which is another call of NCCL's inside --- */
+static void broadcast_in_place(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open(part);
+    CUstream first = stream_open(), second = stream_open();
+    struct vector small, large;
+    vector_open(&small, s->small);
+    vector_open(&large, s->large);
+    for (long k = 0; k < s->repeat; k++) {
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+        vector_fill(part, &small, s->seed + (uint64_t)k);
+        vector_fill(part, &large, s->seed + (uint64_t)k);
+        part_barrier(part);
+        vector_allreduce(&small, comm, first);
+        doing(part, "round %ld: a large ncclBcast, then the maximum of some of it on another stream", k);
+        delay(second, 50000);
+        NCCL_OK(ncclBcast((void *)large.send, large.count, ncclInt32, 0, comm, second));
+        struct vector part_of_it = {small.count, s->seed + (uint64_t)k, large.send, large.recv};
+        NCCL_OK(ncclAllReduce((void *)large.send, (void *)large.recv, small.count, ncclInt32, ncclMax, comm, first));
+        stream_sync(first);
+        stream_sync(second);
+        CU_OK(cuThreadExchangeStreamCaptureMode(&mode));
+        CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL, "rank %d: the thread's capture mode is %d", self(part)->rank,
+              (int)mode);
+        vector_check_all(part, &small);
+        vector_check(part, &part_of_it, 0, 0); /* all ranks have rank 0's */
+    }
+    comm_close(part, comm);
+    stream_close(first);
+    stream_close(second);
+    vector_close(&small);
+    vector_close(&large);
 }
 
 static void green_context(struct part *part, const struct settings *s) {
@@ -297,6 +339,7 @@ const struct program stream_programs[] = {
     {"reused_stream", reused_stream},
     {"captured_beside_eager", captured_beside_eager},
     {"captured_after_small", captured_after_small},
+    {"broadcast_in_place", broadcast_in_place},
     {"legacy_stream", legacy_stream},
     {"per_thread_streams", per_thread_streams},
     {"green_context", green_context},
