@@ -76,7 +76,7 @@ static ncclResult_t forward_before(struct bl_comm *comm, cudaStream_t stream) {
 }
 
 ncclResult_t bl_forward_before(ncclComm_t handle, cudaStream_t stream) {
-    return forward_before(bl_real_depth == 0 ? bl_comm_find(handle) : NULL, stream);
+    return forward_before(bl_comm_find(handle), stream);
 }
 
 /* In a group the call's turn ends with the group. */
@@ -95,12 +95,11 @@ void bl_forward_after(cudaStream_t stream, ncclResult_t result) {
  * its ncclBroadcast) is a part of that call's turn. */
 #define FORWARD_IN_TURN(known, stream, ...)                                                                            \
     __extension__({                                                                                                    \
-        ncclResult_t forwarded_ = ncclSuccess;                                                                         \
-        if (bl_real_depth > 0) {                                                                                       \
+        const bool inner_ = bl_real_depth > 0;                                                                         \
+        ncclResult_t forwarded_ = inner_ ? ncclSuccess : forward_before(known, stream);                                \
+        if (forwarded_ == ncclSuccess) {                                                                               \
             forwarded_ = BL_REAL(__VA_ARGS__);                                                                         \
-        } else if ((forwarded_ = forward_before(known, stream)) == ncclSuccess) {                                      \
-            forwarded_ = BL_REAL(__VA_ARGS__);                                                                         \
-            bl_forward_after(stream, forwarded_);                                                                      \
+            if (!inner_) bl_forward_after(stream, forwarded_);                                                         \
         }                                                                                                              \
         forwarded_;                                                                                                    \
     })

@@ -7,7 +7,7 @@
 
 #include "nccl.h"
 
-/* Before the real call: an error is the caller's result, and the real call is not made. */
+/* Before the real call, which is not made inside of another: an error is the caller's result, and the real call is not made. */
 ncclResult_t bl_forward_before(ncclComm_t comm, cudaStream_t stream);
 
 /* After the real call, which returned `result`, on the same thread. */

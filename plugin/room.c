@@ -9,7 +9,7 @@
 
 /* OTHERS: narrow launches that a wide one leaves room for. */
 enum { OTHERS = 3, SM_BLOCKS = 2, NCCL_SMS = 32 /* of a kernel of NCCL's, at most by default */ };
-enum { ISSUE_NAPS = 100, NAP_NS = 20000 };
+enum { ISSUE_NAPS = 100, NAP_NS = 20000 }; /* how long, 2 ms, a call waits for what other threads are issuing */
 
 struct bl_room {
     struct bl_room *next;

@@ -6,28 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct program *const rooms[] = {stream_programs, many_programs,    crowded_programs, value_programs,
-                                              late_programs,   one_way_programs, end_programs};
-static const struct program *const unlisted[] = {unlisted_many_programs, unlisted_end_programs};
+static const struct program *const rooms[] = {stream_programs, many_programs,          crowded_programs,
+                                              value_programs,  late_programs,          one_way_programs,
+                                              end_programs,    unlisted_many_programs, unlisted_end_programs};
+enum { ROOMS = sizeof rooms / sizeof *rooms, LISTED = ROOMS - 2 };
 static const struct program *chosen; /* the one that runs */
 
-static const struct program *find_in(const struct program *const *room, size_t count, const char *name) {
-    for (size_t i = 0; i < count; i++)
-        for (const struct program *p = room[i]; p->name; p++)
-            if (strcmp(p->name, name) == 0) return p;
-    return NULL;
-}
-
 static const struct program *find(const char *name) {
-    const struct program *found = find_in(rooms, sizeof rooms / sizeof *rooms, name);
-    if (!found) found = find_in(unlisted, sizeof unlisted / sizeof *unlisted, name);
-    if (found) return found;
+    for (int i = 0; i < ROOMS; i++)
+        for (const struct program *p = rooms[i]; p->name; p++)
+            if (strcmp(p->name, name) == 0) return p;
     fprintf(stderr, "no program %s; without a name they are listed\n", name);
     exit(2);
 }
 
 static int list(void) {
-    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+    for (int i = 0; i < LISTED; i++)
         for (const struct program *p = rooms[i]; p->name; p++) puts(p->name);
     return 0;
 }

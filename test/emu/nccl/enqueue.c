@@ -119,8 +119,8 @@ static ncclResult_t fork_streams(ncclComm_t comm, const CUstream *streams, int n
     return ncclSuccess;
 }
 
-/* As the real one does where ranks share a process: at the first call that needs it, by calls of the driver that a capture
- * forbids. */
+/* At the first call that needs it, by calls of the driver that a capture forbids; the real one's are such where ranks share a
+ * process. */
 static ncclResult_t connect(ncclComm_t comm, const struct plan *plan) {
     const bool needed[2] = {plan->ncollectives > 0, plan->nops > plan->ncollectives};
     for (int i = 0; i < 2; i++) {
