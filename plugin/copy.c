@@ -89,6 +89,16 @@ static bool open_own(struct bl_comm *comm) {
     return true;
 }
 
+/* What was let go last may be on its way to memory that is freed next. */
+static void await_rescuers(const struct bl_copy *copy) {
+    const struct bl_driver *cu = bl_driver();
+    CUcontext popped;
+    if (copy->rescuer) cu->cuStreamSynchronize(copy->rescuer);
+    if (!copy->own || cu->cuCtxPushCurrent(copy->own) != CUDA_SUCCESS) return;
+    cu->cuCtxSynchronize();
+    cu->cuCtxPopCurrent(&popped);
+}
+
 static void close_own(struct bl_copy *copy) {
     if (copy->own && bl_driver()->cuCtxDestroy) bl_driver()->cuCtxDestroy(copy->own);
 }
@@ -96,6 +106,7 @@ static void close_own(struct bl_copy *copy) {
 void bl_copy_close(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
     struct bl_copy *copy = &comm->copy;
+    await_rescuers(copy);
     if (copy->emptier) cu->cuStreamDestroy(copy->emptier);
     if (copy->rescuer) cu->cuStreamDestroy(copy->rescuer);
     close_own(copy);
