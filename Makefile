@@ -52,6 +52,13 @@ $(BUILD)/gen/thresholds.h: dispatch/embed.py $(wildcard dispatch/thresholds/*.tu
 	$(call say,GEN,$(@F))
 	$(Q)mkdir -p $(@D) && $(PYTHON) dispatch/embed.py $@ $(wildcard dispatch/thresholds/*.tune)
 
+# Ranks whose libraries differ in anything do not work together.
+SOURCES := $(sort $(wildcard plugin/* dispatch/*.[ch] dispatch/*.def dispatch/thresholds/* kernels/*)) $(NCCL_H)
+$(BUILD)/gen/build_id.h: $(SOURCES)
+	$(call say,GEN,$(@F))
+	$(Q)mkdir -p $(@D) && echo '#define BL_BUILD_ID "'$$(cat $(SOURCES) | sha256sum | cut -c1-12)'"' > $@
+$(BUILD)/plugin/version.o: $(BUILD)/gen/build_id.h
+
 # --- kernels: one fatbin, embedded ---
 last_arch = $(patsubst %f,%,$(lastword $(ARCHS)))
 GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(last_arch),code=compute_$(last_arch)

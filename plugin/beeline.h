@@ -5,6 +5,8 @@
 
 #include "nccl.h"
 
+#define BEELINE_VERSION "0.1"
+
 #ifdef __cplusplus
 extern "C" {
 #endif

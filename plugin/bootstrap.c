@@ -1,5 +1,4 @@
 /* bootstrap.c - the mesh of Unix sockets. */
-#define _GNU_SOURCE /* accept4 */
 #include "bootstrap.h"
 
 #include <errno.h>
@@ -9,18 +8,12 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BACKLOG = 64, SLICE_MS = 100 };
+enum { SLICE_MS = 100 };
 
 static const uint32_t magic = 0xbee11e01;
-
-struct hello {
-    uint32_t magic, rank;
-    unsigned char cookie[BL_MESH_COOKIE];
-};
 
 struct header {
     uint32_t magic, step;
@@ -51,6 +44,12 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
+/* For a forked child, which has it, too. */
+static void hang_up(int *fd) {
+    if (*fd >= 0) shutdown(*fd, SHUT_RDWR);
+    close_fd(fd);
+}
+
 /* Waits until fd is ready for `events`.  1: ready (or broken, which the next call on it will tell), 0: too late, or
  * cancelled. */
 static int wait_for(const struct bl_mesh *mesh, int fd, short events, uint64_t deadline) {
@@ -66,116 +65,14 @@ static int wait_for(const struct bl_mesh *mesh, int fd, short events, uint64_t d
     }
 }
 
-static socklen_t address_of(struct sockaddr_un *address, const char *name) {
-    memset(address, 0, sizeof(*address));
-    address->sun_family = AF_UNIX;
-    size_t length = strnlen(name, BL_MESH_NAME - 1);
-    memcpy(address->sun_path + 1, name, length); /* a leading zero byte: the abstract namespace */
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-}
-
-static int new_socket(char *why, size_t size) {
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) snprintf(why, size, "making a Unix socket failed: %s", strerror(errno));
-    return fd;
-}
-
 void bl_mesh_init(struct bl_mesh *mesh, int rank, int nranks, const atomic_bool *cancel) {
-    *mesh = (struct bl_mesh){.rank = rank, .nranks = nranks, .listener = -1, .cancel = cancel};
+    *mesh = (struct bl_mesh){.rank = rank, .nranks = nranks, .cancel = cancel};
     for (int peer = 0; peer < BL_MAX_RANKS; peer++) mesh->fd[peer] = -1;
 }
 
-int bl_mesh_listen(struct bl_mesh *mesh, char *name, char *why, size_t size) {
-    uint64_t random[2];
-    if (bl_random(random, sizeof(random), why, size)) return -1;
-    snprintf(name, BL_MESH_NAME, "beeline-%016llx%.15llx", (unsigned long long)random[0],
-             (unsigned long long)(random[1] >> 4));
-    struct sockaddr_un address;
-    socklen_t length = address_of(&address, name);
-    mesh->listener = new_socket(why, size);
-    if (mesh->listener < 0) return -1;
-    if (bind(mesh->listener, (struct sockaddr *)&address, length) || listen(mesh->listener, BACKLOG)) {
-        snprintf(why, size, "listening on a Unix socket failed: %s", strerror(errno));
-        close_fd(&mesh->listener);
-        return -1;
-    }
-    return 0;
-}
-
-/* What a refusal means: nobody listens there any more. */
+/* What an error means: the peer is not there any more. */
 static bool is_gone(int error) {
-    return error == ECONNREFUSED || error == EPIPE || error == ECONNRESET;
-}
-
-int bl_mesh_connect(struct bl_mesh *mesh, int peer, const char *name, const unsigned char *cookie, uint64_t deadline,
-                    int *culprit, char *why, size_t size) {
-    struct sockaddr_un address;
-    socklen_t length = address_of(&address, name);
-    int fd = new_socket(why, size);
-    *culprit = mesh->rank;
-    if (fd < 0) return -1;
-    mesh->fd[peer] = fd;
-    struct hello hello = {.magic = magic, .rank = (uint32_t)mesh->rank};
-    memcpy(hello.cookie, cookie, BL_MESH_COOKIE);
-    /* A full backlog is the one reason to try again: on a Unix socket everything else is final. */
-    while (connect(fd, (struct sockaddr *)&address, length)) {
-        bool full = errno == EAGAIN || errno == EINTR;
-        if (full && bl_clock_ns() < deadline) {
-            poll(NULL, 0, 1);
-            continue;
-        }
-        *culprit = full || is_gone(errno) ? peer : mesh->rank;
-        if (is_gone(errno))
-            snprintf(why, size, "rank %d is gone", peer);
-        else
-            snprintf(why, size, "connecting to rank %d failed: %s", peer,
-                     full ? "it does not accept" : strerror(errno));
-        close_fd(&mesh->fd[peer]);
-        return -1;
-    }
-    /* That a peer left just now shows when we hear from it. */
-    if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) == (ssize_t)sizeof(hello) || is_gone(errno)) return 0;
-    snprintf(why, size, "greeting rank %d failed: %s", peer, strerror(errno));
-    return -1;
-}
-
-/* The rank that is at the other end of a new connection, or -1 if it is none that we wait for. */
-static int greet(struct bl_mesh *mesh, int fd, const unsigned char *cookies, size_t stride, uint64_t deadline) {
-    struct hello hello;
-    /* The greeting is sent right behind the connection: a stranger who sends none must not use up our time. */
-    uint64_t soon = bl_clock_ns() + 2000000000u;
-    if (!wait_for(mesh, fd, POLLIN, soon < deadline ? soon : deadline)) return -1;
-    if (recv(fd, &hello, sizeof(hello), 0) != (ssize_t)sizeof(hello) || hello.magic != magic) return -1;
-    if (hello.rank <= (uint32_t)mesh->rank || hello.rank >= (uint32_t)mesh->nranks) return -1;
-    if (mesh->fd[hello.rank] >= 0) return -1;
-    return memcmp(hello.cookie, cookies + hello.rank * stride, BL_MESH_COOKIE) ? -1 : (int)hello.rank;
-}
-
-int bl_mesh_accept(struct bl_mesh *mesh, const unsigned char *cookies, size_t stride, uint64_t deadline, int *missing,
-                   char *why, size_t size) {
-    for (;;) {
-        *missing = mesh->nranks;
-        for (int peer = mesh->rank + 1; peer < mesh->nranks && *missing == mesh->nranks; peer++)
-            if (mesh->fd[peer] < 0) *missing = peer;
-        if (*missing == mesh->nranks) break;
-        if (!wait_for(mesh, mesh->listener, POLLIN, deadline)) {
-            snprintf(why, size, "rank %d did not connect in time", *missing);
-            return -1;
-        }
-        int fd = accept4(mesh->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) {
-            if (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED) continue;
-            snprintf(why, size, "accepting the connection of rank %d failed: %s", *missing, strerror(errno));
-            return -1;
-        }
-        int peer = greet(mesh, fd, cookies, stride, deadline);
-        if (peer < 0)
-            close_fd(&fd);
-        else
-            mesh->fd[peer] = fd;
-    }
-    close_fd(&mesh->listener);
-    return 0;
+    return error == EPIPE || error == ECONNRESET;
 }
 
 int bl_mesh_send(struct bl_mesh *mesh, int peer, uint32_t step, const void *data, size_t bytes, int fd,
@@ -264,6 +161,5 @@ bool bl_mesh_all_shut(struct bl_mesh *mesh) {
 }
 
 void bl_mesh_close(struct bl_mesh *mesh) {
-    close_fd(&mesh->listener);
-    for (int peer = 0; peer < BL_MAX_RANKS; peer++) close_fd(&mesh->fd[peer]);
+    for (int peer = 0; peer < BL_MAX_RANKS; peer++) hang_up(&mesh->fd[peer]);
 }

@@ -1,10 +1,8 @@
 /* bootstrap.h - sockets between the ranks of one communicator on one box, for as long as it is being set up; with
  * multicast, as long as it lives (leave.h).
  *
- * A full mesh of Unix sockets in the abstract namespace, which needs no directory and ends with its process.  Each rank
- * listens under a random name, tells the others the name (through the real NCCL), connects to the lower ranks and
- * accepts the higher ones.  Every step has a sending and a receiving half, so that one thread can carry several ranks
- * through it. A rank that dies closes its sockets, so all others see it at once.
+ * A full mesh of Unix sockets (meeting.h makes it).  Every step has a sending and a receiving half, so that one thread can
+ * carry several ranks through it.  A rank that dies closes its sockets, so all others see it at once.
  *
  * Every function that returns int returns 0, or -1 with what went wrong and why in `why`.  Nothing waits past its
  * deadline (bl_clock_ns) or, beyond a tenth of a second, past the moment when *cancel turns true. Threads: one at a
@@ -20,11 +18,10 @@
 
 #include "kernels.h"
 
-enum { BL_MESH_NAME = 40, BL_MESH_COOKIE = 16, BL_MESH_MESSAGE = 16384 };
+enum { BL_MESH_MESSAGE = 16384 };
 
 struct bl_mesh {
     int rank, nranks;
-    int listener;         /* -1: none */
     int fd[BL_MAX_RANKS]; /* -1: not connected; [rank] never is */
     const atomic_bool *cancel;
 };
@@ -37,18 +34,6 @@ int bl_random(void *bytes, size_t count, char *why, size_t size);
 
 /* A mesh without sockets, which bl_mesh_close accepts. */
 void bl_mesh_init(struct bl_mesh *mesh, int rank, int nranks, const atomic_bool *cancel);
-
-/* Listens under a new random name, which it writes to `name` (BL_MESH_NAME bytes, zero-terminated). */
-int bl_mesh_listen(struct bl_mesh *mesh, char *name, char *why, size_t size);
-
-/* Connects to `peer`, a lower rank, and proves who we are by our own cookie.  *culprit: whose fault it is. */
-int bl_mesh_connect(struct bl_mesh *mesh, int peer, const char *name, const unsigned char *cookie, uint64_t deadline,
-                    int *culprit, char *why, size_t size);
-
-/* Accepts all higher ranks and closes the listener.  `cookies`: BL_MESH_COOKIE bytes of each rank, `stride` bytes
- * apart. *missing is a rank that did not come. */
-int bl_mesh_accept(struct bl_mesh *mesh, const unsigned char *cookies, size_t stride, uint64_t deadline, int *missing,
-                   char *why, size_t size);
 
 /* One message of `bytes` (at most BL_MESH_MESSAGE) and, if fd is not -1, a copy of that file descriptor; `step` says what
  * it is.  To send to a peer that is gone is no error: to receive from it is.  What a received message is, and how long,

@@ -15,26 +15,107 @@
 
 enum { MOST_TUNING_BYTES = 1 << 20 };
 
-/* --- step: connect, and see whether the GPUs reach each other --- */
-static void connect_send(struct bl_member *member) {
-    char why[200];
-    int culprit;
-    for (int peer = 0; peer < member->comm->rank; peer++)
-        if (bl_mesh_connect(&member->mesh, peer, member->all[peer].socket, member->identity.cookie, bl_step_deadline(),
-                            &culprit, why, sizeof(why))) {
-            member->bereft = member->bereft || culprit == peer;
-            bl_member_fail(member, BL_FAILED, culprit, "%s", why);
-        }
+/* --- step: meet; all that follows has been heard by all --- */
+static bool all_well(struct bl_member **members, int count) {
+    for (int i = 0; i < count; i++)
+        if (members[i]->verdict.fate != BL_WELL) return false;
+    return true;
 }
 
-static void connect_receive(struct bl_member *member) {
+/* Half the time that those who have met already wait for our word, so that it says who is missing. */
+static uint64_t meeting_deadline(void) {
+    return bl_clock_ns() + bl_params()->setup_timeout * 500000000u;
+}
+
+static bool meet(struct bl_member **members, int count) {
+    bool greeted_well[BL_MAX_RANKS];
+    for (int i = 0; i < count; i++) {
+        struct bl_member *member = members[i];
+        bl_meeting_greet(&member->upkeep->meeting, &member->mesh, member->contacts, &member->contact_count,
+                         &member->verdict, meeting_deadline());
+        greeted_well[i] = member->verdict.fate == BL_WELL;
+    }
+    for (int i = 0; i < count; i++) {
+        struct bl_member *member = members[i];
+        bl_meeting_hear(&member->upkeep->meeting, &member->mesh, member->contacts, member->contact_count,
+                        &member->verdict, meeting_deadline());
+        bl_meeting_close(&member->upkeep->meeting);
+        const int culprit = member->verdict.culprit;
+        member->bereft = member->verdict.fate == BL_FAILED && culprit >= 0 && culprit != member->comm->rank &&
+                         member->mesh.fd[culprit] < 0;
+    }
+    if (all_well(members, count)) return true;
+    /* Who was told that all is well here, and goes on, hears that it is not. */
+    for (int i = 0; i < count; i++)
+        if (greeted_well[i]) bl_step_vote_send(members[i]);
+    return false;
+}
+
+/* --- step: who are we? --- */
+static bool wants_copy_engines(void) {
+    const char *forced = bl_params()->allgather_algo;
+    return bl_params()->copy_engines || (forced && !strcmp(forced, bl_kernel_name(BL_KERNEL_ALLGATHER_COPY)));
+}
+
+static void know_oneself(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    struct bl_identity *identity = &member->identity;
+    CUresult status = bl_context_find(comm);
+    member->all = calloc((size_t)comm->nranks, sizeof(*member->all));
+    if (status != CUDA_SUCCESS)
+        bl_member_fail(member, BL_FAILED, comm->rank, "no context: %s",
+                       bl_driver() ? bl_driver_strerror(status) : bl_driver_error());
+    else if (!member->all || !bl_context_push(comm))
+        bl_member_fail(member, BL_FAILED, comm->rank,
+                       member->all ? "its context cannot be made current" : "out of host memory");
+    if (member->verdict.fate != BL_WELL) return;
+    bl_identity_fill(identity, comm->device);
+    identity->copy_engines = member->upkeep->copy_engines || wants_copy_engines();
+    identity->copy_possible = bl_copy_possible(identity->copy_reason, sizeof(identity->copy_reason));
+    bl_context_pop();
+}
+
+/* One that does not know itself sends what nobody will look at, and its verdict next. */
+static void identity_send(struct bl_member *member) {
+    bl_step_send(member, BL_STEP_IDENTITY, &member->identity, sizeof(member->identity), -1);
+}
+
+static void identity_receive(struct bl_member *member) {
+    const uint64_t deadline = bl_step_deadline();
+    struct bl_identity one;
+    for (int peer = 0; peer < member->comm->nranks; peer++) {
+        if (peer == member->comm->rank)
+            one = member->identity;
+        else if (!bl_step_receive(member, peer, BL_STEP_IDENTITY, &one, sizeof(one), NULL, deadline))
+            continue;
+        if (member->all) member->all[peer] = one;
+    }
+}
+
+static bool introduce(struct bl_member **members, int count) {
+    for (int i = 0; i < count; i++) know_oneself(members[i]);
+    for (int i = 0; i < count; i++) identity_send(members[i]);
+    for (int i = 0; i < count; i++) identity_receive(members[i]);
+    return bl_step_vote(members, count);
+}
+
+static void compare_settings(const struct bl_member *member) {
+    static atomic_bool told;
+    const char *own = member->identity.settings, *shared = member->all[0].settings;
+    if (!strcmp(own, shared) || atomic_exchange(&told, true)) return;
+    bl_warn("rank %d has other settings than rank 0, whose hold for all: rank 0 has \"%s\", this rank \"%s\"",
+            member->comm->rank, shared, own);
+}
+
+/* --- step: can it be done, and do the GPUs reach each other? --- */
+static void judge(struct bl_member *member) {
     char why[200];
-    int missing = 0;
-    /* Half the time that those who are connected already wait for our vote, so that it says who is missing. */
-    uint64_t deadline = bl_clock_ns() + bl_params()->setup_timeout * 500000000u;
-    if (bl_mesh_accept(&member->mesh, member->all[0].cookie, sizeof(*member->all), deadline, &missing, why,
-                       sizeof(why)))
-        bl_step_fail_for_peer(member, missing, why);
+    const enum bl_fate fate = bl_identity_judge(member->all, member->comm->nranks, why, sizeof(why));
+    /* The verdict is everybody's already, so it is no single rank's: -1. */
+    if (fate != BL_WELL)
+        bl_member_fail(member, fate, -1, "%s", why);
+    else
+        compare_settings(member);
 }
 
 static void look_at_links(struct bl_member *member) {
@@ -213,10 +294,15 @@ static void create(struct bl_member *member) {
     struct bl_upkeep *upkeep = member->upkeep;
     char why[200];
     comm->memory = &upkeep->memory;
+    CUresult status = bl_driver()->cuStreamCreate(&member->stream, CU_STREAM_NON_BLOCKING);
+    if (status != CUDA_SUCCESS) {
+        bl_member_fail(member, BL_FAILED, comm->rank, "making a stream failed: %s", bl_driver_strerror(status));
+        return;
+    }
     if (bl_modules_open(&upkeep->modules, comm->context, comm->context_id, why, sizeof(why)) ||
         bl_modules_find(upkeep->modules, comm->nranks, false, comm->function, why, sizeof(why)) ||
         bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
-                         member->gather.stream, why, sizeof(why)))
+                         member->stream, why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
 }
 
@@ -282,7 +368,7 @@ static void test_prepare(struct bl_member *member) {
         return;
     }
     if (bl_selftest_prepare(&member->selftest, BL_SELFTEST_STAGING, member->comm, &member->comm->args,
-                            &member->comm->table, member->gather.stream, why, sizeof(why)))
+                            &member->comm->table, member->stream, why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
 }
 
@@ -320,9 +406,9 @@ static void test_check(struct bl_member *member) {
     if (bl_step_test_check(member, &culprit, why, sizeof(why))) bl_member_fail(member, BL_FAILED, culprit, "%s", why);
 }
 
-void bl_build(struct bl_member **members, int count) {
-    bl_step_each(members, count, connect_send);
-    bl_step_each(members, count, connect_receive);
+static void build(struct bl_member **members, int count) {
+    bl_step_each(members, count, judge);
+    if (!all_well(members, count)) return; /* on all ranks alike */
     bl_step_each(members, count, look_at_links);
     if (!bl_step_vote(members, count)) return;
     bl_step_each(members, count, table_send);
@@ -339,4 +425,21 @@ void bl_build(struct bl_member **members, int count) {
     bl_step_each(members, count, test_launch);
     bl_step_each(members, count, test_check);
     if (bl_step_vote(members, count)) bl_build_multicast(members, count);
+}
+
+void bl_build(struct bl_member **members, int count) {
+    bool met = meet(members, count);
+    for (int i = 0; i < count; i++) members[i]->met = met;
+    for (int i = 0; i < count; i++) members[i]->met_at = bl_clock_ns();
+    if (!met || !introduce(members, count)) return;
+    build(members, count);
+    for (int i = 0; i < count; i++) members[i]->built_at = bl_clock_ns();
+    if (!all_well(members, count)) return;
+    /* All have heard that all are well; who does not hear it now cannot know what the others do. */
+    for (int i = 0; i < count; i++) members[i]->built = true;
+    bl_step_vote(members, count);
+    for (int i = 0; i < count; i++) {
+        members[i]->agreed = !members[i]->bereft;
+        bl_build_leave(members[i]);
+    }
 }

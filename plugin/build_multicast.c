@@ -24,6 +24,7 @@ static void create(struct bl_member *member) {
         fail(member, "out of host memory");
         return;
     }
+    bl_mesh_init(&leaver->mesh, comm->rank, comm->nranks, NULL);
     if (bl_modules_find(member->upkeep->modules, comm->nranks, true, comm->function, why, sizeof(why)) ||
         (comm->rank == 0 &&
          bl_multicast_create(&leaver->multicast, comm->device, comm->rank, comm->nranks,
@@ -60,8 +61,7 @@ static void handle_receive(struct bl_member *member) {
 /* --- each rank's memory --- */
 static void join(struct bl_member *member) {
     char why[200];
-    if (bl_multicast_join(&member->upkeep->leaver->multicast, member->gather.stream, why, sizeof(why)))
-        fail(member, why);
+    if (bl_multicast_join(&member->upkeep->leaver->multicast, member->stream, why, sizeof(why))) fail(member, why);
 }
 
 static void bind(struct bl_member *member) {
@@ -84,7 +84,7 @@ static void test_prepare(struct bl_member *member) {
     args.multicast = (unsigned char *)(uintptr_t)multicast->address;
     args.multicast_words = (uint64_t *)(uintptr_t)multicast->words;
     if (bl_selftest_prepare(&member->selftest, BL_SELFTEST_MULTICAST, comm, &args, &member->multicast_table,
-                            member->gather.stream, why, sizeof(why)))
+                            member->stream, why, sizeof(why)))
         fail(member, why);
 }
 
@@ -102,7 +102,7 @@ static void test_check(struct bl_member *member) {
 
 /* --- the end --- */
 
-/* From here on peers' kernels may reach this rank's memory until they say otherwise: the sockets stay open for that (leave.h). */
+/* From here on peers' kernels may reach this rank's memory until they say otherwise (leave.h). */
 static void meet(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     struct bl_leaver *leaver = member->upkeep->leaver;
@@ -110,9 +110,7 @@ static void meet(struct bl_member *member) {
     const struct bl_identity *own = &member->identity;
     for (int rank = 0; rank < comm->nranks; rank++)
         leaver->ranks_here += member->all[rank].pid == own->pid && member->all[rank].pids == own->pids;
-    leaver->mesh = member->mesh;
     leaver->met = true;
-    bl_mesh_init(&member->mesh, comm->rank, comm->nranks, member->mesh.cancel);
 }
 
 /* What the communicator's launches need. */
@@ -155,8 +153,16 @@ void bl_build_multicast(struct bl_member **members, int count) {
         /* After the last step kernels have run, and one that is stuck may run yet. */
         if (step == STEPS - 1) bl_step_each(members, count, meet);
         if (well(members[0])) continue;
-        bl_step_each(members, count, give_up);
+        if (step < STEPS - 1) bl_step_each(members, count, give_up);
         return;
     }
     bl_step_each(members, count, take_up);
+}
+
+void bl_build_leave(struct bl_member *member) {
+    struct bl_leaver *leaver = member->upkeep->leaver;
+    if (!leaver || !leaver->met) return;
+    leaver->mesh = member->mesh;
+    bl_mesh_init(&member->mesh, member->comm->rank, member->comm->nranks, member->mesh.cancel);
+    if (!well(member)) give_up(member);
 }

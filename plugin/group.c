@@ -67,8 +67,8 @@ void bl_group_add_init(const struct bl_setup_request *request) {
     } else if (grow((void **)&group.inits, group.init_count, &group.init_capacity, sizeof *request)) {
         group.inits[group.init_count++] = *request;
     } else {
-        bl_warn("out of memory for communicator %d of a group: it is left to NCCL here, and its peers will time out",
-                group.init_count + 1);
+        bl_warn("out of memory for communicator %d of a group: it is left to NCCL", group.init_count + 1);
+        bl_setup_forget(request, 1);
     }
 }
 
@@ -136,6 +136,7 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     const ncclResult_t ours = run_calls(result);
     if (ours != ncclSuccess) result = ours;
     if (made && group.init_count) bl_setup_run(group.inits, group.init_count);
+    if (!made) bl_setup_forget(group.inits, group.init_count);
     forget_calls();
     return result;
 }
@@ -147,6 +148,7 @@ BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     if (--group.depth > 0) return result;
     for (int i = 0; i < group.forwarded_count; i++) /* a simulation launches and makes nothing */
         bl_turn_end(group.forwarded[i].comm, group.forwarded[i].stream, &group.forwarded[i].turn, ncclInternalError);
+    bl_setup_forget(group.inits, group.init_count);
     forget_calls();
     return result;
 }

@@ -1,8 +1,6 @@
 /* identity.c - the facts of one rank, and the verdict on all. */
-#define _GNU_SOURCE /* gethostname */
 #include "identity.h"
 
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,22 +20,6 @@ void bl_identity_refuse(struct bl_identity *identity, bool alarming, const char 
     va_start(arguments, format);
     vsnprintf(identity->reason, sizeof(identity->reason), format, arguments);
     va_end(arguments);
-}
-
-/* The boot id tells kernels apart, the host name tells apart virtual machines that were resumed from one image. */
-static void fill_host(struct bl_identity *identity) {
-    char boot[40] = "", name[65] = "";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, boot, sizeof(boot) - 1) : -1;
-    if (fd >= 0) close(fd);
-    if (got <= 0)
-        bl_identity_refuse(identity, true, "/proc/sys/kernel/random/boot_id, which tells hosts apart, cannot be read");
-    boot[strcspn(boot, "\n")] = 0;
-    gethostname(name, sizeof(name) - 1);
-    snprintf(identity->host, sizeof(identity->host), "%s %s", boot, name);
-    struct stat network, pids;
-    if (stat("/proc/self/ns/net", &network) == 0) identity->network = network.st_ino;
-    if (stat("/proc/self/ns/pid", &pids) == 0) identity->pids = pids.st_ino;
 }
 
 static const struct {
@@ -78,23 +60,18 @@ static void fill_gpu(struct bl_identity *identity, CUdevice device) {
         bl_identity_refuse(identity, false, "the GPU is a MIG instance, which has no P2P");
 }
 
-void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevice device) {
+void bl_identity_fill(struct bl_identity *identity, CUdevice device) {
     const struct bl_params *params = bl_params();
+    struct stat pids;
     *identity = (struct bl_identity){
-        .magic = BL_IDENTITY_MAGIC,
-        .bytes = sizeof(*identity),
-        .version = BL_VERSION,
-        .rank = rank,
-        .nranks = nranks,
         .pid = (int32_t)getpid(),
-        .enabled = params->enable,
         .capable = 1,
         .staging = params->staging,
         .timeout_s = params->timeout,
         .multicast_wanted = params->multicast,
     };
     bl_params_shared(identity->settings, sizeof(identity->settings));
-    fill_host(identity);
+    if (stat("/proc/self/ns/pid", &pids) == 0) identity->pids = pids.st_ino;
     fill_gpu(identity, device);
     const struct bl_driver *cu = bl_driver();
     if (!cu->cuStreamGetCaptureInfo || !cu->cuGraphAddEventRecordNode || !cu->cuGraphAddDependencies ||
@@ -104,37 +81,11 @@ void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevi
         bl_multicast_possible(device, identity->arch, identity->multicast_reason, sizeof(identity->multicast_reason));
 }
 
-static const char *compare(const struct bl_identity *a, const struct bl_identity *b) {
-    if (strcmp(a->host, b->host)) return "are on different hosts";
-    if (a->network != b->network) return "are in different network namespaces";
-    if (!memcmp(a->uuid, b->uuid, sizeof(a->uuid))) return "share a GPU";
-    return NULL;
-}
-
 enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size) {
-    int disabled = -1, count = 0;
-    for (int rank = 0; rank < nranks; rank++) {
-        const struct bl_identity *one = &all[rank];
-        if (one->magic != BL_IDENTITY_MAGIC || one->rank != rank) {
-            snprintf(why, size, "rank %d could not send its identity, or runs another Beeline", rank);
-            return BL_FAILED;
-        }
-        if (one->bytes != sizeof(*one) || strcmp(one->version, BL_VERSION)) {
-            snprintf(why, size, "rank %d runs Beeline %.20s, others %s", rank, one->version, BL_VERSION);
-            return BL_FAILED;
-        }
-        if (!one->enabled && count++ == 0) disabled = rank;
-    }
-    if (count) {
-        snprintf(why, size, "rank %d has BEELINE_ENABLE=0%s", disabled, count < nranks ? ", others have not" : "");
-        return count < nranks ? BL_FAILED : BL_DECLINED;
-    }
-    /* Hosts first: what else is wrong on a rank of another host does not matter. */
     for (int b = 1; b < nranks; b++) {
         for (int a = 0; a < b; a++) {
-            const char *difference = compare(&all[a], &all[b]);
-            if (!difference) continue;
-            snprintf(why, size, "ranks %d and %d %s", a, b, difference);
+            if (memcmp(all[a].uuid, all[b].uuid, sizeof(all[a].uuid))) continue;
+            snprintf(why, size, "ranks %d and %d share a GPU", a, b);
             return BL_DECLINED;
         }
     }

@@ -1,7 +1,7 @@
 /* identity.h - what each rank tells the others of itself before anything else, and what follows from it.
  *
- * The all-gather of these makes the facts equal on all ranks: bl_identity_judge and bl_identity_layout are pure
- * functions of the array, so every rank comes to the same answer.
+ * Once exchanged the facts are equal on all ranks: bl_identity_judge and bl_identity_layout are pure functions of the
+ * array, so every rank comes to the same answer.
  */
 #ifndef BEELINE_IDENTITY_H
 #define BEELINE_IDENTITY_H
@@ -10,49 +10,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "bootstrap.h"
 #include "driver.h"
 #include "kernels.h"
-
-#define BL_VERSION "0.1"
-
-enum { BL_IDENTITY_MAGIC = 0x0bee11e1 };
+#include "verdict.h"
 
 /* Plain bytes: goes from process to process.  Texts are zero-terminated. */
 struct bl_identity {
-    uint32_t magic, bytes; /* of this struct: another Beeline may differ in it */
-    char version[24];
-    int32_t rank, nranks, pid;
-    int32_t enabled, capable, alarming; /* not capable: `reason` says why; alarming: worth a warning */
-    int32_t arch;                       /* 90 for sm_90 */
+    int32_t pid;
+    int32_t capable, alarming; /* not capable: `reason` says why; alarming: worth a warning */
+    int32_t arch;              /* 90 for sm_90 */
     uint32_t sms, max_threads;
     uint16_t copy_engines, copy_possible;          /* whether they are asked for here; not possible: copy_reason */
     uint16_t multicast_wanted, multicast_possible; /* not possible: multicast_reason */
     uint32_t pad;
     uint64_t staging, timeout_s; /* BEELINE_STAGING, BEELINE_TIMEOUT */
-    uint64_t network;            /* the network namespace, in which abstract sockets live */
     uint64_t pids;               /* the namespace that `pid` is of */
-    char host[112];              /* boot id and host name */
-    unsigned char cookie[BL_MESH_COOKIE];
-    char socket[BL_MESH_NAME];
-    unsigned char uuid[16]; /* of the GPU */
+    unsigned char uuid[16];      /* of the GPU */
     char pci[16], gpu[64];
     char reason[160];
     char multicast_reason[80], copy_reason[80];
     char settings[2048];
 };
 
-/* Fills in all but socket, cookie and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not
- * capable. */
-void bl_identity_fill(struct bl_identity *identity, int rank, int nranks, CUdevice device);
+/* Fills in all but what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */
+void bl_identity_fill(struct bl_identity *identity, CUdevice device);
 
 /* Makes the rank not capable, for the first reason given. */
 void bl_identity_refuse(struct bl_identity *identity, bool alarming, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* How a rank or a communicator fares.  DECLINED: left to NCCL for an ordinary reason (several hosts, no P2P).  FAILED:
- * for one that somebody should know of. */
-enum bl_fate { BL_WELL, BL_DECLINED, BL_FAILED };
 
 /* Whether Beeline can serve these ranks; if not, why. */
 enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size);

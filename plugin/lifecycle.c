@@ -6,6 +6,7 @@
 #include "export.h"
 #include "group.h"
 #include "log.h"
+#include "params.h"
 #include "real.h"
 #include "setup.h"
 #include "turn.h"
@@ -41,54 +42,82 @@ static bool is_nonblocking(ncclComm_t handle) {
     return comm && bl_setup_nonblocking(comm);
 }
 
+/* Not inside of NCCL's own calls, nor where Beeline is switched off. */
+static bool takes_part(void) {
+    return bl_real_depth == 0 && bl_params()->enable;
+}
+
+/* Before the real init: its ranks will look for each other. */
+static struct bl_setup_request announce(ncclComm_t *handle, const ncclUniqueId *ids, int count, int rank, int nranks) {
+    struct bl_setup_request request = {.handle = handle};
+    bl_meeting_none(&request.meeting, "its arguments are not valid");
+    if (!takes_part() || !ids || count < 1 || rank < 0 || rank >= nranks) return request;
+    bl_meeting_of_ids(&request.meeting, ids, (size_t)count * sizeof(*ids), rank, nranks);
+    return request;
+}
+
 /* Beeline's side of the new communicator: now, at the end of the group, or in the background.  Returns what the caller
  * is to get: a nonblocking communicator is in progress as long as either side is. */
-static ncclResult_t add(ncclComm_t *handle, ncclResult_t result, bool nonblocking, bool copy_engines) {
-    if (bl_real_depth > 0 || !made(result) || !handle) return result;
-    bl_group_add_init(&(struct bl_setup_request){handle, nonblocking, copy_engines});
-    const struct bl_comm *comm = bl_group_open() ? NULL : bl_comm_find(*handle);
+static ncclResult_t add(struct bl_setup_request *request, ncclResult_t result, bool nonblocking, bool copy_engines) {
+    if (!takes_part()) return result;
+    if (!made(result) || !request->handle) {
+        bl_setup_forget(request, 1);
+        return result;
+    }
+    request->nonblocking = nonblocking;
+    request->copy_engines = copy_engines;
+    bl_group_add_init(request);
+    const struct bl_comm *comm = bl_group_open() ? NULL : bl_comm_find(*request->handle);
     return comm && bl_setup_busy(comm) ? ncclInProgress : result;
 }
 
 #ifdef BL_HAVE_ncclCommInitRank
 BL_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank) {
+    struct bl_setup_request request = announce(comm, &commId, 1, rank, nranks);
     ncclResult_t result = BL_REAL(ncclCommInitRank, comm, nranks, commId, rank);
-    return add(comm, result, asks_nonblocking(NULL, result), false);
+    return add(&request, result, asks_nonblocking(NULL, result), false);
 }
 #endif
 
 #ifdef BL_HAVE_ncclCommInitRankConfig
 BL_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank,
                                               ncclConfig_t *config) {
+    struct bl_setup_request request = announce(comm, &commId, 1, rank, nranks);
     ncclResult_t result = BL_REAL(ncclCommInitRankConfig, comm, nranks, commId, rank, config);
-    return add(comm, result, asks_nonblocking(config, result), asks_copy_engines(config));
+    return add(&request, result, asks_nonblocking(config, result), asks_copy_engines(config));
 }
 #endif
 
 #ifdef BL_HAVE_ncclCommInitRankScalable
 BL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId,
                                                 ncclUniqueId *commIds, ncclConfig_t *config) {
+    struct bl_setup_request request = announce(newcomm, commIds, nId, myrank, nranks);
     ncclResult_t result = BL_REAL(ncclCommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
-    return add(newcomm, result, asks_nonblocking(config, result), asks_copy_engines(config));
+    return add(&request, result, asks_nonblocking(config, result), asks_copy_engines(config));
 }
 #endif
 
 #ifdef BL_HAVE_ncclCommInitAll
-/* All ranks are this thread's, so they are set up together. */
+/* All ranks are this thread's, so they are set up together, under an id of our own. */
 BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist) {
+    char why[120];
+    ncclUniqueId id;
+    const bool ours = takes_part() && comm && ndev > 0;
+    struct bl_setup_request *requests = ours ? calloc((size_t)ndev, sizeof(*requests)) : NULL;
+    const bool random = requests && bl_random(&id, sizeof(id), why, sizeof(why)) == 0;
+    for (int i = 0; requests && i < ndev; i++) requests[i] = announce(&comm[i], random ? &id : NULL, 1, i, ndev);
     ncclResult_t result = BL_REAL(ncclCommInitAll, comm, ndev, devlist);
-    if (bl_real_depth > 0 || !made(result) || !comm || ndev < 1) return result;
-    if (bl_group_open()) {
-        for (int i = 0; i < ndev; i++) add(&comm[i], result, result == ncclInProgress, false);
-        return result;
-    }
-    struct bl_setup_request *requests = calloc((size_t)ndev, sizeof(*requests));
     if (!requests) {
-        bl_warn("out of memory: %d communicators are left to NCCL", ndev);
+        if (ours && made(result)) bl_warn("out of memory: %d communicators are left to NCCL", ndev);
         return result;
     }
-    for (int i = 0; i < ndev; i++) requests[i] = (struct bl_setup_request){&comm[i], result == ncclInProgress, false};
-    bl_setup_run(requests, ndev);
+    for (int i = 0; i < ndev; i++) requests[i].nonblocking = result == ncclInProgress;
+    if (!made(result))
+        bl_setup_forget(requests, ndev);
+    else if (bl_group_open())
+        for (int i = 0; i < ndev; i++) bl_group_add_init(&requests[i]);
+    else
+        bl_setup_run(requests, ndev);
     free(requests);
     return result;
 }
@@ -96,21 +125,42 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
 
 /* The child of a nonblocking split or shrink exists only once NCCL says so, at a time of each rank's own: whether Beeline
  * takes part must not depend on that, so by its config, which is the same on all ranks, it does not. */
-static ncclResult_t add_child(const char *call, ncclComm_t parent, ncclComm_t *child, ncclResult_t result,
-                              const ncclConfig_t *config) {
-    const bool nonblocking =
+struct child {
+    const char *call;
+    enum bl_child how;
+    struct bl_comm *parent;
+    bool nonblocking;
+    struct bl_setup_request request;
+};
+
+static struct child announce_child(const char *call, enum bl_child how, ncclComm_t parent, ncclComm_t *handle,
+                                   const ncclConfig_t *config, const void *facts, size_t bytes) {
+    struct child child = {.call = call, .how = how, .request.handle = handle};
+    bl_meeting_none(&child.request.meeting, "it is nonblocking");
+    if (!takes_part()) return child;
+    child.parent = bl_comm_find(parent);
+    child.nonblocking =
         config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking == 0 : is_nonblocking(parent);
-    const struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(parent) : NULL;
-    const bool copy_engines = config ? asks_copy_engines(config) : known && bl_setup_copy_engines(known);
-    if (!nonblocking || bl_real_depth > 0) return add(child, result, false, copy_engines);
-    bl_info("%s makes a nonblocking communicator: it is left to NCCL", call);
+    if (!child.nonblocking && facts) bl_setup_child(&child.request.meeting, child.parent, how, facts, bytes);
+    return child;
+}
+
+static ncclResult_t add_child(struct child *child, ncclResult_t result, const ncclConfig_t *config) {
+    const bool copy_engines =
+        config ? asks_copy_engines(config) : child->parent && bl_setup_copy_engines(child->parent);
+    if (child->parent && made(result)) bl_setup_count_child(child->parent, child->how);
+    if (!child->nonblocking) return add(&child->request, result, false, copy_engines);
+    bl_info("%s makes a nonblocking communicator: it is left to NCCL", child->call);
     return result;
 }
 
 #ifdef BL_HAVE_ncclCommSplit
 BL_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
+    const int32_t facts = color;
+    struct child child = announce_child("ncclCommSplit", BL_CHILD_SPLIT, comm, newcomm, config,
+                                        color == NCCL_SPLIT_NOCOLOR ? NULL : &facts, sizeof(facts));
     ncclResult_t result = BL_REAL(ncclCommSplit, comm, color, key, newcomm, config);
-    return add_child("ncclCommSplit", comm, newcomm, result, config);
+    return add_child(&child, result, config);
 }
 #endif
 
@@ -118,12 +168,13 @@ BL_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclCo
 /* Told to abort, NCCL ends what runs on the parent, and so do we: its peers that are shrunk away may never answer. */
 BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount,
                                       ncclComm_t *newcomm, ncclConfig_t *config, int shrinkFlags) {
-    struct bl_comm *parent = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
-    if (parent && shrinkFlags & NCCL_SHRINK_ABORT) bl_setup_revoke(parent);
+    struct child child = announce_child("ncclCommShrink", BL_CHILD_SHRINK, comm, newcomm, config, "", 0);
+    const bool aborts = child.parent && shrinkFlags & NCCL_SHRINK_ABORT;
+    if (aborts) bl_setup_revoke(child.parent);
     ncclResult_t result =
         BL_REAL(ncclCommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
-    if (parent && shrinkFlags & NCCL_SHRINK_ABORT) bl_setup_let_go(parent);
-    return add_child("ncclCommShrink", comm, newcomm, result, config);
+    if (aborts) bl_setup_let_go(child.parent);
+    return add_child(&child, result, config);
 }
 #endif
 

@@ -8,34 +8,29 @@
 #include "link.h"
 #include "selftest.h"
 #include "upkeep.h"
-
-/* What a rank tells the others at each vote. */
-struct bl_verdict {
-    uint32_t magic;
-    int32_t fate, culprit; /* culprit: the rank whose fault it is */
-    int32_t link;          /* the worst link of the rank */
-    char why[240];
-};
+#include "verdict.h"
 
 struct bl_member {
     struct bl_comm *comm;
     struct bl_upkeep *upkeep; /* comm's */
-    struct bl_gather gather;
+    struct bl_contact contacts[BL_MAX_RANKS];
+    int contact_count;
     struct bl_mesh mesh;
     struct bl_identity identity, *all; /* all: nranks of them */
+    CUstream stream;                   /* what set-up does on the GPU is in its order */
     struct bl_selftest selftest;
     int exported; /* our staging, or our multicast object, as a file descriptor, on its way to the peers; else -1 */
-    struct bl_verdict verdict;             /* our own until a vote or the final agreement makes it everybody's */
-    struct bl_verdict multicast;           /* the same of multicast alone; if not well, other kernels serve */
-    struct bl_table multicast_table;       /* the routes once multicast stands; from rank 0 */
-    struct bl_multicast_handle handle;     /* of rank 0's multicast object */
-    enum bl_link link;                     /* the worst of the communicator, once voted */
-    bool open;                             /* takes part in the gathers */
-    bool gathered;                         /* the identities are known and in order */
-    bool built;                            /* our own side was well when the last gather began */
-    bool agreed;                           /* the verdict is that of all ranks */
-    bool bereft;                           /* a peer is gone or does not answer: no agreement will come */
-    uint64_t begin, gathered_at, built_at; /* bl_clock_ns */
+    struct bl_verdict verdict;         /* our own until a vote makes it everybody's */
+    struct bl_verdict multicast;       /* the same of multicast alone; if not well, other kernels serve */
+    struct bl_table multicast_table;   /* the routes once multicast stands; from rank 0 */
+    struct bl_multicast_handle handle; /* of rank 0's multicast object */
+    enum bl_link link;                 /* the worst of the communicator, once voted */
+    bool met;                          /* all ranks have heard each other */
+    bool built;                        /* all was well before the last vote */
+    bool agreed;                       /* and all ranks were heard in it */
+    bool said_well;                    /* in the last vote */
+    bool bereft;                       /* a peer is gone or does not answer: no agreement will come */
+    uint64_t begin, met_at, built_at;  /* bl_clock_ns */
 };
 
 /* Our own rank fails, or declines: "rank 2: " and the text.  The first reason stays. */
@@ -46,13 +41,16 @@ void bl_member_fail(struct bl_member *member, enum bl_fate fate, int culprit, co
 void bl_member_fail_multicast(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The verdict that all ranks report, from those of each: the lowest failing rank's, at first hand if possible.  A culprit
- * of -1 has the least to say. */
-struct bl_verdict bl_verdict_choose(const struct bl_verdict *verdicts, int nranks);
-
 /* --- the steps, for the members of one communicator on this thread; vote.c --- */
 
-enum bl_step { BL_STEP_MEMORY = 1, BL_STEP_TABLE, BL_STEP_MULTICAST, BL_STEP_MULTICAST_FD, BL_STEP_VOTE = 100 };
+enum bl_step {
+    BL_STEP_IDENTITY = 1,
+    BL_STEP_MEMORY,
+    BL_STEP_TABLE,
+    BL_STEP_MULTICAST,
+    BL_STEP_MULTICAST_FD,
+    BL_STEP_VOTE = 100
+};
 
 /* Runs `act` for each member, with its context current. */
 void bl_step_each(struct bl_member **members, int count, void (*act)(struct bl_member *));
@@ -70,6 +68,9 @@ void bl_step_send(struct bl_member *member, uint32_t step, const void *data, siz
 bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *data, size_t bytes, int *fd,
                      uint64_t deadline);
 
+/* Says our verdict to all: before we leave, or as a half of a vote. */
+void bl_step_vote_send(struct bl_member *member);
+
 /* True if every rank is well.  Equal on all ranks unless one of them died just now, which the next vote shows.  What it says
  * of multicast is in member->multicast of each then. */
 bool bl_step_vote(struct bl_member **members, int count);
@@ -78,11 +79,14 @@ bool bl_step_vote(struct bl_member **members, int count);
 int bl_step_test_launch(struct bl_member *member, char *why, size_t size);
 int bl_step_test_check(struct bl_member *member, int *culprit, char *why, size_t size);
 
-/* Everything between the two gathers, for the members of one communicator on this thread, with a vote after each step.
- * Leaves either all members well and ready to serve, or not well; releases nothing. */
+/* From the meeting to the last vote, for the members of one communicator on this thread, with a vote after each step.  Leaves
+ * either all members well and ready to serve, or not well; releases nothing. */
 void bl_build(struct bl_member **members, int count);
 
 /* Its last part, if all ranks are well and want multicast: for all of them, or for none. */
 void bl_build_multicast(struct bl_member **members, int count);
+
+/* Behind the last vote: a rank whose memory others may reach by multicast keeps its sockets (leave.h). */
+void bl_build_leave(struct bl_member *member);
 
 #endif

@@ -12,14 +12,26 @@
 #define BEELINE_SETUP_H
 
 #include "comm.h"
+#include "meeting.h"
 
 struct bl_setup_request {
-    ncclComm_t *handle; /* where the real NCCL stored, or will store at the group's end, the new communicator */
-    bool nonblocking;   /* the real init may still be in progress: Beeline's side follows in the background */
-    bool copy_engines;  /* the config asks for a policy that leaves the multiprocessors alone */
+    ncclComm_t *handle;        /* where the real NCCL stored, or will store at the group's end, the new communicator */
+    bool nonblocking;          /* the real init may still be in progress: Beeline's side follows in the background */
+    bool copy_engines;         /* the config asks for a policy that leaves the multiprocessors alone */
+    struct bl_meeting meeting; /* opened before the real call */
 };
 
 void bl_setup_run(const struct bl_setup_request *requests, int count);
+
+/* For what does not come about. */
+void bl_setup_forget(const struct bl_setup_request *requests, int count);
+
+/* The meeting of a child of `parent`; `facts` tell it from the parent's other children.  Count one more child by it where the
+ * real call is made. */
+enum bl_child { BL_CHILD_SPLIT, BL_CHILD_SHRINK };
+void bl_setup_child(struct bl_meeting *meeting, const struct bl_comm *parent, enum bl_child how, const void *facts,
+                    size_t bytes);
+void bl_setup_count_child(struct bl_comm *parent, enum bl_child how);
 
 /* True while Beeline is still setting it up on a thread of its own: to the caller it is in progress. */
 bool bl_setup_busy(const struct bl_comm *comm);

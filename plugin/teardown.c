@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "bootstrap.h"
+#include "context.h"
 #include "copy.h"
-#include "group.h"
 #include "log.h"
 #include "order.h"
 #include "params.h"
@@ -23,25 +23,6 @@ static const uint64_t SETUP_NS = 300000000, REST_NS = 500000000;
 
 static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
-}
-
-uint64_t bl_context_id(CUcontext context) {
-    unsigned long long id = 0;
-    if (!bl_driver()->cuCtxGetId || bl_driver()->cuCtxGetId(context, &id) != CUDA_SUCCESS) return 0;
-    return id;
-}
-
-/* The device may have been reset since, and have another context under that handle. */
-bool bl_context_push(const struct bl_comm *comm) {
-    if (!comm->context || !bl_driver() || bl_driver()->cuCtxPushCurrent(comm->context) != CUDA_SUCCESS) return false;
-    if (bl_context_id(comm->context) == comm->context_id) return true;
-    bl_context_pop();
-    return false;
-}
-
-void bl_context_pop(void) {
-    CUcontext popped;
-    bl_driver()->cuCtxPopCurrent(&popped);
 }
 
 static bool is_ours(const struct bl_comm *comm) {
@@ -205,7 +186,7 @@ struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
     if (!comm) return NULL; /* another thread was first */
     if (end == BL_END_ABORT) atomic_store(&comm->upkeep->aborted, true);
     atomic_store(&comm->upkeep->cancel, true);
-    /* Set-up leaves its own waits at once; one that sits in a call of the real NCCL is freed by the real abort alone. */
+    /* Set-up leaves its own waits at once, but a thread may wait for the real init, which the real abort alone ends. */
     is_set_up(comm, end == BL_END_DESTROY ? UINT64_MAX : bl_clock_ns() + SETUP_NS);
     if (end == BL_END_ABORT)
         bl_setup_revoke(comm);
@@ -237,13 +218,6 @@ static void free_all(struct bl_comm *comm) {
     const CUstreamCaptureMode mode = bl_driver() ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     rescue_end(comm);
     bl_stats_log(comm);
-    /* What hung on the real communicator ended with it, unless a group holds its end back. */
-    if (upkeep->gather.pending && upkeep->in_group) upkeep->stuck = true;
-    if (!upkeep->stuck && bl_context_push(comm)) {
-        bl_selftest_release(&upkeep->selftest);
-        bl_gather_close(&upkeep->gather);
-        bl_context_pop();
-    }
     bl_upkeep_release(comm);
     const bool lives = bl_context_push(comm);
     bl_room_leave(comm, lives);
@@ -293,7 +267,6 @@ static bool keep_context(struct bl_comm *comm) {
  * held up by whatever else is on its stream; who destroys, for the work of others, which the driver may wait for where memory
  * is freed. */
 static void release(struct bl_comm *comm, enum bl_end end) {
-    comm->upkeep->in_group = bl_group_open();
     const uint64_t id = comm->id, most = REST_NS + (comm->upkeep->leaver ? BL_LEAVE_NS : 0);
     const uint64_t deadline = bl_clock_ns() + most;
     const int rank = comm->rank;

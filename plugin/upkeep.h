@@ -8,11 +8,11 @@
 #include <sys/types.h>
 
 #include "comm.h"
-#include "gather.h"
+#include "context.h"
 #include "leave.h"
+#include "meeting.h"
 #include "memory.h"
 #include "modules.h"
-#include "selftest.h"
 
 /* Where set-up is.  That of a nonblocking communicator runs on a thread of its own, once the real NCCL has made it. */
 enum bl_stage { BL_STAGE_NONE, BL_STAGE_RUNNING, BL_STAGE_DONE };
@@ -23,10 +23,8 @@ struct bl_upkeep {
     bool context_retained;
     bool unlisted; /* the side table is full */
     struct bl_comm *next_orphan;
-    /* All zero, or the last all-gather, which was still pending when set-up gave up.  Nothing can be freed then, since the
-     * driver would wait for it: all that set-up took stays until the real communicator has ended. */
-    struct bl_gather gather;
-    struct bl_selftest selftest;
+    struct bl_meeting meeting; /* its key is where the names of children come from */
+    uint32_t splits, shrinks;  /* children so far, those that failed not counted */
     struct bl_modules *modules;
     struct bl_memory memory;
     struct bl_leaver *leaver; /* multicast, if there is any */
@@ -35,7 +33,6 @@ struct bl_upkeep {
     atomic_bool finalized;       /* a nonblocking one */
     atomic_bool cancel, aborted; /* it is to end; by an abort, so NCCL is to be left alone */
     atomic_bool revoked;         /* it never serves again */
-    bool in_group;               /* which holds the real end back */
     bool threaded;
     pthread_t thread;
     bool rescuing; /* a thread lets the waits of copy engines go, while an abort of the real NCCL may wait for them */
@@ -46,12 +43,5 @@ struct bl_upkeep {
 /* Frees what set-up took for serving (multicast, memory, modules), in reverse.  No kernel may be running; if `stuck`, leaks
  * instead. The context is made current for it. */
 void bl_upkeep_release(struct bl_comm *comm);
-
-/* What no other context has, under the same handle neither; 0 where the driver cannot tell. */
-uint64_t bl_context_id(CUcontext context);
-
-/* Pushes the communicator's context; false if that failed, or it is not there any more.  Pops it. */
-bool bl_context_push(const struct bl_comm *comm);
-void bl_context_pop(void);
 
 #endif

@@ -12,40 +12,22 @@ struct ballot {
     struct bl_verdict verdict, multicast;
 };
 
-static void say(struct bl_verdict *verdict, int rank, enum bl_fate fate, int culprit, const char *format,
-                va_list arguments) {
-    if (verdict->fate != BL_WELL) return;
-    verdict->fate = fate;
-    verdict->culprit = culprit;
-    int used = culprit == rank ? snprintf(verdict->why, sizeof(verdict->why), "rank %d: ", culprit) : 0;
-    vsnprintf(verdict->why + used, sizeof(verdict->why) - (size_t)used, format, arguments);
-}
-
 void bl_member_fail(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...) {
+    char why[sizeof(member->verdict.why)];
     va_list arguments;
     va_start(arguments, format);
-    say(&member->verdict, member->comm->rank, fate, culprit, format, arguments);
+    vsnprintf(why, sizeof(why), format, arguments);
     va_end(arguments);
+    bl_verdict_say(&member->verdict, member->comm->rank, fate, culprit, "%s", why);
 }
 
 void bl_member_fail_multicast(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...) {
+    char why[sizeof(member->multicast.why)];
     va_list arguments;
     va_start(arguments, format);
-    say(&member->multicast, member->comm->rank, fate, culprit, format, arguments);
+    vsnprintf(why, sizeof(why), format, arguments);
     va_end(arguments);
-}
-
-struct bl_verdict bl_verdict_choose(const struct bl_verdict *verdicts, int nranks) {
-    for (int fate = BL_FAILED; fate > BL_WELL; fate--) {
-        for (int rank = 0; rank < nranks; rank++)
-            if (verdicts[rank].fate == fate && verdicts[rank].culprit == rank && verdicts[rank].magic)
-                return verdicts[rank];
-        for (int rank = 0; rank < nranks; rank++)
-            if (verdicts[rank].fate == fate && verdicts[rank].culprit >= 0) return verdicts[rank];
-        for (int rank = 0; rank < nranks; rank++)
-            if (verdicts[rank].fate == fate) return verdicts[rank];
-    }
-    return verdicts[0];
+    bl_verdict_say(&member->multicast, member->comm->rank, fate, culprit, "%s", why);
 }
 
 void bl_step_fail_for_peer(struct bl_member *member, int peer, const char *why) {
@@ -112,8 +94,9 @@ bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *da
 }
 
 /* --- the vote --- */
-static void vote_send(struct bl_member *member) {
+void bl_step_vote_send(struct bl_member *member) {
     const struct ballot mine = {member->verdict, member->multicast};
+    member->said_well = member->verdict.fate == BL_WELL;
     bl_step_send(member, BL_STEP_VOTE, &mine, sizeof(mine), -1);
 }
 
@@ -121,7 +104,6 @@ static void vote_receive(struct bl_member *member) {
     const int nranks = member->comm->nranks, rank = member->comm->rank;
     struct bl_verdict verdicts[BL_MAX_RANKS] = {0}, multicast[BL_MAX_RANKS] = {0};
     uint64_t deadline = bl_step_deadline();
-    const bool voted_well = member->verdict.fate == BL_WELL;
     for (int peer = 0; peer < nranks; peer++) {
         struct ballot one;
         if (peer == rank || member->mesh.fd[peer] < 0) continue;
@@ -139,13 +121,13 @@ static void vote_receive(struct bl_member *member) {
     member->verdict = bl_verdict_choose(verdicts, nranks);
     member->verdict.link = (int32_t)own;
     member->multicast = bl_verdict_choose(multicast, nranks);
-    /* Peers that heard from the one we miss go on to the next step: they must know why we do not. */
-    if (voted_well && member->bereft) vote_send(member);
+    /* Peers to whom all is well go on to the next step: they must know why we do not. */
+    if (member->said_well && verdicts[rank].fate != BL_WELL) bl_step_vote_send(member);
 }
 
 bool bl_step_vote(struct bl_member **members, int count) {
     bool well = true;
-    for (int i = 0; i < count; i++) vote_send(members[i]);
+    for (int i = 0; i < count; i++) bl_step_vote_send(members[i]);
     for (int i = 0; i < count; i++) vote_receive(members[i]);
     for (int i = 0; i < count; i++) well = well && members[i]->verdict.fate == BL_WELL;
     /* Members of one process may differ where a peer died in between: none goes on alone. */

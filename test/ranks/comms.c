@@ -145,6 +145,24 @@ static void scalable(struct part *part, const struct options *o) {
     destroy(part, comms);
 }
 
+/* One id for several communicators, one after another, as with NCCL_COMM_ID: after a destroy and after an abort. */
+static void same_id(struct part *part, const struct options *o) {
+    ncclUniqueId id;
+    box_unique_id(part, 1, &id);
+    for (int round = 0; round < 4; round++) {
+        ncclComm_t comms[BOX_RANKS];
+        part_group_start(part);
+        for (int i = 0; i < part->count; i++) {
+            part_enter(part, i);
+            NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
+        }
+        part_group_end(part);
+        sums(part, comms);
+        for (int i = 0; i < part->count; i++) NCCL_OK(round % 2 ? ncclCommAbort(comms[i]) : ncclCommDestroy(comms[i]));
+        part_barrier(part);
+    }
+}
+
 /* Waits for what a nonblocking call left in progress. */
 static void settle(ncclComm_t comm) {
     ncclResult_t state = ncclInProgress;
@@ -272,6 +290,7 @@ const struct scenario comm_scenarios[] = {
     {.name = "comm_shrink", .run = shrink},
     {.name = "comm_config", .run = config, .no_communicators = true},
     {.name = "comm_scalable", .run = scalable, .no_communicators = true},
+    {.name = "comm_same_id", .run = same_id, .no_communicators = true},
     {.name = "comm_nonblocking", .run = nonblocking, .no_communicators = true},
     {.name = "comm_finalized", .run = finalized, .no_communicators = true},
     {.name = "comm_aborted", .run = aborted, .no_communicators = true},

@@ -216,7 +216,7 @@ SCENARIOS = ("group_many group_two_communicators group_nested group_mixed_routes
              "group_simulate group_empty stream_alternate stream_alternate_routes stream_destroyed stream_null "
              "stream_two_communicators stream_between_copies graph_replay_many graph_two graph_chain graph_forked "
              "graph_other_stream graph_beside_eager graph_replays_beside graph_grouped graph_captured_apart comm_recreate "
-             "comm_many comm_split comm_shrink comm_config comm_scalable comm_nonblocking comm_finalized comm_aborted "
+             "comm_many comm_split comm_shrink comm_config comm_scalable comm_same_id comm_nonblocking comm_finalized comm_aborted "
              "comm_aborted_while_waiting argument_errors argument_zero_count argument_huge_count argument_not_covered "
              "argument_unequal_ranks other_collectives other_send_receive other_premulsum other_one_rank fused_many fused_replayed "
              "fused_two_communicators fused_streams fused_streams_captured fused_destroyed turn_first_forwarded turn_gated "

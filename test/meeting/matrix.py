@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Prints the cases of test/meeting: how ranks find each other, or that some are not there; see test/run for the form."""
+
+NRANKS = 4
+ELSEWHERE = "--preload $BUILD/test/meeting/elsewhere.so"
+INFO = "--env BEELINE_DEBUG=INFO"
+
+
+def case(name, command, attributes=""):
+    print(f"{name} {attributes} | {command}".replace("  ", " "))
+
+
+def box(program, *options, ranks=(), does=""):
+    """A process a rank; those of `ranks` do something first."""
+    if does:
+        program = f"sh -c 'case $RANK in {'|'.join(map(str, ranks))}) {does};; esac; exec {program}'"
+    return f"scripts/emu-box -n {NRANKS} --seed $SEED --beeline {' '.join(options)} -- {program}"
+
+
+def collectives(route=""):
+    return f"$BUILD/test/ranks/collectives -m processes -n {NRANKS} -c 17,1000" + (f" -a {route}" if route else "")
+
+
+def expect(command, *options):
+    return "test/faults/expect " + " ".join(options) + " -- " + command
+
+
+def unreachable(ranks):
+    return f"is left to NCCL: rank{'s' if len(ranks) > 1 else ''} {' '.join(map(str, ranks))} cannot be reached: "
+
+
+def split_up(name, ranks, does, *options, before=""):
+    """The ranks named cannot reach the others, nor these them: all is right, and each rank says why it is NCCL's."""
+    others = [rank for rank in range(NRANKS) if rank not in ranks]
+    case(name, before + expect(box(collectives("nccl"), INFO, *options, ranks=ranks, does=does),
+                      f"--lines {len(others)} '{unreachable(ranks)}'", f"--lines {len(ranks)} '{unreachable(others)}'"))
+
+
+def missing():
+    """Every set of ranks without the preload, or switched off."""
+    for bits in range(1, 2**NRANKS - 1):
+        ranks = [rank for rank in range(NRANKS) if bits >> rank & 1]
+        does = "export LD_PRELOAD=" if bits % 2 else "export BEELINE_ENABLE=0"
+        case(f"missing/{''.join(map(str, ranks))}",
+             expect(box(collectives(), INFO, ranks=ranks, does=does), f"--lines {NRANKS - len(ranks)} '{unreachable(ranks)}'"))
+
+
+def elsewhere():
+    split_up("hosts/2", (2, 3), "export TEST_HOST=b", ELSEWHERE)
+    split_up("hosts/1", (1,), "export TEST_HOST=b", ELSEWHERE)
+    split_up("user", (1,), "export TEST_USER=12345", ELSEWHERE)
+    split_up("network", (1,), "exec unshare -n " + collectives("nccl"), before="unshare -n true || exit 77; ")
+    # Each host's own: half the ranks make a communicator that is served.
+    case("hosts/split", expect(box(f"$BUILD/test/ranks/scenarios -m processes -n {NRANKS} comm_split", INFO, ELSEWHERE, ranks=(2, 3), does="export TEST_HOST=b"),
+                               "--lines 4 'communicator .*: rank [01] of 2 on '", "--lines 2 '1 of its 3 ranks cannot be reached'",
+                               "--lines 1 '2 of its 3 ranks cannot be reached'"))
+
+
+def builds():
+    for ranks in ((1,), (0,), (2, 3)):
+        does = "export LD_PRELOAD=$TEST_TMP/libbeeline.so"
+        case(f"builds/{''.join(map(str, ranks))}",
+             "test/meeting/other_build $BUILD/libbeeline.so $TEST_TMP/libbeeline.so && "
+             + expect(box(collectives("nccl"), ranks=ranks, does=does), "--warn 'is left to NCCL: rank . runs another build of Beeline'"))
+
+
+def calls():
+    case("strangers", "test/meeting/strangers " + box(collectives("oneshot_packet"), ELSEWHERE, "--env TEST_LINGER_MS=500"))
+    case("calls/none", "test/meeting/calls none -- " + box(collectives("oneshot_packet")))
+    case("calls/same", "test/meeting/calls same -- " + box(collectives()))
+
+
+missing()
+elsewhere()
+builds()
+calls()
