@@ -52,8 +52,9 @@ $(BUILD)/gen/thresholds.h: dispatch/embed.py $(wildcard dispatch/thresholds/*.tu
 	$(call say,GEN,$(@F))
 	$(Q)mkdir -p $(@D) && $(PYTHON) dispatch/embed.py $@ $(wildcard dispatch/thresholds/*.tune)
 
-# Ranks whose libraries differ in anything do not work together.
-SOURCES := $(sort $(wildcard plugin/* dispatch/*.[ch] dispatch/*.def dispatch/thresholds/* kernels/*)) $(NCCL_H)
+# Ranks with libraries of other sources do not work together.
+SOURCES := $(sort $(wildcard $(addsuffix /*.[ch],plugin dispatch kernels) plugin/*.def plugin/abi* plugin/export.map dispatch/*.def \
+                           dispatch/thresholds/*.tune kernels/*.cu kernels/*.cuh)) $(NCCL_H)
 $(BUILD)/gen/build_id.h: $(SOURCES)
 	$(call say,GEN,$(@F))
 	$(Q)mkdir -p $(@D) && echo '#define BL_BUILD_ID "'$$(cat $(SOURCES) | sha256sum | cut -c1-12)'"' > $@

@@ -117,7 +117,10 @@ int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t *step, void *data, 
     ssize_t got;
     do {
         if (!wait_for(mesh, mesh->fd[peer], POLLIN, deadline)) {
-            snprintf(why, size, "rank %d did not answer in time", peer);
+            if (mesh->cancel && atomic_load(mesh->cancel))
+                snprintf(why, size, "the communicator is being destroyed");
+            else
+                snprintf(why, size, "rank %d did not answer in time", peer);
             return -1;
         }
         got = recvmsg(mesh->fd[peer], &message, MSG_CMSG_CLOEXEC);

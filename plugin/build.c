@@ -22,27 +22,23 @@ static bool all_well(struct bl_member **members, int count) {
     return true;
 }
 
-/* Half the time that those who have met already wait for our word, so that it says who is missing. */
-static uint64_t meeting_deadline(void) {
-    return bl_clock_ns() + bl_params()->setup_timeout * 500000000u;
-}
-
+/* Who has met the others already waits for our word, so that half the time goes by before we give up. */
 static bool meet(struct bl_member **members, int count) {
+    const uint64_t deadline = bl_clock_ns() + bl_params()->setup_timeout * 500000000u;
     bool greeted_well[BL_MAX_RANKS];
     for (int i = 0; i < count; i++) {
-        struct bl_member *member = members[i];
-        bl_meeting_greet(&member->upkeep->meeting, &member->mesh, member->contacts, &member->contact_count,
-                         &member->verdict, meeting_deadline());
-        greeted_well[i] = member->verdict.fate == BL_WELL;
+        struct bl_member *m = members[i];
+        bl_meeting_greet(&m->upkeep->meeting, &m->mesh, &m->greetings, &m->verdict, deadline);
+        greeted_well[i] = m->verdict.fate == BL_WELL;
     }
     for (int i = 0; i < count; i++) {
-        struct bl_member *member = members[i];
-        bl_meeting_hear(&member->upkeep->meeting, &member->mesh, member->contacts, member->contact_count,
-                        &member->verdict, meeting_deadline());
-        bl_meeting_close(&member->upkeep->meeting);
-        const int culprit = member->verdict.culprit;
-        member->bereft = member->verdict.fate == BL_FAILED && culprit >= 0 && culprit != member->comm->rank &&
-                         member->mesh.fd[culprit] < 0;
+        struct bl_member *m = members[i];
+        for (int j = 0; j < count && m->verdict.fate == BL_WELL; j++) /* none goes on alone */
+            if (members[j]->verdict.fate != BL_WELL) m->verdict = members[j]->verdict;
+        bl_meeting_hear(&m->upkeep->meeting, &m->mesh, &m->greetings, &m->verdict, deadline);
+        bl_meeting_close(&m->upkeep->meeting);
+        const int culprit = m->verdict.culprit;
+        m->bereft = m->verdict.fate == BL_FAILED && culprit >= 0 && culprit != m->comm->rank && m->mesh.fd[culprit] < 0;
     }
     if (all_well(members, count)) return true;
     /* Who was told that all is well here, and goes on, hears that it is not. */
@@ -69,7 +65,10 @@ static void know_oneself(struct bl_member *member) {
         bl_member_fail(member, BL_FAILED, comm->rank,
                        member->all ? "its context cannot be made current" : "out of host memory");
     if (member->verdict.fate != BL_WELL) return;
+    char why[120];
     bl_identity_fill(identity, comm->device);
+    if (bl_random(identity->nonce, sizeof(identity->nonce), why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
     identity->copy_engines = member->upkeep->copy_engines || wants_copy_engines();
     identity->copy_possible = bl_copy_possible(identity->copy_reason, sizeof(identity->copy_reason));
     bl_context_pop();
@@ -96,7 +95,11 @@ static bool introduce(struct bl_member **members, int count) {
     for (int i = 0; i < count; i++) know_oneself(members[i]);
     for (int i = 0; i < count; i++) identity_send(members[i]);
     for (int i = 0; i < count; i++) identity_receive(members[i]);
-    return bl_step_vote(members, count);
+    if (!bl_step_vote(members, count)) return false;
+    /* For the sake of children: another communicator may have been made of the same id. */
+    for (int i = 0; i < count; i++)
+        bl_meeting_rekey(&members[i]->upkeep->meeting, members[i]->all[0].nonce, sizeof(members[i]->all[0].nonce));
+    return true;
 }
 
 static void compare_settings(const struct bl_member *member) {
@@ -438,8 +441,5 @@ void bl_build(struct bl_member **members, int count) {
     /* All have heard that all are well; who does not hear it now cannot know what the others do. */
     for (int i = 0; i < count; i++) members[i]->built = true;
     bl_step_vote(members, count);
-    for (int i = 0; i < count; i++) {
-        members[i]->agreed = !members[i]->bereft;
-        bl_build_leave(members[i]);
-    }
+    for (int i = 0; i < count; i++) bl_build_leave(members[i]);
 }

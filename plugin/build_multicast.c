@@ -164,5 +164,7 @@ void bl_build_leave(struct bl_member *member) {
     if (!leaver || !leaver->met) return;
     leaver->mesh = member->mesh;
     bl_mesh_init(&member->mesh, member->comm->rank, member->comm->nranks, member->mesh.cancel);
-    if (!well(member)) give_up(member);
+    if (well(member) || !bl_context_push(member->comm)) return;
+    give_up(member);
+    bl_context_pop();
 }

@@ -95,7 +95,7 @@ struct bl_comm {
     int rank, nranks;
     CUdevice device;
     CUcontext context;          /* current where the communicator was made; launches need it current */
-    uint64_t context_id;        /* upkeep.h */
+    uint64_t context_id;        /* context.h */
     _Atomic bool active;        /* Beeline serves it; cleared for good by its end */
     _Atomic bool bystander;     /* it is NCCL's, and its calls take room beside those that Beeline serves */
     struct bl_table table;      /* the agreed routes */

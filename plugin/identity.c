@@ -12,7 +12,9 @@
 
 enum { LOWEST_ARCH = 80 };
 
-void bl_identity_refuse(struct bl_identity *identity, bool alarming, const char *format, ...) {
+/* Makes the rank not capable, for the first reason given. */
+__attribute__((format(printf, 3, 4))) static void refuse(struct bl_identity *identity, bool alarming,
+                                                         const char *format, ...) {
     if (!identity->capable) return;
     identity->capable = 0;
     identity->alarming = alarming;
@@ -44,7 +46,7 @@ static void fill_gpu(struct bl_identity *identity, CUdevice device) {
     if (cu->cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS)
         memcpy(identity->uuid, uuid.bytes, sizeof(identity->uuid));
     else
-        bl_identity_refuse(identity, true, "the GPU does not tell its UUID");
+        refuse(identity, true, "the GPU does not tell its UUID");
     cu->cuDeviceGetPCIBusId(identity->pci, sizeof(identity->pci), device);
     cu->cuDeviceGetName(identity->gpu, sizeof(identity->gpu), device);
     identity->arch = attribute_of(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
@@ -53,11 +55,10 @@ static void fill_gpu(struct bl_identity *identity, CUdevice device) {
     int threads = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
     identity->max_threads = (threads < BL_MAX_THREADS ? (uint32_t)threads : BL_MAX_THREADS) / 32 * 32;
     for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
-        if (!attribute_of(device, needed[i].attribute)) bl_identity_refuse(identity, false, "%s", needed[i].reason);
+        if (!attribute_of(device, needed[i].attribute)) refuse(identity, false, "%s", needed[i].reason);
     if (identity->arch < LOWEST_ARCH)
-        bl_identity_refuse(identity, false, "the GPU is sm_%d, Beeline needs sm_%d", identity->arch, LOWEST_ARCH);
-    if (strstr(identity->gpu, "MIG "))
-        bl_identity_refuse(identity, false, "the GPU is a MIG instance, which has no P2P");
+        refuse(identity, false, "the GPU is sm_%d, Beeline needs sm_%d", identity->arch, LOWEST_ARCH);
+    if (strstr(identity->gpu, "MIG ")) refuse(identity, false, "the GPU is a MIG instance, which has no P2P");
 }
 
 void bl_identity_fill(struct bl_identity *identity, CUdevice device) {
@@ -76,7 +77,7 @@ void bl_identity_fill(struct bl_identity *identity, CUdevice device) {
     const struct bl_driver *cu = bl_driver();
     if (!cu->cuStreamGetCaptureInfo || !cu->cuGraphAddEventRecordNode || !cu->cuGraphAddDependencies ||
         !cu->cuGraphRemoveDependencies || !cu->cuStreamUpdateCaptureDependencies)
-        bl_identity_refuse(identity, true, "the driver is older than CUDA 12.3");
+        refuse(identity, true, "the driver is older than CUDA 12.3");
     identity->multicast_possible =
         bl_multicast_possible(device, identity->arch, identity->multicast_reason, sizeof(identity->multicast_reason));
 }

@@ -25,19 +25,16 @@ struct bl_identity {
     uint32_t pad;
     uint64_t staging, timeout_s; /* BEELINE_STAGING, BEELINE_TIMEOUT */
     uint64_t pids;               /* the namespace that `pid` is of */
-    unsigned char uuid[16];      /* of the GPU */
+    unsigned char nonce[16];
+    unsigned char uuid[16]; /* of the GPU */
     char pci[16], gpu[64];
     char reason[160];
     char multicast_reason[80], copy_reason[80];
     char settings[2048];
 };
 
-/* Fills in all but what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */
+/* Fills in all but the nonce and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */
 void bl_identity_fill(struct bl_identity *identity, CUdevice device);
-
-/* Makes the rank not capable, for the first reason given. */
-void bl_identity_refuse(struct bl_identity *identity, bool alarming, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 /* Whether Beeline can serve these ranks; if not, why. */
 enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size);

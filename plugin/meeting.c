@@ -12,7 +12,8 @@
 
 #include "version.h"
 
-enum { BACKLOG = 64, STRANGERS = 16, SLICE_MS = 100, PROTOCOL = 1, NOT_OURS = -2 /* nobody's rank */ };
+enum { SLICE_MS = 100, PROTOCOL = 1, NOBODY = -2 /* no rank's */ };
+static const uint64_t GRACE_NS = 500000000; /* a stranger's */
 
 /* Of fixed size and meaning for all versions: a rank can tell any other why it does not go on. */
 struct hello {
@@ -94,7 +95,7 @@ static void open_at(struct bl_meeting *meeting, int place, int places) {
     meeting->listener = new_socket();
     if (meeting->listener < 0)
         snprintf(meeting->why, sizeof(meeting->why), "making a Unix socket failed: %s", strerror(errno));
-    else if (bind(meeting->listener, (struct sockaddr *)&address, length) || listen(meeting->listener, BACKLOG)) {
+    else if (bind(meeting->listener, (struct sockaddr *)&address, length) || listen(meeting->listener, SOMAXCONN)) {
         snprintf(meeting->why, sizeof(meeting->why), "listening on a Unix socket failed: %s", strerror(errno));
         close_fd(&meeting->listener);
     }
@@ -103,6 +104,7 @@ static void open_at(struct bl_meeting *meeting, int place, int places) {
 void bl_meeting_of_ids(struct bl_meeting *meeting, const void *ids, size_t bytes, int rank, int nranks) {
     const int32_t of = nranks;
     bl_meeting_none(meeting, "");
+    meeting->by_rank = true;
     derive(meeting->key, ids, bytes, "ids", &of, sizeof(of));
     if (nranks >= 2 && nranks <= BL_MAX_RANKS) {
         open_at(meeting, rank, nranks);
@@ -121,122 +123,82 @@ void bl_meeting_of_parent(struct bl_meeting *meeting, const struct bl_meeting *p
     open_at(meeting, parent_rank, parent_nranks);
 }
 
+void bl_meeting_rekey(struct bl_meeting *meeting, const void *nonce, size_t bytes) {
+    unsigned char key[BL_SHA256_BYTES];
+    derive_from(meeting, key, "nonce", nonce, bytes);
+    memcpy(meeting->key, key, sizeof(key));
+}
+
 void bl_meeting_close(struct bl_meeting *meeting) {
     close_fd(&meeting->listener);
 }
 
 /* --- after it: greetings --- */
-enum { ABSENT = -1, OWN_FAULT = -2 };
-
 static bool is_of_our_user(int fd) {
     struct ucred peer;
     socklen_t size = sizeof(peer);
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-/* A connection to a place, ABSENT, or OWN_FAULT and errno. */
-static int reach(const struct bl_meeting *meeting, int place, const struct bl_mesh *mesh, uint64_t deadline) {
-    struct sockaddr_un address;
-    const socklen_t length = address_of(meeting, place, &address);
-    int fd = new_socket();
-    if (fd < 0) return OWN_FAULT;
-    while (connect(fd, (struct sockaddr *)&address, length)) {
-        /* A full backlog is the one reason to try again: on a Unix socket everything else is final. */
-        const bool full = errno == EAGAIN || errno == EINTR;
-        if (full && bl_clock_ns() < deadline && !(mesh->cancel && atomic_load(mesh->cancel))) {
-            poll(NULL, 0, 1);
-            continue;
-        }
-        const int error = errno;
-        close(fd);
-        errno = error;
-        return full || error == ECONNREFUSED ? ABSENT : OWN_FAULT;
-    }
-    if (is_of_our_user(fd)) return fd;
-    close(fd);
-    return ABSENT;
-}
-
-static void greet(const struct bl_meeting *meeting, const struct bl_mesh *mesh, const struct bl_contact *contact,
-                  const struct bl_verdict *mine) {
-    struct hello hello = {.magic = hello_magic,
-                          .protocol = PROTOCOL,
-                          .from = meeting->place,
-                          .to = contact->place,
-                          .rank = mesh->rank,
-                          .nranks = mesh->nranks,
-                          .fate = mine->fate,
-                          .culprit = mine->culprit};
-    prove(meeting, hello.from, hello.to, hello.proof);
-    memcpy(hello.build, bl_build_name, sizeof(hello.build));
-    memcpy(hello.why, mine->why, sizeof(hello.why));
-    send(contact->out, &hello, sizeof(hello), MSG_NOSIGNAL); /* that a peer is gone shows when we hear from it */
-}
-
-/* --- and what comes --- */
-struct hearing {
+/* One rank's part, while it goes on. */
+struct part {
     const struct bl_meeting *meeting;
     struct bl_mesh *mesh;
-    struct bl_contact *contacts;
-    int count;
+    struct bl_greetings *greetings;
     struct bl_verdict *mine;
-    int stranger[STRANGERS]; /* connections that have said nothing yet; -1: none */
-    int next;
-    int *held, held_count;               /* where those go that are done with; NULL: they are closed */
-    int greeter[BL_MAX_RANKS], greeters; /* places that said they are well, and are no contacts */
 };
 
-static void done_with(struct hearing *hearing, int fd) {
-    if (hearing->held && hearing->held_count < BL_MAX_RANKS)
-        hearing->held[hearing->held_count++] = fd;
-    else
-        close_fd(&fd);
-}
-
-static struct bl_contact *contact_of(const struct hearing *hearing, int place) {
-    for (int i = 0; i < hearing->count; i++)
-        if (hearing->contacts[i].place == place) return &hearing->contacts[i];
+static struct bl_contact *contact_at(const struct part *part, int place) {
+    for (int i = 0; i < part->greetings->contact_count; i++)
+        if (part->greetings->contact[i].place == place) return &part->greetings->contact[i];
     return NULL;
 }
 
-/* Of the two connections of a pair, that which the higher place made is kept. */
-static void settle(struct hearing *hearing, struct bl_contact *contact, int rank, int fd) {
-    int *kept = contact->place < hearing->meeting->place ? &contact->out : &fd;
-    hearing->mesh->fd[rank] = *kept;
-    *kept = -1;
-    contact->rank = rank;
-    close_fd(&contact->out);
-    close_fd(&fd);
+static struct bl_greeter *greeter_at(const struct part *part, int place) {
+    for (int i = 0; i < part->greetings->greeter_count; i++)
+        if (part->greetings->greeter[i].place == place) return &part->greetings->greeter[i];
+    return NULL;
 }
 
-/* What a holder of the key says. */
-static void heed(struct hearing *hearing, const struct hello *hello, int fd) {
-    const struct bl_mesh *mesh = hearing->mesh;
-    struct bl_contact *contact = contact_of(hearing, hello->from);
-    const int rank = hello->rank;
+/* "rank 2", or of a child "a rank (2 of its parent)".  Returns the rank, or -1. */
+static int name(const struct part *part, int place, char *text, size_t size) {
+    const bool by_rank = part->meeting->by_rank;
+    snprintf(text, size, by_rank ? "rank %d" : "a rank (%d of its parent)", place);
+    return by_rank ? place : -1;
+}
+
+static void say_of(const struct part *part, int place, const char *what) {
+    char who[60];
+    const int culprit = name(part, place, who, sizeof(who));
+    bl_verdict_say(part->mine, NOBODY, BL_FAILED, culprit, "%s %s", who, what);
+}
+
+/* What a holder of the key says.  True if the connection is kept. */
+static bool heed(struct part *part, const struct hello *hello, int fd) {
+    struct bl_greetings *greetings = part->greetings;
+    const int own = part->mesh->rank, nranks = part->mesh->nranks, rank = hello->rank;
+    bool known = rank < 0 || rank >= nranks || rank == own || hello->nranks != nranks;
+    for (int i = 0; i < greetings->greeter_count; i++) known = known || greetings->greeter[i].rank == rank;
     if (hello->protocol != PROTOCOL || strcmp(hello->build, bl_build_name)) {
-        bl_verdict_say(hearing->mine, mesh->rank, BL_FAILED, -1,
-                       "rank %d runs another build of Beeline (%.47s) than rank %d (%s)", rank, hello->build,
-                       mesh->rank, bl_build_name);
+        bl_verdict_say(part->mine, own, BL_FAILED, -1, "rank %d runs another build of Beeline (%s) than rank %d (%s)",
+                       rank, hello->build, own, bl_build_name);
     } else if (hello->fate != BL_WELL) {
-        bl_verdict_say(hearing->mine, NOT_OURS, hello->fate == BL_FAILED ? BL_FAILED : BL_DECLINED, hello->culprit,
-                       "%s", hello->why);
-    } else if (rank < 0 || rank >= mesh->nranks || rank == mesh->rank || mesh->fd[rank] >= 0 ||
-               hello->nranks != mesh->nranks) {
-        bl_verdict_say(hearing->mine, mesh->rank, BL_FAILED, -1, "a peer says that it is rank %d of %d", rank,
-                       hello->nranks);
-    } else if (contact && contact->rank < 0) {
-        settle(hearing, contact, rank, fd);
-        return;
-    } else if (!contact && hearing->greeters < BL_MAX_RANKS) {
-        hearing->greeter[hearing->greeters++] = hello->from;
+        const enum bl_fate fate = hello->fate == BL_FAILED ? BL_FAILED : BL_DECLINED;
+        bl_verdict_say(part->mine, NOBODY, fate, hello->culprit, "%s", hello->why);
+    } else if (greeter_at(part, hello->from)) {
+        return false;
+    } else if (known || greetings->greeter_count == BL_MAX_RANKS) {
+        bl_verdict_say(part->mine, own, BL_FAILED, -1, "a peer says that it is rank %d of %d", rank, hello->nranks);
+    } else {
+        greetings->greeter[greetings->greeter_count++] = (struct bl_greeter){hello->from, rank, fd};
+        return true;
     }
-    done_with(hearing, fd);
+    return false;
 }
 
-/* False as long as nothing came from there. */
-static bool hear_from(struct hearing *hearing, int fd) {
-    const struct bl_meeting *meeting = hearing->meeting;
+/* False as long as nothing came from there; else the connection is a greeter's, or closed. */
+static bool hear_from(struct part *part, int fd) {
+    const struct bl_meeting *meeting = part->meeting;
     struct hello hello;
     unsigned char proof[BL_SHA256_BYTES] = {0};
     ssize_t got;
@@ -249,166 +211,200 @@ static bool hear_from(struct hearing *hearing, int fd) {
     if (known) prove(meeting, hello.from, hello.to, proof);
     known = known && !memcmp(proof, hello.proof, sizeof(proof));
     hello.build[sizeof(hello.build) - 1] = hello.why[sizeof(hello.why) - 1] = 0;
-    if (known)
-        heed(hearing, &hello, fd);
-    else
-        close_fd(&fd);
+    if (!known || !heed(part, &hello, fd)) close_fd(&fd);
     return true;
 }
 
-/* All that has come by now.  Whoever says nothing waits for its turn to be thrown out. */
-static void hear_all(struct hearing *hearing) {
-    for (int i = 0; i < STRANGERS; i++)
-        if (hearing->stranger[i] >= 0 && hear_from(hearing, hearing->stranger[i])) hearing->stranger[i] = -1;
-    for (;;) {
-        int fd = accept4(hearing->meeting->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+static void forget_stranger(struct bl_greetings *greetings, int i) {
+    greetings->stranger[i] = greetings->stranger[--greetings->stranger_count];
+}
+
+/* Room for one more that has not said who it is; after some time they are thrown out. */
+static bool has_room(struct bl_greetings *greetings) {
+    const uint64_t now = bl_clock_ns();
+    for (int i = 0; i < greetings->stranger_count && greetings->stranger_count == BL_STRANGERS; i++) {
+        if (now - greetings->stranger[i].since < GRACE_NS) continue;
+        close_fd(&greetings->stranger[i].fd);
+        forget_stranger(greetings, i--);
+    }
+    return greetings->stranger_count < BL_STRANGERS;
+}
+
+/* All that has come by now; false if strangers are in the way of more. */
+static bool hear_all(struct part *part) {
+    struct bl_greetings *greetings = part->greetings;
+    for (int i = 0; i < greetings->stranger_count; i++)
+        if (hear_from(part, greetings->stranger[i].fd)) forget_stranger(greetings, i--);
+    while (has_room(greetings)) {
+        int fd = accept4(part->meeting->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (fd < 0 && errno != EAGAIN)
-            bl_verdict_say(hearing->mine, hearing->mesh->rank, BL_FAILED, hearing->mesh->rank,
+            bl_verdict_say(part->mine, part->mesh->rank, BL_FAILED, part->mesh->rank,
                            "accepting a connection failed: %s", strerror(errno));
-        if (fd < 0) return;
-        if (!is_of_our_user(fd)) {
+        if (fd < 0) return true;
+        if (!is_of_our_user(fd))
             close_fd(&fd);
-        } else if (!hear_from(hearing, fd)) {
-            int *place = &hearing->stranger[hearing->next++ % STRANGERS];
-            close_fd(place);
-            *place = fd;
-        }
+        else if (!hear_from(part, fd))
+            greetings->stranger[greetings->stranger_count++] = (struct bl_stranger){fd, bl_clock_ns()};
     }
-}
-
-static struct hearing begin(const struct bl_meeting *meeting, struct bl_mesh *mesh, struct bl_contact *contacts,
-                            int count, struct bl_verdict *mine) {
-    struct hearing hearing = {.meeting = meeting, .mesh = mesh, .contacts = contacts, .count = count, .mine = mine};
-    for (int i = 0; i < STRANGERS; i++) hearing.stranger[i] = -1;
-    return hearing;
-}
-
-static void end(struct hearing *hearing) {
-    for (int i = 0; i < STRANGERS; i++) close_fd(&hearing->stranger[i]);
-}
-
-/* "rank 2", or of a child "a rank (2 of its parent)".  Returns the rank, or -1. */
-static int name(const struct hearing *hearing, int place, char *text, size_t size) {
-    const bool by_rank = hearing->meeting->places == hearing->mesh->nranks;
-    snprintf(text, size, by_rank ? "rank %d" : "a rank (%d of its parent)", place);
-    return by_rank ? place : -1;
-}
-
-static void say_gone(const struct hearing *hearing, int place) {
-    char who[60];
-    const int culprit = name(hearing, place, who, sizeof(who));
-    bl_verdict_say(hearing->mine, NOT_OURS, BL_FAILED, culprit, "%s is gone", who);
-}
-
-static bool is_contact(const struct bl_contact *contacts, int count, int place) {
-    for (int i = 0; i < count; i++)
-        if (contacts[i].place == place) return true;
     return false;
 }
 
-static bool was_here(const struct hearing *hearing, const struct bl_contact *contacts, int count, int place) {
-    bool here = place == hearing->meeting->place || is_contact(contacts, count, place);
-    for (int i = 0; i < hearing->greeters; i++) here = here || hearing->greeter[i] == place;
-    return here;
+static bool cancelled(const struct part *part) {
+    return part->mesh->cancel && atomic_load(part->mesh->cancel);
 }
 
-static void say_who_is_missing(const struct hearing *hearing, const struct bl_contact *contacts, int count) {
-    const int places = hearing->meeting->places, rank = hearing->mesh->rank, nranks = hearing->mesh->nranks;
+enum { ABSENT = -1, OWN_FAULT = -2 };
+
+/* A connection to a place, ABSENT, or OWN_FAULT and errno. */
+static int reach(struct part *part, int place, uint64_t deadline) {
+    struct sockaddr_un address;
+    const socklen_t length = address_of(part->meeting, place, &address);
+    int fd = new_socket();
+    if (fd < 0) return OWN_FAULT;
+    while (connect(fd, (struct sockaddr *)&address, length)) {
+        /* A full backlog is the one reason to try again: on a Unix socket everything else is final. */
+        const bool full = errno == EAGAIN || errno == EINTR;
+        if (full && bl_clock_ns() < deadline && !cancelled(part)) {
+            if (part->meeting->listener >= 0) hear_all(part); /* ours may be full, too */
+            poll(NULL, 0, 1);
+            continue;
+        }
+        const int error = errno;
+        close(fd);
+        errno = error;
+        return error == ECONNREFUSED ? ABSENT : OWN_FAULT;
+    }
+    if (is_of_our_user(fd)) return fd;
+    close(fd);
+    return ABSENT;
+}
+
+static void greet(const struct part *part, const struct bl_contact *contact) {
+    const struct bl_verdict *mine = part->mine;
+    struct hello hello = {.magic = hello_magic,
+                          .protocol = PROTOCOL,
+                          .from = part->meeting->place,
+                          .to = contact->place,
+                          .rank = part->mesh->rank,
+                          .nranks = part->mesh->nranks,
+                          .fate = mine->fate,
+                          .culprit = mine->culprit};
+    prove(part->meeting, hello.from, hello.to, hello.proof);
+    memcpy(hello.build, bl_build_name, sizeof(hello.build));
+    memcpy(hello.why, mine->why, sizeof(hello.why));
+    send(contact->fd, &hello, sizeof(hello), MSG_NOSIGNAL); /* that a peer is gone shows when we hear from it */
+}
+
+static bool was_here(const struct part *part, int place) {
+    return place == part->meeting->place || contact_at(part, place) || greeter_at(part, place);
+}
+
+static void say_who_is_missing(const struct part *part) {
+    const struct bl_greetings *greetings = part->greetings;
+    const int places = part->meeting->places, nranks = part->mesh->nranks;
     char who[100];
     int here = 0;
-    for (int place = 0; place < places; place++) here += was_here(hearing, contacts, count, place);
+    for (int place = 0; place < places; place++) here += was_here(part, place);
+    for (int i = 0; i < greetings->greeter_count && here >= nranks; i++)
+        if (!contact_at(part, greetings->greeter[i].place)) say_of(part, greetings->greeter[i].place, "is gone");
     int used = snprintf(who, sizeof(who), "rank%s", nranks - here == 1 ? "" : "s");
-    for (int place = 0; place < places && places == nranks; place++)
-        if (!was_here(hearing, contacts, count, place))
-            used += snprintf(who + used, sizeof(who) - (size_t)used, " %d", place);
-    for (int i = 0; i < hearing->greeters && here >= nranks; i++)
-        if (!is_contact(contacts, count, hearing->greeter[i])) say_gone(hearing, hearing->greeter[i]);
-    if (places != nranks) snprintf(who, sizeof(who), "%d of its %d ranks", nranks - here, nranks);
-    bl_verdict_say(hearing->mine, rank, BL_DECLINED, -1,
+    for (int place = 0; place < places && part->meeting->by_rank; place++)
+        if (!was_here(part, place)) used += snprintf(who + used, sizeof(who) - (size_t)used, " %d", place);
+    if (!part->meeting->by_rank) snprintf(who, sizeof(who), "%d of its %d ranks", nranks - here, nranks);
+    bl_verdict_say(part->mine, part->mesh->rank, BL_DECLINED, -1,
                    "%s cannot be reached: without Beeline (or with BEELINE_ENABLE=0), on another host, in another "
                    "container's network, or another user's",
                    who);
 }
 
-void bl_meeting_greet(const struct bl_meeting *meeting, struct bl_mesh *mesh, struct bl_contact *contacts, int *count,
+void bl_meeting_greet(const struct bl_meeting *meeting, struct bl_mesh *mesh, struct bl_greetings *greetings,
                       struct bl_verdict *mine, uint64_t deadline) {
-    int held[BL_MAX_RANKS];
-    struct hearing early = begin(meeting, mesh, NULL, 0, mine);
-    early.held = held;
-    *count = 0;
+    struct part part = {meeting, mesh, greetings, mine};
+    const int own = mesh->rank;
+    *greetings = (struct bl_greetings){0};
     if (!meeting->keyed) {
-        bl_verdict_say(mine, mesh->rank, BL_DECLINED, -1, "%s", meeting->why);
+        bl_verdict_say(mine, own, BL_DECLINED, -1, "%s", meeting->why);
         return;
     }
-    if (meeting->listener < 0) bl_verdict_say(mine, mesh->rank, BL_FAILED, mesh->rank, "%s", meeting->why);
-    for (int place = 0; place < meeting->places && *count < mesh->nranks - 1; place++) {
+    if (meeting->listener < 0) bl_verdict_say(mine, own, BL_FAILED, own, "%s", meeting->why);
+    for (int place = 0; place < meeting->places && greetings->contact_count < mesh->nranks - 1; place++) {
         if (place == meeting->place) continue;
-        const int fd = reach(meeting, place, mesh, deadline);
-        if (fd == ABSENT) continue;
-        if (fd == OWN_FAULT) {
-            bl_verdict_say(mine, mesh->rank, BL_FAILED, mesh->rank, "connecting to its peers failed: %s",
-                           strerror(errno));
-            continue;
-        }
-        contacts[(*count)++] = (struct bl_contact){.place = place, .rank = -1, .out = fd};
+        const int fd = reach(&part, place, deadline);
+        if (fd >= 0)
+            greetings->contact[greetings->contact_count++] = (struct bl_contact){place, fd};
+        else if (fd == OWN_FAULT)
+            bl_verdict_say(mine, own, BL_FAILED, own, "connecting to its peers failed: %s", strerror(errno));
     }
-    if (mine->fate == BL_WELL && *count < mesh->nranks - 1) {
-        hear_all(&early); /* one that was here may have left already, with a word to us */
-        say_who_is_missing(&early, contacts, *count);
+    if (mine->fate == BL_WELL && greetings->contact_count < mesh->nranks - 1) {
+        hear_all(&part); /* one that was here may have left already, with a word to us */
+        say_who_is_missing(&part);
     }
-    for (int i = 0; i < *count; i++) greet(meeting, mesh, &contacts[i], mine);
-    /* Only now: who sees that we hang up is to have our greeting. */
-    for (int i = 0; i < early.held_count; i++) close_fd(&held[i]);
-    end(&early);
+    for (int i = 0; i < greetings->contact_count; i++) greet(&part, &greetings->contact[i]);
+}
+
+/* The place of one who has not greeted us, if there is one that has hung up; -1: all have. */
+static int next_unheard(const struct part *part, bool *gone) {
+    int unheard = -1;
+    *gone = false;
+    for (int i = 0; i < part->greetings->contact_count && !*gone; i++) {
+        const struct bl_contact *contact = &part->greetings->contact[i];
+        struct pollfd hung_up = {.fd = contact->fd};
+        if (greeter_at(part, contact->place)) continue;
+        unheard = contact->place;
+        *gone = poll(&hung_up, 1, 0) > 0;
+    }
+    return unheard;
 }
 
 /* Until something may have come. */
-static void wait(const struct hearing *hearing, int ms) {
-    struct pollfd fds[1 + STRANGERS + BL_MAX_RANKS];
+static void wait(const struct part *part, int ms) {
+    const struct bl_greetings *greetings = part->greetings;
+    struct pollfd fds[1 + BL_STRANGERS + BL_MAX_RANKS];
     nfds_t count = 0;
-    fds[count++] = (struct pollfd){.fd = hearing->meeting->listener, .events = POLLIN};
-    for (int i = 0; i < STRANGERS; i++)
-        if (hearing->stranger[i] >= 0) fds[count++] = (struct pollfd){.fd = hearing->stranger[i], .events = POLLIN};
-    for (int i = 0; i < hearing->count; i++)
-        if (hearing->contacts[i].rank < 0) fds[count++] = (struct pollfd){.fd = hearing->contacts[i].out};
+    if (greetings->stranger_count < BL_STRANGERS)
+        fds[count++] = (struct pollfd){.fd = part->meeting->listener, .events = POLLIN};
+    for (int i = 0; i < greetings->stranger_count; i++)
+        fds[count++] = (struct pollfd){.fd = greetings->stranger[i].fd, .events = POLLIN};
+    for (int i = 0; i < greetings->contact_count; i++)
+        if (!greeter_at(part, greetings->contact[i].place))
+            fds[count++] = (struct pollfd){.fd = greetings->contact[i].fd};
     poll(fds, count, ms);
 }
 
-static bool hung_up(const struct bl_contact *contact) {
-    struct pollfd fd = {.fd = contact->out};
-    return contact->rank < 0 && poll(&fd, 1, 0) > 0;
-}
-
-static const struct bl_contact *next_unheard(const struct hearing *hearing) {
-    for (int i = 0; i < hearing->count; i++)
-        if (hearing->contacts[i].rank < 0) return &hearing->contacts[i];
-    return NULL;
-}
-
-void bl_meeting_hear(const struct bl_meeting *meeting, struct bl_mesh *mesh, struct bl_contact *contacts, int count,
-                     struct bl_verdict *mine, uint64_t deadline) {
-    struct hearing hearing = begin(meeting, mesh, contacts, count, mine);
-    const struct bl_contact *missing;
-    char who[60];
-    while (mine->fate == BL_WELL && (missing = next_unheard(&hearing))) {
-        bool gone[BL_MAX_RANKS];
-        for (int i = 0; i < count; i++) gone[i] = hung_up(&contacts[i]);
-        hear_all(&hearing); /* what one said before it left is there by now */
-        for (int i = 0; i < count; i++) {
-            if (!gone[i] || contacts[i].rank >= 0) continue;
-            say_gone(&hearing, contacts[i].place);
-        }
-        if (mine->fate != BL_WELL || !(missing = next_unheard(&hearing))) break;
-        const uint64_t now = bl_clock_ns();
-        const int culprit = name(&hearing, missing->place, who, sizeof(who));
-        if (mesh->cancel && atomic_load(mesh->cancel))
-            bl_verdict_say(mine, mesh->rank, BL_FAILED, mesh->rank, "the communicator is being destroyed");
-        else if (now >= deadline)
-            bl_verdict_say(mine, NOT_OURS, BL_FAILED, culprit, "%s did not connect in time", who);
-        else
-            wait(&hearing, deadline - now < SLICE_MS * 1000000u ? (int)((deadline - now) / 1000000u) + 1 : SLICE_MS);
+/* Of the two connections of a pair that is kept which the higher place made. */
+static void settle(struct part *part) {
+    struct bl_greetings *greetings = part->greetings;
+    for (int i = 0; i < greetings->greeter_count; i++) {
+        struct bl_greeter *greeter = &greetings->greeter[i];
+        struct bl_contact *contact = contact_at(part, greeter->place);
+        if (!contact) continue;
+        int *kept = greeter->place > part->meeting->place ? &greeter->fd : &contact->fd;
+        part->mesh->fd[greeter->rank] = *kept;
+        *kept = -1;
     }
-    end(&hearing);
-    for (int i = 0; i < count; i++) close_fd(&contacts[i].out);
+    for (int i = 0; i < greetings->greeter_count; i++) close_fd(&greetings->greeter[i].fd);
+    for (int i = 0; i < greetings->contact_count; i++) close_fd(&greetings->contact[i].fd);
+    for (int i = 0; i < greetings->stranger_count; i++) close_fd(&greetings->stranger[i].fd);
+}
+
+void bl_meeting_hear(const struct bl_meeting *meeting, struct bl_mesh *mesh, struct bl_greetings *greetings,
+                     struct bl_verdict *mine, uint64_t deadline) {
+    struct part part = {meeting, mesh, greetings, mine};
+    bool gone;
+    int missing;
+    while (mine->fate == BL_WELL && (missing = next_unheard(&part, &gone)) >= 0) {
+        gone = hear_all(&part) && gone; /* what one said before it left is there by now */
+        if (mine->fate != BL_WELL || greeter_at(&part, missing)) continue;
+        const uint64_t now = bl_clock_ns(), left = now < deadline ? (deadline - now) / 1000000u + 1 : 0;
+        if (gone)
+            say_of(&part, missing, "is gone");
+        else if (cancelled(&part))
+            bl_verdict_say(mine, mesh->rank, BL_FAILED, mesh->rank, "the communicator is being destroyed");
+        else if (!left)
+            say_of(&part, missing, "did not connect in time");
+        else
+            wait(&part, left < SLICE_MS ? (int)left : SLICE_MS);
+    }
+    settle(&part);
 }

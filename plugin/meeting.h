@@ -21,19 +21,12 @@
 #include "sha256.h"
 #include "verdict.h"
 
-/* A rank that could be reached. */
-struct bl_contact {
-    int place;
-    int rank;    /* of the communicator; -1: it has not been heard yet */
-    int out, in; /* the connections to it, and from it; -1: none */
-};
-
 /* Plain values: may be copied, as long as one copy is closed. */
 struct bl_meeting {
     unsigned char key[BL_SHA256_BYTES]; /* the communicator's, for as long as it lives */
-    bool keyed;
-    int place, places; /* this rank's, and how many there are: ranks, or the parent's ranks */
-    int listener;      /* -1: none, and why */
+    bool keyed, by_rank;                /* places are the communicator's own ranks */
+    int place, places;                  /* this rank's, and how many there are: ranks, or the parent's ranks */
+    int listener;                       /* -1: none, and why */
     char why[120];
 };
 
@@ -51,14 +44,34 @@ void bl_meeting_of_parent(struct bl_meeting *meeting, const struct bl_meeting *p
 /* A number that all ranks have, for the log. */
 uint64_t bl_meeting_id(const struct bl_meeting *meeting);
 
+/* Between the two halves of a greeting. */
+enum { BL_STRANGERS = 64 };
+struct bl_greetings {
+    struct bl_contact {
+        int place, fd;
+    } contact[BL_MAX_RANKS]; /* whom we could reach */
+    struct bl_greeter {
+        int place, rank, fd;
+    } greeter[BL_MAX_RANKS]; /* who has greeted us, and goes on */
+    struct bl_stranger {
+        int fd;
+        uint64_t since;
+    } stranger[BL_STRANGERS]; /* who has said nothing yet */
+    int contact_count, greeter_count, stranger_count;
+};
+
 /* After the real init: connects to all others and greets them with `mine`, our verdict, to which it adds who cannot be
- * reached.  The connections are in contacts[BL_MAX_RANKS], *count of them. */
-void bl_meeting_greet(const struct bl_meeting *meeting, struct bl_mesh *mesh, struct bl_contact *contacts, int *count,
+ * reached. */
+void bl_meeting_greet(const struct bl_meeting *meeting, struct bl_mesh *mesh, struct bl_greetings *greetings,
                       struct bl_verdict *mine, uint64_t deadline);
 
-/* Hears the others' greetings, and takes over what one of them says is wrong.  If all is well the mesh is whole. */
-void bl_meeting_hear(const struct bl_meeting *meeting, struct bl_mesh *mesh, struct bl_contact *contacts, int count,
+/* Hears the others' greetings, and takes over what one of them says is wrong.  The mesh is then open to all who were heard:
+ * all ranks, if all is well.  To be called behind every bl_meeting_greet. */
+void bl_meeting_hear(const struct bl_meeting *meeting, struct bl_mesh *mesh, struct bl_greetings *greetings,
                      struct bl_verdict *mine, uint64_t deadline);
+
+/* Children have other keys then; of all ranks alike. */
+void bl_meeting_rekey(struct bl_meeting *meeting, const void *nonce, size_t bytes);
 
 /* Nobody can come any more.  The key stays. */
 void bl_meeting_close(struct bl_meeting *meeting);

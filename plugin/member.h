@@ -13,8 +13,7 @@
 struct bl_member {
     struct bl_comm *comm;
     struct bl_upkeep *upkeep; /* comm's */
-    struct bl_contact contacts[BL_MAX_RANKS];
-    int contact_count;
+    struct bl_greetings greetings;
     struct bl_mesh mesh;
     struct bl_identity identity, *all; /* all: nranks of them */
     CUstream stream;                   /* what set-up does on the GPU is in its order */

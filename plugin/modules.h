@@ -14,7 +14,7 @@
 
 struct bl_modules;
 
-/* context_id: what no other context has under the same handle (upkeep.h).  0, or -1 with what failed and why in `why`. */
+/* context_id: what no other context has under the same handle (context.h).  0, or -1 with what failed and why in `why`. */
 int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t context_id, char *why, size_t size);
 
 /* Every kernel for that many ranks, of those that need multicast or of those that do not, loaded to the device already: a

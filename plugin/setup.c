@@ -44,7 +44,9 @@ static void begin(struct bl_member *member) {
     else if (comm->nranks < 2 || comm->nranks > BL_MAX_RANKS)
         bl_member_fail(member, BL_DECLINED, -1, "Beeline serves 2 to %d ranks", BL_MAX_RANKS);
     if (comm->nranks > BL_MAX_RANKS) return;
+    bl_context_find(comm); /* here: the thread that builds may have another current, or none */
     bl_mesh_init(&member->mesh, comm->rank, comm->nranks, &member->upkeep->cancel);
+    if (!member->upkeep->meeting.keyed) bl_member_fail(member, BL_DECLINED, -1, "%s", member->upkeep->meeting.why);
     if (member->upkeep->unlisted) bl_member_fail(member, BL_FAILED, comm->rank, "its table of communicators is full");
 }
 
@@ -72,7 +74,8 @@ static void build(struct bl_member *members, int count) {
     int used = 0;
     for (int i = 0; i < count; i++) {
         const unsigned char *key = members[i].upkeep->meeting.key;
-        if (members[i].comm->nranks < 2 || members[i].comm->nranks > BL_MAX_RANKS) continue;
+        const int nranks = members[i].comm->nranks;
+        if (nranks < 2 || nranks > BL_MAX_RANKS || !members[i].upkeep->meeting.keyed) continue;
         if (!jobs) {
             bl_member_fail(&members[i], BL_FAILED, members[i].comm->rank, "out of host memory");
             continue;
@@ -80,7 +83,10 @@ static void build(struct bl_member *members, int count) {
         int at = 0;
         while (at < used && memcmp(jobs[at].members[0]->upkeep->meeting.key, key, BL_SHA256_BYTES)) at++;
         if (at == used) used++;
-        if (jobs[at].count < BL_MAX_RANKS) jobs[at].members[jobs[at].count++] = &members[i];
+        if (jobs[at].count < BL_MAX_RANKS)
+            jobs[at].members[jobs[at].count++] = &members[i];
+        else
+            bl_member_fail(&members[i], BL_FAILED, members[i].comm->rank, "more ranks than it has use its id");
     }
     for (int i = 1; i < used; i++) jobs[i].threaded = bl_thread_start(&jobs[i].thread, build_job, &jobs[i]);
     for (int i = 0; i < used; i++)
@@ -129,7 +135,8 @@ static void log_left(const struct bl_member *member) {
     const struct bl_verdict *verdict = &member->verdict;
     const bool speaks = comm->rank == 0 || (comm->rank == 1 && member->bereft && verdict->culprit == 0) ||
                         (!member->met && verdict->culprit == comm->rank);
-    bl_log(verdict->fate == BL_FAILED && speaks ? BL_LOG_WARN : BL_LOG_INFO,
+    const bool ended = atomic_load(&member->upkeep->cancel);
+    bl_log(verdict->fate == BL_FAILED && speaks && !ended ? BL_LOG_WARN : BL_LOG_INFO,
            "communicator %016llx of %d ranks is left to NCCL: %s", (unsigned long long)comm->id, comm->nranks,
            verdict->why);
 }
@@ -178,8 +185,8 @@ static void conclude(struct bl_member *member) {
                  "(BEELINE_SETUP_TIMEOUT=%llu)",
                  comm->rank, comm->nranks, (unsigned long long)bl_params()->setup_timeout);
         atomic_store(&comm->async_error, ncclRemoteError);
-        bl_log(comm->rank == 0 ? BL_LOG_WARN : BL_LOG_INFO, "communicator %016llx: %s: %s; its calls fail, abort it",
-               (unsigned long long)comm->id, comm->error_text, member->verdict.why);
+        bl_warn("communicator %016llx: %s: %s; its calls fail, abort it", (unsigned long long)comm->id,
+                comm->error_text, member->verdict.why);
     } else {
         log_left(member);
         stand_by(member);

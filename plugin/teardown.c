@@ -184,7 +184,6 @@ struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
     if (!is_ours(bl_comm_find(handle))) return NULL;
     struct bl_comm *comm = bl_comm_remove(handle);
     if (!comm) return NULL; /* another thread was first */
-    if (end == BL_END_ABORT) atomic_store(&comm->upkeep->aborted, true);
     atomic_store(&comm->upkeep->cancel, true);
     /* Set-up leaves its own waits at once, but a thread may wait for the real init, which the real abort alone ends. */
     is_set_up(comm, end == BL_END_DESTROY ? UINT64_MAX : bl_clock_ns() + SETUP_NS);

@@ -30,9 +30,9 @@ struct bl_upkeep {
     struct bl_leaver *leaver; /* multicast, if there is any */
     bool stuck;               /* a kernel did not leave: what it uses cannot be freed */
     _Atomic int stage;
-    atomic_bool finalized;       /* a nonblocking one */
-    atomic_bool cancel, aborted; /* it is to end; by an abort, so NCCL is to be left alone */
-    atomic_bool revoked;         /* it never serves again */
+    atomic_bool finalized; /* a nonblocking one */
+    atomic_bool cancel;    /* it is to end */
+    atomic_bool revoked;   /* it never serves again */
     bool threaded;
     pthread_t thread;
     bool rescuing; /* a thread lets the waits of copy engines go, while an abort of the real NCCL may wait for them */

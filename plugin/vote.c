@@ -104,11 +104,13 @@ static void vote_receive(struct bl_member *member) {
     const int nranks = member->comm->nranks, rank = member->comm->rank;
     struct bl_verdict verdicts[BL_MAX_RANKS] = {0}, multicast[BL_MAX_RANKS] = {0};
     uint64_t deadline = bl_step_deadline();
+    bool heard_unwell = false;
     for (int peer = 0; peer < nranks; peer++) {
         struct ballot one;
         if (peer == rank || member->mesh.fd[peer] < 0) continue;
         if (!bl_step_receive(member, peer, BL_STEP_VOTE, &one, sizeof(one), NULL, deadline)) continue;
         verdicts[peer] = one.verdict;
+        heard_unwell = heard_unwell || one.verdict.fate != BL_WELL;
         multicast[peer] = one.multicast;
         verdicts[peer].why[sizeof(one.verdict.why) - 1] = multicast[peer].why[sizeof(one.multicast.why) - 1] = 0;
     }
@@ -121,8 +123,11 @@ static void vote_receive(struct bl_member *member) {
     member->verdict = bl_verdict_choose(verdicts, nranks);
     member->verdict.link = (int32_t)own;
     member->multicast = bl_verdict_choose(multicast, nranks);
+    const bool well_here = verdicts[rank].fate == BL_WELL;
+    /* A verdict that is not well was never well to anybody, since nobody changes it in the last vote. */
+    member->agreed = heard_unwell || well_here;
     /* Peers to whom all is well go on to the next step: they must know why we do not. */
-    if (member->said_well && verdicts[rank].fate != BL_WELL) bl_step_vote_send(member);
+    if (member->said_well && !well_here && !member->built) bl_step_vote_send(member);
 }
 
 bool bl_step_vote(struct bl_member **members, int count) {
@@ -133,7 +138,9 @@ bool bl_step_vote(struct bl_member **members, int count) {
     /* Members of one process may differ where a peer died in between: none goes on alone. */
     for (int i = 0; i < count && !well; i++)
         for (int j = 0; j < count; j++)
-            if (members[i]->verdict.fate == BL_WELL && members[j]->verdict.fate != BL_WELL)
+            if (members[i]->verdict.fate == BL_WELL && members[j]->verdict.fate != BL_WELL) {
                 members[i]->verdict = members[j]->verdict;
+                members[i]->agreed = members[j]->agreed;
+            }
     return well;
 }

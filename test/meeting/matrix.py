@@ -56,6 +56,11 @@ def elsewhere():
                                "--lines 1 '2 of its 3 ranks cannot be reached'"))
 
 
+    # A child's ranks are not its parent's.
+    case("missing/child", expect(box(f"$BUILD/test/ranks/scenarios -m processes -n {NRANKS} comm_split", INFO, ranks=(0,), does="export BEELINE_ENABLE=0"),
+                                 "--lines 3 '1 of its 4 ranks cannot be reached'"))
+
+
 def builds():
     for ranks in ((1,), (0,), (2, 3)):
         does = "export LD_PRELOAD=$TEST_TMP/libbeeline.so"
