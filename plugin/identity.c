@@ -78,6 +78,7 @@ void bl_identity_fill(struct bl_identity *identity, CUdevice device) {
     if (!cu->cuStreamGetCaptureInfo || !cu->cuGraphAddEventRecordNode || !cu->cuGraphAddDependencies ||
         !cu->cuGraphRemoveDependencies || !cu->cuStreamUpdateCaptureDependencies)
         refuse(identity, true, "the driver is older than CUDA 12.3");
+    if (bl_params_p2p_forbidden()) refuse(identity, false, "%s", bl_params_p2p_forbidden());
     identity->multicast_possible =
         bl_multicast_possible(device, identity->arch, identity->multicast_reason, sizeof(identity->multicast_reason));
 }

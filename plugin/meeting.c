@@ -184,7 +184,8 @@ static bool heed(struct part *part, const struct hello *hello, int fd) {
                        rank, hello->build, own, bl_build_name);
     } else if (hello->fate != BL_WELL) {
         const enum bl_fate fate = hello->fate == BL_FAILED ? BL_FAILED : BL_DECLINED;
-        bl_verdict_say(part->mine, NOBODY, fate, hello->culprit, "%s", hello->why);
+        const int culprit = hello->culprit >= 0 && hello->culprit < nranks ? hello->culprit : -1;
+        bl_verdict_say(part->mine, NOBODY, fate, culprit, "%s", hello->why);
     } else if (greeter_at(part, hello->from)) {
         return false;
     } else if (known || greetings->greeter_count == BL_MAX_RANKS) {

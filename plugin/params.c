@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -209,6 +210,14 @@ const char *bl_params_multicast_forbidden(void) {
     if (multicast_at_first[0]) return multicast_at_first;
     read_multicast(now, sizeof(now));
     return now[0] ? now : NULL;
+}
+
+/* The rules are NCCL's (ncclTopoCheckP2p); what its file of settings says is in the environment once it has read that. */
+const char *bl_params_p2p_forbidden(void) {
+    const char *disable = value_of("NCCL_P2P_DISABLE"), *level = value_of("NCCL_P2P_LEVEL");
+    if (disable && strtol(disable, NULL, 0) == 1) return "NCCL_P2P_DISABLE=1";
+    if (level && !strcasecmp(level, "LOC")) return "NCCL_P2P_LEVEL=LOC";
+    return level && level[0] >= '0' && level[0] <= '9' && strtol(level, NULL, 10) == 0 ? "NCCL_P2P_LEVEL=0" : NULL;
 }
 
 int bl_params_connections(void) {

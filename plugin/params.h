@@ -37,6 +37,9 @@ void bl_params_log(void);
  * or Beeline's own switch.  NULL: none; else a text of the calling thread. */
 const char *bl_params_multicast_forbidden(void);
 
+/* What keeps GPUs from each other's memory in NCCL, said now: "NCCL_P2P_DISABLE=1" and so on; NULL: nothing. */
+const char *bl_params_p2p_forbidden(void);
+
 /* What CUDA_DEVICE_MAX_CONNECTIONS says now: queues of a GPU that its streams share, 1 to 32.  0 if it says nothing. */
 int bl_params_connections(void);
 

@@ -305,7 +305,7 @@ void bl_setup_run(const struct bl_setup_request *requests, int count) {
         const bool nonblocking = requests[i].nonblocking || state == ncclInProgress;
         struct bl_comm *comm = comms ? enlist(&requests[i], nonblocking) : NULL;
         if (!comm) bl_setup_forget(&requests[i], 1);
-        if (comm && comm->upkeep->nonblocking)
+        if (comm && comm->upkeep->nonblocking && !comm->upkeep->unlisted)
             set_up_in_background(comm);
         else if (comm)
             comms[now++] = comm;

@@ -99,6 +99,11 @@ def settings():
                                       "--warn 'rank 1 has other settings than rank 0'"))
     case("settings/rank_0_holds", expect(allreduce("processes", 3, shell=f"{one} BEELINE_STAGING=2M;", route="oneshot_packet"),
                                          "--warn 'rank 1 has other settings than rank 0'"))
+    for variable in ("NCCL_P2P_DISABLE=1", "NCCL_P2P_LEVEL=LOC", "NCCL_P2P_LEVEL=0"):
+        case(f"settings/{variable}", expect(allreduce("processes", 2, "--env BEELINE_DEBUG=INFO", shell=f"{one} {variable};"),
+                                            f"--lines 2 '{LEFT}rank 1: {variable}$'"))
+    for variable in ("NCCL_P2P_DISABLE=0", "NCCL_P2P_LEVEL=NVL", "NCCL_P2P_LEVEL=3"):
+        case(f"settings/{variable}", expect(allreduce("processes", 2, f"--env {variable}", route="oneshot_packet")))
     forced = [f"--env BEELINE_{name}_ALGO=nccl" for name in ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", "REDUCE")]
     case("settings/forced_to_nccl", expect(allreduce("processes", 2, *forced, "--env BEELINE_DEBUG=INFO"),
                                            f"--info '{LEFT}no call would be Beeline.s'"))

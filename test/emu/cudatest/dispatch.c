@@ -41,15 +41,34 @@ static bool runs_on(int i) {
     return cuStreamQuery(stream[i]) == CUDA_ERROR_NOT_READY;
 }
 
-static bool ends(int i) {
-    for (int tries = 0; tries < 200 && runs_on(i); tries++) usleep(1000);
+/* What is to come may take long on a busy machine; what is not to come is looked for long enough. */
+enum { SURELY_MS = 20000, A_WHILE_MS = 200 };
+
+static bool ends_within(int i, int ms) {
+    for (int tries = 0; tries < ms && runs_on(i); tries++) usleep(1000);
     return !runs_on(i);
 }
 
+static bool ends(int i) {
+    return ends_within(i, SURELY_MS);
+}
+
+static bool stays(int i) {
+    return !ends_within(i, A_WHILE_MS);
+}
+
 /* Until that many have begun; whether they have. */
-static bool begin(int wanted) {
-    for (int tries = 0; tries < 200 && begun < wanted; tries++) usleep(1000);
+static bool begin_within(int wanted, int ms) {
+    for (int tries = 0; tries < ms && begun < wanted; tries++) usleep(1000);
     return begun >= wanted;
+}
+
+static bool begin(int wanted) {
+    return begin_within(wanted, SURELY_MS);
+}
+
+static bool none_begins(int wanted) {
+    return !begin_within(wanted, A_WHILE_MS);
 }
 
 static void stop(void) {
@@ -65,18 +84,18 @@ static void stop(void) {
 void test_grid_keeps_out(void) {
     start();
     launch_on(0, "test_gate", SMS);
-    CHECK(!ends(0));
+    CHECK(stays(0));
     OK(beelineEmulatedKernel(stream[1], hold, NULL, 1));
-    CHECK(!begin(1));
+    CHECK(none_begins(1));
     set_gate(1);
     OK(cuStreamSynchronize(stream[0]));
     set_gate(0);
     while (!begin(1)) {
     }
     launch_on(2, "test_gate", 2 * SMS - 2); /* all that is left */
-    CHECK(!ends(2));
+    CHECK(stays(2));
     OK(beelineEmulatedKernel(stream[3], hold, NULL, 1));
-    CHECK(!begin(2));
+    CHECK(none_begins(2));
     stop();
 }
 
@@ -86,15 +105,15 @@ void test_holder_keeps_out(void) {
     OK(beelineEmulatedKernel(stream[0], hold, NULL, SMS - 1));
     CHECK(begin(1));
     launch_on(1, "test_gate", 2);
-    CHECK(!ends(1));
+    CHECK(stays(1));
     launch_on(2, "test_count", 1);
-    CHECK(!ends(2));
+    CHECK(stays(2));
     set_gate(1);
     CHECK(ends(1) && ends(2));
     launch_on(1, "test_count", 20); /* two at a time */
     CHECK(ends(1));
     OK(beelineEmulatedKernel(stream[2], hold, NULL, 2));
-    CHECK(!begin(2));
+    CHECK(none_begins(2));
     stop();
     CHECK(begun == 2);
 }
@@ -103,14 +122,14 @@ void test_holder_keeps_out(void) {
 void test_dispatch_order(void) {
     start();
     launch_on(0, "test_gate", 1);
-    CHECK(!ends(0));
+    CHECK(stays(0));
     OK(beelineEmulatedKernel(stream[1], hold, NULL, SMS));
-    CHECK(!begin(1));
+    CHECK(none_begins(1));
     launch_on(2, "test_count", 1);
     launch_on(3, "test_count", 1);
     OK(cuMemsetD8Async(box.result[0], 0, 8, stream[4])); /* needs no room */
     CHECK(ends(4));
-    CHECK(!ends(2) && runs_on(3));
+    CHECK(stays(2) && runs_on(3));
     set_gate(1);
     CHECK(ends(0) && begin(1));
     CHECK(runs_on(2) && runs_on(3));
@@ -236,7 +255,7 @@ void test_holder_captured(void) {
     OK(cuGraphLaunch(exec, stream[0]));
     CHECK(begin(1));
     launch_on(1, "test_count", 1);
-    CHECK(!ends(1));
+    CHECK(stays(1));
     OK(cuGraphExecDestroy(exec));
     stop();
 }
