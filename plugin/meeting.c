@@ -302,13 +302,11 @@ static bool was_here(const struct part *part, int place) {
 }
 
 static void say_who_is_missing(const struct part *part) {
-    const struct bl_greetings *greetings = part->greetings;
     const int places = part->meeting->places, nranks = part->mesh->nranks;
     char who[100];
     int here = 0;
     for (int place = 0; place < places; place++) here += was_here(part, place);
-    for (int i = 0; i < greetings->greeter_count && here >= nranks; i++)
-        if (!contact_at(part, greetings->greeter[i].place)) say_of(part, greetings->greeter[i].place, "is gone");
+    if (here >= nranks) return; /* one has left: why, another may have to tell */
     int used = snprintf(who, sizeof(who), "rank%s", nranks - here == 1 ? "" : "s");
     for (int place = 0; place < places && part->meeting->by_rank; place++)
         if (!was_here(part, place)) used += snprintf(who + used, sizeof(who) - (size_t)used, " %d", place);
@@ -338,7 +336,9 @@ void bl_meeting_greet(const struct bl_meeting *meeting, struct bl_mesh *mesh, st
             bl_verdict_say(mine, own, BL_FAILED, own, "connecting to its peers failed: %s", strerror(errno));
     }
     if (mine->fate == BL_WELL && greetings->contact_count < mesh->nranks - 1) {
-        hear_all(&part); /* one that was here may have left already, with a word to us */
+        /* One that was here may have left already, with a word to us, maybe behind strangers. */
+        while (!hear_all(&part) && mine->fate == BL_WELL && bl_clock_ns() < deadline && !cancelled(&part))
+            poll(NULL, 0, 1);
         say_who_is_missing(&part);
     }
     for (int i = 0; i < greetings->contact_count; i++) greet(&part, &greetings->contact[i]);
@@ -407,5 +407,7 @@ void bl_meeting_hear(const struct bl_meeting *meeting, struct bl_mesh *mesh, str
         else
             wait(&part, left < SLICE_MS ? (int)left : SLICE_MS);
     }
+    for (int i = 0; i < greetings->greeter_count; i++)
+        if (!contact_at(&part, greetings->greeter[i].place)) say_of(&part, greetings->greeter[i].place, "is gone");
     settle(&part);
 }

@@ -3,10 +3,13 @@
  *   TEST_HOST=NAME       sockets in the abstract namespace are those of the processes with the same NAME alone
  *   TEST_USER=UID        what this process is told of itself (geteuid), and others of it (SO_PEERCRED)
  *   TEST_LINGER_MS=N     so long after it listens nothing else happens
+ *   TEST_LATE_MS=N       so long before it connects to anyone
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +20,10 @@
 #include <unistd.h>
 
 #define REAL(function) ((__typeof__(function) *)dlsym(RTLD_NEXT, #function))
+
+static void rest(const char *ms) {
+    if (ms) nanosleep(&(struct timespec){.tv_sec = atoi(ms) / 1000, .tv_nsec = atoi(ms) % 1000 * 1000000L}, NULL);
+}
 
 /* The address as it is on this host. */
 static socklen_t here(const struct sockaddr *address, socklen_t length, struct sockaddr_un *moved) {
@@ -35,16 +42,16 @@ int bind(int fd, const struct sockaddr *address, socklen_t length) {
 }
 
 int connect(int fd, const struct sockaddr *address, socklen_t length) {
+    static atomic_bool rested;
     struct sockaddr_un moved;
+    if (!atomic_exchange(&rested, true)) rest(getenv("TEST_LATE_MS"));
     const socklen_t size = here(address, length, &moved);
     return size ? REAL(connect)(fd, (struct sockaddr *)&moved, size) : REAL(connect)(fd, address, length);
 }
 
 int listen(int fd, int backlog) {
-    const char *linger = getenv("TEST_LINGER_MS");
     const int result = REAL(listen)(fd, backlog);
-    if (linger)
-        nanosleep(&(struct timespec){.tv_sec = atoi(linger) / 1000, .tv_nsec = atoi(linger) % 1000 * 1000000L}, NULL);
+    rest(getenv("TEST_LINGER_MS"));
     return result;
 }
 

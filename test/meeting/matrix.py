@@ -61,16 +61,27 @@ def elsewhere():
                                  "--lines 3 '1 of its 4 ranks cannot be reached'"))
 
 
+OTHER_BUILD = "$TEST_TMP/libbeeline.so"
+MAKE_OTHER_BUILD = f"test/meeting/other_build $BUILD/libbeeline.so {OTHER_BUILD} && "
+
+
 def builds():
     for ranks in ((1,), (0,), (2, 3)):
-        does = "export LD_PRELOAD=$TEST_TMP/libbeeline.so"
         case(f"builds/{''.join(map(str, ranks))}",
-             "test/meeting/other_build $BUILD/libbeeline.so $TEST_TMP/libbeeline.so && "
-             + expect(box(collectives("nccl"), ranks=ranks, does=does), "--warn 'is left to NCCL: rank . runs another build of Beeline'"))
+             MAKE_OTHER_BUILD + expect(box(collectives("nccl"), ranks=ranks, does=f"export LD_PRELOAD={OTHER_BUILD}"),
+                                       "--warn 'is left to NCCL: rank . runs another build of Beeline'"))
+
+
+def strangers():
+    linger = (ELSEWHERE, "--env TEST_LINGER_MS=500")
+    case("strangers/served", "test/meeting/strangers " + box(collectives("oneshot_packet"), *linger))
+    # When the last rank looks, the others have left, each with a word that waits behind the strangers.
+    program = f"sh -c 'case $RANK in 0) export TEST_LATE_MS=1500;; 1) export LD_PRELOAD={OTHER_BUILD}:$BUILD/test/meeting/elsewhere.so;; esac; exec {collectives('nccl')}'"
+    case("strangers/late", MAKE_OTHER_BUILD + expect("test/meeting/strangers " + box(program, *linger),
+                                                     "--warn 'is left to NCCL: rank . runs another build of Beeline'"))
 
 
 def calls():
-    case("strangers", "test/meeting/strangers " + box(collectives("oneshot_packet"), ELSEWHERE, "--env TEST_LINGER_MS=500"))
     case("calls/none", "test/meeting/calls none -- " + box(collectives("oneshot_packet")))
     case("calls/same", "test/meeting/calls same -- " + box(collectives()))
 
@@ -78,4 +89,5 @@ def calls():
 missing()
 elsewhere()
 builds()
+strangers()
 calls()
