@@ -44,9 +44,9 @@ all: $(LIB) $(PERF)
 emu: all $(EMU)
 
 # --- generated ---
-$(BUILD)/gen/abi_table.h $(BUILD)/gen/abi_stubs.c &: plugin/abi.py plugin/abi_own.txt $(NCCL_H)
+$(BUILD)/gen/abi_table.h $(BUILD)/gen/abi_stubs.c &: plugin/abi.py plugin/nccl_later.h plugin/abi_own.txt $(NCCL_H)
 	$(call say,GEN,abi_table.h abi_stubs.c)
-	$(Q)mkdir -p $(@D) && $(PYTHON) plugin/abi.py $(NCCL_H) plugin/abi_own.txt $(BUILD)/gen
+	$(Q)mkdir -p $(@D) && $(PYTHON) plugin/abi.py $(NCCL_H) plugin/nccl_later.h plugin/abi_own.txt $(BUILD)/gen
 
 $(BUILD)/gen/thresholds.h: dispatch/embed.py $(wildcard dispatch/thresholds/*.tune)
 	$(call say,GEN,$(@F))

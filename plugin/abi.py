@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""abi.py NCCL_H ABI_OWN OUTDIR - makes abi_table.h and abi_stubs.c from a nccl.h.
+"""abi.py NCCL_H NCCL_LATER ABI_OWN OUTDIR - makes abi_table.h and abi_stubs.c from a nccl.h, and from nccl_later.h what it
+lacks.
 
-abi_table.h: struct bl_real (a member a function, as declared), BL_HAVE_ncclX, default visibility for every entry point.
+abi_table.h: struct bl_real (a member a function, as declared), default visibility for every entry point.
 abi_stubs.c: the forwarding entry points, the stand-ins for what the real NCCL lacks, and the rows of abi.h.
 """
 
@@ -83,6 +84,19 @@ def parse_header(text):
     return list(functions.values())
 
 
+def read_functions(header, later):
+    """Those of nccl.h, then those that only later ones have, each in both its names."""
+    with open(header) as file:
+        functions = {function.name: function for function in parse_header(file.read())}
+    if "ncclAllReduce" not in functions:
+        sys.exit("%s: no ncclAllReduce in it: not a nccl.h" % header)
+    with open(later) as file:
+        for function in parse_header(file.read()):
+            for name in (function.name, "p" + function.name):
+                functions.setdefault(name, function._replace(name=name))
+    return list(functions.values())
+
+
 def read_kinds(path):
     kinds = {}
     with open(path) as lines:
@@ -113,6 +127,7 @@ def emit_table(functions):
         "#define BEELINE_ABI_TABLE_H",
         "",
         '#include "nccl.h"',
+        '#include "nccl_later.h"',
         "",
         "#pragma GCC diagnostic push",
         '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"',
@@ -123,7 +138,6 @@ def emit_table(functions):
     for function in functions:
         out += [
             "#undef %s" % function.name,
-            "#define BL_HAVE_%s 1" % function.name,
             '%s __attribute__((visibility("default")));' % signature(function, function.name),
         ]
     out += ["", "struct bl_real {"]
@@ -212,13 +226,10 @@ def check_ordered(functions, kinds):
 
 
 def main():
-    if len(sys.argv) != 4:
+    if len(sys.argv) != 5:
         sys.exit(__doc__)
-    header, own, outdir = sys.argv[1:]
-    with open(header) as file:
-        functions = parse_header(file.read())
-    if not any(function.name == "ncclAllReduce" for function in functions):
-        sys.exit("%s: no ncclAllReduce in it: not a nccl.h" % header)
+    header, later, own, outdir = sys.argv[1:]
+    functions = read_functions(header, later)
     kinds = read_kinds(own)
     check_ordered(functions, kinds)
     for name, text in (("abi_table.h", emit_table(functions)), ("abi_stubs.c", emit_stubs(functions, kinds))):

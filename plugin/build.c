@@ -28,15 +28,15 @@ static bool meet(struct bl_member **members, int count) {
     bool greeted_well[BL_MAX_RANKS];
     for (int i = 0; i < count; i++) {
         struct bl_member *m = members[i];
-        bl_meeting_greet(&m->upkeep->meeting, &m->mesh, &m->greetings, &m->verdict, deadline);
+        bl_meeting_greet(m->meeting, &m->mesh, &m->greetings, &m->verdict, deadline);
         greeted_well[i] = m->verdict.fate == BL_WELL;
     }
     for (int i = 0; i < count; i++) {
         struct bl_member *m = members[i];
         for (int j = 0; j < count && m->verdict.fate == BL_WELL; j++) /* none goes on alone */
             if (members[j]->verdict.fate != BL_WELL) m->verdict = members[j]->verdict;
-        bl_meeting_hear(&m->upkeep->meeting, &m->mesh, &m->greetings, &m->verdict, deadline);
-        bl_meeting_close(&m->upkeep->meeting);
+        bl_meeting_hear(m->meeting, &m->mesh, &m->greetings, &m->verdict, deadline);
+        bl_meeting_close(m->meeting);
         const int culprit = m->verdict.culprit;
         m->bereft = m->verdict.fate == BL_FAILED && culprit >= 0 && culprit != m->comm->rank && m->mesh.fd[culprit] < 0;
     }
@@ -69,7 +69,8 @@ static void know_oneself(struct bl_member *member) {
     bl_identity_fill(identity, comm->device);
     if (bl_random(identity->nonce, sizeof(identity->nonce), why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
-    identity->copy_engines = member->upkeep->copy_engines || wants_copy_engines();
+    identity->max_blocks = (uint32_t)member->upkeep->wishes.max_blocks;
+    identity->copy_engines = member->upkeep->wishes.copy_engines || wants_copy_engines();
     identity->copy_possible = bl_copy_possible(identity->copy_reason, sizeof(identity->copy_reason));
     bl_context_pop();
 }
@@ -98,7 +99,7 @@ static bool introduce(struct bl_member **members, int count) {
     if (!bl_step_vote(members, count)) return false;
     /* For the sake of children: another communicator may have been made of the same id. */
     for (int i = 0; i < count; i++)
-        bl_meeting_rekey(&members[i]->upkeep->meeting, members[i]->all[0].nonce, sizeof(members[i]->all[0].nonce));
+        bl_meeting_rekey(members[i]->meeting, members[i]->all[0].nonce, sizeof(members[i]->all[0].nonce));
     return true;
 }
 
@@ -190,7 +191,7 @@ static void make_tables(struct bl_member *member) {
         .nranks = comm->nranks,
         .arch = least.arch,
         .caps = BL_CAP_P2P | (member->link == BL_LINK_NVLINK ? BL_CAP_NVLINK : 0),
-        .sms = least.sms,
+        .sms = least.sms < least.max_blocks ? least.sms : least.max_blocks,
         .max_threads = least.max_threads,
         .layout = comm->args.layout,
     };
@@ -338,6 +339,12 @@ static void memory_receive(struct bl_member *member) {
     }
 }
 
+static void restore(struct bl_member *member) {
+    char why[200];
+    if (bl_memory_resume(&member->upkeep->memory, why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+}
+
 /* --- step: self-test --- */
 /* Kernels made for older architectures have no instruction to wait with, wherever the driver makes them run. */
 static bool waits_for_stream(const struct bl_comm *comm) {
@@ -409,6 +416,14 @@ static void test_check(struct bl_member *member) {
     if (bl_step_test_check(member, &culprit, why, sizeof(why))) bl_member_fail(member, BL_FAILED, culprit, "%s", why);
 }
 
+static bool share(struct bl_member **members, int count) {
+    bl_step_each(members, count, export_memory);
+    if (!bl_step_vote(members, count)) return false;
+    bl_step_each(members, count, memory_send);
+    bl_step_each(members, count, memory_receive);
+    return bl_step_vote(members, count);
+}
+
 static void build(struct bl_member **members, int count) {
     bl_step_each(members, count, judge);
     if (!all_well(members, count)) return; /* on all ranks alike */
@@ -418,16 +433,25 @@ static void build(struct bl_member **members, int count) {
     bl_step_each(members, count, table_receive);
     if (!bl_step_vote(members, count)) return;
     bl_step_each(members, count, create);
-    bl_step_each(members, count, export_memory);
-    if (!bl_step_vote(members, count)) return;
-    bl_step_each(members, count, memory_send);
-    bl_step_each(members, count, memory_receive);
-    if (!bl_step_vote(members, count)) return;
+    if (!share(members, count)) return;
     bl_step_each(members, count, test_prepare);
     if (!bl_step_vote(members, count)) return;
     bl_step_each(members, count, test_launch);
     bl_step_each(members, count, test_check);
     if (bl_step_vote(members, count)) bl_build_multicast(members, count);
+}
+
+/* All have heard that all are well; who does not hear it now cannot know what the others do. */
+static void last_vote(struct bl_member **members, int count) {
+    if (!all_well(members, count)) return;
+    for (int i = 0; i < count; i++) members[i]->built = true;
+    bl_step_vote(members, count);
+}
+
+void bl_rebuild(struct bl_member **members, int count) {
+    if (!meet(members, count)) return;
+    bl_step_each(members, count, restore);
+    if (share(members, count)) last_vote(members, count);
 }
 
 void bl_build(struct bl_member **members, int count) {
@@ -437,9 +461,6 @@ void bl_build(struct bl_member **members, int count) {
     if (!met || !introduce(members, count)) return;
     build(members, count);
     for (int i = 0; i < count; i++) members[i]->built_at = bl_clock_ns();
-    if (!all_well(members, count)) return;
-    /* All have heard that all are well; who does not hear it now cannot know what the others do. */
-    for (int i = 0; i < count; i++) members[i]->built = true;
-    bl_step_vote(members, count);
+    last_vote(members, count);
     for (int i = 0; i < count; i++) bl_build_leave(members[i]);
 }

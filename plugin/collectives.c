@@ -3,7 +3,7 @@
  * The route of a call is a pure function of what is equal on all ranks; see bl_table_select.  What NCCL would refuse (a
  * NULL buffer, an unknown datatype) goes to NCCL, so that the caller gets NCCL's own error. */
 #include "export.h"
-#include "forward.h"
+#include "serve.h"
 #include "group.h"
 #include "launch.h"
 #include "log.h"
@@ -66,7 +66,7 @@ static _Thread_local struct {
 
 /* NCCL connects ranks at the first call that needs it, by calls of the driver that captures forbid.  Of a program that warms up
  * before it captures, it may be a captured one that is NCCL's first, since those before were Beeline's. */
-static ncclResult_t forward_before(struct bl_comm *comm, cudaStream_t stream) {
+ncclResult_t bl_forward_known_before(struct bl_comm *comm, cudaStream_t stream) {
     const bool known = comm && (is_active(comm) || atomic_load_explicit(&comm->bystander, memory_order_acquire));
     forwarding.comm = known ? comm : NULL;
     const ncclResult_t result = known ? bl_turn_begin(comm, stream, &forwarding.turn) : ncclSuccess;
@@ -76,7 +76,7 @@ static ncclResult_t forward_before(struct bl_comm *comm, cudaStream_t stream) {
 }
 
 ncclResult_t bl_forward_before(ncclComm_t handle, cudaStream_t stream) {
-    return forward_before(bl_comm_find(handle), stream);
+    return bl_forward_known_before(bl_comm_find(handle), stream);
 }
 
 /* In a group the call's turn ends with the group. */
@@ -91,23 +91,9 @@ void bl_forward_after(cudaStream_t stream, ncclResult_t result) {
         bl_group_fail(ncclSystemError);
 }
 
-/* The real function called in turn; an error of the turn-taking before it is the result.  What NCCL calls itself (ncclBcast is
- * its ncclBroadcast) is a part of that call's turn. */
-#define FORWARD_IN_TURN(known, stream, ...)                                                                            \
-    __extension__({                                                                                                    \
-        const bool inner_ = bl_real_depth > 0;                                                                         \
-        ncclResult_t forwarded_ = inner_ ? ncclSuccess : forward_before(known, stream);                                \
-        if (forwarded_ == ncclSuccess) {                                                                               \
-            forwarded_ = BL_REAL(__VA_ARGS__);                                                                         \
-            if (!inner_) bl_forward_after(stream, forwarded_);                                                         \
-        }                                                                                                              \
-        forwarded_;                                                                                                    \
-    })
-
-/* *known: what Beeline knows of the communicator, looked up once a call. */
-static bool serve_call(enum bl_collective collective, const void *sendbuff, void *recvbuff, size_t count,
-                       ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream,
-                       struct bl_comm **known, ncclResult_t *result) {
+bool bl_serve_call(enum bl_collective collective, const void *sendbuff, void *recvbuff, size_t count,
+                   ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream,
+                   struct bl_comm **known, ncclResult_t *result) {
     struct bl_comm *comm = *known = bl_real_depth == 0 ? bl_comm_find(handle) : NULL;
     if (!comm) return false;
     struct bl_call call = {.comm = comm,
@@ -128,18 +114,18 @@ BL_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_
                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_ALLREDUCE, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, &known, &result))
+    if (bl_serve_call(BL_ALLREDUCE, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, &known, &result))
         return result;
-    return FORWARD_IN_TURN(known, stream, ncclAllReduce, sendbuff, recvbuff, count, datatype, op, comm, stream);
+    return BL_IN_TURN(known, stream, ncclAllReduce, sendbuff, recvbuff, count, datatype, op, comm, stream);
 }
 
 BL_EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
                                      ncclComm_t comm, cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_ALLGATHER, sendbuff, recvbuff, sendcount, datatype, ncclSum, 0, comm, stream, &known, &result))
+    if (bl_serve_call(BL_ALLGATHER, sendbuff, recvbuff, sendcount, datatype, ncclSum, 0, comm, stream, &known, &result))
         return result;
-    return FORWARD_IN_TURN(known, stream, ncclAllGather, sendbuff, recvbuff, sendcount, datatype, comm, stream);
+    return BL_IN_TURN(known, stream, ncclAllGather, sendbuff, recvbuff, sendcount, datatype, comm, stream);
 }
 
 BL_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
@@ -147,45 +133,43 @@ BL_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, s
                                          cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_REDUCESCATTER, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream, &known, &result))
+    if (bl_serve_call(BL_REDUCESCATTER, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream, &known, &result))
         return result;
-    return FORWARD_IN_TURN(known, stream, ncclReduceScatter, sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
+    return BL_IN_TURN(known, stream, ncclReduceScatter, sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
 }
 
-#ifdef BL_HAVE_ncclAlltoAll
 BL_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                     ncclComm_t comm, cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_ALLTOALL, sendbuff, recvbuff, count, datatype, ncclSum, 0, comm, stream, &known, &result))
+    if (bl_serve_call(BL_ALLTOALL, sendbuff, recvbuff, count, datatype, ncclSum, 0, comm, stream, &known, &result))
         return result;
-    return FORWARD_IN_TURN(known, stream, ncclAlltoAll, sendbuff, recvbuff, count, datatype, comm, stream);
+    return BL_IN_TURN(known, stream, ncclAlltoAll, sendbuff, recvbuff, count, datatype, comm, stream);
 }
-#endif
 
 BL_EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                      int root, ncclComm_t comm, cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_BROADCAST, sendbuff, recvbuff, count, datatype, ncclSum, root, comm, stream, &known, &result))
+    if (bl_serve_call(BL_BROADCAST, sendbuff, recvbuff, count, datatype, ncclSum, root, comm, stream, &known, &result))
         return result;
-    return FORWARD_IN_TURN(known, stream, ncclBroadcast, sendbuff, recvbuff, count, datatype, root, comm, stream);
+    return BL_IN_TURN(known, stream, ncclBroadcast, sendbuff, recvbuff, count, datatype, root, comm, stream);
 }
 
 BL_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                                  cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_BROADCAST, buff, buff, count, datatype, ncclSum, root, comm, stream, &known, &result))
+    if (bl_serve_call(BL_BROADCAST, buff, buff, count, datatype, ncclSum, root, comm, stream, &known, &result))
         return result;
-    return FORWARD_IN_TURN(known, stream, ncclBcast, buff, count, datatype, root, comm, stream);
+    return BL_IN_TURN(known, stream, ncclBcast, buff, count, datatype, root, comm, stream);
 }
 
 BL_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                   ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
     struct bl_comm *known;
     ncclResult_t result;
-    if (serve_call(BL_REDUCE, sendbuff, recvbuff, count, datatype, op, root, comm, stream, &known, &result))
+    if (bl_serve_call(BL_REDUCE, sendbuff, recvbuff, count, datatype, op, root, comm, stream, &known, &result))
         return result;
-    return FORWARD_IN_TURN(known, stream, ncclReduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream);
+    return BL_IN_TURN(known, stream, ncclReduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream);
 }

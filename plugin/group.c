@@ -141,7 +141,6 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     return result;
 }
 
-#ifdef BL_HAVE_ncclGroupSimulateEnd
 BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
     ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
@@ -152,4 +151,3 @@ BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     forget_calls();
     return result;
 }
-#endif

@@ -2,6 +2,7 @@
 #include "identity.h"
 
 #include <stdarg.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -106,12 +107,14 @@ enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *
 }
 
 struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nranks) {
-    struct bl_identity_least least = {all[0].sms, all[0].max_threads, all[0].arch};
+    struct bl_identity_least least = {all[0].sms, all[0].max_threads, UINT_MAX, all[0].arch};
     for (int rank = 1; rank < nranks; rank++) {
         if (all[rank].sms < least.sms) least.sms = all[rank].sms;
         if (all[rank].max_threads < least.max_threads) least.max_threads = all[rank].max_threads;
         if (all[rank].arch < least.arch) least.arch = all[rank].arch;
     }
+    for (int rank = 0; rank < nranks; rank++)
+        if (all[rank].max_blocks && all[rank].max_blocks < least.max_blocks) least.max_blocks = all[rank].max_blocks;
     return least;
 }
 

@@ -22,9 +22,9 @@ struct bl_identity {
     uint32_t sms, max_threads;
     uint16_t copy_engines, copy_possible;          /* whether they are asked for here; not possible: copy_reason */
     uint16_t multicast_wanted, multicast_possible; /* not possible: multicast_reason */
-    uint32_t pad;
-    uint64_t staging, timeout_s; /* BEELINE_STAGING, BEELINE_TIMEOUT */
-    uint64_t pids;               /* the namespace that `pid` is of */
+    uint32_t max_blocks;                           /* of a launch, as asked for; 0: nothing is */
+    uint64_t staging, timeout_s;                   /* BEELINE_STAGING, BEELINE_TIMEOUT */
+    uint64_t pids;                                 /* the namespace that `pid` is of */
     unsigned char nonce[16];
     unsigned char uuid[16]; /* of the GPU */
     char pci[16], gpu[64];
@@ -33,7 +33,7 @@ struct bl_identity {
     char settings[2048];
 };
 
-/* Fills in all but the nonce and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */
+/* Fills in all but the nonce, max_blocks and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */
 void bl_identity_fill(struct bl_identity *identity, CUdevice device);
 
 /* Whether Beeline can serve these ranks; if not, why. */
@@ -45,9 +45,9 @@ int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_stag
 /* Why no rank has multicast, as far as that is clear by now: "rank 2: NCCL_NVLS_ENABLE=0"; NULL if all can. */
 const char *bl_identity_no_multicast(const struct bl_identity *all, int nranks, char *why, size_t size);
 
-/* The same for every rank: the fewest multiprocessors, threads and the lowest architecture. */
+/* The same for every rank: the fewest multiprocessors, threads and blocks (UINT_MAX: any), and the lowest architecture. */
 struct bl_identity_least {
-    unsigned sms, max_threads;
+    unsigned sms, max_threads, max_blocks;
     int arch;
 };
 struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nranks);

@@ -3,16 +3,17 @@
  * The real function is always called, and its result is the caller's.  Beeline's side of a new communicator is made
  * after it, of one that ends is taken down around it.  Within the real NCCL's own calls (bl_real_depth) nothing but the
  * real function is called. */
+#include "config.h"
 #include "export.h"
 #include "group.h"
 #include "log.h"
 #include "params.h"
 #include "real.h"
 #include "setup.h"
+#include "suspend.h"
 #include "turn.h"
 
 #include <limits.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 /* Or will be: NCCL has taken the call. */
@@ -24,17 +25,6 @@ static bool made(ncclResult_t result) {
  * shows by its result. */
 static bool asks_nonblocking(const ncclConfig_t *config, ncclResult_t result) {
     return result == ncclInProgress || (config && config->blocking == 0);
-}
-
-/* The zero-CTA policy; a config of an older NCCL has no room for it. */
-static bool asks_copy_engines(const ncclConfig_t *config) {
-#ifdef NCCL_CTA_POLICY_ZERO
-    const size_t needed = offsetof(ncclConfig_t, CTAPolicy) + sizeof(config->CTAPolicy);
-    return config && config->size >= needed && config->CTAPolicy != NCCL_CONFIG_UNDEF_INT &&
-           (config->CTAPolicy & NCCL_CTA_POLICY_ZERO) != 0;
-#else
-    return false;
-#endif
 }
 
 static bool is_nonblocking(ncclComm_t handle) {
@@ -58,46 +48,40 @@ static struct bl_setup_request announce(ncclComm_t *handle, const ncclUniqueId *
 
 /* Beeline's side of the new communicator: now, at the end of the group, or in the background.  Returns what the caller
  * is to get: a nonblocking communicator is in progress as long as either side is. */
-static ncclResult_t add(struct bl_setup_request *request, ncclResult_t result, bool nonblocking, bool copy_engines) {
+static ncclResult_t add(struct bl_setup_request *request, ncclResult_t result, bool nonblocking,
+                        struct bl_wishes wishes) {
     if (!takes_part()) return result;
     if (!made(result) || !request->handle) {
         bl_setup_forget(request, 1);
         return result;
     }
     request->nonblocking = nonblocking;
-    request->copy_engines = copy_engines;
+    request->wishes = wishes;
     bl_group_add_init(request);
     const struct bl_comm *comm = bl_group_open() ? NULL : bl_comm_find(*request->handle);
     return comm && bl_setup_busy(comm) ? ncclInProgress : result;
 }
 
-#ifdef BL_HAVE_ncclCommInitRank
 BL_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank) {
     struct bl_setup_request request = announce(comm, &commId, 1, rank, nranks);
     ncclResult_t result = BL_REAL(ncclCommInitRank, comm, nranks, commId, rank);
-    return add(&request, result, asks_nonblocking(NULL, result), false);
+    return add(&request, result, asks_nonblocking(NULL, result), bl_config_wishes(NULL));
 }
-#endif
 
-#ifdef BL_HAVE_ncclCommInitRankConfig
 BL_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank,
                                               ncclConfig_t *config) {
     struct bl_setup_request request = announce(comm, &commId, 1, rank, nranks);
     ncclResult_t result = BL_REAL(ncclCommInitRankConfig, comm, nranks, commId, rank, config);
-    return add(&request, result, asks_nonblocking(config, result), asks_copy_engines(config));
+    return add(&request, result, asks_nonblocking(config, result), bl_config_wishes(config));
 }
-#endif
 
-#ifdef BL_HAVE_ncclCommInitRankScalable
 BL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId,
                                                 ncclUniqueId *commIds, ncclConfig_t *config) {
     struct bl_setup_request request = announce(newcomm, commIds, nId, myrank, nranks);
     ncclResult_t result = BL_REAL(ncclCommInitRankScalable, newcomm, nranks, myrank, nId, commIds, config);
-    return add(&request, result, asks_nonblocking(config, result), asks_copy_engines(config));
+    return add(&request, result, asks_nonblocking(config, result), bl_config_wishes(config));
 }
-#endif
 
-#ifdef BL_HAVE_ncclCommInitAll
 /* All ranks are this thread's, so they are set up together, under an id of our own. */
 BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist) {
     char why[120];
@@ -111,7 +95,10 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
         if (ours && made(result)) bl_warn("out of memory: %d communicators are left to NCCL", ndev);
         return result;
     }
-    for (int i = 0; i < ndev; i++) requests[i].nonblocking = result == ncclInProgress;
+    for (int i = 0; i < ndev; i++) {
+        requests[i].nonblocking = result == ncclInProgress;
+        requests[i].wishes = bl_config_wishes(NULL);
+    }
     if (!made(result))
         bl_setup_forget(requests, ndev);
     else if (bl_group_open())
@@ -121,7 +108,6 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
     free(requests);
     return result;
 }
-#endif
 
 /* The child of a nonblocking split or shrink exists only once NCCL says so, at a time of each rank's own: whether Beeline
  * takes part must not depend on that, so by its config, which is the same on all ranks, it does not. */
@@ -146,15 +132,14 @@ static struct child announce_child(const char *call, enum bl_child how, ncclComm
 }
 
 static ncclResult_t add_child(struct child *child, ncclResult_t result, const ncclConfig_t *config) {
-    const bool copy_engines =
-        config ? asks_copy_engines(config) : child->parent && bl_setup_copy_engines(child->parent);
+    const struct bl_wishes wishes =
+        config || !child->parent ? bl_config_wishes(config) : bl_setup_wishes(child->parent);
     if (child->parent && made(result)) bl_setup_count_child(child->parent, child->how);
-    if (!child->nonblocking) return add(&child->request, result, false, copy_engines);
+    if (!child->nonblocking) return add(&child->request, result, false, wishes);
     bl_info("%s makes a nonblocking communicator: it is left to NCCL", child->call);
     return result;
 }
 
-#ifdef BL_HAVE_ncclCommSplit
 BL_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
     const int32_t facts = color;
     struct child child = announce_child("ncclCommSplit", BL_CHILD_SPLIT, comm, newcomm, config,
@@ -162,9 +147,7 @@ BL_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclCo
     ncclResult_t result = BL_REAL(ncclCommSplit, comm, color, key, newcomm, config);
     return add_child(&child, result, config);
 }
-#endif
 
-#ifdef BL_HAVE_ncclCommShrink
 /* Told to abort, NCCL ends what runs on the parent, and so do we: its peers that are shrunk away may never answer. */
 BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount,
                                       ncclComm_t *newcomm, ncclConfig_t *config, int shrinkFlags) {
@@ -176,9 +159,7 @@ BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, in
     if (aborts) bl_setup_let_go(child.parent);
     return add_child(&child, result, config);
 }
-#endif
 
-#ifdef BL_HAVE_ncclCommFinalize
 /* The entry stays until Destroy.  A nonblocking one must not wait here: it is in progress until its launches have ended. */
 BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
@@ -187,7 +168,6 @@ BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     ncclResult_t result = BL_REAL(ncclCommFinalize, comm);
     return !nonblocking || !made(result) || bl_setup_finalize(known) ? result : ncclInProgress;
 }
-#endif
 
 /* Beeline's part of `call`, which ends the communicator, around the real one. */
 #define END_AROUND(end, call)                                                                                          \
@@ -198,19 +178,14 @@ BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
         return result;                                                                                                 \
     } while (0)
 
-#ifdef BL_HAVE_ncclCommDestroy
 BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     END_AROUND(BL_END_DESTROY, BL_REAL(ncclCommDestroy, comm));
 }
-#endif
 
-#ifdef BL_HAVE_ncclCommAbort
 BL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
     END_AROUND(BL_END_ABORT, BL_REAL(ncclCommAbort, comm));
 }
-#endif
 
-#ifdef BL_HAVE_ncclCommRevoke
 BL_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
     struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
     if (known) bl_setup_revoke(known);
@@ -218,9 +193,7 @@ BL_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
     if (known) bl_setup_let_go(known);
     return result;
 }
-#endif
 
-#ifdef BL_HAVE_ncclCommGetAsyncError
 /* The real error comes first.  A nonblocking communicator is in progress until Beeline's side is made, too. */
 BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
     struct bl_comm *known = bl_real_depth == 0 && asyncError ? bl_comm_find(comm) : NULL;
@@ -235,12 +208,37 @@ BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
     if (*asyncError == ncclSuccess && bl_setup_finalizing(known)) *asyncError = ncclInProgress;
     return result;
 }
-#endif
 
-#ifdef BL_HAVE_ncclGetLastError
 BL_EXPORT const char *ncclGetLastError(ncclComm_t comm) {
     struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
     if (known && bl_comm_check(known) != ncclSuccess) return known->error_text;
     return BL_REAL(ncclGetLastError, comm);
 }
-#endif
+
+BL_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
+    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    ncclResult_t result = BL_REAL(ncclCommSuspend, comm, flags);
+    if (known && result == ncclSuccess && flags & NCCL_SUSPEND_MEM) bl_suspend(known);
+    return result;
+}
+
+BL_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm) {
+    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    struct bl_meeting meeting;
+    if (!bl_suspended(known)) return BL_REAL(ncclCommResume, comm);
+    bl_resume_announce(known, &meeting);
+    ncclResult_t result = BL_REAL(ncclCommResume, comm);
+    const ncclResult_t ours = bl_resume(known, &meeting, result == ncclSuccess);
+    return result == ncclSuccess ? ours : result;
+}
+
+/* Beeline's staging is as NCCL's own buffers. */
+BL_EXPORT ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value) {
+    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    ncclResult_t result = BL_REAL(ncclCommMemStats, comm, stat, value);
+    bool suspends = false;
+    const uint64_t bytes = known && result == ncclSuccess && value ? bl_suspend_bytes(known, &suspends) : 0;
+    if (stat == ncclStatGpuMemTotal || stat == (suspends ? ncclStatGpuMemSuspend : ncclStatGpuMemPersist))
+        if (bytes) *value += bytes;
+    return result;
+}

@@ -12,7 +12,8 @@
 
 struct bl_member {
     struct bl_comm *comm;
-    struct bl_upkeep *upkeep; /* comm's */
+    struct bl_upkeep *upkeep;   /* comm's */
+    struct bl_meeting *meeting; /* where the ranks meet this time */
     struct bl_greetings greetings;
     struct bl_mesh mesh;
     struct bl_identity identity, *all; /* all: nranks of them */
@@ -82,7 +83,10 @@ int bl_step_test_check(struct bl_member *member, int *culprit, char *why, size_t
  * either all members well and ready to serve, or not well; releases nothing. */
 void bl_build(struct bl_member **members, int count);
 
-/* Its last part, if all ranks are well and want multicast: for all of them, or for none. */
+/* For a suspended communicator: meets again, and has the staging again, zeroed, where it was.  As bl_build. */
+void bl_rebuild(struct bl_member **members, int count);
+
+/* The last part of bl_build, if all ranks are well and want multicast: for all of them, or for none. */
 void bl_build_multicast(struct bl_member **members, int count);
 
 /* Behind the last vote: a rank whose memory others may reach by multicast keeps its sockets (leave.h). */

@@ -20,12 +20,13 @@ static CUmemAllocationProp allocation_of(CUdevice device) {
     };
 }
 
-/* Reserves addresses for handle[rank], maps it there and opens it to this device. */
+/* Reserves addresses for handle[rank], if there are none yet, maps it there and opens it to this device. */
 static int map(struct bl_memory *memory, int rank, char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
-    BL_DRIVER_CHECK(cu->cuMemAddressReserve(&memory->address[rank], memory->bytes, 0, 0, 0),
-                    "reserving addresses for %llu MiB of staging of rank %d (cuMemAddressReserve)",
-                    (unsigned long long)(memory->bytes / MIB), rank);
+    if (!memory->reserved[rank])
+        BL_DRIVER_CHECK(cu->cuMemAddressReserve(&memory->address[rank], memory->bytes, 0, 0, 0),
+                        "reserving addresses for %llu MiB of staging of rank %d (cuMemAddressReserve)",
+                        (unsigned long long)(memory->bytes / MIB), rank);
     memory->reserved[rank] = true;
     BL_DRIVER_CHECK(cu->cuMemMap(memory->address[rank], memory->bytes, 0, memory->handle[rank], 0),
                     "mapping the staging of rank %d (cuMemMap)", rank);
@@ -36,6 +37,23 @@ static int map(struct bl_memory *memory, int rank, char *why, size_t size) {
     };
     BL_DRIVER_CHECK(cu->cuMemSetAccess(memory->address[rank], memory->bytes, &access, 1),
                     "access to the staging of rank %d (cuMemSetAccess)", rank);
+    return 0;
+}
+
+static int allocate(struct bl_memory *memory, const CUmemAllocationProp *allocation, char *why, size_t size) {
+    const int rank = memory->rank;
+    BL_DRIVER_CHECK(bl_driver()->cuMemCreate(&memory->handle[rank], memory->bytes, allocation, 0),
+                    "allocating %llu MiB of staging (cuMemCreate)", (unsigned long long)(memory->bytes / MIB));
+    memory->have_handle[rank] = true;
+    return map(memory, rank, why, size);
+}
+
+/* Before any peer can map it: a flag that a peer wrote must never be wiped out. */
+static int zero(struct bl_memory *memory, CUstream stream, char *why, size_t size) {
+    const struct bl_driver *cu = bl_driver();
+    BL_DRIVER_CHECK(cu->cuMemsetD8Async(memory->address[memory->rank], 0, memory->bytes, stream),
+                    "zeroing the staging (cuMemsetD8Async)");
+    BL_DRIVER_CHECK(cu->cuStreamSynchronize(stream), "zeroing the staging (cuStreamSynchronize)");
     return 0;
 }
 
@@ -68,10 +86,7 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
     const uint64_t epochs_at = round_up(bytes, LINE_BYTES);
     memory->bytes = round_up(epochs_at + EPOCH_BYTES, granularity);
 
-    BL_DRIVER_CHECK(cu->cuMemCreate(&memory->handle[rank], memory->bytes, &allocation, 0),
-                    "allocating %llu MiB of staging (cuMemCreate)", (unsigned long long)(memory->bytes / MIB));
-    memory->have_handle[rank] = true;
-    if (map(memory, rank, why, size)) return -1;
+    if (allocate(memory, &allocation, why, size)) return -1;
 
     /* To free memory of their own would wait for all of the GPU's work. */
     memory->epochs = memory->address[rank] + epochs_at;
@@ -79,11 +94,7 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
     BL_DRIVER_CHECK(cu->cuMemHostGetDevicePointer(&memory->control_device, memory->control, 0),
                     "the device address of the control words (cuMemHostGetDevicePointer)");
 
-    /* Before any peer can map it: a flag that a peer wrote must never be wiped out. */
-    BL_DRIVER_CHECK(cu->cuMemsetD8Async(memory->address[rank], 0, memory->bytes, stream),
-                    "zeroing the staging (cuMemsetD8Async)");
-    BL_DRIVER_CHECK(cu->cuStreamSynchronize(stream), "zeroing the staging (cuStreamSynchronize)");
-    return 0;
+    return zero(memory, stream, why, size);
 }
 
 int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t size) {
@@ -109,11 +120,31 @@ static void undo(CUresult status, const char *what) {
         bl_info("releasing staging: %s failed: %s", what, bl_driver_strerror(status));
 }
 
-static void release_mapping(struct bl_memory *memory, int rank) {
+static void give_back(struct bl_memory *memory, int rank) {
     const struct bl_driver *cu = bl_driver();
     if (memory->mapped[rank]) undo(cu->cuMemUnmap(memory->address[rank], memory->bytes), "cuMemUnmap");
-    if (memory->reserved[rank]) undo(cu->cuMemAddressFree(memory->address[rank], memory->bytes), "cuMemAddressFree");
     if (memory->have_handle[rank]) undo(cu->cuMemRelease(memory->handle[rank]), "cuMemRelease");
+    memory->mapped[rank] = memory->have_handle[rank] = false;
+}
+
+static void release_mapping(struct bl_memory *memory, int rank) {
+    give_back(memory, rank);
+    if (memory->reserved[rank])
+        undo(bl_driver()->cuMemAddressFree(memory->address[rank], memory->bytes), "cuMemAddressFree");
+}
+
+void bl_memory_suspend(struct bl_memory *memory) {
+    for (int rank = 0; rank < memory->nranks; rank++) give_back(memory, rank);
+}
+
+int bl_memory_resume(struct bl_memory *memory, char *why, size_t size) {
+    const CUmemAllocationProp allocation = allocation_of(memory->device);
+    CUstream stream;
+    if (allocate(memory, &allocation, why, size)) return -1;
+    BL_DRIVER_CHECK(bl_driver()->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "making a stream (cuStreamCreate)");
+    const int status = zero(memory, stream, why, size);
+    bl_driver()->cuStreamDestroy(stream);
+    return status;
 }
 
 void bl_memory_release(struct bl_memory *memory) {

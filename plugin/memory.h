@@ -38,6 +38,10 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
 int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t size);
 /* Maps what `peer` exported.  The caller closes fd, then or at once. */
 int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size_t size);
+/* Gives back what is behind the addresses of all ranks, and keeps the addresses; no kernel that uses it may be running.  What
+ * resume has there, zeroed, is of this rank: the peers' is imported again. */
+void bl_memory_suspend(struct bl_memory *memory);
+int bl_memory_resume(struct bl_memory *memory, char *why, size_t size);
 /* No kernel that uses the memory may be running. */
 void bl_memory_release(struct bl_memory *memory);
 

@@ -4,6 +4,7 @@
  */
 #include "setup.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +101,7 @@ static void build(struct bl_member *members, int count) {
 static void log_served(const struct bl_member *member) {
     const struct bl_comm *comm = member->comm;
     const int version = bl_real_version();
-    char routes[1200], multicast[280];
+    char routes[1200], multicast[280], limit[60] = "";
     size_t used = 0;
     if (member->multicast.fate == BL_FAILED && comm->rank == 0)
         bl_log_at(NULL, BL_LOG_WARN,
@@ -113,16 +114,19 @@ static void log_served(const struct bl_member *member) {
         used += (size_t)snprintf(routes + used, sizeof(routes) - used, "%s%s %s", c ? "; " : "",
                                  bl_collective_name((enum bl_collective)c), ranges);
     }
+    const unsigned blocks = bl_identity_least(member->all, comm->nranks).max_blocks;
+    if (blocks != UINT_MAX) snprintf(limit, sizeof(limit), ", at most %u blocks a launch (maxCTAs)", blocks);
     if (member->multicast.fate == BL_WELL)
         snprintf(multicast, sizeof(multicast), "%.1f MiB", (double)comm->upkeep->leaver->multicast.bytes / (1 << 20));
     else
         snprintf(multicast, sizeof(multicast), "off (%s)", member->multicast.why);
     bl_log(BL_LOG_INFO,
-           "communicator %016llx: rank %d of %d on %s (%s), link %s, %s (all_reduce: %s), staging %.1f MiB, "
+           "communicator %016llx: rank %d of %d on %s (%s), link %s, %s (all_reduce: %s)%s, staging %.1f MiB, "
            "multicast %s, NCCL %d.%d.%d, set up in %.1f ms",
            (unsigned long long)comm->id, comm->rank, comm->nranks, member->identity.pci, member->identity.gpu,
-           bl_link_name(member->link), routes, comm->table.source, (double)comm->memory->bytes / (1 << 20), multicast,
-           version / 10000, version / 100 % 100, version % 100, (double)(bl_clock_ns() - member->begin) / 1e6);
+           bl_link_name(member->link), routes, comm->table.source, limit, (double)comm->memory->bytes / (1 << 20),
+           multicast, version / 10000, version / 100 % 100, version % 100,
+           (double)(bl_clock_ns() - member->begin) / 1e6);
     bl_trace("communicator %016llx rank %d: met in %.2f ms, built in %.1f ms, agreed in %.2f ms",
              (unsigned long long)comm->id, comm->rank, (double)(member->met_at - member->begin) / 1e6,
              (double)(member->built_at - member->met_at) / 1e6, (double)(bl_clock_ns() - member->built_at) / 1e6);
@@ -212,6 +216,7 @@ static void set_up(struct bl_comm **comms, int count) {
     for (int i = 0; i < count; i++) {
         members[i].comm = comms[i];
         members[i].upkeep = comms[i]->upkeep;
+        members[i].meeting = &comms[i]->upkeep->meeting;
         begin(&members[i]);
     }
     build(members, count);
@@ -232,10 +237,8 @@ static struct bl_comm *enlist(const struct bl_setup_request *request, bool nonbl
         bl_warn("out of host memory: a communicator is left to NCCL");
         return NULL;
     }
-    *upkeep = (struct bl_upkeep){.pid = getpid(),
-                                 .nonblocking = nonblocking,
-                                 .copy_engines = request->copy_engines,
-                                 .meeting = request->meeting};
+    *upkeep = (struct bl_upkeep){
+        .pid = getpid(), .nonblocking = nonblocking, .wishes = request->wishes, .meeting = request->meeting};
     atomic_store(&upkeep->stage, BL_STAGE_RUNNING);
     comm->handle = *request->handle;
     comm->id = bl_meeting_id(&request->meeting);
@@ -342,8 +345,8 @@ bool bl_setup_busy(const struct bl_comm *comm) {
     return comm->upkeep->pid == getpid() && atomic_load(&comm->upkeep->stage) == BL_STAGE_RUNNING;
 }
 
-bool bl_setup_copy_engines(const struct bl_comm *comm) {
-    return comm->upkeep->copy_engines;
+struct bl_wishes bl_setup_wishes(const struct bl_comm *comm) {
+    return comm->upkeep->wishes;
 }
 
 bool bl_setup_nonblocking(const struct bl_comm *comm) {

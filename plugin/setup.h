@@ -12,12 +12,13 @@
 #define BEELINE_SETUP_H
 
 #include "comm.h"
+#include "config.h"
 #include "meeting.h"
 
 struct bl_setup_request {
     ncclComm_t *handle;        /* where the real NCCL stored, or will store at the group's end, the new communicator */
     bool nonblocking;          /* the real init may still be in progress: Beeline's side follows in the background */
-    bool copy_engines;         /* the config asks for a policy that leaves the multiprocessors alone */
+    struct bl_wishes wishes;   /* of its config */
     struct bl_meeting meeting; /* opened before the real call */
 };
 
@@ -36,8 +37,8 @@ void bl_setup_count_child(struct bl_comm *parent, enum bl_child how);
 /* True while Beeline is still setting it up on a thread of its own: to the caller it is in progress. */
 bool bl_setup_busy(const struct bl_comm *comm);
 
-/* What was asked for when the communicator was made: that copy engines serve it; that nothing waits. */
-bool bl_setup_copy_engines(const struct bl_comm *comm);
+/* What was asked for when the communicator was made: in its config; that nothing waits. */
+struct bl_wishes bl_setup_wishes(const struct bl_comm *comm);
 bool bl_setup_nonblocking(const struct bl_comm *comm);
 
 enum bl_end { BL_END_DESTROY, BL_END_ABORT };

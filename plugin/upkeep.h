@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "comm.h"
+#include "config.h"
 #include "context.h"
 #include "leave.h"
 #include "meeting.h"
@@ -18,13 +19,16 @@
 enum bl_stage { BL_STAGE_NONE, BL_STAGE_RUNNING, BL_STAGE_DONE };
 
 struct bl_upkeep {
-    pid_t pid;                      /* who made it: a forked child must not touch it */
-    bool nonblocking, copy_engines; /* as asked for */
+    pid_t pid;        /* who made it: a forked child must not touch it */
+    bool nonblocking; /* as asked for */
+    struct bl_wishes wishes;
     bool context_retained;
     bool unlisted; /* the side table is full */
     struct bl_comm *next_orphan;
     struct bl_meeting meeting; /* its key is where the names of children come from */
     uint32_t splits, shrinks;  /* children so far, those that failed not counted */
+    uint32_t resumes;          /* so far */
+    bool suspended;            /* the staging is given back; suspend.h */
     struct bl_modules *modules;
     struct bl_memory memory;
     struct bl_leaver *leaver; /* multicast, if there is any */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_recording.py NCCL_H ABI_OWN OUTDIR - a recording NCCL, and a program that calls every function through Beeline.
+"""make_recording.py NCCL_H NCCL_LATER ABI_OWN OUTDIR - a recording NCCL, and a program that calls every function through Beeline.
 
 recording_nccl.c notes each call's function and arguments; recording_calls.c makes each with arguments of its own and
 compares what came through, bit for bit.  Of functions that Beeline serves itself only pncclX is called.
@@ -29,6 +29,11 @@ COMMON = [
 
 def note(function):
     return ["    note(&%s, sizeof(%s));" % (parameter.name, parameter.name) for parameter in function.parameters]
+
+
+def variable(parameter):
+    """Not constant itself, whatever it points to."""
+    return parameter.declaration if "*" in parameter.declaration else parameter.declaration.replace("const ", "")
 
 
 def result(function, value):
@@ -97,7 +102,7 @@ def emit_calls(functions, kinds):
         out += [
             "static void call_%s(void)" % function.name,
             "{",
-            *("    %s;" % parameter.declaration.replace("const ", "") for parameter in function.parameters),
+            *("    %s;" % variable(parameter) for parameter in function.parameters),
             "    expected.used = 0;",
             "    recording.calls = 0;",
             *note(function),
@@ -123,9 +128,8 @@ def emit_calls(functions, kinds):
 
 
 def main():
-    header, own, outdir = sys.argv[1:]
-    with open(header) as file:
-        functions = abi.parse_header(file.read())
+    header, later, own, outdir = sys.argv[1:]
+    functions = abi.read_functions(header, later)
     for name, text in (
         ("recording_nccl.c", emit_nccl(functions)),
         ("recording_calls.c", emit_calls(functions, abi.read_kinds(own))),

@@ -40,9 +40,9 @@ $(CLIENTS)/counting.so: test/clients/counting.c
 
 # An NCCL that notes what it is called with, and a program that calls all of it.
 $(CLIENTS)/recording/recording_nccl.c $(CLIENTS)/recording/recording_calls.c &: test/clients/make_recording.py \
-    plugin/abi.py plugin/abi_own.txt $(NCCL_H)
+    plugin/abi.py plugin/nccl_later.h plugin/abi_own.txt $(NCCL_H)
 	$(call say,GEN,recording_nccl.c recording_calls.c)
-	$(Q)mkdir -p $(@D) && $(PYTHON) $< $(NCCL_H) plugin/abi_own.txt $(@D)
+	$(Q)mkdir -p $(@D) && $(PYTHON) $< $(NCCL_H) plugin/nccl_later.h plugin/abi_own.txt $(@D)
 
 RECORDING_CFLAGS = $(ALL_CFLAGS) -fvisibility=default -Wno-deprecated-declarations
 $(CLIENTS)/recording/libnccl.so.2: $(CLIENTS)/recording/recording_nccl.c $(GEN)

@@ -69,6 +69,23 @@ def driver_calls_fail():
                     f"--warn '{LEFT}rank {rank}: .*{text}'"))
 
 
+def resume():
+    """A rank's memory does not come back: the communicator is NCCL's then, unless graphs hold calls of Beeline's."""
+    scenario = "$BUILD/test/ranks/scenarios -m processes -n 3 "
+    refused = "--fault cuMemCreate@1#2=CUDA_ERROR_OUT_OF_MEMORY"
+    case("resume/left", expect(box("processes", 3, scenario + "later_suspended_plain", refused),
+                               f"--warn '{LEFT}resuming it: rank 1: allocating [0-9]+ MiB of staging'"))
+    case("resume/fails", expect(box("processes", 3, scenario + "later_resume_fails", refused),
+                                "--warn 'could not be resumed: rank 1: allocating .*; its calls fail, abort it'", "--warns 3 3"))
+
+
+def configured():
+    """Of calls with a configuration Beeline serves those that ask for nothing else."""
+    case("configured", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 later_configured", "--env BEELINE_DEBUG=INFO"),
+                              "--info 'ncclAllReduce: the call.s configuration asks for a number of CTAs'",
+                              "--lines 2 'all_reduce of 900 int32 sum goes to (oneshot|twoshot)'"))
+
+
 def hardware():
     case("topology/none", expect(allreduce("processes", 3, "-t none", "--env BEELINE_DEBUG=INFO"),
                                  f"--info '{LEFT}rank 0: its GPU .* has no P2P access to GPU .* of rank 1'"))
@@ -223,6 +240,8 @@ def lives():
 
 
 driver_calls_fail()
+resume()
+configured()
 hardware()
 driver_lacks()
 settings()

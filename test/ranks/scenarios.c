@@ -7,7 +7,7 @@
 
 static const struct scenario *const suites[] = {group_scenarios,    stream_scenarios,  graph_scenarios, comm_scenarios,
                                                 argument_scenarios, torture_scenarios, fused_scenarios, block_scenarios,
-                                                turn_scenarios,     oneway_scenarios};
+                                                turn_scenarios,     oneway_scenarios,  later_scenarios};
 
 /* --- single calls --- */
 
@@ -54,7 +54,7 @@ void chain_open(struct part *part, struct chain *chain, size_t count) {
     free(image);
 }
 
-static void chain_swap(struct part *part, struct chain *chain) {
+static void chain_swap(const struct part *part, struct chain *chain) {
     for (int i = 0; i < part->count; i++) {
         CUdeviceptr p = chain->from[i];
         chain->from[i] = chain->to[i];
@@ -71,7 +71,11 @@ void chain_allreduce(struct part *part, struct chain *chain, const ncclComm_t *c
                               stream[i]));
     }
     part_group_end(part);
-    uint32_t n = (uint32_t)part->box->nranks;
+    chain_reduced(part, chain);
+}
+
+void chain_reduced(const struct part *part, struct chain *chain) {
+    const uint32_t n = (uint32_t)part->box->nranks;
     chain->constant = n * chain->constant + chain->rank_factor * (n * (n - 1) / 2);
     chain->index_factor *= n;
     chain_swap(part, chain);

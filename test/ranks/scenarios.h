@@ -19,7 +19,7 @@ struct scenario {
 
 extern const struct scenario group_scenarios[], stream_scenarios[], graph_scenarios[], comm_scenarios[],
     argument_scenarios[], torture_scenarios[], fused_scenarios[], block_scenarios[], turn_scenarios[],
-    oneway_scenarios[];
+    oneway_scenarios[], later_scenarios[];
 
 /* Describes the k-th call of a scenario: collective, datatype, operation, placement and seed follow from the run's seed and k.
  */
@@ -38,6 +38,8 @@ void chain_open(struct part *part, struct chain *chain, size_t count);
 /* to = all-reduce of from (sum), or what `root` has in from; then the two swap.  Issued in a group if the part has
  * several ranks. */
 void chain_allreduce(struct part *part, struct chain *chain, const ncclComm_t *comms, CUstream stream[BOX_RANKS]);
+/* Notes an all-reduce that the caller has issued. */
+void chain_reduced(const struct part *part, struct chain *chain);
 void chain_broadcast(struct part *part, struct chain *chain, const ncclComm_t *comms, CUstream stream[BOX_RANKS],
                      int root);
 /* The caller has synchronized. */

@@ -8,12 +8,15 @@
 #define NCCL_VERSION(X,Y,Z) (((X) <= 2 && (Y) <= 8) ? (X) * 1000 + (Y) * 100 + (Z) : \
     (X) * 10000 + (Y) * 100 + (Z))
 
+#define NCCL_VERSION_CODE 21801
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct CUstream_st* cudaStream_t;
 typedef struct ncclComm* ncclComm_t;
+typedef struct { size_t size; } ncclConfig_t;
 typedef struct { char internal[128]; } ncclUniqueId;
 typedef enum { ncclSuccess = 0, ncclSystemError = 2, ncclInvalidUsage = 5 } ncclResult_t;
 typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;

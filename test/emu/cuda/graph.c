@@ -141,6 +141,21 @@ EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handl
     return CUDA_SUCCESS;
 }
 
+/* The grid and the block; arguments are the driver's own. */
+EMU_CALL(cuGraphKernelNodeGetParams_v2, (CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2 *params), (handle, params)) {
+    struct emu_node *node = emu_object_get(handle, EMU_NODE);
+    CUgraphNodeType type;
+    if (!node || !params || cuGraphNodeGetType_body(handle, &type) || type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *params = (CUDA_KERNEL_NODE_PARAMS_v2){.gridDimX = node->op.kind == EMU_OP_HOST ? node->op.host.holds : 0};
+    if (node->op.kind == EMU_OP_HOST) return CUDA_SUCCESS;
+    const unsigned *grid = node->op.kernel.grid, *block = node->op.kernel.block;
+    params->func = (CUfunction)node->op.kernel.function;
+    params->gridDimX = grid[0], params->gridDimY = grid[1], params->gridDimZ = grid[2];
+    params->blockDimX = block[0], params->blockDimY = block[1], params->blockDimZ = block[2];
+    return CUDA_SUCCESS;
+}
+
 static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, size_t ndeps, struct emu_op *op) {
     emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);

@@ -72,6 +72,7 @@
     ROW(cuGraphGetNodes, 10000, cuGraphGetNodes)                                                                       \
     ROW(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags)                                                        \
     ROW(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags)                                               \
+    ROW(cuGraphKernelNodeGetParams, 12000, cuGraphKernelNodeGetParams_v2)                                              \
     ROW(cuGraphLaunch, 10000, cuGraphLaunch)                                                                           \
     ROW(cuGraphNodeGetDependencies, 10000, cuGraphNodeGetDependencies)                                                 \
     ROW(cuGraphNodeGetDependencies, 12030, cuGraphNodeGetDependencies_v2)                                              \

@@ -73,9 +73,10 @@ ncclResult_t emu_comm_ready(ncclComm_t comm) {
     ncclResult_t result = emu_comm_settled(comm);
     if (result != ncclSuccess) return result;
     emu_comm_join(comm);
-    if (comm->aborted || comm->finalized || comm->revoked)
+    if (comm->aborted || comm->finalized || comm->revoked || comm->suspended)
         return emu_fail(ncclInvalidUsage, "rank %d: the communicator was %s", comm->rank,
                         comm->aborted     ? "aborted"
+                        : comm->suspended ? "suspended"
                         : comm->finalized ? "finalized"
                                           : "revoked");
     return ncclSuccess;

@@ -19,6 +19,10 @@
 #include <cuda.h>
 #include <nccl.h>
 
+#include "nccl_later.h"
+
+enum { EMU_VERSION = 23203 }; /* what it passes for, whatever nccl.h is at hand */
+
 /* An exported function and its pncclX twin.  Calls between exported functions go through the PLT, as in the real one.
  */
 #define EMU_API(type, function, ...)                                                                                   \
@@ -134,7 +138,7 @@ struct ncclComm {
     bool connected[2]; /* for collectives; for sends and receives */
 
     _Atomic int async; /* ncclResult_t */
-    _Atomic bool aborted, revoked, finalized;
+    _Atomic bool aborted, revoked, finalized, suspended;
     _Atomic uint32_t pending; /* eager plans enqueued and not done */
 
     /* calls on different streams take effect in issue order */

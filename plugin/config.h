@@ -1,0 +1,27 @@
+/* config.h - what callers ask for in NCCL's configurations, of communicators and of calls.
+ *
+ * NCCL's structures grow at the end, and tell their size and the version that they come from: they are read as those of NCCL
+ * 2.32.3, whatever nccl.h is at hand, and of what is not there nothing is asked.  What is not valid is for NCCL to refuse.
+ */
+#ifndef BEELINE_CONFIG_H
+#define BEELINE_CONFIG_H
+
+#include <stdbool.h>
+
+#include "nccl.h"
+#include "nccl_later.h"
+
+/* What matters to Beeline of a communicator's configuration; all zero: nothing is asked for. */
+struct bl_wishes {
+    bool copy_engines; /* a policy that leaves the multiprocessors alone */
+    int max_blocks;    /* of a launch (maxCTAs); 0: as many as it takes */
+};
+
+/* NULL: nothing is asked for.  The environment (NCCL_MAX_CTAS) comes before the configuration, as in NCCL. */
+struct bl_wishes bl_config_wishes(const ncclConfig_t *config);
+
+/* What a call's configuration asks for that NCCL alone can do, and the call is NCCL's then: its own number of blocks or
+ * algorithm, or an event at the launch's completion.  NULL: nothing.  Equal on all ranks, as NCCL demands. */
+const char *bl_config_of_nccl(const ncclCollConfig_t *config);
+
+#endif

@@ -1,0 +1,257 @@
+/* later.c - what NCCL has had since the nccl.h that most builds have: suspend and resume, and collectives with a configuration of
+ * their own.  Skipped where the NCCL at hand lacks it. */
+#include "scenarios.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "nccl_later.h"
+
+enum { CALLS = 3 };
+
+/* As declared in nccl.h or nccl_later.h, wherever it comes from. */
+#define LATER(function)                                                                                                \
+    __typeof__(function) *const my_##function = (__typeof__(function) *)dlsym(RTLD_DEFAULT, #function);                \
+    if (!my_##function) box_skip("%s is not in this NCCL", #function)
+
+/* 2.29.7 in NCCL's own words; Beeline has the entry points in front of any. */
+static void need_version(int version) {
+    int found = 0;
+    NCCL_OK(ncclGetVersion(&found));
+    if (found < version) box_skip("NCCL is %d, this wants %d", found, version);
+}
+
+static void prepare(struct part *part, struct call *calls, size_t most) {
+    static const size_t counts[CALLS] = {1, 500, 100003};
+    for (int k = 0; k < CALLS; k++) {
+        scenario_call(part, &calls[k], k, counts[k] < most ? counts[k] : most, 0);
+        calls[k].in_place = false;
+        call_prepare(part, &calls[k]);
+    }
+}
+
+static void check(struct part *part, struct call *calls) {
+    part_synchronize(part);
+    for (int k = 0; k < CALLS; k++) {
+        call_check(part, &calls[k]);
+        call_refill(part, &calls[k]);
+    }
+}
+
+static size_t available(void) {
+    size_t bytes, all;
+    CU_OK(cuMemGetInfo(&bytes, &all));
+    return bytes;
+}
+
+/* Calls and replays before and after, and memory given back in between.  NCCL waits for all ranks in the very call, so a thread
+ * cannot do it for two. */
+static void suspended(struct part *part, const struct options *o) {
+    LATER(ncclCommSuspend);
+    LATER(ncclCommResume);
+    LATER(ncclCommMemStats);
+    need_version(22907);
+    if (part->count > 1) return;
+    struct call calls[CALLS] = {0};
+    struct graphs graphs;
+    struct rank *rank = part_enter(part, 0);
+    uint64_t suspends, total, persists, now;
+    prepare(part, calls, SIZE_MAX);
+    graphs_begin(part, 0);
+    for (int k = 0; k < CALLS; k++) call_issue(part, &calls[k]);
+    graphs_end(part, 0, &graphs);
+    graphs_launch(part, &graphs, 0);
+    check(part, calls);
+    for (int round = 0; round < 3; round++) {
+        NCCL_OK(my_ncclCommMemStats(rank->comm, ncclStatGpuMemSuspend, &suspends));
+        NCCL_OK(my_ncclCommMemStats(rank->comm, ncclStatGpuMemPersist, &persists));
+        NCCL_OK(my_ncclCommMemStats(rank->comm, ncclStatGpuMemTotal, &total));
+        CHECK(total == suspends + persists, "%zu and %zu of %zu", (size_t)suspends, (size_t)persists, (size_t)total);
+        const size_t before = available();
+        NCCL_OK(my_ncclCommSuspend(rank->comm, NCCL_SUSPEND_MEM));
+        NCCL_OK(my_ncclCommMemStats(rank->comm, ncclStatGpuMemSuspended, &now));
+        CHECK(now == 1);
+        CHECK(available() >= before + suspends, "%zu bytes free, %zu before", available(), before);
+        NCCL_OK(my_ncclCommResume(rank->comm));
+        NCCL_OK(my_ncclCommMemStats(rank->comm, ncclStatGpuMemSuspended, &now));
+        CHECK(now == 0);
+        graphs_launch(part, &graphs, 0);
+        check(part, calls);
+        for (int k = 0; k < CALLS; k++) call_issue(part, &calls[k]);
+        check(part, calls);
+    }
+    graphs_free(part, &graphs);
+    for (int k = 0; k < CALLS; k++) call_free(part, &calls[k]);
+}
+
+/* Without graphs, whose calls would be Beeline's for good. */
+static void suspended_plain(struct part *part, const struct options *o) {
+    LATER(ncclCommSuspend);
+    LATER(ncclCommResume);
+    need_version(22907);
+    if (part->count > 1) return;
+    struct rank *rank = part_enter(part, 0);
+    for (int k = 0; k < 3; k++) {
+        scenario_works(part, k);
+        NCCL_OK(my_ncclCommSuspend(rank->comm, NCCL_SUSPEND_MEM));
+        NCCL_OK(my_ncclCommResume(rank->comm));
+    }
+    scenario_works(part, 3);
+}
+
+/* For a box on which a rank does not get its memory again: all ranks are told, if there are graphs. */
+static void resume_fails(struct part *part, const struct options *o) {
+    LATER(ncclCommSuspend);
+    LATER(ncclCommResume);
+    ncclComm_t comms[BOX_RANKS];
+    CUstream stream[BOX_RANKS];
+    struct graphs graphs;
+    struct chain chain;
+    part_make_communicators(part, 1, comms);
+    part_streams(part, 0, stream);
+    chain_open(part, &chain, 1000);
+    graphs_begin(part, 0);
+    chain_allreduce(part, &chain, comms, stream);
+    graphs_end(part, 0, &graphs);
+    NCCL_OK(my_ncclCommSuspend(comms[0], NCCL_SUSPEND_MEM));
+    CHECK(my_ncclCommResume(comms[0]) == ncclUnhandledCudaError);
+    CHECK(strstr(ncclGetLastError(comms[0]), "could not be resumed"), "%s", ncclGetLastError(comms[0]));
+    CHECK(ncclAllReduce((void *)chain.from[0], (void *)chain.to[0], 1, ncclInt32, ncclSum, comms[0], stream[0]) ==
+          ncclUnhandledCudaError);
+    NCCL_OK(ncclCommAbort(comms[0]));
+    graphs_free(part, &graphs);
+    chain_close(part, &chain);
+}
+
+/* Destroyed as it is. */
+static void suspended_destroyed(struct part *part, const struct options *o) {
+    ncclComm_t comms[BOX_RANKS];
+    LATER(ncclCommSuspend);
+    need_version(22907);
+    if (part->count > 1) return;
+    part_make_communicators(part, 1, comms);
+    part_enter(part, 0);
+    NCCL_OK(my_ncclCommSuspend(comms[0], NCCL_SUSPEND_MEM));
+    NCCL_OK(ncclCommDestroy(comms[0]));
+    scenario_works(part, 0);
+}
+
+/* ncclCollConfig_t of NCCL 2.32. */
+struct config {
+    size_t size;
+    unsigned magic, version;
+    void *ext;
+    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
+    const char *selection;
+    int force_selection, cta_policy;
+    uint64_t tag;
+    void *event;
+};
+
+static const struct config unset = {.size = sizeof(struct config),
+                                    .magic = 0xcafebeef,
+                                    .version = 23203,
+                                    .min_ctas = NCCL_CONFIG_UNDEF_INT,
+                                    .max_ctas = NCCL_CONFIG_UNDEF_INT,
+                                    .nvls_ctas = NCCL_CONFIG_UNDEF_INT,
+                                    .cga_cluster_size = NCCL_CONFIG_UNDEF_INT,
+                                    .force_selection = 1,
+                                    .cta_policy = NCCL_CONFIG_UNDEF_INT};
+
+/* Chains of calls with and without configuration, some of which only NCCL can heed: all in order. */
+static void configured(struct part *part, const struct options *o) {
+    LATER(ncclAllReduceConfig);
+    need_version(23100);
+    struct config tagged = unset, wide = unset;
+    tagged.tag = 17;
+    wide.min_ctas = 4;
+    const struct config *const configs[] = {NULL, &unset, &wide, &tagged};
+    struct chain chain;
+    chain_open(part, &chain, 900);
+    for (int k = 0; k < 12; k++) {
+        part_group_start(part);
+        for (int i = 0; i < part->count; i++) {
+            struct rank *rank = part_enter(part, i);
+            NCCL_OK(my_ncclAllReduceConfig((void *)chain.from[i], (void *)chain.to[i], chain.count, ncclInt32, ncclSum,
+                                           rank->comm, rank->stream[k % 2], (const ncclCollConfig_t *)configs[k % 4]));
+        }
+        part_group_end(part);
+        chain_reduced(part, &chain);
+    }
+    part_synchronize(part);
+    chain_check(part, &chain);
+    chain_close(part, &chain);
+}
+
+static unsigned widest(CUgraph graph) {
+    CUgraphNode nodes[64];
+    size_t count = 64;
+    unsigned blocks = 0;
+    CU_OK(cuGraphGetNodes(graph, nodes, &count));
+    for (size_t i = 0; i < count; i++) {
+        CUgraphNodeType type;
+        CUDA_KERNEL_NODE_PARAMS kernel;
+        CU_OK(cuGraphNodeGetType(nodes[i], &type));
+        if (type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
+        CU_OK(cuGraphKernelNodeGetParams(nodes[i], &kernel));
+        if (kernel.gridDimX > blocks) blocks = kernel.gridDimX;
+    }
+    return blocks;
+}
+
+/* maxCTAs bounds the blocks of whoever serves, of a child by split, too. */
+static void max_ctas(struct part *part, const struct options *o) {
+    static const unsigned limits[] = {1, 3};
+    for (int round = 0; round < 2; round++) {
+        ncclUniqueId id;
+        ncclComm_t made[BOX_RANKS], comms[BOX_RANKS];
+        CUstream stream[BOX_RANKS];
+        struct chain chain;
+        struct graphs graphs;
+        box_unique_id(part, 1 + round, &id);
+        part_group_start(part);
+        for (int i = 0; i < part->count; i++) {
+            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+            config.maxCTAs = (int)limits[round];
+            part_enter(part, i);
+            NCCL_OK(ncclCommInitRankConfig(&made[i], part->box->nranks, id, part->rank[i].rank, &config));
+        }
+        part_group_end(part);
+        part_group_start(part);
+        for (int i = 0; i < part->count; i++) {
+            part_enter(part, i);
+            NCCL_OK(ncclCommSplit(made[i], 0, part->rank[i].rank, &comms[i], NULL));
+        }
+        part_group_end(part);
+        part_streams(part, 0, stream);
+        for (int who = 0; who < 2; who++) {
+            chain_open(part, &chain, 300000);
+            graphs_begin(part, 0);
+            chain_allreduce(part, &chain, who ? comms : made, stream);
+            graphs_end(part, 0, &graphs);
+            for (int i = 0; i < part->count; i++)
+                CHECK(widest(graphs.graph[i]) >= 1 && widest(graphs.graph[i]) <= limits[round], "%u blocks",
+                      widest(graphs.graph[i]));
+            graphs_launch(part, &graphs, 0);
+            part_synchronize(part);
+            chain_check(part, &chain);
+            graphs_free(part, &graphs);
+            chain_close(part, &chain);
+        }
+        for (int i = 0; i < part->count; i++) {
+            part_enter(part, i);
+            NCCL_OK(ncclCommDestroy(comms[i]));
+            NCCL_OK(ncclCommDestroy(made[i]));
+        }
+    }
+}
+
+const struct scenario later_scenarios[] = {
+    {.name = "later_suspended", .run = suspended},
+    {.name = "later_suspended_plain", .run = suspended_plain},
+    {.name = "later_resume_fails", .run = resume_fails, .no_communicators = true},
+    {.name = "later_suspended_destroyed", .run = suspended_destroyed},
+    {.name = "later_configured", .run = configured},
+    {.name = "later_max_ctas", .run = max_ctas, .no_communicators = true},
+    {0},
+};
