@@ -37,7 +37,10 @@ def variable(parameter):
 
 
 def result(function, value):
-    return {"void": "", "ncclResult_t": "(ncclResult_t)%d" % value}.get(function.returns, "(void *)%d" % value)
+    """What the recording one returns: of a structure, in its first member."""
+    if function.returns == "void":
+        return ""
+    return "(%s){%s%d}" % (function.returns, "(void *)" if function.returns.endswith("*") else "", value)
 
 
 def emit_nccl(functions):
@@ -109,7 +112,8 @@ def emit_calls(functions, kinds):
             (
                 "    %s;" % call
                 if function.returns == "void"
-                else "    int same = %s == %s;" % (call, result(function, number))
+                else "    %s came = %s;\n    %s want = %s;\n    int same = !memcmp(&came, &want, sizeof(came));"
+                % (function.returns, call, function.returns, result(function, number))
             ),
             '    check("%s", %s);' % (function.name, "1" if function.returns == "void" else "same"),
             "}",

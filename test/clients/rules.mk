@@ -44,7 +44,7 @@ $(CLIENTS)/recording/recording_nccl.c $(CLIENTS)/recording/recording_calls.c &: 
 	$(call say,GEN,recording_nccl.c recording_calls.c)
 	$(Q)mkdir -p $(@D) && $(PYTHON) $< $(NCCL_H) plugin/nccl_later.h plugin/abi_own.txt $(@D)
 
-RECORDING_CFLAGS = $(ALL_CFLAGS) -fvisibility=default -Wno-deprecated-declarations
+RECORDING_CFLAGS = $(ALL_CFLAGS) -fvisibility=default -Wno-deprecated-declarations -Wno-missing-field-initializers
 $(CLIENTS)/recording/libnccl.so.2: $(CLIENTS)/recording/recording_nccl.c $(GEN)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(RECORDING_CFLAGS) -shared -Wl,-soname,libnccl.so.2 -o $@ $<
