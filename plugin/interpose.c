@@ -1,9 +1,12 @@
 /* interpose.c - our own dlsym, by which clients that open NCCL themselves (ctypes, CuPy, JAX, vLLM) find Beeline.
  *
- * All but look-ups of names in "nccl" through a handle of dlopen go on to the next dlsym by a jump that leaves the
+ * All but look-ups of names in "nccl" and "pnccl" through a handle of dlopen go on to the next dlsym by a jump that leaves the
  * stack as it was: RTLD_NEXT and RTLD_DEFAULT mean something relative to the caller, whom dlsym knows by the return
  * address. There is no constructor; the next dlsym is found at the first call, which may come before other libraries
  * are ready.
+ *
+ * Clients tell features by what they find, so Beeline's own entry points, which stand in front of everything, are found only
+ * where the process has an NCCL with such a function.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,6 +24,7 @@ typedef void *dlsym_function(void *handle, const char *name);
 /* Called from the assembly below. */
 dlsym_function *bl_dlsym_resolve(void);
 dlsym_function bl_dlsym_nccl;
+bool bl_dlsym_lacks(const char *name);
 extern _Atomic(dlsym_function *) bl_dlsym_next;
 
 _Atomic(dlsym_function *) bl_dlsym_next;
@@ -29,25 +33,51 @@ static _Atomic(dlsym_function *) libc_dlsym;
 #if defined(__x86_64__)
 #define OLDEST_GLIBC "GLIBC_2.2.5"
 __asm__(".text\n"
-        ".globl dlsym\n"
-        ".type dlsym, @function\n"
+        ".globl bl_interposed_dlsym, bl_interposed_dlsym_old\n"
+        ".type bl_interposed_dlsym, @function\n"
+        ".type bl_interposed_dlsym_old, @function\n"
+        ".symver bl_interposed_dlsym, dlsym@@GLIBC_2.34, remove\n"
+        ".symver bl_interposed_dlsym_old, dlsym@GLIBC_2.2.5, remove\n"
         ".p2align 4\n"
-        "dlsym:\n"
+        "bl_interposed_dlsym:\n"
+        "bl_interposed_dlsym_old:\n"
         ".cfi_startproc\n"
         "    endbr64\n"
-        "    leaq 1(%rdi), %rax\n" /* RTLD_NEXT is -1, RTLD_DEFAULT 0 */
-        "    cmpq $1, %rax\n"
-        "    jbe 1f\n"
         "    testq %rsi, %rsi\n"
         "    jz 1f\n"
-        "    cmpb $'n', (%rsi)\n"
+        "    movq %rsi, %rax\n"
+        "    cmpb $'p', (%rax)\n"
+        "    jne 3f\n"
+        "    incq %rax\n"
+        "3:  cmpb $'n', (%rax)\n"
         "    jne 1f\n"
-        "    cmpb $'c', 1(%rsi)\n"
+        "    cmpb $'c', 1(%rax)\n"
         "    jne 1f\n"
-        "    cmpb $'c', 2(%rsi)\n"
+        "    cmpb $'c', 2(%rax)\n"
         "    jne 1f\n"
-        "    cmpb $'l', 3(%rsi)\n"
-        "    je bl_dlsym_nccl\n"
+        "    cmpb $'l', 3(%rax)\n"
+        "    jne 1f\n"
+        "    leaq 1(%rdi), %rax\n" /* RTLD_NEXT is -1, RTLD_DEFAULT 0 */
+        "    cmpq $1, %rax\n"
+        "    ja bl_dlsym_nccl\n"
+        "    pushq %rdi\n"
+        ".cfi_adjust_cfa_offset 8\n"
+        "    pushq %rsi\n"
+        ".cfi_adjust_cfa_offset 8\n"
+        "    subq $8, %rsp\n" /* calls want the stack at a multiple of 16 */
+        ".cfi_adjust_cfa_offset 8\n"
+        "    movq %rsi, %rdi\n"
+        "    call bl_dlsym_lacks\n"
+        "    addq $8, %rsp\n"
+        ".cfi_adjust_cfa_offset -8\n"
+        "    popq %rsi\n"
+        ".cfi_adjust_cfa_offset -8\n"
+        "    popq %rdi\n"
+        ".cfi_adjust_cfa_offset -8\n"
+        "    testb %al, %al\n"
+        "    jz 1f\n"
+        "    xorl %eax, %eax\n"
+        "    ret\n"
         "1:  movq bl_dlsym_next(%rip), %rax\n"
         "    testq %rax, %rax\n"
         "    jz 2f\n"
@@ -56,7 +86,7 @@ __asm__(".text\n"
         ".cfi_adjust_cfa_offset 8\n"
         "    pushq %rsi\n"
         ".cfi_adjust_cfa_offset 8\n"
-        "    subq $8, %rsp\n" /* calls want the stack at a multiple of 16 */
+        "    subq $8, %rsp\n"
         ".cfi_adjust_cfa_offset 8\n"
         "    call bl_dlsym_resolve\n"
         "    addq $8, %rsp\n"
@@ -67,33 +97,59 @@ __asm__(".text\n"
         ".cfi_adjust_cfa_offset -8\n"
         "    jmp *%rax\n"
         ".cfi_endproc\n"
-        ".size dlsym, .-dlsym\n");
+        ".size bl_interposed_dlsym, .-bl_interposed_dlsym\n"
+        ".size bl_interposed_dlsym_old, .-bl_interposed_dlsym_old\n");
 #elif defined(__aarch64__)
 #define OLDEST_GLIBC "GLIBC_2.17"
 __asm__(".text\n"
-        ".globl dlsym\n"
-        ".type dlsym, @function\n"
+        ".globl bl_interposed_dlsym, bl_interposed_dlsym_old\n"
+        ".type bl_interposed_dlsym, @function\n"
+        ".type bl_interposed_dlsym_old, @function\n"
+        ".symver bl_interposed_dlsym, dlsym@@GLIBC_2.34, remove\n"
+        ".symver bl_interposed_dlsym_old, dlsym@GLIBC_2.17, remove\n"
         ".p2align 4\n"
-        "dlsym:\n"
+        "bl_interposed_dlsym:\n"
+        "bl_interposed_dlsym_old:\n"
         ".cfi_startproc\n"
-        "    hint #34\n"       /* bti c */
-        "    add x9, x0, #1\n" /* RTLD_NEXT is -1, RTLD_DEFAULT 0 */
-        "    cmp x9, #1\n"
-        "    b.ls 1f\n"
+        "    hint #34\n" /* bti c */
         "    cbz x1, 1f\n"
-        "    ldrb w9, [x1]\n"
+        "    mov x10, x1\n"
+        "    ldrb w9, [x10]\n"
+        "    cmp w9, #'p'\n"
+        "    b.ne 3f\n"
+        "    add x10, x10, #1\n"
+        "3:  ldrb w9, [x10]\n"
         "    cmp w9, #'n'\n"
         "    b.ne 1f\n"
-        "    ldrb w9, [x1, #1]\n"
+        "    ldrb w9, [x10, #1]\n"
         "    cmp w9, #'c'\n"
         "    b.ne 1f\n"
-        "    ldrb w9, [x1, #2]\n"
+        "    ldrb w9, [x10, #2]\n"
         "    cmp w9, #'c'\n"
         "    b.ne 1f\n"
-        "    ldrb w9, [x1, #3]\n"
+        "    ldrb w9, [x10, #3]\n"
         "    cmp w9, #'l'\n"
         "    b.ne 1f\n"
-        "    b bl_dlsym_nccl\n"
+        "    add x9, x0, #1\n" /* RTLD_NEXT is -1, RTLD_DEFAULT 0 */
+        "    cmp x9, #1\n"
+        "    b.hi bl_dlsym_nccl\n"
+        "    stp x29, x30, [sp, #-32]!\n"
+        ".cfi_def_cfa_offset 32\n"
+        ".cfi_offset 29, -32\n"
+        ".cfi_offset 30, -24\n"
+        "    stp x0, x1, [sp, #16]\n"
+        "    mov x0, x1\n"
+        "    bl bl_dlsym_lacks\n"
+        "    mov w9, w0\n"
+        "    ldp x0, x1, [sp, #16]\n"
+        "    ldp x29, x30, [sp], #32\n"
+        ".cfi_def_cfa_offset 0\n"
+        ".cfi_restore 29\n"
+        ".cfi_restore 30\n"
+        "    tst w9, #255\n"
+        "    b.eq 1f\n"
+        "    mov x0, #0\n"
+        "    ret\n"
         "1:  adrp x16, bl_dlsym_next\n"
         "    ldr x16, [x16, #:lo12:bl_dlsym_next]\n"
         "    cbz x16, 2f\n"
@@ -112,7 +168,8 @@ __asm__(".text\n"
         ".cfi_restore 30\n"
         "    br x16\n"
         ".cfi_endproc\n"
-        ".size dlsym, .-dlsym\n");
+        ".size bl_interposed_dlsym, .-bl_interposed_dlsym\n"
+        ".size bl_interposed_dlsym_old, .-bl_interposed_dlsym_old\n");
 #else
 #error "interpose.c: dlsym is interposed in assembly: x86-64 and aarch64 are written"
 #endif
@@ -131,30 +188,64 @@ dlsym_function *bl_dlsym_resolve(void) {
     pid_t self = (pid_t)syscall(SYS_gettid);
     if (atomic_load(&resolving) == self) return find_none;
     atomic_store(&resolving, self);
-    dlsym_function *libc = (dlsym_function *)dlvsym(RTLD_NEXT, "dlsym", OLDEST_GLIBC);
+    dlsym_function *libc =
+        (dlsym_function *)dlvsym(RTLD_NEXT, "dlsym", OLDEST_GLIBC); /* or another's that has versions */
     /* Another library that interposes dlsym, and comes behind us, is to be asked as it would be without us. */
     dlsym_function *next = libc ? (dlsym_function *)libc(RTLD_NEXT, "dlsym") : NULL;
     atomic_store(&resolving, 0);
     if (!libc) return find_none;
-    atomic_store(&libc_dlsym, libc);
     atomic_store(&bl_dlsym_next, next ? next : libc);
     return next ? next : libc;
 }
 
-void *bl_dlsym(void *handle, const char *name) {
-    if (!atomic_load_explicit(&libc_dlsym, memory_order_acquire)) bl_dlsym_resolve();
-    dlsym_function *libc = atomic_load_explicit(&libc_dlsym, memory_order_acquire);
-    return libc ? libc(handle, name) : NULL;
+/* libc's own, whatever stands in front; before glibc 2.34 it was in a library of its own. */
+static dlsym_function *find_libc_dlsym(void) {
+    static const char *const homes[] = {"libc.so.6", "libdl.so.2"};
+    for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++) {
+        void *home = dlopen(homes[i], RTLD_LAZY | RTLD_NOLOAD);
+        dlsym_function *found = home ? (dlsym_function *)dlvsym(home, "dlsym", OLDEST_GLIBC) : NULL;
+        if (home) dlclose(home);
+        if (found) return found;
+    }
+    return bl_dlsym_resolve();
 }
 
-/* The look-up of a name in "nccl" through a handle.  What is found is found, and what is not is not, as without us:
- * clients tell features by it. */
+void *bl_dlsym(void *handle, const char *name) {
+    dlsym_function *libc = atomic_load_explicit(&libc_dlsym, memory_order_acquire);
+    if (!libc) atomic_store(&libc_dlsym, libc = find_libc_dlsym());
+    return libc(handle, name);
+}
+
+static bool offers(const struct bl_abi_row *row, bool by_name) {
+    const bool does = bl_real_offers(row, by_name);
+    dlerror(); /* whatever the search for an NCCL left */
+    return does;
+}
+
+/* Leaves the error behind that a look-up in vain leaves. */
+static void *in_vain(const char *name) {
+    bl_dlsym(RTLD_NEXT, name);
+    return NULL;
+}
+
+bool bl_dlsym_lacks(const char *name) {
+    if (!relocated) return false;
+    const struct bl_abi_row *row = bl_abi_find(name);
+    if (!row || offers(row, false)) return false;
+    in_vain(name);
+    return true;
+}
+
+/* The look-up of such a name through a handle.  What is found is found, and what is not is not, as without us. */
 void *bl_dlsym_nccl(void *handle, const char *name) {
     dlsym_function *next = atomic_load_explicit(&bl_dlsym_next, memory_order_acquire);
     if (!next) next = bl_dlsym_resolve();
     void *address = next(handle, name);
     const struct bl_abi_row *row = address ? bl_abi_find(name) : NULL;
-    if (!row || address == row->own) return address;
+    if (!row) return address;
+    /* Our own: the caller named Beeline as its NCCL, or asks for what the whole process has. */
+    if (address == row->own) return offers(row, bl_real_is_beeline(handle)) ? address : in_vain(name);
+    if (*name == 'p') return address; /* the real NCCL's */
     bool reaches = bl_real_adopt(row, address);
     dlerror(); /* a look-up that succeeded leaves no error behind, whatever adopting looked for */
     return reaches ? row->own : address;

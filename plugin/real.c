@@ -28,6 +28,7 @@ static const char *const marks[] = {"ncclGetVersion", "ncclCommInitRank"};
 struct loaded {
     struct bl_real functions;
     bool found, by_path, met_beeline;
+    unsigned long long opened; /* how many objects the process had opened when none was found */
     char path[PATH_MAX];
     char searched[1024]; /* why each place was left, for the message if none is found */
 };
@@ -147,6 +148,7 @@ static bool find_next(struct loaded *loaded) {
 }
 
 struct scan {
+    const char *prefix;
     char path[PATH_MAX];
     ElfW(Addr) self;
     int skip;
@@ -156,18 +158,37 @@ static int scan_object(struct dl_phdr_info *info, size_t size, void *data) {
     struct scan *scan = data;
     const char *base = strrchr(info->dlpi_name, '/');
     base = base ? base + 1 : info->dlpi_name;
-    if (info->dlpi_addr == scan->self || strncmp(base, "libnccl.so", 10) != 0 || scan->skip-- > 0) return 0;
+    if (!*base || info->dlpi_addr == scan->self || strncmp(base, scan->prefix, strlen(scan->prefix)) != 0 ||
+        scan->skip-- > 0)
+        return 0;
     return snprintf(scan->path, sizeof(scan->path), "%s", info->dlpi_name) < (int)sizeof(scan->path);
 }
 
-/* Loaded, but out of sight of RTLD_NEXT: PyTorch's comes in RTLD_LOCAL. */
-static bool find_loaded(struct loaded *loaded) {
+/* Whether the functions are this very object's, and not those of one that it needs. */
+static bool has_nccl_inside(const char *path) {
+    void *handle = dlopen(path, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+    struct link_map *map = NULL;
+    bool inside = handle && dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0;
+    for (size_t i = 0; inside && i < sizeof(marks) / sizeof(marks[0]); i++) {
+        void *address = bl_dlsym(handle, marks[i]);
+        inside = address && object_of(address) == map;
+    }
+    if (handle) dlclose(handle);
+    return inside;
+}
+
+static bool find_among(struct loaded *loaded, const char *prefix) {
     struct link_map *self = object_of((void *)beeline_identity);
     for (int skip = 0;; skip++) {
-        struct scan scan = {.self = self ? self->l_addr : 0, .skip = skip};
+        struct scan scan = {.prefix = prefix, .self = self ? self->l_addr : 0, .skip = skip};
         if (!dl_iterate_phdr(scan_object, &scan)) return false;
-        if (try_open(loaded, scan.path, RTLD_NOLOAD)) return true;
+        if ((*prefix || has_nccl_inside(scan.path)) && try_open(loaded, scan.path, RTLD_NOLOAD)) return true;
     }
+}
+
+/* Loaded, but out of sight of RTLD_NEXT: PyTorch's comes in RTLD_LOCAL, in a library of its own, or linked into another. */
+static bool find_loaded(struct loaded *loaded) {
+    return find_among(loaded, "libnccl.so") || find_among(loaded, "");
 }
 
 /* Along the search path of `handle`: needed where the name libnccl.so.2 leads to Beeline. */
@@ -195,7 +216,9 @@ static bool find_by_name(struct loaded *loaded) {
            find_along_path(loaded, open_object(object_of((void *)beeline_identity)));
 }
 
+/* The last opens what the process has not. */
 static bool (*const finders[])(struct loaded *) = {find_by_parameter, find_next, find_loaded, find_by_name};
+enum { FINDERS = sizeof(finders) / sizeof(finders[0]) };
 
 /* Makes `loaded` the table unless another thread was first (`expected` is what it replaces); the one that holds now. */
 static struct loaded *publish(struct loaded *expected, struct loaded *loaded) {
@@ -214,18 +237,55 @@ static struct loaded *new_loaded(void) {
     return loaded;
 }
 
-static struct loaded *load(void) {
-    struct loaded *loaded = new_loaded();
-    if (!loaded) return publish(NULL, &nothing);
-    for (size_t i = 0; i < sizeof(finders) / sizeof(finders[0]) && !loaded->found; i++) finders[i](loaded);
-    if (!loaded->found) fill(loaded, NULL);
-    dlerror(); /* the client's next one is to tell of the client's calls */
-    return publish(NULL, loaded);
+static int count_opened(struct dl_phdr_info *info, size_t size, void *data) {
+    *(unsigned long long *)data = info->dlpi_adds;
+    return 1;
 }
 
+static unsigned long long opened_so_far(void) {
+    unsigned long long opened = 0;
+    dl_iterate_phdr(count_opened, &opened);
+    return opened;
+}
+
+/* In place of `before`, NULL or an empty one, which stays for those that still hold it. */
+static struct loaded *load(struct loaded *before) {
+    struct loaded *loaded = new_loaded();
+    if (!loaded) return before ? before : publish(NULL, &nothing);
+    for (int i = 0; i < FINDERS && !loaded->found; i++) finders[i](loaded);
+    if (!loaded->found) {
+        fill(loaded, NULL);
+        loaded->opened = opened_so_far();
+    }
+    dlerror(); /* the client's next one is to tell of the client's calls */
+    return publish(before, loaded);
+}
+
+/* A process that called before it had an NCCL may have one now. */
 static struct loaded *get(void) {
     struct loaded *loaded = atomic_load_explicit(&current, memory_order_acquire);
-    return __builtin_expect(loaded != NULL, 1) ? loaded : load();
+    if (__builtin_expect(loaded && loaded->found, 1)) return loaded;
+    return loaded && loaded->opened == opened_so_far() ? loaded : load(loaded);
+}
+
+bool bl_real_offers(const struct bl_abi_row *row, bool by_name) {
+    struct loaded *loaded = atomic_load_explicit(&current, memory_order_acquire);
+    if (by_name || bl_params()->nccl_path) loaded = get();
+    if (!loaded || !loaded->found) {
+        struct loaded *found = new_loaded();
+        if (!found) return false;
+        for (int i = 0; i < FINDERS - 1 && !found->found; i++) finders[i](found);
+        if (found->found)
+            loaded = publish(loaded, found);
+        else
+            free(found);
+    }
+    return loaded && loaded->found && function_of(&loaded->functions, row) != row->lacks;
+}
+
+bool bl_real_is_beeline(void *handle) {
+    struct link_map *map = NULL;
+    return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map == object_of((void *)beeline_identity);
 }
 
 const struct bl_real *bl_real(void) {
@@ -234,7 +294,7 @@ const struct bl_real *bl_real(void) {
 
 bool bl_real_adopt(const struct bl_abi_row *row, void *address) {
     struct loaded *loaded = atomic_load_explicit(&current, memory_order_acquire);
-    if (!loaded && bl_params()->nccl_path) loaded = load();
+    if (!loaded && bl_params()->nccl_path) loaded = load(NULL);
     if (loaded && loaded->by_path) return true; /* the user said which NCCL is to serve */
     /* A process that called before it had an NCCL gets one now; the empty table stays for those that still hold it. */
     if (!loaded || !loaded->found) {

@@ -28,6 +28,12 @@ const char *bl_real_path(void);
 struct bl_abi_row;
 bool bl_real_adopt(const struct bl_abi_row *row, void *address);
 
+/* Whether the real NCCL has the function of `row`; without by_name, an NCCL that the process has loaded by now. */
+bool bl_real_offers(const struct bl_abi_row *row, bool by_name);
+
+/* Whether a handle of dlopen is Beeline's. */
+bool bl_real_is_beeline(void *handle);
+
 /* Depth of calls into the real NCCL on this thread.  The real NCCL calls some of its own exports through the PLT and so
  * comes back to ours: an entry point with bl_real_depth > 0 only forwards. */
 extern _Thread_local int bl_real_depth;

@@ -62,8 +62,9 @@ static ncclResult_t give_up(struct bl_comm *comm, const struct bl_member *member
     }
     if (!untold && !comm->order.captured_ever) {
         atomic_store(&comm->bystander, true);
-        bl_log(comm->rank ? BL_LOG_INFO : BL_LOG_WARN, "communicator %016llx of %d ranks is left to NCCL: resuming it: %s",
-               (unsigned long long)comm->id, comm->nranks, member->verdict.why);
+        bl_log(comm->rank ? BL_LOG_INFO : BL_LOG_WARN,
+               "communicator %016llx of %d ranks is left to NCCL: resuming it: %s", (unsigned long long)comm->id,
+               comm->nranks, member->verdict.why);
         return ncclSuccess;
     }
     snprintf(comm->error_text, sizeof(comm->error_text), "Beeline: rank %d could not be resumed: %.180s", comm->rank,

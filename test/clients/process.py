@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from support import BEELINE, Skip, check, client, read
+from support import BEELINE, Skip, check, client, ctypes_client, read
 
 
 def neutral_output(case):
@@ -104,6 +104,16 @@ def dlsym(case):
             without.stdout == with_it.stdout and without.stdout,
             "without:\n%swith:\n%s" % (without.stdout, with_it.stdout),
         )
+
+
+def ahead_preload(case):
+    """A library that interposes dlsym, too, and knows the next one by its version, before Beeline and behind it."""
+    ahead = client("ahead.so")
+    for order in ((ahead, BEELINE), (BEELINE, ahead)):
+        env = {"LD_PRELOAD": ":".join(order), "BEELINE_TEST_AHEAD": "1"}
+        case.run(["bash", "-c", "echo one"], env)
+        case.job(client("opened"), "libnccl.so.2", beeline=False, env={"LD_PRELOAD": ":".join(order)})
+        case.job(*ctypes_client("libnccl.so.2"), beeline=False, env={"LD_PRELOAD": ":".join(order)})
 
 
 def other_preload(case):

@@ -38,6 +38,12 @@ def opened_library(case):
     case.job(client("opened"), client("liblinked.so"), "library")
 
 
+def opened_inside(case):
+    """NCCL is linked into a library that is opened, as into some builds of libtorch_cuda."""
+    emulated_only()
+    case.job(client("opened"), client("libinside.so"), "library")
+
+
 def opened_beeline(case):
     """As VLLM_NCCL_SO_PATH=libbeeline.so does: nothing is preloaded."""
     case.job(client("opened"), "libbeeline.so", beeline=False)
@@ -125,7 +131,11 @@ VERSIONS = """
 import ctypes, sys
 for path in sys.argv[1:]:
     version = ctypes.c_int()
-    result = ctypes.CDLL(None if path == "process" else path).ncclGetVersion(ctypes.byref(version))
+    library = ctypes.CDLL(None if path == "process" else path)
+    if not hasattr(library, "ncclGetVersion"):
+        print("none")
+        continue
+    result = library.ncclGetVersion(ctypes.byref(version))
     print(result, version.value)
 """
 
@@ -139,14 +149,48 @@ def loaded_first(case):
 
 
 def late_nccl(case):
-    """A process that calls before it has an NCCL is told so, and is served once it opens one."""
+    """In a process that has no NCCL yet none is found, as without Beeline; once it opens one, that is."""
     with open(case.path("libnccl.so.2"), "w", encoding="utf-8") as file:
         file.write("not a library\n")
     done = case.box(sys.executable, "-c", VERSIONS, "process", NCCL, "process", nccl=case.folder)
     lines = done.stdout.splitlines()
+    check(lines[0] == "none" and lines[1].startswith("0 2") and lines[2] == lines[1], done.stdout + done.stderr)
+    check(not warnings(done), done.stderr)
+
+
+def late_call(case):
+    """Beeline named as the library before there is an NCCL: a call fails, and one behind the opening of one does not."""
+    with open(case.path("libnccl.so.2"), "w", encoding="utf-8") as file:
+        file.write("not a library\n")
+    done = case.box(sys.executable, "-c", VERSIONS, "libbeeline.so", NCCL, "libbeeline.so", nccl=case.folder, beeline=False)
+    lines = done.stdout.splitlines()
     check(lines[0] == "2 0" and lines[1].startswith("0 2") and lines[2] == lines[1], done.stdout + done.stderr)
     check(len(warnings(done)) == 1 and "there is no real NCCL" in warnings(done)[0], done.stderr)
 
+
+def probed(case):
+    """What a program finds before and after it opens an NCCL, or a library linked with one."""
+    emulated_only()
+    old = os.path.join(EMU, "old", "libnccl.so.2")
+    for name in ("ncclAllReduce", "ncclCommSuspend", "ncclNoSuchFunction", "pncclAllReduce"):
+        for library in ("-", NCCL, old, client("liblinked.so"), client("libinside.so")):
+            for deep in ((), ("deep",)):
+                command = [client("probe"), name, library, *deep]
+                without, with_it = (case.box(*command, beeline=beeline).stdout.splitlines() for beeline in (False, True))
+                differ = [line for line in zip(without, with_it) if line[0] != line[1]]
+                # Beeline stands in front of the whole process: what was in a library alone is in sight then.
+                allowed = {("not found, an error", "found, no error")} if library != "-" else set()
+                differ = [(a, b) for a, b in differ if (a.split(": ")[1], b.split(": ")[1]) not in allowed]
+                check(not differ, "%s: %s" % (command, differ))
+                if library == old and name == "ncclCommSuspend":
+                    check(without == with_it, "%s\n%s" % (without, with_it))
+
+
+def deep_bound(case):
+    """A library that is opened to look in its own libraries first has NCCL to itself."""
+    emulated_only()
+    done = case.box(client("opened"), client("liblinked.so"), "deep", env={"BEELINE_DEBUG": "INFO"})
+    check("sums are right" in done.stdout and "communicator" not in done.stderr, done.stdout + done.stderr)
 
 def racing(case):
     for _ in range(10):

@@ -1,8 +1,8 @@
 # rules.mk - the programs of test/clients; included by test/test.mk.
 CLIENTS := $(TEST)/clients
 CLIENT_LINK = $(CC) -o $@ $(filter %.o %.so.2,$^) -Wl,--allow-shlib-undefined
-CLIENT_PROGRAMS := $(addprefix $(CLIENTS)/,linked linked-rpath liblinked.so opened dlsym racing forked absent counting.so \
-    recording/libnccl.so.2 recording/calls)
+CLIENT_PROGRAMS := $(addprefix $(CLIENTS)/,linked linked-rpath liblinked.so libinside.so opened dlsym probe racing forked absent \
+    counting.so ahead.so recording/libnccl.so.2 recording/calls)
 TEST_PROGRAMS += $(CLIENT_PROGRAMS)
 
 clients: $(CLIENT_PROGRAMS)
@@ -22,6 +22,11 @@ $(CLIENTS)/liblinked.so: test/clients/linked.c $(CLIENTS)/client.o $(BUILD)/emu/
 	$(Q)$(CC) $(ALL_CFLAGS) -fvisibility=default -DCLIENT_LIBRARY -shared -o $@ $(filter %.c %.o %.so.2,$^) \
 	    -Wl,--allow-shlib-undefined,-rpath,'$$ORIGIN/../../emu' -ldl
 
+# One that has NCCL inside, as some builds of libtorch_cuda do.
+$(CLIENTS)/libinside.so: test/clients/linked.c $(CLIENTS)/client.o $(EMU_NCCL_OBJ) $(BUILD)/emu/libcuda.so.1
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -fvisibility=default -DCLIENT_LIBRARY -shared -o $@ $(filter %.c %.o %.so.1,$^) -ldl -lm -lrt
+
 $(CLIENTS)/forked: $(CLIENTS)/forked.o $(BUILD)/emu/libnccl.so.2
 	$(call say,LINK,$@)
 	$(Q)$(CLIENT_LINK)
@@ -30,11 +35,11 @@ $(CLIENTS)/opened: $(CLIENTS)/opened.o $(CLIENTS)/client.o
 	$(call say,LINK,$@)
 	$(Q)$(CLIENT_LINK) -ldl
 
-$(CLIENTS)/dlsym $(CLIENTS)/racing $(CLIENTS)/absent: %: %.o
+$(CLIENTS)/dlsym $(CLIENTS)/probe $(CLIENTS)/racing $(CLIENTS)/absent: %: %.o
 	$(call say,LINK,$@)
 	$(Q)$(CLIENT_LINK) -ldl -pthread
 
-$(CLIENTS)/counting.so: test/clients/counting.c
+$(CLIENTS)/counting.so $(CLIENTS)/ahead.so: $(CLIENTS)/%.so: test/clients/%.c
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -fvisibility=default -shared -o $@ $< -ldl
 
