@@ -12,6 +12,7 @@
 #include "member.h"
 #include "order.h"
 #include "params.h"
+#include "switch.h"
 
 enum { MOST_TUNING_BYTES = 1 << 20 };
 
@@ -345,6 +346,28 @@ static void restore(struct bl_member *member) {
         bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
 }
 
+/* --- step: the switch, if rank 0 has one --- */
+static void switch_send(struct bl_member *member) {
+    char why[200];
+    int fd = -1;
+    if (member->comm->rank) return;
+    if (bl_switch_create(member->comm, &fd, why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    else
+        bl_step_send(member, BL_STEP_SWITCH, "", 0, fd);
+    if (fd >= 0) close(fd);
+}
+
+static void switch_receive(struct bl_member *member) {
+    char why[200];
+    int fd;
+    if (!member->comm->rank || !bl_step_receive(member, 0, BL_STEP_SWITCH, &(char){0}, 0, &fd, bl_step_deadline()))
+        return;
+    if (bl_switch_join(member->comm, fd, why, sizeof(why)))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    close(fd);
+}
+
 /* --- step: self-test --- */
 /* Kernels made for older architectures have no instruction to wait with, wherever the driver makes them run. */
 static bool waits_for_stream(const struct bl_comm *comm) {
@@ -434,6 +457,11 @@ static void build(struct bl_member **members, int count) {
     if (!bl_step_vote(members, count)) return;
     bl_step_each(members, count, create);
     if (!share(members, count)) return;
+    if (members[0]->all[0].has_switch) {
+        bl_step_each(members, count, switch_send);
+        bl_step_each(members, count, switch_receive);
+        if (!bl_step_vote(members, count)) return;
+    }
     bl_step_each(members, count, test_prepare);
     if (!bl_step_vote(members, count)) return;
     bl_step_each(members, count, test_launch);

@@ -4,6 +4,7 @@
  * NULL buffer, an unknown datatype) goes to NCCL, so that the caller gets NCCL's own error. */
 #include "export.h"
 #include "serve.h"
+#include "switch.h"
 #include "group.h"
 #include "launch.h"
 #include "log.h"
@@ -46,7 +47,11 @@ static bool serve(struct bl_call *call, ncclResult_t *result) {
     *result = bl_comm_check(comm);
     if (*result == ncclSuccess) *result = bl_turn_settled(comm);
     if (*result != ncclSuccess) return true;
-    bl_table_select(&comm->table, &call->request, &call->route);
+    if (bl_switch_serves(comm))
+        bl_table_select(&comm->table, &call->request, &call->route);
+    else
+        call->route = (struct bl_route){
+            .algorithm = BL_ROUTE_NCCL, .why = BL_REASON_SWITCH, .reason = bl_reason_text(BL_REASON_SWITCH)};
     tell_route(comm, call);
     if (call->route.algorithm == BL_ROUTE_NCCL || !has_buffers(call)) {
         comm->calls[BL_KERNELS]++;

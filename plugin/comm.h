@@ -89,6 +89,12 @@ struct bl_copy {
     bool broken;                   /* a call failed half way */
 };
 
+/* Which of its calls are Beeline's; see switch.h. */
+struct bl_turnout {
+    struct bl_switch_page *_Atomic page; /* NULL: all */
+    uint64_t calls, claimed;             /* so far; the first that is not claimed */
+};
+
 struct bl_comm {
     ncclComm_t handle;
     uint64_t id; /* equal on all ranks, for the log */
@@ -108,6 +114,7 @@ struct bl_comm {
     struct bl_hold room;
     struct bl_pending pending;
     struct bl_watch watch;
+    struct bl_turnout turnout;
     struct bl_copy copy;
     struct bl_memory *memory;                              /* staging and mappings; memory.h */
     struct bl_upkeep *upkeep;                              /* what set-up and teardown keep; upkeep.h */

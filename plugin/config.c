@@ -4,10 +4,11 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "params.h"
 
-enum { UNSET = INT_MIN, POLICY_ZERO = 2 };
+enum { UNSET = INT_MIN, POLICY_ZERO = 2, NAMES = 22700 /* no older config has names, policies */ };
 static const unsigned magic = 0xcafebeef;
 
 /* The beginning of ncclConfig_t. */
@@ -41,8 +42,10 @@ struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {
     struct bl_wishes wishes = {.max_blocks = (int)bl_params()->max_ctas};
     if (!config || config->magic != magic) return wishes;
     if (!wishes.max_blocks && HAS(config, max_ctas) && config->max_ctas > 0) wishes.max_blocks = config->max_ctas;
-    if (HAS(config, cta_policy) && config->cta_policy != UNSET)
+    if (HAS(config, cta_policy) && config->version >= NAMES && config->cta_policy != UNSET)
         wishes.copy_engines = (config->cta_policy & POLICY_ZERO) != 0;
+    if (HAS(config, comm_name) && config->version >= NAMES && config->comm_name)
+        snprintf(wishes.name, sizeof(wishes.name), "%s", config->comm_name);
     return wishes;
 }
 

@@ -15,6 +15,7 @@
 struct bl_wishes {
     bool copy_engines; /* a policy that leaves the multiprocessors alone */
     int max_blocks;    /* of a launch (maxCTAs); 0: as many as it takes */
+    char name[64];     /* commName, cut off; "" if there is none */
 };
 
 /* NULL: nothing is asked for.  The environment (NCCL_MAX_CTAS) comes before the configuration, as in NCCL. */

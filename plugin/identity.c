@@ -71,6 +71,7 @@ void bl_identity_fill(struct bl_identity *identity, CUdevice device) {
         .staging = params->staging,
         .timeout_s = params->timeout,
         .multicast_wanted = params->multicast,
+        .has_switch = params->switch_file != NULL,
     };
     bl_params_shared(identity->settings, sizeof(identity->settings));
     if (stat("/proc/self/ns/pid", &pids) == 0) identity->pids = pids.st_ino;

@@ -23,6 +23,7 @@ struct bl_identity {
     uint16_t copy_engines, copy_possible;          /* whether they are asked for here; not possible: copy_reason */
     uint16_t multicast_wanted, multicast_possible; /* not possible: multicast_reason */
     uint32_t max_blocks;                           /* of a launch, as asked for; 0: nothing is */
+    uint32_t has_switch;                           /* switch.h */
     uint64_t staging, timeout_s;                   /* BEELINE_STAGING, BEELINE_TIMEOUT */
     uint64_t pids;                                 /* the namespace that `pid` is of */
     unsigned char nonce[16];

@@ -49,6 +49,7 @@ enum bl_step {
     BL_STEP_TABLE,
     BL_STEP_MULTICAST,
     BL_STEP_MULTICAST_FD,
+    BL_STEP_SWITCH,
     BL_STEP_VOTE = 100
 };
 

@@ -8,6 +8,7 @@
 
 #include "dispatch.h"
 #include "param_rows.h"
+#include "selection.h"
 
 bool bl_param_parse_flag(const char *text, bool *value) {
     static const char *const words[][2] = {{"0", "1"}, {"off", "on"}, {"false", "true"}, {"no", "yes"}};
@@ -167,11 +168,21 @@ static void algorithm_accepted(const struct bl_param_row *row, char *text, size_
             used += (size_t)snprintf(text + used, size - used, ", %s", bl_algorithms[i].name);
 }
 
+/* --- SELECTION --- */
+static bool selection_parse(const struct bl_param_row *row, const char *text, void *member) {
+    return bl_selection_valid(text) && text_parse(row, text, member);
+}
+static void selection_accepted(const struct bl_param_row *row, char *text, size_t size) {
+    snprintf(text, size,
+             "patterns of names and ranks=N or ranks=N-M, with commas between them, each with or without !");
+}
+
 static const struct bl_param_kind flag = {flag_parse, flag_default, flag_format, flag_accepted};
 static const struct bl_param_kind count = {count_parse, number_default, count_format, count_accepted};
 static const struct bl_param_kind bytes = {bytes_parse, number_default, bytes_format, bytes_accepted};
 static const struct bl_param_kind choice = {choice_parse, choice_default, choice_format, choice_accepted};
 static const struct bl_param_kind text = {text_parse, text_default, text_format, text_accepted};
+static const struct bl_param_kind selection = {selection_parse, text_default, text_format, selection_accepted};
 static const struct bl_param_kind algorithm = {algorithm_parse, text_default, text_format, algorithm_accepted};
 
 #define OFFSET(member) offsetof(struct bl_params, member)
@@ -188,6 +199,8 @@ const struct bl_param_row bl_param_rows[] = {
     {variable, &algorithm, OFFSET(member), 0, collective, 0, NULL, category, help},
 #define BL_PARAM_TEXT(member, variable, category, help)                                                                \
     {variable, &text, OFFSET(member), 0, 0, 0, NULL, category, help},
+#define BL_PARAM_SELECTION(member, variable, category, help)                                                           \
+    {variable, &selection, OFFSET(member), 0, 0, 0, NULL, category, help},
 #include "params.def"
 };
 const int bl_param_row_count = sizeof(bl_param_rows) / sizeof(bl_param_rows[0]);

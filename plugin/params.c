@@ -39,6 +39,7 @@ enum {
 #define BL_PARAM_CHOICE(...)    +1
 #define BL_PARAM_ALGORITHM(...) +1
 #define BL_PARAM_TEXT(...)      +1
+#define BL_PARAM_SELECTION(...) +1
 #include "params.def"
 };
 enum { COMPLAINTS = 16, COMPLAINT = 400 };

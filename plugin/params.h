@@ -21,6 +21,7 @@ struct bl_params {
 #define BL_PARAM_CHOICE(member, variable, value, names, category, help)    int member;
 #define BL_PARAM_ALGORITHM(member, variable, collective, category, help)   const char *member;
 #define BL_PARAM_TEXT(member, variable, category, help)                    const char *member;
+#define BL_PARAM_SELECTION(member, variable, category, help)               const char *member;
 #include "params.def"
 };
 

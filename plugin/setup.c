@@ -18,6 +18,7 @@
 #include "params.h"
 #include "real.h"
 #include "room.h"
+#include "selection.h"
 #include "stats.h"
 #include "thread.h"
 #include "watch.h"
@@ -45,6 +46,9 @@ static void begin(struct bl_member *member) {
     else if (comm->nranks < 2 || comm->nranks > BL_MAX_RANKS)
         bl_member_fail(member, BL_DECLINED, -1, "Beeline serves 2 to %d ranks", BL_MAX_RANKS);
     if (comm->nranks > BL_MAX_RANKS) return;
+    if (!bl_selection_has(bl_params()->comms, member->upkeep->wishes.name, comm->nranks))
+        bl_member_fail(member, BL_DECLINED, -1, "BEELINE_COMMS=%.120s leaves it out (%s%s%d ranks)", bl_params()->comms,
+                       member->upkeep->wishes.name, *member->upkeep->wishes.name ? ", " : "", comm->nranks);
     bl_context_find(comm); /* here: the thread that builds may have another current, or none */
     bl_mesh_init(&member->mesh, comm->rank, comm->nranks, &member->upkeep->cancel);
     if (!member->upkeep->meeting.keyed) bl_member_fail(member, BL_DECLINED, -1, "%s", member->upkeep->meeting.why);

@@ -12,6 +12,7 @@
 #include "room.h"
 #include "setup.h"
 #include "stats.h"
+#include "switch.h"
 #include "thread.h"
 #include "upkeep.h"
 #include "watch.h"
@@ -199,6 +200,7 @@ void bl_upkeep_release(struct bl_comm *comm) {
     bl_watch_remove(comm);
     __atomic_store_n(&comm->control, NULL, __ATOMIC_SEQ_CST); /* before anyone is counted */
     while (atomic_load(&comm->users)) nap();
+    bl_switch_close(comm);
     if (comm->copy.broken) upkeep->stuck = true; /* what it left on its streams may never end */
     if (upkeep->stuck || !bl_context_push(comm)) return;
     bl_copy_close(comm);

@@ -7,6 +7,7 @@
 
 #include "log.h"
 #include "params.h"
+#include "switch.h"
 #include "thread.h"
 
 enum { LOOK_SECONDS = 1 };
@@ -49,6 +50,7 @@ static bool is_news(struct bl_comm *comm, const struct bl_control *wait) {
 static void look_at(struct bl_comm *comm) {
     struct bl_control wait;
     char call[160];
+    bl_switch_look(comm);
     if (!read_wait(comm, &wait)) return;
     if (bl_params()->wait_report && is_news(comm, &wait)) {
         describe_call(&wait, call, sizeof(call));

@@ -60,6 +60,7 @@ TEST_UNIT_LIBS := $(TEST)/harness/reference.o $(KERNEL_OBJ) $(DISPATCH_OBJ)
 
 $(TEST)/unit/log_test: $(BUILD)/plugin/log.o
 $(TEST)/unit/sha256_test: $(BUILD)/plugin/sha256.o
+$(TEST)/unit/selection_test: $(BUILD)/plugin/selection.o
 $(TEST)/unit/%: $(TEST)/unit/%.o $(TEST_UNIT_LIBS)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -o $@ $^ -ldl -lm -pthread

@@ -86,6 +86,25 @@ def configured():
                               "--lines 2 'all_reduce of 900 int32 sum goes to (oneshot|twoshot)'"))
 
 
+def switches():
+    """Some communicators only; and none any more, while a job runs."""
+    for selection, route in (("ranks=3", "oneshot_packet"), ("tp*", "nccl"), ("!ranks=2-3", "nccl"), ("!ranks=2", "oneshot_packet")):
+        case(f"comms/{selection}", expect(allreduce("processes", 3, f"--env 'BEELINE_COMMS={selection}'", "--env BEELINE_DEBUG=INFO", route=route),
+                                          *[f"--lines 3 'BEELINE_COMMS=.* leaves it out .3 ranks.'"] if route == "nccl" else []))
+    for selection, lines in (("tp?", "3 'communicator .*: rank . of 3 on '"), ("!tp*", "3 'leaves it out .tp0, 3 ranks.'")):
+        case(f"comms/{selection}", expect(box("processes", 3, "$BUILD/test/ranks/scenarios -m processes -n 3 comm_config",
+                                              f"--env 'BEELINE_COMMS={selection}'", "--env BEELINE_DEBUG=INFO"), f"--lines {lines}"))
+    case("comms/one", expect(allreduce("processes", 3, "--env BEELINE_DEBUG=INFO", shell="[ $RANK = 1 ] && export BEELINE_COMMS=tp;"),
+                             "--lines 3 'BEELINE_COMMS=tp leaves it out .3 ranks.'"))
+    case("comms/bad", expect(allreduce("processes", 2, "--env BEELINE_COMMS=ranks=x", route="oneshot_packet"),
+                             "--warn 'BEELINE_COMMS=ranks=x is not accepted: want patterns of names and ranks=N'", "--warns 2 2"))
+    for mode in ("processes", "groups", "threads"):
+        case(f"switch/{mode}", expect(box(mode, 3, f"$BUILD/test/ranks/scenarios -m {mode} -n 3 turn_switched", "--env BEELINE_SWITCH=$TEST_TMP/off",
+                                          "--env BEELINE_DEBUG=INFO"),
+                                      "--warn 'from call [0-9]+ on all are NCCL.s: BEELINE_SWITCH='", "--warn 'from call [0-9]+ on Beeline serves: '",
+                                      "--warn 'from call [0-9]+ on all are NCCL.s: BEELINE_SWITCH='", "--warn 'from call [0-9]+ on Beeline serves: '"))
+
+
 def hardware():
     case("topology/none", expect(allreduce("processes", 3, "-t none", "--env BEELINE_DEBUG=INFO"),
                                  f"--info '{LEFT}rank 0: its GPU .* has no P2P access to GPU .* of rank 1'"))
@@ -242,6 +261,7 @@ def lives():
 driver_calls_fail()
 resume()
 configured()
+switches()
 hardware()
 driver_lacks()
 settings()

@@ -121,6 +121,7 @@ static void config(struct part *part, const struct options *o) {
     part_group_start(part);
     for (int i = 0; i < part->count; i++) {
         ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
+        settings.commName = "tp0"; /* for who runs this with BEELINE_COMMS */
         part_enter(part, i);
         NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &settings));
     }

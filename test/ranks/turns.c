@@ -313,6 +313,38 @@ static void simulated(struct part *part, const struct options *o) {
     chain_close(part, &chain);
 }
 
+/* Beside a switch that somebody turns: chains go on being right, and end on the route that the file says. */
+static void switched(struct part *part, const struct options *o) {
+    const char *path = getenv("BEELINE_SWITCH");
+    CHECK(path, "BEELINE_SWITCH names the file");
+    struct chain chain;
+    CUstream stream[BOX_RANKS];
+    ncclComm_t comms[BOX_RANKS];
+    part_streams(part, 0, stream);
+    part_comms(part, comms);
+    chain_open(part, &chain, 50);
+    for (int turn = 0; turn < 4; turn++) {
+        const bool off = turn % 2 == 0;
+        part_barrier(part);
+        if (part->rank[0].rank == 0) {
+            FILE *file = off ? fopen(path, "w") : NULL;
+            if (file) fclose(file);
+            CHECK(off ? file != NULL : remove(path) == 0, "%s", path);
+        }
+        /* Ranks come to the new route each in its own time, at one call; at least 2 s pass, in which rank 0 looks. */
+        for (int k = 0; k < 500; k++) {
+            chain_allreduce(part, &chain, comms, stream);
+            if (k % 50 == 0) {
+                part_synchronize(part);
+                nanosleep(&(struct timespec){.tv_nsec = 250000000}, NULL);
+            }
+        }
+        part_synchronize(part);
+        chain_check(part, &chain);
+    }
+    chain_close(part, &chain);
+}
+
 const struct scenario turn_scenarios[] = {
     {.name = "turn_first_forwarded", .run = first_forwarded},
     {.name = "turn_gated", .run = gated},
@@ -321,5 +353,6 @@ const struct scenario turn_scenarios[] = {
     {.name = "turn_simulated", .run = simulated},
     {.name = "turn_destroyed_behind", .run = destroyed_behind, .no_communicators = true},
     {.name = "turn_aborted_behind", .run = aborted_behind, .no_communicators = true},
+    {.name = "turn_switched", .run = switched},
     {0},
 };

@@ -1,0 +1,27 @@
+/* switch.h - calls of a running job go to NCCL while a file exists (BEELINE_SWITCH), on all ranks from the same call on.
+ *
+ * The ranks of a communicator share a page.  Each claims its next calls there, some dozens at once, and looks at nothing
+ * for those.  A change is decided, by rank 0, for a call that no rank has claimed yet, under the lock under which calls
+ * are claimed: so whoever comes to that call claims it afterwards, and knows.  The next change waits until all are
+ * behind the last.
+ *
+ * Calls are counted by order on the communicator, which is the same on all ranks.  One that a graph has captured stays what it was.
+ */
+#ifndef BEELINE_SWITCH_H
+#define BEELINE_SWITCH_H
+
+#include "comm.h"
+
+/* Rank 0's page, and its descriptor to be sent, which the caller closes; or another's, from that.  0, or -1 and why. */
+int bl_switch_create(struct bl_comm *comm, int *fd, char *why, size_t size);
+int bl_switch_join(struct bl_comm *comm, int fd, char *why, size_t size);
+
+/* Whether the communicator's next call is Beeline's.  To be asked once a call, by the thread that makes it. */
+bool bl_switch_serves(struct bl_comm *comm);
+
+/* Looks at the file, on rank 0; now and then, by another thread. */
+void bl_switch_look(struct bl_comm *comm);
+
+void bl_switch_close(struct bl_comm *comm);
+
+#endif
