@@ -43,6 +43,7 @@ struct bl_settings {
     uint64_t fuse_max;              /* largest call that shares a launch with others of its group; 0: none does */
     bool copy_engines;              /* all-gathers are to leave the multiprocessors alone */
     bool deterministic;             /* what the switch adds, in an order of its own, is left out */
+    bool short_of_staging;          /* it is less than asked for: what it cannot carry at once is NCCL's */
     const char *tuning_text;        /* content of the user's tuning file, or NULL */
     const char *tuning_name;        /* its path, for messages */
 };

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "budget.h"
 #include "copy.h"
 #include "log.h"
 #include "member.h"
@@ -70,6 +71,7 @@ static void know_oneself(struct bl_member *member) {
     bl_identity_fill(identity, comm->device);
     if (bl_random(identity->nonce, sizeof(identity->nonce), why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+    member->upkeep->reserved = identity->offered = bl_budget_reserve(comm->device, identity->staging);
     identity->max_blocks = (uint32_t)member->upkeep->wishes.max_blocks;
     identity->copy_engines = member->upkeep->wishes.copy_engines || wants_copy_engines();
     identity->copy_possible = bl_copy_possible(identity->copy_reason, sizeof(identity->copy_reason));
@@ -221,6 +223,7 @@ static void make_tables(struct bl_member *member) {
         .fuse_max = params->fuse_max,
         .copy_engines = member->all[0].copy_engines,
         .deterministic = params->deterministic,
+        .short_of_staging = bl_identity_short(member->all, comm->nranks),
         .tuning_text = tuning,
         .tuning_name = params->tuning_file,
     };
@@ -309,6 +312,8 @@ static void create(struct bl_member *member) {
         bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
                          member->stream, why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+    else
+        bl_budget_settle(comm->device, &upkeep->reserved, upkeep->memory.bytes);
 }
 
 static void export_memory(struct bl_member *member) {

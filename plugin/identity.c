@@ -99,6 +99,11 @@ enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *
         return all[rank].alarming ? BL_FAILED : BL_DECLINED;
     }
     struct bl_staging_layout layout;
+    for (int rank = 0; rank < nranks; rank++) {
+        if (all[rank].offered >= bl_staging_minimum(nranks)) continue;
+        snprintf(why, size, "rank %d: its process's BEELINE_BUDGET is used up by other communicators", rank);
+        return BL_DECLINED;
+    }
     if (bl_identity_layout(all, nranks, &layout)) {
         snprintf(why, size, "BEELINE_STAGING=%llu of rank 0 is too small: %d ranks need %llu bytes or more",
                  (unsigned long long)all[0].staging, nranks, (unsigned long long)bl_staging_minimum(nranks));
@@ -119,11 +124,24 @@ struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nr
     return least;
 }
 
-int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout) {
+static int lay_out(const struct bl_identity *all, int nranks, uint64_t bytes, struct bl_staging_layout *layout) {
     bool copy = all[0].copy_engines;
     for (int rank = 0; rank < nranks; rank++) copy = copy && all[rank].copy_possible;
     const bool multicast = !bl_identity_no_multicast(all, nranks, (char[128]){0}, 128);
-    return bl_staging_plan(layout, nranks, all[0].staging, copy, multicast);
+    return bl_staging_plan(layout, nranks, bytes, copy, multicast);
+}
+
+int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout) {
+    uint64_t bytes = all[0].staging;
+    for (int rank = 0; rank < nranks; rank++)
+        if (all[rank].offered < bytes) bytes = all[rank].offered;
+    return lay_out(all, nranks, bytes, layout);
+}
+
+bool bl_identity_short(const struct bl_identity *all, int nranks) {
+    struct bl_staging_layout has, asked;
+    return !bl_identity_layout(all, nranks, &has) && !lay_out(all, nranks, all[0].staging, &asked) &&
+           has.bytes < asked.bytes;
 }
 
 const char *bl_identity_no_multicast(const struct bl_identity *all, int nranks, char *why, size_t size) {

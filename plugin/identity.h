@@ -25,6 +25,7 @@ struct bl_identity {
     uint32_t max_blocks;                           /* of a launch, as asked for; 0: nothing is */
     uint32_t has_switch;                           /* switch.h */
     uint64_t staging, timeout_s;                   /* BEELINE_STAGING, BEELINE_TIMEOUT */
+    uint64_t offered;                              /* of staging, by what the process's budget has left */
     uint64_t pids;                                 /* the namespace that `pid` is of */
     unsigned char nonce[16];
     unsigned char uuid[16]; /* of the GPU */
@@ -34,14 +35,17 @@ struct bl_identity {
     char settings[2048];
 };
 
-/* Fills in all but the nonce, max_blocks and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */
+/* Fills in all but the nonce, max_blocks, `offered` and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */
 void bl_identity_fill(struct bl_identity *identity, CUdevice device);
 
 /* Whether Beeline can serve these ranks; if not, why. */
 enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size);
 
-/* Lays the staging out from what all ranks can do; 0, or -1 if BEELINE_STAGING of rank 0 is too small. */
+/* Lays the staging out from what all ranks can do; 0, or -1 if BEELINE_STAGING of rank 0 is too small, or a budget. */
 int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout);
+
+/* Whether budgets leave less than would be of use. */
+bool bl_identity_short(const struct bl_identity *all, int nranks);
 
 /* Why no rank has multicast, as far as that is clear by now: "rank 2: NCCL_NVLS_ENABLE=0"; NULL if all can. */
 const char *bl_identity_no_multicast(const struct bl_identity *all, int nranks, char *why, size_t size);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "bootstrap.h"
+#include "budget.h"
 #include "context.h"
 #include "copy.h"
 #include "log.h"
@@ -202,6 +203,7 @@ void bl_upkeep_release(struct bl_comm *comm) {
     while (atomic_load(&comm->users)) nap();
     bl_switch_close(comm);
     if (comm->copy.broken) upkeep->stuck = true; /* what it left on its streams may never end */
+    if (!upkeep->stuck) bl_budget_settle(comm->device, &upkeep->reserved, 0);
     if (upkeep->stuck || !bl_context_push(comm)) return;
     bl_copy_close(comm);
     if (upkeep->leaver) bl_leave(upkeep->leaver);

@@ -31,6 +31,7 @@ struct bl_upkeep {
     bool suspended;            /* the staging is given back; suspend.h */
     struct bl_modules *modules;
     struct bl_memory memory;
+    uint64_t reserved;        /* of the budget */
     struct bl_leaver *leaver; /* multicast, if there is any */
     bool stuck;               /* a kernel did not leave: what it uses cannot be freed */
     _Atomic int stage;

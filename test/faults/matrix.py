@@ -86,6 +86,14 @@ def configured():
                               "--lines 2 'all_reduce of 900 int32 sum goes to (oneshot|twoshot)'"))
 
 
+def budget():
+    """Dozens of communicators: the first has all that it can use, the last is NCCL's, all are right."""
+    case("budget", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 comm_budget", "--env BEELINE_DEBUG=INFO", "--env BEELINE_ALLREDUCE_ALGO=oneshot_packet"),
+                          "--lines 12 'staging 52.0 MiB'", "--lines 112 ' staging [0-9.]+ MiB'", "--lines 64 'BEELINE_BUDGET is used up'", "--within 100"))
+    case("budget/none", expect(allreduce("processes", 2, "--env BEELINE_BUDGET=0", "--env BEELINE_DEBUG=INFO"),
+                               "--lines 2 'rank 0: its process.s BEELINE_BUDGET is used up'"))
+
+
 def switches():
     """Some communicators only; and none any more, while a job runs."""
     for selection, route in (("ranks=3", "oneshot_packet"), ("tp*", "nccl"), ("!ranks=2-3", "nccl"), ("!ranks=2", "oneshot_packet")):
@@ -261,6 +269,7 @@ def lives():
 driver_calls_fail()
 resume()
 configured()
+budget()
 switches()
 hardware()
 driver_lacks()

@@ -241,6 +241,25 @@ static void finalized(struct part *part, const struct options *o) {
     destroy(part, comms);
 }
 
+/* As many as a process may come to have.  Those that do not fit are NCCL's; and there is room again once they are gone. */
+static void budget(struct part *part, const struct options *o) {
+    enum { MANY = 44 };
+    static const size_t limit = (size_t)(512 + 2 * MANY) << 20; /* BEELINE_BUDGET, and granules */
+    ncclComm_t comms[MANY][BOX_RANKS];
+    for (int round = 0; round < 2; round++) {
+        size_t before, after, all;
+        part_enter(part, 0);
+        CU_OK(cuMemGetInfo(&before, &all));
+        for (int c = 0; c < MANY; c++) part_make_communicators(part, 1 + c, comms[c]);
+        part_enter(part, 0);
+        CU_OK(cuMemGetInfo(&after, &all));
+        CHECK(before - after <= limit, "%zu MiB", (before - after) >> 20);
+        for (int c = 0; c < MANY; c++) sums(part, comms[c]);
+        for (int c = 0; c < MANY; c++) destroy(part, comms[c]);
+        part_barrier(part);
+    }
+}
+
 /* Aborted after use, with calls just issued; the next communicator works. */
 static void aborted(struct part *part, const struct options *o) {
     ncclComm_t comms[BOX_RANKS];
@@ -294,6 +313,7 @@ const struct scenario comm_scenarios[] = {
     {.name = "comm_same_id", .run = same_id, .no_communicators = true},
     {.name = "comm_nonblocking", .run = nonblocking, .no_communicators = true},
     {.name = "comm_finalized", .run = finalized, .no_communicators = true},
+    {.name = "comm_budget", .run = budget, .no_communicators = true},
     {.name = "comm_aborted", .run = aborted, .no_communicators = true},
     {.name = "comm_aborted_while_waiting", .run = aborted_while_waiting, .no_communicators = true},
     {0},
