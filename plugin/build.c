@@ -309,6 +309,7 @@ static void create(struct bl_member *member) {
     }
     if (bl_modules_open(&upkeep->modules, comm->context, comm->context_id, why, sizeof(why)) ||
         bl_modules_find(upkeep->modules, comm->nranks, false, comm->function, why, sizeof(why)) ||
+        bl_pinned_take(&upkeep->control, comm->context, comm->context_id, why, sizeof(why)) ||
         bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
                          member->stream, why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
@@ -392,10 +393,10 @@ static void fill_args(struct bl_member *member) {
         comm->most_bytes[kernel] = bl_kernel_capacity(kernel, comm->nranks, &comm->args.layout);
     comm->early_launch = bl_params()->early_launch && bl_driver()->cuLaunchKernelEx && waits_for_stream(comm);
     comm->args.epochs = (uint64_t *)(uintptr_t)memory->epochs;
-    comm->args.control = (struct bl_control *)(uintptr_t)memory->control_device;
+    comm->args.control = (struct bl_control *)(uintptr_t)member->upkeep->control.device;
     for (int peer = 0; peer < comm->nranks; peer++)
         comm->args.staging[peer] = (unsigned char *)(uintptr_t)memory->address[peer];
-    comm->control = memory->control;
+    comm->control = member->upkeep->control.host;
 }
 
 static void test_prepare(struct bl_member *member) {
@@ -405,7 +406,8 @@ static void test_prepare(struct bl_member *member) {
         bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
         return;
     }
-    if (bl_selftest_prepare(&member->selftest, BL_SELFTEST_STAGING, member->comm, &member->comm->args,
+    member->selftest = &member->tests[BL_SELFTEST_STAGING];
+    if (bl_selftest_prepare(member->selftest, BL_SELFTEST_STAGING, member->comm, &member->comm->args,
                             &member->comm->table, member->stream, why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
 }
@@ -421,16 +423,13 @@ int bl_step_test_launch(struct bl_member *member, char *why, size_t size) {
     /* Few blocks: the communicators of a group are tested at once, in any order on each GPU, and must fit beside each
      * other, or each would keep the place on one GPU that the other waits for. */
     unsigned blocks = least.sms / 8 ? least.sms / 8 : 1;
-    return bl_selftest_launch(&member->selftest, member->comm, blocks, least.max_threads, selftest_timeout_ns(), why,
+    return bl_selftest_launch(member->selftest, member->comm, blocks, least.max_threads, selftest_timeout_ns(), why,
                               size);
 }
 
 int bl_step_test_check(struct bl_member *member, int *culprit, char *why, size_t size) {
     *culprit = member->comm->rank;
-    int status =
-        bl_selftest_check(&member->selftest, selftest_timeout_ns(), culprit, &member->upkeep->stuck, why, size);
-    if (!member->upkeep->stuck) bl_selftest_release(&member->selftest);
-    return status;
+    return bl_selftest_check(member->selftest, selftest_timeout_ns(), culprit, &member->upkeep->stuck, why, size);
 }
 
 static void test_launch(struct bl_member *member) {

@@ -83,7 +83,8 @@ static void test_prepare(struct bl_member *member) {
     args.replica = (unsigned char *)(uintptr_t)multicast->replica;
     args.multicast = (unsigned char *)(uintptr_t)multicast->address;
     args.multicast_words = (uint64_t *)(uintptr_t)multicast->words;
-    if (bl_selftest_prepare(&member->selftest, BL_SELFTEST_MULTICAST, comm, &args, &member->multicast_table,
+    member->selftest = &member->tests[BL_SELFTEST_MULTICAST];
+    if (bl_selftest_prepare(member->selftest, BL_SELFTEST_MULTICAST, comm, &args, &member->multicast_table,
                             member->stream, why, sizeof(why)))
         fail(member, why);
 }
@@ -127,7 +128,6 @@ static void give_up(struct bl_member *member) {
     if (member->exported >= 0) close(member->exported);
     member->exported = -1;
     if (member->upkeep->stuck) return; /* a kernel is still at it */
-    bl_selftest_release(&member->selftest);
     if (member->upkeep->leaver) bl_leave(member->upkeep->leaver);
     member->upkeep->leaver = NULL;
 }

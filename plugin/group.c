@@ -1,6 +1,8 @@
 #include "group.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "export.h"
 #include "fuse.h"
@@ -26,6 +28,21 @@ static _Thread_local struct {
     int init_count, init_capacity;
 } group;
 
+static pthread_key_t of_thread;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* At the end of a thread that had groups. */
+static void free_arrays(void *unused) {
+    free(group.calls);
+    free(group.forwarded);
+    free(group.inits);
+    memset(&group, 0, sizeof(group));
+}
+
+static void make_key(void) {
+    pthread_key_create(&of_thread, free_arrays);
+}
+
 bool bl_group_open(void) {
     return group.depth > 0;
 }
@@ -38,6 +55,8 @@ static bool grow(void **array, int count, int *capacity, size_t size) {
     if (!moved) return false;
     *array = moved;
     *capacity = larger;
+    pthread_once(&once, make_key);
+    pthread_setspecific(of_thread, &group); /* anything but NULL */
     return true;
 }
 

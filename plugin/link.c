@@ -2,6 +2,7 @@
 #include "link.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,7 +87,36 @@ static enum bl_link ask_nvml(CUdevice device, const unsigned char *uuid) {
     return link;
 }
 
+/* What NVML said, to be asked once a pair of GPUs: to initialise it takes longer than the rest of set-up. */
+static enum bl_link remember_nvml(CUdevice device, const unsigned char *uuid) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct {
+        CUdevice device;
+        unsigned char uuid[16];
+        enum bl_link link;
+    } known[256];
+    static unsigned count;
+    enum { MOST = sizeof(known) / sizeof(known[0]) };
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < count; i++) {
+        if (known[i].device != device || memcmp(known[i].uuid, uuid, sizeof(known[i].uuid))) continue;
+        const enum bl_link link = known[i].link;
+        pthread_mutex_unlock(&lock);
+        return link;
+    }
+    pthread_mutex_unlock(&lock);
+    const enum bl_link link = ask_nvml(device, uuid);
+    pthread_mutex_lock(&lock);
+    if (count < MOST && link != BL_LINK_UNKNOWN) {
+        known[count].device = device;
+        known[count].link = link;
+        memcpy(known[count++].uuid, uuid, sizeof(known[0].uuid));
+    }
+    pthread_mutex_unlock(&lock);
+    return link;
+}
+
 enum bl_link bl_link_of(CUdevice device, const unsigned char *uuid) {
     CUdevice peer;
-    return find_visible(uuid, &peer) ? ask_driver(device, peer) : ask_nvml(device, uuid);
+    return find_visible(uuid, &peer) ? ask_driver(device, peer) : remember_nvml(device, uuid);
 }

@@ -16,9 +16,10 @@ struct bl_member {
     struct bl_meeting *meeting; /* where the ranks meet this time */
     struct bl_greetings greetings;
     struct bl_mesh mesh;
-    struct bl_identity identity, *all; /* all: nranks of them */
-    CUstream stream;                   /* what set-up does on the GPU is in its order */
-    struct bl_selftest selftest;
+    struct bl_identity identity, *all;           /* all: nranks of them */
+    CUstream stream;                             /* what set-up does on the GPU is in its order */
+    struct bl_selftest tests[BL_SELFTEST_KINDS]; /* released behind the last vote: that may wait for the GPU's work */
+    struct bl_selftest *selftest;                /* the last */
     int exported; /* our staging, or our multicast object, as a file descriptor, on its way to the peers; else -1 */
     struct bl_verdict verdict;         /* our own until a vote makes it everybody's */
     struct bl_verdict multicast;       /* the same of multicast alone; if not well, other kernels serve */

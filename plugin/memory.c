@@ -2,11 +2,10 @@
 #include "memory.h"
 
 #include <stdio.h>
-#include <sys/mman.h>
 
 #include "log.h"
 
-enum { MIB = 1 << 20, CONTROL_BYTES = 4096, EPOCH_BYTES = BL_LOCAL_WORDS * sizeof(uint64_t), LINE_BYTES = 128 };
+enum { MIB = 1 << 20, EPOCH_BYTES = BL_LOCAL_WORDS * sizeof(uint64_t), LINE_BYTES = 128 };
 
 static uint64_t round_up(uint64_t bytes, uint64_t grain) {
     return (bytes + grain - 1) / grain * grain;
@@ -57,22 +56,6 @@ static int zero(struct bl_memory *memory, CUstream stream, char *why, size_t siz
     return 0;
 }
 
-/* Memory of our own that the driver locks: at the process's end, and in a forked child, it is still there when the driver's is
- * not, for whoever looks at it then. */
-static int map_control(struct bl_memory *memory, char *why, size_t size) {
-    void *words = mmap(NULL, CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (words == MAP_FAILED) {
-        snprintf(why, size, "host memory for the control words (mmap): %m");
-        return -1;
-    }
-    memory->control = words;
-    BL_DRIVER_CHECK(bl_driver()->cuMemHostRegister(words, CONTROL_BYTES,
-                                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
-                    "locking the control words (cuMemHostRegister)");
-    memory->control_locked = true;
-    return 0;
-}
-
 int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream,
                      char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
@@ -90,10 +73,6 @@ int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nr
 
     /* To free memory of their own would wait for all of the GPU's work. */
     memory->epochs = memory->address[rank] + epochs_at;
-    if (map_control(memory, why, size)) return -1;
-    BL_DRIVER_CHECK(cu->cuMemHostGetDevicePointer(&memory->control_device, memory->control, 0),
-                    "the device address of the control words (cuMemHostGetDevicePointer)");
-
     return zero(memory, stream, why, size);
 }
 
@@ -148,11 +127,37 @@ int bl_memory_resume(struct bl_memory *memory, char *why, size_t size) {
 }
 
 void bl_memory_release(struct bl_memory *memory) {
-    const struct bl_driver *cu = bl_driver();
     for (int peer = memory->nranks - 1; peer >= 0; peer--)
         if (peer != memory->rank) release_mapping(memory, peer);
-    if (memory->control_locked) undo(cu->cuMemHostUnregister(memory->control), "cuMemHostUnregister");
-    if (memory->control) munmap(memory->control, CONTROL_BYTES);
     if (memory->nranks) release_mapping(memory, memory->rank);
     *memory = (struct bl_memory){0};
+}
+
+int bl_scratch_create(struct bl_scratch *scratch, CUdevice device, uint64_t bytes, char *why, size_t size) {
+    const struct bl_driver *cu = bl_driver();
+    CUmemAllocationProp allocation = allocation_of(device);
+    const CUmemAccessDesc access = {.location = allocation.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    size_t granularity = 0;
+    *scratch = (struct bl_scratch){0};
+    BL_DRIVER_CHECK(cu->cuMemGetAllocationGranularity(&granularity, &allocation, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                    "the granularity of memory (cuMemGetAllocationGranularity)");
+    scratch->bytes = round_up(bytes, granularity ? granularity : 1);
+    BL_DRIVER_CHECK(cu->cuMemAddressReserve(&scratch->address, scratch->bytes, 0, 0, 0),
+                    "reserving addresses (cuMemAddressReserve)");
+    BL_DRIVER_CHECK(cu->cuMemCreate(&scratch->handle, scratch->bytes, &allocation, 0),
+                    "allocating memory (cuMemCreate)");
+    scratch->have_handle = true;
+    BL_DRIVER_CHECK(cu->cuMemMap(scratch->address, scratch->bytes, 0, scratch->handle, 0), "mapping memory (cuMemMap)");
+    scratch->mapped = true;
+    BL_DRIVER_CHECK(cu->cuMemSetAccess(scratch->address, scratch->bytes, &access, 1),
+                    "access to memory (cuMemSetAccess)");
+    return 0;
+}
+
+void bl_scratch_release(struct bl_scratch *scratch) {
+    const struct bl_driver *cu = bl_driver();
+    if (scratch->mapped) undo(cu->cuMemUnmap(scratch->address, scratch->bytes), "cuMemUnmap");
+    if (scratch->have_handle) undo(cu->cuMemRelease(scratch->handle), "cuMemRelease");
+    if (scratch->address) undo(cu->cuMemAddressFree(scratch->address, scratch->bytes), "cuMemAddressFree");
+    *scratch = (struct bl_scratch){0};
 }

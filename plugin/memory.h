@@ -22,15 +22,12 @@ struct bl_memory {
     CUmemGenericAllocationHandle handle[BL_MAX_RANKS];
     CUdeviceptr address[BL_MAX_RANKS];
     bool have_handle[BL_MAX_RANKS], mapped[BL_MAX_RANKS], reserved[BL_MAX_RANKS];
-    void *control; /* host address of struct bl_control, page-locked */
-    bool control_locked;
-    CUdeviceptr control_device;
     CUdeviceptr epochs; /* BL_LOCAL_WORDS words behind the staging, of this device alone */
 };
 
 /* Each returns 0, or -1 with what failed and why in `why`.  The context of the device must be current. */
 
-/* Allocates and maps `bytes` of staging, the epochs and the control words, and zeroes them all through `stream`, which
+/* Allocates and maps `bytes` of staging and the epochs, and zeroes them through `stream`, which
  * has done so when this returns. */
 int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream,
                      char *why, size_t size);
@@ -44,5 +41,16 @@ void bl_memory_suspend(struct bl_memory *memory);
 int bl_memory_resume(struct bl_memory *memory, char *why, size_t size);
 /* No kernel that uses the memory may be running. */
 void bl_memory_release(struct bl_memory *memory);
+
+/* Device memory for a while.  To have it and to release it waits for no work of the GPU, which may be another communicator's,
+ * waiting for a rank that waits for us: cuMemAlloc may, and cuMemFree does. */
+struct bl_scratch {
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address; /* 0: none */
+    uint64_t bytes;
+    bool have_handle, mapped;
+};
+int bl_scratch_create(struct bl_scratch *scratch, CUdevice device, uint64_t bytes, char *why, size_t size);
+void bl_scratch_release(struct bl_scratch *scratch);
 
 #endif

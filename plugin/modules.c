@@ -8,52 +8,83 @@
 extern const void *const bl_fatbins[];
 extern const int bl_fatbin_count;
 
+enum { SPARES = 2 };
+
 struct bl_modules {
     struct bl_modules *next;
     CUcontext context;
     uint64_t context_id;
     int users, count;
+    bool loading; /* by the thread that made it */
+    struct bl_scratch spare[SPARES];
     CUmodule module[];
 };
 
 static struct bl_modules *first;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t loaded = PTHREAD_COND_INITIALIZER;
 
 static void unload(struct bl_modules *modules) {
+    for (int i = 0; i < SPARES; i++) bl_scratch_release(&modules->spare[i]);
     while (modules->count > 0) bl_driver()->cuModuleUnload(modules->module[--modules->count]);
     free(modules);
 }
 
-static struct bl_modules *load(CUcontext context, uint64_t context_id, char *why, size_t size) {
-    struct bl_modules *modules = calloc(1, sizeof(*modules) + sizeof(CUmodule) * (size_t)bl_fatbin_count);
-    if (!modules) {
-        snprintf(why, size, "out of host memory");
-        return NULL;
-    }
-    modules->context = context;
-    modules->context_id = context_id;
+static int load(struct bl_modules *modules, char *why, size_t size) {
     for (int i = 0; i < bl_fatbin_count; i++) {
         CUresult status = bl_driver()->cuModuleLoadData(&modules->module[i], bl_fatbins[i]);
         if (status != CUDA_SUCCESS) {
             snprintf(why, size, "loading the kernels (cuModuleLoadData) failed: %s", bl_driver_strerror(status));
-            unload(modules);
-            return NULL;
+            return -1;
         }
         modules->count++;
     }
-    return modules;
+    return 0;
+}
+
+/* Under the lock. */
+static struct bl_modules *find_of(CUcontext context, uint64_t context_id) {
+    struct bl_modules *one = first;
+    while (one && (one->context != context || one->context_id != context_id)) one = one->next;
+    return one;
+}
+static void take_out(const struct bl_modules *modules) {
+    struct bl_modules **link = &first;
+    while (*link != modules) link = &(*link)->next;
+    *link = modules->next;
+}
+
+/* Without the lock: to load may wait for the context's work, which may need another thread that sets up on another GPU. */
+static int load_apart(struct bl_modules *modules, char *why, size_t size) {
+    pthread_mutex_unlock(&lock);
+    const int status = load(modules, why, size);
+    pthread_mutex_lock(&lock);
+    modules->loading = false;
+    if (status) take_out(modules);
+    pthread_cond_broadcast(&loaded);
+    return status;
 }
 
 int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t context_id, char *why, size_t size) {
+    struct bl_modules *one, *failed = NULL;
     pthread_mutex_lock(&lock);
-    struct bl_modules *one = first;
-    while (one && (one->context != context || one->context_id != context_id)) one = one->next;
-    if (!one && (one = load(context, context_id, why, size))) {
+    while ((one = find_of(context, context_id)) && one->loading) pthread_cond_wait(&loaded, &lock);
+    if (!one && (one = calloc(1, sizeof(*one) + sizeof(CUmodule) * (size_t)bl_fatbin_count))) {
+        one->context = context;
+        one->context_id = context_id;
+        one->loading = true;
         one->next = first;
         first = one;
+        if (load_apart(one, why, size)) {
+            failed = one;
+            one = NULL;
+        }
+    } else if (!one) {
+        snprintf(why, size, "out of host memory");
     }
     if (one) one->users++;
     pthread_mutex_unlock(&lock);
+    if (failed) unload(failed);
     *modules = one;
     return one ? 0 : -1;
 }
@@ -81,15 +112,35 @@ int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
     return 0;
 }
 
+int bl_modules_scratch(struct bl_modules *modules, struct bl_scratch *scratch, CUdevice device, uint64_t bytes,
+                       char *why, size_t size) {
+    *scratch = (struct bl_scratch){0};
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < SPARES && !scratch->address; i++) {
+        if (modules->spare[i].bytes < bytes) continue;
+        *scratch = modules->spare[i];
+        modules->spare[i] = (struct bl_scratch){0};
+    }
+    pthread_mutex_unlock(&lock);
+    return scratch->address ? 0 : bl_scratch_create(scratch, device, bytes, why, size);
+}
+
+void bl_modules_keep(struct bl_modules *modules, struct bl_scratch *scratch) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < SPARES && scratch->mapped; i++) {
+        if (modules->spare[i].address) continue;
+        modules->spare[i] = *scratch;
+        *scratch = (struct bl_scratch){0};
+    }
+    pthread_mutex_unlock(&lock);
+    bl_scratch_release(scratch);
+}
+
 void bl_modules_close(struct bl_modules *modules) {
     if (!modules) return;
     pthread_mutex_lock(&lock);
     const bool unused = --modules->users == 0;
-    if (unused) {
-        struct bl_modules **link = &first;
-        while (*link != modules) link = &(*link)->next;
-        *link = modules->next;
-    }
+    if (unused) take_out(modules);
     pthread_mutex_unlock(&lock);
     if (unused) unload(modules); /* which may wait for the work of others */
 }

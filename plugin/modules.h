@@ -11,6 +11,7 @@
 
 #include "driver.h"
 #include "kernels.h"
+#include "memory.h"
 
 struct bl_modules;
 
@@ -23,5 +24,11 @@ int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
                     CUfunction function[BL_KERNELS][BL_DATATYPES], char *why, size_t size);
 
 void bl_modules_close(struct bl_modules *modules);
+
+/* Memory for a self-test; two are kept for the next ones until the modules go, since to release it may wait for all of the GPU's
+ * work.  0, or -1 with what failed in `why`. */
+int bl_modules_scratch(struct bl_modules *modules, struct bl_scratch *scratch, CUdevice device, uint64_t bytes,
+                       char *why, size_t size);
+void bl_modules_keep(struct bl_modules *modules, struct bl_scratch *scratch);
 
 #endif

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "bootstrap.h"
+#include "upkeep.h"
 
 #define CHECK_RETURN(expression, what)                                                                                 \
     do {                                                                                                               \
@@ -143,14 +144,29 @@ static void put(unsigned char *at, uint64_t bits, uint64_t size) {
     memcpy(at, &bits, size); /* little-endian, as the GPU is */
 }
 
+static uint64_t buffer_bytes(const struct bl_selftest *test) {
+    return (test->inputs + test->results + 127) / 128 * 128;
+}
+
+static int allocate(struct bl_selftest *test, const struct bl_comm *comm, char *why, size_t size) {
+    char reason[160];
+    const uint64_t words = test->kind == BL_SELFTEST_MULTICAST ? BL_LOCAL_WORDS * sizeof(uint64_t) : 0;
+    test->modules = comm->upkeep->modules;
+    if (!bl_modules_scratch(test->modules, &test->memory, comm->device, buffer_bytes(test) + words, reason,
+                            sizeof(reason)))
+        return 0;
+    snprintf(why, size, "self-test: %s", reason);
+    return -1;
+}
+
 /* Words and control of its own: what goes wrong with multicast leaves those of the communicator as they were. */
 static int open_own(struct bl_selftest *test, char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
+    const CUdeviceptr words = test->memory.address + buffer_bytes(test);
     CUdeviceptr control;
     CHECK_RETURN(cu->cuStreamCreate(&test->stream, CU_STREAM_NON_BLOCKING), "making a stream (cuStreamCreate)");
     test->own_stream = true;
-    CHECK_RETURN(cu->cuMemAlloc(&test->words, BL_LOCAL_WORDS * sizeof(uint64_t)), "allocating words (cuMemAlloc)");
-    CHECK_RETURN(cu->cuMemsetD8Async(test->words, 0, BL_LOCAL_WORDS * sizeof(uint64_t), test->stream),
+    CHECK_RETURN(cu->cuMemsetD8Async(words, 0, BL_LOCAL_WORDS * sizeof(uint64_t), test->stream),
                  "zeroing words (cuMemsetD8Async)");
     CHECK_RETURN(cu->cuMemHostAlloc((void **)&test->control, sizeof(*test->control),
                                     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
@@ -158,7 +174,7 @@ static int open_own(struct bl_selftest *test, char *why, size_t size) {
     memset(test->control, 0, sizeof(*test->control));
     CHECK_RETURN(cu->cuMemHostGetDevicePointer(&control, test->control, 0),
                  "the device address of the control words (cuMemHostGetDevicePointer)");
-    test->args.epochs = (uint64_t *)(uintptr_t)test->words;
+    test->args.epochs = (uint64_t *)(uintptr_t)words;
     test->args.control = (struct bl_control *)(uintptr_t)control;
     return 0;
 }
@@ -196,21 +212,19 @@ int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, co
         (struct bl_selftest){.kind = kind, .table = table, .args = *args, .control = comm->control, .stream = stream};
     lay_out(test);
     if (!test->results) return 0; /* no kernel of these is in use */
-    if (kind == BL_SELFTEST_MULTICAST) {
-        test->control = NULL;
-        if (open_own(test, why, size)) return -1;
-    }
+    if (kind == BL_SELFTEST_MULTICAST) test->control = NULL;
+    if (allocate(test, comm, why, size)) return -1;
+    if (kind == BL_SELFTEST_MULTICAST && open_own(test, why, size)) return -1;
     const uint64_t bytes = test->inputs > test->results ? test->inputs : test->results;
     test->host = malloc(bytes);
     if (!test->host) {
         snprintf(why, size, "self-test: out of host memory for %llu bytes", (unsigned long long)bytes);
         return -1;
     }
-    CHECK_RETURN(cu->cuMemAlloc(&test->buffer, test->inputs + test->results), "allocating memory (cuMemAlloc)");
     fill_inputs(test, comm->rank);
-    CHECK_RETURN(cu->cuMemcpyHtoDAsync(test->buffer, test->host, test->inputs, test->stream),
+    CHECK_RETURN(cu->cuMemcpyHtoDAsync(test->memory.address, test->host, test->inputs, test->stream),
                  "copying to the device (cuMemcpyHtoDAsync)");
-    CHECK_RETURN(cu->cuMemsetD8Async(test->buffer + test->inputs, 0xff, test->results, test->stream),
+    CHECK_RETURN(cu->cuMemsetD8Async(test->memory.address + test->inputs, 0xff, test->results, test->stream),
                  "writing to the device (cuMemsetD8Async)");
     CHECK_RETURN(cu->cuStreamSynchronize(test->stream), "waiting for the device (cuStreamSynchronize)");
     return 0;
@@ -227,8 +241,8 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
         const struct run *run = &suites[test->kind].run[i];
         const struct extent e = extent_of(test, run);
         if (!e.count) continue;
-        args.sendbuff = (const void *)(uintptr_t)(test->buffer + test->input[run->datatype]);
-        args.recvbuff = (void *)(uintptr_t)(test->buffer + result);
+        args.sendbuff = (const void *)(uintptr_t)(test->memory.address + test->input[run->datatype]);
+        args.recvbuff = (void *)(uintptr_t)(test->memory.address + result);
         args.count = e.count;
         args.size = (uint32_t)e.size;
         args.stride = e.count * e.size;
@@ -309,7 +323,7 @@ int bl_selftest_check(const struct bl_selftest *test, uint64_t timeout_ns, int *
     const struct bl_driver *cu = bl_driver();
     if (!test->results) return 0;
     if (wait_for_kernels(test, timeout_ns, culprit, stuck, why, size)) return -1;
-    CHECK_RETURN(cu->cuMemcpyDtoHAsync(test->host, test->buffer + test->inputs, test->results, test->stream),
+    CHECK_RETURN(cu->cuMemcpyDtoHAsync(test->host, test->memory.address + test->inputs, test->results, test->stream),
                  "copying from the device (cuMemcpyDtoHAsync)");
     CHECK_RETURN(cu->cuStreamSynchronize(test->stream), "waiting for the device (cuStreamSynchronize)");
     const unsigned char *result = test->host;
@@ -324,8 +338,7 @@ int bl_selftest_check(const struct bl_selftest *test, uint64_t timeout_ns, int *
 
 void bl_selftest_release(struct bl_selftest *test) {
     const struct bl_driver *cu = bl_driver();
-    if (test->buffer) cu->cuMemFree(test->buffer);
-    if (test->words) cu->cuMemFree(test->words);
+    if (test->modules) bl_modules_keep(test->modules, &test->memory);
     if (test->kind == BL_SELFTEST_MULTICAST && test->control) cu->cuMemFreeHost(test->control);
     if (test->own_stream) cu->cuStreamDestroy(test->stream);
     free(test->host);

@@ -9,21 +9,22 @@
 #define BEELINE_SELFTEST_H
 
 #include "comm.h"
+#include "modules.h"
 
 /* What is tested.  Each has routes, which say what kernels are in use, and arguments of a launch without buffers. */
-enum bl_selftest_kind { BL_SELFTEST_STAGING, BL_SELFTEST_MULTICAST };
+enum bl_selftest_kind { BL_SELFTEST_STAGING, BL_SELFTEST_MULTICAST, BL_SELFTEST_KINDS };
 
 struct bl_selftest {
     enum bl_selftest_kind kind;
     const struct bl_table *table;
     struct bl_kernel_args
         args; /* the communicator's; of multicast, with words of its own in place of epochs and control */
-    struct bl_control *control;   /* host address of args.control */
-    CUdeviceptr buffer;           /* inputs, one a datatype, then a result for each launch */
+    struct bl_control *control; /* host address of args.control */
+    struct bl_scratch memory;   /* inputs, one a datatype, then a result for each launch; of multicast, words behind */
     uint64_t input[BL_DATATYPES]; /* where it begins, in bytes; all inputs have as many */
     uint64_t inputs, results;     /* bytes */
+    struct bl_modules *modules;   /* which keep the memory */
     unsigned char *host;          /* as large as the buffer */
-    CUdeviceptr words;            /* of multicast: BL_LOCAL_WORDS */
     CUstream stream;
     bool own_stream; /* so that kernels that do not leave hold nothing else up */
 };

@@ -151,7 +151,7 @@ static void log_left(const struct bl_member *member) {
 
 static void free_leftovers(struct bl_member *member) {
     if (member->upkeep->stuck) return;
-    bl_selftest_release(&member->selftest);
+    for (int kind = 0; kind < BL_SELFTEST_KINDS; kind++) bl_selftest_release(&member->tests[kind]);
     if (member->stream) bl_driver()->cuStreamDestroy(member->stream);
     if (member->verdict.fate != BL_WELL) bl_upkeep_release(member->comm);
 }

@@ -209,6 +209,7 @@ void bl_upkeep_release(struct bl_comm *comm) {
     if (upkeep->leaver) bl_leave(upkeep->leaver);
     upkeep->leaver = NULL;
     bl_memory_release(&upkeep->memory);
+    bl_pinned_give(&upkeep->control);
     bl_modules_close(upkeep->modules);
     upkeep->modules = NULL;
     bl_context_pop();

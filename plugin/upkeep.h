@@ -14,6 +14,7 @@
 #include "meeting.h"
 #include "memory.h"
 #include "modules.h"
+#include "pinned.h"
 
 /* Where set-up is.  That of a nonblocking communicator runs on a thread of its own, once the real NCCL has made it. */
 enum bl_stage { BL_STAGE_NONE, BL_STAGE_RUNNING, BL_STAGE_DONE };
@@ -31,6 +32,7 @@ struct bl_upkeep {
     bool suspended;            /* the staging is given back; suspend.h */
     struct bl_modules *modules;
     struct bl_memory memory;
+    struct bl_pinned control; /* struct bl_control */
     uint64_t reserved;        /* of the budget */
     struct bl_leaver *leaver; /* multicast, if there is any */
     bool stuck;               /* a kernel did not leave: what it uses cannot be freed */

@@ -50,7 +50,7 @@ DRIVER = (
     ("cuMemsetD8Async", 1, "CUDA_ERROR_INVALID_VALUE", "zeroing the staging"),
     ("cuMemExportToShareableHandle", 1, "CUDA_ERROR_NOT_PERMITTED", "exporting the staging"),
     ("cuMemImportFromShareableHandle", 2, "CUDA_ERROR_INVALID_VALUE", "importing the staging of rank"),
-    ("cuMemAlloc", 1, "CUDA_ERROR_OUT_OF_MEMORY", "self-test: allocating memory"),
+    ("cuMemCreate", 2, "CUDA_ERROR_OUT_OF_MEMORY", "self-test: allocating memory"),
     ("cuStreamCreate", 4, "CUDA_ERROR_OUT_OF_MEMORY", "making a stream"),
     ("cuLaunchKernel", 2, "CUDA_ERROR_LAUNCH_FAILED", "self-test: launching a kernel"),
     ("cuMemcpyHtoDAsync", 1, "CUDA_ERROR_INVALID_VALUE", "copying to the device"),
@@ -72,7 +72,7 @@ def driver_calls_fail():
 def resume():
     """A rank's memory does not come back: the communicator is NCCL's then, unless graphs hold calls of Beeline's."""
     scenario = "$BUILD/test/ranks/scenarios -m processes -n 3 "
-    refused = "--fault cuMemCreate@1#2=CUDA_ERROR_OUT_OF_MEMORY"
+    refused = "--fault cuMemCreate@1#3=CUDA_ERROR_OUT_OF_MEMORY"
     case("resume/left", expect(box("processes", 3, scenario + "later_suspended_plain", refused),
                                f"--warn '{LEFT}resuming it: rank 1: allocating [0-9]+ MiB of staging'"))
     case("resume/fails", expect(box("processes", 3, scenario + "later_resume_fails", refused),
@@ -84,6 +84,12 @@ def configured():
     case("configured", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 later_configured", "--env BEELINE_DEBUG=INFO"),
                               "--info 'ncclAllReduce: the call.s configuration asks for a number of CTAs'",
                               "--lines 2 'all_reduce of 900 int32 sum goes to (oneshot|twoshot)'"))
+
+
+def made_beside():
+    """Set-up calls nothing that waits for kernels, which may wait for ranks that are in it, even where allocating always does."""
+    for mode in ("processes", "groups", "threads"):
+        case(f"made_beside/{mode}", expect(box(mode, 3, f"$BUILD/test/ranks/scenarios -m {mode} -n 3 turn_made_beside", "--implicit-sync always")))
 
 
 def budget():
@@ -269,6 +275,7 @@ def lives():
 driver_calls_fail()
 resume()
 configured()
+made_beside()
 budget()
 switches()
 hardware()

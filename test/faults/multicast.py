@@ -13,11 +13,11 @@ CALLS = (
     ("cuMulticastGetGranularity@1#1", "INVALID_VALUE", "rank 1: the granularity of a multicast object"),
     ("cuMemImportFromShareableHandle@2#12", "INVALID_VALUE", "rank 2: importing the multicast object"),
     ("cuMulticastAddDevice@1#1", "SYSTEM_NOT_READY", "rank 1: joining the multicast object"),
-    ("cuMemCreate@2#9", "OUT_OF_MEMORY", "rank 2: allocating memory for multicast"),
+    ("cuMemCreate@2#16", "OUT_OF_MEMORY", "rank 2: allocating memory for multicast"),
     ("cuMulticastBindMem@0#1", "OUT_OF_MEMORY", "rank 0: binding memory to the multicast object"),
     ("cuMulticastBindMem@2#2", "INVALID_VALUE", "rank 2: binding memory to the multicast object"),
-    ("cuMemMap@1#35", "OUT_OF_MEMORY", "rank 1: mapping the multicast object"),
-    ("cuMemSetAccess@0#41", "NOT_SUPPORTED", "rank 0: access to the multicast object"),
+    ("cuMemMap@1#45", "OUT_OF_MEMORY", "rank 1: mapping the multicast object"),
+    ("cuMemSetAccess@0#52", "NOT_SUPPORTED", "rank 0: access to the multicast object"),
 )
 
 

@@ -313,6 +313,43 @@ static void simulated(struct part *part, const struct options *o) {
     chain_close(part, &chain);
 }
 
+/* One rank's kernel waits for its peers, who first make a communicator with it. */
+static void made_beside(struct part *part, const struct options *o) {
+    struct chain chain;
+    CUstream stream[BOX_RANKS];
+    ncclComm_t comms[BOX_RANKS], made[BOX_RANKS];
+    part_streams(part, 0, stream);
+    part_comms(part, comms);
+    chain_open(part, &chain, 2000);
+    chain_allreduce(part, &chain, comms, stream); /* what is loaded at first use is loaded */
+    part_synchronize(part);
+    for (int round = 0; round < 2; round++) {
+        for (int late = 0; late < 2; late++) {
+            for (int i = 0; i < part->count; i++) {
+                if ((part->rank[i].rank == 0) == late) continue;
+                part_enter(part, i);
+                NCCL_OK(ncclAllReduce((void *)chain.from[i], (void *)chain.to[i], chain.count, ncclInt32, ncclSum,
+                                      comms[i], stream[i]));
+            }
+            if (late) break;
+            part_group_start(part);
+            for (int i = 0; i < part->count; i++) {
+                part_enter(part, i);
+                NCCL_OK(ncclCommSplit(comms[i], 0, part->rank[i].rank, &made[i], NULL));
+            }
+            part_group_end(part);
+        }
+        chain_reduced(part, &chain);
+        part_synchronize(part);
+        chain_check(part, &chain);
+        for (int i = 0; i < part->count; i++) {
+            part_enter(part, i);
+            NCCL_OK(ncclCommDestroy(made[i]));
+        }
+    }
+    chain_close(part, &chain);
+}
+
 /* Beside a switch that somebody turns: chains go on being right, and end on the route that the file says. */
 static void switched(struct part *part, const struct options *o) {
     const char *path = getenv("BEELINE_SWITCH");
@@ -354,5 +391,6 @@ const struct scenario turn_scenarios[] = {
     {.name = "turn_destroyed_behind", .run = destroyed_behind, .no_communicators = true},
     {.name = "turn_aborted_behind", .run = aborted_behind, .no_communicators = true},
     {.name = "turn_switched", .run = switched},
+    {.name = "turn_made_beside", .run = made_beside},
     {0},
 };
