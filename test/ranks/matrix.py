@@ -235,6 +235,13 @@ BESIDE_EACH_OTHER = {"stream_two_communicators", "group_two_communicators", "gra
 BROADCASTS = ("BEELINE_BROADCAST_ALGO=nccl", "", "BEELINE_BROADCAST_ALGO=nccl")
 
 
+def growth():
+    """Many communicators, one after another, leave nothing behind."""
+    for mode, nranks in (("processes", 2), ("groups", 3), ("threads", 2)):
+        case(f"growth/{mode}", box(mode, nranks, program="scenarios", arguments="growth"), "timeout=240")
+    case("soak/growth", box("processes", 2, program="scenarios", arguments="growth", environment="BEELINE_TEST_COMMUNICATORS=10000"), "soak timeout=3600")
+
+
 def scenarios():
     for s, scenario in enumerate(SCENARIOS):
         for m, mode in enumerate(MODES):
@@ -430,6 +437,6 @@ def without_beeline():
             case(f"reference/{name}", command.replace("--beeline ", ""))
 
 
-for generate in (algorithms_by_datatypes, gathered, others, by_table, odd_alignment, captured, capacity, kernels, schedules, scenarios, oneway, blocks,
+for generate in (algorithms_by_datatypes, gathered, others, by_table, odd_alignment, captured, capacity, kernels, schedules, growth, scenarios, oneway, blocks,
                  fused, torture, multicast, without_beeline):
     generate()

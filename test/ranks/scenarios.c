@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct scenario *const suites[] = {group_scenarios,    stream_scenarios,  graph_scenarios, comm_scenarios,
-                                                argument_scenarios, torture_scenarios, fused_scenarios, block_scenarios,
-                                                turn_scenarios,     oneway_scenarios,  later_scenarios};
+static const struct scenario *const suites[] = {
+    group_scenarios, stream_scenarios, graph_scenarios, comm_scenarios,   argument_scenarios, torture_scenarios,
+    fused_scenarios, block_scenarios,  turn_scenarios,  oneway_scenarios, later_scenarios,    growth_scenarios};
 
 /* --- single calls --- */
 

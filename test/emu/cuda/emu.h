@@ -431,6 +431,7 @@ struct emu_module {
     struct emu_object object;
     struct emu_context *context; /* NULL for a CUlibrary */
     void *library;
+    struct emu_function *functions; /* those that were asked for, the last first */
 };
 struct emu_function {
     struct emu_object object;
@@ -438,6 +439,7 @@ struct emu_function {
     const char *name;
     void (*entry)(const void *args);
     unsigned argument_size;
+    struct emu_function *next; /* of its module */
 };
 
 /* --- simt.c, dispatch.c: kernels --- */

@@ -53,8 +53,8 @@ static CUresult unload(const void *handle) {
     CUresult result = module ? emu_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) emu_context_may_wait(module->context);
     if (result == CUDA_SUCCESS && module->object.alive) {
-        for (struct emu_object *o = NULL; (o = emu_object_of(EMU_FUNCTION, o));)
-            if (((struct emu_function *)o)->module == module) emu_object_end(o);
+        for (struct emu_function *function = module->functions; function; function = function->next)
+            emu_object_end(function);
         emu_object_end(module);
     }
     emu_unlock();
@@ -62,11 +62,9 @@ static CUresult unload(const void *handle) {
 }
 
 static struct emu_function *find(struct emu_module *module, const char *name) {
-    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_FUNCTION, o));) {
-        struct emu_function *function = (struct emu_function *)o;
-        if (o->alive && function->module == module && !strcmp(function->name, name)) return function;
-    }
-    return NULL;
+    struct emu_function *function = module->functions;
+    while (function && strcmp(function->name, name)) function = function->next;
+    return function;
 }
 
 static CUresult get(struct emu_function **out, const void *handle, const char *name) {
@@ -91,6 +89,8 @@ static CUresult get(struct emu_function **out, const void *handle, const char *n
             function->name = dladdr(entry, &info) && info.dli_sname ? info.dli_sname : "kernel";
             *(void **)&function->entry = entry;
             function->argument_size = *size;
+            function->next = module->functions;
+            module->functions = function;
         }
     }
     if (result == CUDA_SUCCESS) *out = function;
