@@ -1,6 +1,6 @@
 /* budget.h - staging of all communicators of this process together (BEELINE_BUDGET), for each GPU.
  *
- * A communicator may have an eighth of what is left, and at most what BEELINE_STAGING says: the first ones have all that they can
+ * A communicator may have an eighth of what is left (half, where BEELINE_STAGING asks for more than usual), and at most what that says: the first ones have all that they can
  * use, dozens have some, and what comes then is NCCL's.
  *
  * Threads: any.

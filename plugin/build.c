@@ -359,8 +359,8 @@ static void switch_send(struct bl_member *member) {
     if (member->comm->rank) return;
     if (bl_switch_create(member->comm, &fd, why, sizeof(why)))
         bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
-    else
-        bl_step_send(member, BL_STEP_SWITCH, "", 0, fd);
+    /* Without it, too: who waits may be this very thread's next member. */
+    bl_step_send(member, BL_STEP_SWITCH, "", 0, member->verdict.fate == BL_WELL ? fd : -1);
     if (fd >= 0) close(fd);
 }
 

@@ -29,10 +29,12 @@ static _Thread_local struct {
 } group;
 
 static pthread_key_t of_thread;
+static bool has_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* At the end of a thread that had groups. */
 static void free_arrays(void *unused) {
+    bl_setup_forget(group.inits, group.init_count); /* of a group that the thread never ended */
     free(group.calls);
     free(group.forwarded);
     free(group.inits);
@@ -40,7 +42,7 @@ static void free_arrays(void *unused) {
 }
 
 static void make_key(void) {
-    pthread_key_create(&of_thread, free_arrays);
+    has_key = pthread_key_create(&of_thread, free_arrays) == 0;
 }
 
 bool bl_group_open(void) {
@@ -56,7 +58,7 @@ static bool grow(void **array, int count, int *capacity, size_t size) {
     *array = moved;
     *capacity = larger;
     pthread_once(&once, make_key);
-    pthread_setspecific(of_thread, &group); /* anything but NULL */
+    if (has_key) pthread_setspecific(of_thread, &group); /* anything but NULL */
     return true;
 }
 

@@ -141,7 +141,7 @@ int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_stag
 bool bl_identity_short(const struct bl_identity *all, int nranks) {
     struct bl_staging_layout has, asked;
     return !bl_identity_layout(all, nranks, &has) && !lay_out(all, nranks, all[0].staging, &asked) &&
-           has.bytes < asked.bytes;
+           has.bytes < asked.bytes / 2;
 }
 
 const char *bl_identity_no_multicast(const struct bl_identity *all, int nranks, char *why, size_t size) {

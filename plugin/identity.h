@@ -44,7 +44,7 @@ enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *
 /* Lays the staging out from what all ranks can do; 0, or -1 if BEELINE_STAGING of rank 0 is too small, or a budget. */
 int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout);
 
-/* Whether budgets leave less than would be of use. */
+/* Whether budgets leave less than half of what would be of use. */
 bool bl_identity_short(const struct bl_identity *all, int nranks);
 
 /* Why no rank has multicast, as far as that is clear by now: "rank 2: NCCL_NVLS_ENABLE=0"; NULL if all can. */

@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -181,6 +182,14 @@ static void *find_none(void *handle, const char *name) {
 /* Filled in by the loader, before which no function of another library can be called. */
 static void *volatile relocated = (void *)&relocated;
 
+/* Before glibc 2.34 it was in a library of its own. */
+static bool is_of_libc(dlsym_function *function) {
+    Dl_info info;
+    if (!dladdr((void *)function, &info) || !info.dli_fname) return false;
+    const char *slash = strrchr(info.dli_fname, '/'), *base = slash ? slash + 1 : info.dli_fname;
+    return strncmp(base, "libc.so", 7) == 0 || strncmp(base, "libc-", 5) == 0 || strncmp(base, "libdl", 5) == 0;
+}
+
 dlsym_function *bl_dlsym_resolve(void) {
     static _Atomic pid_t resolving;
     if (!relocated) return find_none;
@@ -190,8 +199,9 @@ dlsym_function *bl_dlsym_resolve(void) {
     atomic_store(&resolving, self);
     dlsym_function *libc =
         (dlsym_function *)dlvsym(RTLD_NEXT, "dlsym", OLDEST_GLIBC); /* or another's that has versions */
-    /* Another library that interposes dlsym, and comes behind us, is to be asked as it would be without us. */
-    dlsym_function *next = libc ? (dlsym_function *)libc(RTLD_NEXT, "dlsym") : NULL;
+    /* Another library that interposes dlsym, and comes behind us, is to be asked as it would be without us: its own is found
+     * already, or by libc, where it has none of that version. */
+    dlsym_function *next = libc && is_of_libc(libc) ? (dlsym_function *)libc(RTLD_NEXT, "dlsym") : libc;
     atomic_store(&resolving, 0);
     if (!libc) return find_none;
     atomic_store(&bl_dlsym_next, next ? next : libc);

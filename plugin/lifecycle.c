@@ -218,7 +218,8 @@ BL_EXPORT const char *ncclGetLastError(ncclComm_t comm) {
 BL_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
     struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
     ncclResult_t result = BL_REAL(ncclCommSuspend, comm, flags);
-    if (known && result == ncclSuccess && flags & NCCL_SUSPEND_MEM) bl_suspend(known);
+    /* In a group NCCL may have done nothing yet, and kernels may run: the staging stays. */
+    if (known && result == ncclSuccess && flags & NCCL_SUSPEND_MEM && !bl_group_open()) bl_suspend(known);
     return result;
 }
 

@@ -133,7 +133,7 @@ void bl_memory_release(struct bl_memory *memory) {
     *memory = (struct bl_memory){0};
 }
 
-int bl_scratch_create(struct bl_scratch *scratch, CUdevice device, uint64_t bytes, char *why, size_t size) {
+static int map_scratch(struct bl_scratch *scratch, CUdevice device, uint64_t bytes, char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
     CUmemAllocationProp allocation = allocation_of(device);
     const CUmemAccessDesc access = {.location = allocation.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -152,6 +152,12 @@ int bl_scratch_create(struct bl_scratch *scratch, CUdevice device, uint64_t byte
     BL_DRIVER_CHECK(cu->cuMemSetAccess(scratch->address, scratch->bytes, &access, 1),
                     "access to memory (cuMemSetAccess)");
     return 0;
+}
+
+int bl_scratch_create(struct bl_scratch *scratch, CUdevice device, uint64_t bytes, char *why, size_t size) {
+    const int status = map_scratch(scratch, device, bytes, why, size);
+    if (status) bl_scratch_release(scratch);
+    return status;
 }
 
 void bl_scratch_release(struct bl_scratch *scratch) {

@@ -25,6 +25,18 @@ uint64_t bl_suspend_bytes(const struct bl_comm *comm, bool *suspends) {
     return comm->upkeep->memory.bytes;
 }
 
+/* Teardown waits for us; unless it has begun: false. */
+static bool hold(struct bl_comm *comm) {
+    atomic_fetch_add(&comm->users, 1);
+    if (!atomic_load(&comm->upkeep->cancel)) return true;
+    atomic_fetch_sub(&comm->users, 1);
+    return false;
+}
+
+static void let_go(struct bl_comm *comm) {
+    atomic_fetch_sub(&comm->users, 1);
+}
+
 void bl_suspend(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
     if (!is_ours(comm) || bl_setup_busy(comm) || !atomic_load(&comm->active)) return;
@@ -35,10 +47,14 @@ void bl_suspend(struct bl_comm *comm) {
     }
     atomic_store(&comm->active, false);
     while (atomic_load(&comm->users)) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL); /* who still looks */
-    if (!bl_context_push(comm)) return; /* broken: nothing runs in it any more */
-    bl_memory_suspend(&upkeep->memory);
-    bl_context_pop();
-    upkeep->suspended = true;
+    if (!hold(comm)) return;
+    if (bl_context_push(comm)) { /* else it is broken, and nothing runs in it any more */
+        bl_memory_suspend(&upkeep->memory);
+        bl_context_pop();
+        upkeep->suspended = true;
+    }
+    let_go(comm);
+    if (!upkeep->suspended) return;
     bl_info("communicator %016llx rank %d: suspended, %.1f MiB of staging given back", (unsigned long long)comm->id,
             comm->rank, (double)upkeep->memory.bytes / (1 << 20));
 }
@@ -79,7 +95,7 @@ ncclResult_t bl_resume(struct bl_comm *comm, struct bl_meeting *meeting, bool su
     struct bl_member member = {.comm = comm, .upkeep = upkeep, .meeting = meeting, .exported = -1};
     struct bl_member *members[] = {&member};
     ncclResult_t result = ncclSuccess;
-    if (succeeded) {
+    if (succeeded && hold(comm)) {
         const CUstreamCaptureMode mode = bl_driver_relax();
         member.verdict.magic = member.multicast.magic = BL_VERDICT_MAGIC;
         bl_mesh_init(&member.mesh, comm->rank, comm->nranks, &upkeep->cancel);
@@ -88,9 +104,11 @@ ncclResult_t bl_resume(struct bl_comm *comm, struct bl_meeting *meeting, bool su
         upkeep->suspended = false;
         if (member.verdict.fate != BL_WELL)
             result = give_up(comm, &member);
-        else if (!atomic_load(&upkeep->revoked))
+        else
             atomic_store(&comm->active, true);
+        if (atomic_load(&upkeep->revoked)) atomic_store(&comm->active, false); /* meanwhile, or before */
         bl_driver_unrelax(mode);
+        let_go(comm);
     }
     bl_meeting_close(meeting);
     return result;

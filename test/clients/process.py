@@ -112,8 +112,10 @@ def ahead_preload(case):
     for order in ((ahead, BEELINE), (BEELINE, ahead)):
         env = {"LD_PRELOAD": ":".join(order), "BEELINE_TEST_AHEAD": "1"}
         case.run(["bash", "-c", "echo one"], env)
-        case.job(client("opened"), "libnccl.so.2", beeline=False, env={"LD_PRELOAD": ":".join(order)})
-        case.job(*ctypes_client("libnccl.so.2"), beeline=False, env={"LD_PRELOAD": ":".join(order)})
+        for command in ([client("opened"), "libnccl.so.2"], ctypes_client("libnccl.so.2")):
+            done = case.job(*command, beeline=False, env=env)
+            seen = [int(n) for n in re.findall(r"^ahead saw (\d+) look-ups", done.stderr, re.M)]
+            check(seen and max(seen) >= 5, "%s: %s" % (order, done.stderr))
 
 
 def other_preload(case):
