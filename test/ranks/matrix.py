@@ -238,7 +238,8 @@ BROADCASTS = ("BEELINE_BROADCAST_ALGO=nccl", "", "BEELINE_BROADCAST_ALGO=nccl")
 def growth():
     """Many communicators, one after another, leave nothing behind."""
     for mode, nranks in (("processes", 2), ("groups", 3), ("threads", 2)):
-        case(f"growth/{mode}", box(mode, nranks, program="scenarios", arguments="growth"), "timeout=240")
+        soak = "" if mode == "processes" else "soak"
+        case(f"growth/{mode}", box(mode, nranks, program="scenarios", arguments="growth"), f"{soak} timeout=240")
     case("soak/growth", box("processes", 2, program="scenarios", arguments="growth", environment="BEELINE_TEST_COMMUNICATORS=10000"), "soak timeout=3600")
 
 
