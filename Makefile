@@ -19,17 +19,17 @@ endif
 Q = $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-WARN    := -Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes -Wshadow -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
-CFLAGS  ?= -O2 -g
-# -iquote: no header of ours is to come before one of the system.
-INCLUDES = -I$(BUILD)/gen -Ikernels -iquote dispatch -iquote plugin $(NCCL_INCLUDE) -isystem $(CUDA_HOME)/include
-ALL_CFLAGS = -std=gnu11 -fPIC -fvisibility=hidden -pthread $(WARN) $(CFLAGS) $(INCLUDES) -MMD -MP
-CXXWARN := -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror)
-
 NCCL_H  := $(firstword $(wildcard $(NCCL_HOME)/include/nccl.h $(CUDA_HOME)/include/nccl.h /usr/local/include/nccl.h /usr/include/nccl.h))
 
 # The folder of that very header; the compiler knows those of the system.
 NCCL_INCLUDE := $(addprefix -isystem ,$(filter-out /usr/include/ /usr/local/include/,$(dir $(NCCL_H))))
+
+WARN    := -Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes -Wshadow -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
+CFLAGS  ?= -O2 -g
+# -iquote: no header of ours is to come before one of the system.
+INCLUDES := -I$(BUILD)/gen -Ikernels -iquote dispatch -iquote plugin $(NCCL_INCLUDE) -isystem $(CUDA_HOME)/include
+ALL_CFLAGS = -std=gnu11 -fPIC -fvisibility=hidden -pthread $(WARN) $(CFLAGS) $(INCLUDES) -MMD -MP
+CXXWARN := -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror)
 
 LIB     := $(BUILD)/libbeeline.so
 PERF    := $(BUILD)/beeline-perf

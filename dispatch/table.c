@@ -116,16 +116,15 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
     uint64_t capacity = bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
     *reason = BL_REASON_NO_SLOTS;
     if (!capacity) return 0;
-    if (settings && settings->short_of_staging) {
-        *reason = BL_REASON_BUDGET;
-        return capacity < settings->max_bytes[algorithm->kernel] ? capacity : settings->max_bytes[algorithm->kernel];
-    }
-    if (algorithm->kernel == BL_KERNEL_ALLGATHER_COPY)
+    const bool whole = settings && settings->short_of_staging;
+    if (whole)
+        ; /* no pieces */
+    else if (algorithm->kernel == BL_KERNEL_ALLGATHER_COPY)
         capacity *= MOST_COPIES / (uint64_t)(facts->nranks - 1);
     else if (bl_kernel_in_pieces(algorithm->kernel, facts->nranks))
         capacity = LONGEST_MESSAGE;
     uint64_t user = settings ? settings->max_bytes[algorithm->kernel] : UINT64_MAX;
-    *reason = user < capacity ? BL_REASON_LIMIT : BL_REASON_STAGING;
+    *reason = user < capacity ? BL_REASON_LIMIT : whole ? BL_REASON_BUDGET : BL_REASON_STAGING;
     return user < capacity ? user : capacity;
 }
 

@@ -1,7 +1,7 @@
 /* budget.h - staging of all communicators of this process together (BEELINE_BUDGET), for each GPU.
  *
- * A communicator may have an eighth of what is left (half, where BEELINE_STAGING asks for more than usual), and at most what that says: the first ones have all that they can
- * use, dozens have some, and what comes then is NCCL's.
+ * A communicator may have an eighth of what is left (half, where BEELINE_STAGING asks for more than usual), and at most what that
+ * says: the first ones have all that they can use, dozens have some, and what comes then is NCCL's.
  *
  * Threads: any.
  */

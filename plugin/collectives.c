@@ -3,12 +3,12 @@
  * The route of a call is a pure function of what is equal on all ranks; see bl_table_select.  What NCCL would refuse (a
  * NULL buffer, an unknown datatype) goes to NCCL, so that the caller gets NCCL's own error. */
 #include "export.h"
-#include "serve.h"
-#include "switch.h"
 #include "group.h"
 #include "launch.h"
 #include "log.h"
 #include "real.h"
+#include "serve.h"
+#include "switch.h"
 #include "turn.h"
 
 /* At INFO: one line the first time that a route is taken, or refused for a new reason. */

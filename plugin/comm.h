@@ -102,7 +102,7 @@ struct bl_comm {
     CUdevice device;
     CUcontext context;          /* current where the communicator was made; launches need it current */
     uint64_t context_id;        /* context.h */
-    _Atomic bool active;        /* Beeline serves it; cleared for good by its end */
+    _Atomic bool active;        /* Beeline serves it; not while it is suspended, nor from its end on */
     _Atomic bool bystander;     /* it is NCCL's, and its calls take room beside those that Beeline serves */
     struct bl_table table;      /* the agreed routes */
     struct bl_kernel_args args; /* all but the buffers, count and redop is filled at set-up */

@@ -52,7 +52,7 @@ struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {
 const char *bl_config_of_nccl(const ncclCollConfig_t *given) {
     const struct call_config *config = (const struct call_config *)given;
     if (!config) return NULL;
-    if (config->magic != magic || !HAS(config, cta_policy)) return "it is not valid";
+    if (config->magic != magic || !HAS(config, cta_policy)) return "what is not valid";
     if (config->min_ctas != UNSET || config->max_ctas != UNSET || config->nvls_ctas != UNSET) return "a number of CTAs";
     if (config->cga_cluster_size != UNSET) return "cgaClusterSize";
     if (config->selection && *config->selection) return "algSelection";

@@ -5,8 +5,8 @@
 
 #include "config.h"
 #include "export.h"
-#include "serve.h"
 #include "log.h"
+#include "serve.h"
 
 static bool is_for_nccl(const ncclCollConfig_t *config, const char *function) {
     static atomic_bool told;

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "log.h"
+
 static const char library[] = "libcuda.so.1";
 
 static const struct {
@@ -90,4 +92,9 @@ const char *bl_driver_strerror(CUresult result) {
     if (bl_driver()) bl_driver()->cuGetErrorName(result, &name);
     snprintf(text, sizeof(text), "%s (%d)", name ? name : "unknown CUDA error", (int)result);
     return text;
+}
+
+void bl_driver_undo(CUresult result, const char *call) {
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED && result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        bl_info("giving back: %s failed: %s", call, bl_driver_strerror(result));
 }

@@ -30,6 +30,10 @@ void bl_driver_unrelax(CUstreamCaptureMode before);
 /* "CUDA_ERROR_OUT_OF_MEMORY (2)", in a buffer of the calling thread. */
 const char *bl_driver_strerror(CUresult result);
 
+/* Tells, at INFO, of a call that was to give something back and failed.  A driver that is already gone at the process's end has
+ * released everything itself. */
+void bl_driver_undo(CUresult result, const char *call);
+
 /* Returns -1 if a driver call fails, with what it was for (a format and its arguments) and the driver's reason in the caller's
  * `why` of `size` bytes. */
 #define BL_DRIVER_CHECK(expression, ...)                                                                               \

@@ -1,8 +1,8 @@
 /* identity.c - the facts of one rank, and the verdict on all. */
 #include "identity.h"
 
-#include <stdarg.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

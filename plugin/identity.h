@@ -35,7 +35,8 @@ struct bl_identity {
     char settings[2048];
 };
 
-/* Fills in all but the nonce, max_blocks, `offered` and what is said of copy engines.  Never fails: what cannot be learnt makes the rank not capable. */
+/* Fills in all but the nonce, max_blocks, `offered` and what is said of copy engines.  Never fails: what cannot be learnt makes the
+ * rank not capable. */
 void bl_identity_fill(struct bl_identity *identity, CUdevice device);
 
 /* Whether Beeline can serve these ranks; if not, why. */

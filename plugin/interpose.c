@@ -33,6 +33,21 @@ static _Atomic(dlsym_function *) libc_dlsym;
 
 #if defined(__x86_64__)
 #define OLDEST_GLIBC "GLIBC_2.2.5"
+/* Around a call of ours in the middle: the caller's arguments are kept, and the stack is at a multiple of 16. */
+#define KEEP                                                                                                           \
+    "    pushq %rdi\n"                                                                                                 \
+    ".cfi_adjust_cfa_offset 8\n"                                                                                       \
+    "    pushq %rsi\n"                                                                                                 \
+    ".cfi_adjust_cfa_offset 8\n"                                                                                       \
+    "    subq $8, %rsp\n"                                                                                              \
+    ".cfi_adjust_cfa_offset 8\n"
+#define RESTORE                                                                                                        \
+    "    addq $8, %rsp\n"                                                                                              \
+    ".cfi_adjust_cfa_offset -8\n"                                                                                      \
+    "    popq %rsi\n"                                                                                                  \
+    ".cfi_adjust_cfa_offset -8\n"                                                                                      \
+    "    popq %rdi\n"                                                                                                  \
+    ".cfi_adjust_cfa_offset -8\n"
 __asm__(".text\n"
         ".globl bl_interposed_dlsym, bl_interposed_dlsym_old\n"
         ".type bl_interposed_dlsym, @function\n"
@@ -60,22 +75,8 @@ __asm__(".text\n"
         "    jne 1f\n"
         "    leaq 1(%rdi), %rax\n" /* RTLD_NEXT is -1, RTLD_DEFAULT 0 */
         "    cmpq $1, %rax\n"
-        "    ja bl_dlsym_nccl\n"
-        "    pushq %rdi\n"
-        ".cfi_adjust_cfa_offset 8\n"
-        "    pushq %rsi\n"
-        ".cfi_adjust_cfa_offset 8\n"
-        "    subq $8, %rsp\n" /* calls want the stack at a multiple of 16 */
-        ".cfi_adjust_cfa_offset 8\n"
-        "    movq %rsi, %rdi\n"
-        "    call bl_dlsym_lacks\n"
-        "    addq $8, %rsp\n"
-        ".cfi_adjust_cfa_offset -8\n"
-        "    popq %rsi\n"
-        ".cfi_adjust_cfa_offset -8\n"
-        "    popq %rdi\n"
-        ".cfi_adjust_cfa_offset -8\n"
-        "    testb %al, %al\n"
+        "    ja bl_dlsym_nccl\n" KEEP "    movq %rsi, %rdi\n"
+        "    call bl_dlsym_lacks\n" RESTORE "    testb %al, %al\n"
         "    jz 1f\n"
         "    xorl %eax, %eax\n"
         "    ret\n"
@@ -83,25 +84,26 @@ __asm__(".text\n"
         "    testq %rax, %rax\n"
         "    jz 2f\n"
         "    jmp *%rax\n"
-        "2:  pushq %rdi\n"
-        ".cfi_adjust_cfa_offset 8\n"
-        "    pushq %rsi\n"
-        ".cfi_adjust_cfa_offset 8\n"
-        "    subq $8, %rsp\n"
-        ".cfi_adjust_cfa_offset 8\n"
-        "    call bl_dlsym_resolve\n"
-        "    addq $8, %rsp\n"
-        ".cfi_adjust_cfa_offset -8\n"
-        "    popq %rsi\n"
-        ".cfi_adjust_cfa_offset -8\n"
-        "    popq %rdi\n"
-        ".cfi_adjust_cfa_offset -8\n"
-        "    jmp *%rax\n"
+        "2:\n" KEEP "    call bl_dlsym_resolve\n" RESTORE "    jmp *%rax\n"
         ".cfi_endproc\n"
         ".size bl_interposed_dlsym, .-bl_interposed_dlsym\n"
         ".size bl_interposed_dlsym_old, .-bl_interposed_dlsym_old\n");
 #elif defined(__aarch64__)
 #define OLDEST_GLIBC "GLIBC_2.17"
+/* Around a call of ours in the middle: the caller's arguments are kept; its result is in x16 then. */
+#define KEEP                                                                                                           \
+    "    stp x29, x30, [sp, #-32]!\n"                                                                                  \
+    ".cfi_def_cfa_offset 32\n"                                                                                         \
+    ".cfi_offset 29, -32\n"                                                                                            \
+    ".cfi_offset 30, -24\n"                                                                                            \
+    "    stp x0, x1, [sp, #16]\n"
+#define RESTORE                                                                                                        \
+    "    mov x16, x0\n"                                                                                                \
+    "    ldp x0, x1, [sp, #16]\n"                                                                                      \
+    "    ldp x29, x30, [sp], #32\n"                                                                                    \
+    ".cfi_def_cfa_offset 0\n"                                                                                          \
+    ".cfi_restore 29\n"                                                                                                \
+    ".cfi_restore 30\n"
 __asm__(".text\n"
         ".globl bl_interposed_dlsym, bl_interposed_dlsym_old\n"
         ".type bl_interposed_dlsym, @function\n"
@@ -133,21 +135,8 @@ __asm__(".text\n"
         "    b.ne 1f\n"
         "    add x9, x0, #1\n" /* RTLD_NEXT is -1, RTLD_DEFAULT 0 */
         "    cmp x9, #1\n"
-        "    b.hi bl_dlsym_nccl\n"
-        "    stp x29, x30, [sp, #-32]!\n"
-        ".cfi_def_cfa_offset 32\n"
-        ".cfi_offset 29, -32\n"
-        ".cfi_offset 30, -24\n"
-        "    stp x0, x1, [sp, #16]\n"
-        "    mov x0, x1\n"
-        "    bl bl_dlsym_lacks\n"
-        "    mov w9, w0\n"
-        "    ldp x0, x1, [sp, #16]\n"
-        "    ldp x29, x30, [sp], #32\n"
-        ".cfi_def_cfa_offset 0\n"
-        ".cfi_restore 29\n"
-        ".cfi_restore 30\n"
-        "    tst w9, #255\n"
+        "    b.hi bl_dlsym_nccl\n" KEEP "    mov x0, x1\n"
+        "    bl bl_dlsym_lacks\n" RESTORE "    tst w16, #255\n"
         "    b.eq 1f\n"
         "    mov x0, #0\n"
         "    ret\n"
@@ -155,19 +144,7 @@ __asm__(".text\n"
         "    ldr x16, [x16, #:lo12:bl_dlsym_next]\n"
         "    cbz x16, 2f\n"
         "    br x16\n"
-        "2:  stp x29, x30, [sp, #-32]!\n"
-        ".cfi_def_cfa_offset 32\n"
-        ".cfi_offset 29, -32\n"
-        ".cfi_offset 30, -24\n"
-        "    stp x0, x1, [sp, #16]\n"
-        "    bl bl_dlsym_resolve\n"
-        "    mov x16, x0\n"
-        "    ldp x0, x1, [sp, #16]\n"
-        "    ldp x29, x30, [sp], #32\n"
-        ".cfi_def_cfa_offset 0\n"
-        ".cfi_restore 29\n"
-        ".cfi_restore 30\n"
-        "    br x16\n"
+        "2:\n" KEEP "    bl bl_dlsym_resolve\n" RESTORE "    br x16\n"
         ".cfi_endproc\n"
         ".size bl_interposed_dlsym, .-bl_interposed_dlsym\n"
         ".size bl_interposed_dlsym_old, .-bl_interposed_dlsym_old\n");

@@ -239,7 +239,8 @@ BL_EXPORT ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat,
     ncclResult_t result = BL_REAL(ncclCommMemStats, comm, stat, value);
     bool suspends = false;
     const uint64_t bytes = known && result == ncclSuccess && value ? bl_suspend_bytes(known, &suspends) : 0;
-    if (stat == ncclStatGpuMemTotal || stat == (suspends ? ncclStatGpuMemSuspend : ncclStatGpuMemPersist))
-        if (bytes) *value += bytes;
+    const bool counts =
+        stat == ncclStatGpuMemTotal || stat == (suspends ? ncclStatGpuMemSuspend : ncclStatGpuMemPersist);
+    if (bytes && counts) *value += bytes;
     return result;
 }

@@ -87,30 +87,24 @@ static enum bl_link ask_nvml(CUdevice device, const unsigned char *uuid) {
     return link;
 }
 
-/* What NVML said, to be asked once a pair of GPUs: to initialise it takes longer than the rest of set-up. */
+/* What NVML said, which is asked once a pair of GPUs: it takes long to initialise. */
 static enum bl_link remember_nvml(CUdevice device, const unsigned char *uuid) {
+    enum { MOST = 256, UUID_BYTES = 16 };
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct {
         CUdevice device;
-        unsigned char uuid[16];
+        unsigned char uuid[UUID_BYTES];
         enum bl_link link;
-    } known[256];
-    static unsigned count;
-    enum { MOST = sizeof(known) / sizeof(known[0]) };
+    } known[MOST];
+    static int count;
+    int i = 0;
     pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < count; i++) {
-        if (known[i].device != device || memcmp(known[i].uuid, uuid, sizeof(known[i].uuid))) continue;
-        const enum bl_link link = known[i].link;
-        pthread_mutex_unlock(&lock);
-        return link;
-    }
-    pthread_mutex_unlock(&lock);
-    const enum bl_link link = ask_nvml(device, uuid);
-    pthread_mutex_lock(&lock);
-    if (count < MOST && link != BL_LINK_UNKNOWN) {
+    while (i < count && (known[i].device != device || memcmp(known[i].uuid, uuid, UUID_BYTES) != 0)) i++;
+    const enum bl_link link = i < count ? known[i].link : ask_nvml(device, uuid);
+    if (i == count && count < MOST && link != BL_LINK_UNKNOWN) {
         known[count].device = device;
         known[count].link = link;
-        memcpy(known[count++].uuid, uuid, sizeof(known[0].uuid));
+        memcpy(known[count++].uuid, uuid, UUID_BYTES);
     }
     pthread_mutex_unlock(&lock);
     return link;

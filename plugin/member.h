@@ -18,7 +18,7 @@ struct bl_member {
     struct bl_mesh mesh;
     struct bl_identity identity, *all;           /* all: nranks of them */
     CUstream stream;                             /* what set-up does on the GPU is in its order */
-    struct bl_selftest tests[BL_SELFTEST_KINDS]; /* released behind the last vote: that may wait for the GPU's work */
+    struct bl_selftest tests[BL_SELFTEST_KINDS]; /* released behind the last vote */
     struct bl_selftest *selftest;                /* the last */
     int exported; /* our staging, or our multicast object, as a file descriptor, on its way to the peers; else -1 */
     struct bl_verdict verdict;         /* our own until a vote makes it everybody's */

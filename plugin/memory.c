@@ -39,10 +39,21 @@ static int map(struct bl_memory *memory, int rank, char *why, size_t size) {
     return 0;
 }
 
-static int allocate(struct bl_memory *memory, const CUmemAllocationProp *allocation, char *why, size_t size) {
+static int round_up_bytes(struct bl_memory *memory, char *why, size_t size) {
+    const CUmemAllocationProp allocation = allocation_of(memory->device);
+    size_t granularity = 0;
+    BL_DRIVER_CHECK(
+        bl_driver()->cuMemGetAllocationGranularity(&granularity, &allocation, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+        "the granularity of device memory (cuMemGetAllocationGranularity)");
+    memory->bytes = round_up(memory->bytes, granularity ? granularity : 1);
+    return 0;
+}
+
+static int allocate(struct bl_memory *memory, char *why, size_t size) {
+    const CUmemAllocationProp allocation = allocation_of(memory->device);
     const int rank = memory->rank;
-    BL_DRIVER_CHECK(bl_driver()->cuMemCreate(&memory->handle[rank], memory->bytes, allocation, 0),
-                    "allocating %llu MiB of staging (cuMemCreate)", (unsigned long long)(memory->bytes / MIB));
+    BL_DRIVER_CHECK(bl_driver()->cuMemCreate(&memory->handle[rank], memory->bytes, &allocation, 0),
+                    "allocating %llu MiB of device memory (cuMemCreate)", (unsigned long long)(memory->bytes / MIB));
     memory->have_handle[rank] = true;
     return map(memory, rank, why, size);
 }
@@ -58,18 +69,9 @@ static int zero(struct bl_memory *memory, CUstream stream, char *why, size_t siz
 
 int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream,
                      char *why, size_t size) {
-    const struct bl_driver *cu = bl_driver();
-    *memory = (struct bl_memory){.device = device, .rank = rank, .nranks = nranks};
-
-    const CUmemAllocationProp allocation = allocation_of(device);
-    size_t granularity = 0;
-    BL_DRIVER_CHECK(cu->cuMemGetAllocationGranularity(&granularity, &allocation, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                    "the granularity of staging memory (cuMemGetAllocationGranularity)");
-    if (granularity == 0) granularity = 1;
     const uint64_t epochs_at = round_up(bytes, LINE_BYTES);
-    memory->bytes = round_up(epochs_at + EPOCH_BYTES, granularity);
-
-    if (allocate(memory, &allocation, why, size)) return -1;
+    *memory = (struct bl_memory){.device = device, .rank = rank, .nranks = nranks, .bytes = epochs_at + EPOCH_BYTES};
+    if (round_up_bytes(memory, why, size) || allocate(memory, why, size)) return -1;
 
     /* To free memory of their own would wait for all of the GPU's work. */
     memory->epochs = memory->address[rank] + epochs_at;
@@ -93,23 +95,17 @@ int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size
     return map(memory, peer, why, size);
 }
 
-/* A driver that is already gone at the process's end has released everything itself. */
-static void undo(CUresult status, const char *what) {
-    if (status != CUDA_SUCCESS && status != CUDA_ERROR_DEINITIALIZED && status != CUDA_ERROR_CONTEXT_IS_DESTROYED)
-        bl_info("releasing staging: %s failed: %s", what, bl_driver_strerror(status));
-}
-
 static void give_back(struct bl_memory *memory, int rank) {
     const struct bl_driver *cu = bl_driver();
-    if (memory->mapped[rank]) undo(cu->cuMemUnmap(memory->address[rank], memory->bytes), "cuMemUnmap");
-    if (memory->have_handle[rank]) undo(cu->cuMemRelease(memory->handle[rank]), "cuMemRelease");
+    if (memory->mapped[rank]) bl_driver_undo(cu->cuMemUnmap(memory->address[rank], memory->bytes), "cuMemUnmap");
+    if (memory->have_handle[rank]) bl_driver_undo(cu->cuMemRelease(memory->handle[rank]), "cuMemRelease");
     memory->mapped[rank] = memory->have_handle[rank] = false;
 }
 
 static void release_mapping(struct bl_memory *memory, int rank) {
     give_back(memory, rank);
     if (memory->reserved[rank])
-        undo(bl_driver()->cuMemAddressFree(memory->address[rank], memory->bytes), "cuMemAddressFree");
+        bl_driver_undo(bl_driver()->cuMemAddressFree(memory->address[rank], memory->bytes), "cuMemAddressFree");
 }
 
 void bl_memory_suspend(struct bl_memory *memory) {
@@ -117,9 +113,8 @@ void bl_memory_suspend(struct bl_memory *memory) {
 }
 
 int bl_memory_resume(struct bl_memory *memory, char *why, size_t size) {
-    const CUmemAllocationProp allocation = allocation_of(memory->device);
     CUstream stream;
-    if (allocate(memory, &allocation, why, size)) return -1;
+    if (allocate(memory, why, size)) return -1;
     BL_DRIVER_CHECK(bl_driver()->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "making a stream (cuStreamCreate)");
     const int status = zero(memory, stream, why, size);
     bl_driver()->cuStreamDestroy(stream);
@@ -133,37 +128,9 @@ void bl_memory_release(struct bl_memory *memory) {
     *memory = (struct bl_memory){0};
 }
 
-static int map_scratch(struct bl_scratch *scratch, CUdevice device, uint64_t bytes, char *why, size_t size) {
-    const struct bl_driver *cu = bl_driver();
-    CUmemAllocationProp allocation = allocation_of(device);
-    const CUmemAccessDesc access = {.location = allocation.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    size_t granularity = 0;
-    *scratch = (struct bl_scratch){0};
-    BL_DRIVER_CHECK(cu->cuMemGetAllocationGranularity(&granularity, &allocation, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
-                    "the granularity of memory (cuMemGetAllocationGranularity)");
-    scratch->bytes = round_up(bytes, granularity ? granularity : 1);
-    BL_DRIVER_CHECK(cu->cuMemAddressReserve(&scratch->address, scratch->bytes, 0, 0, 0),
-                    "reserving addresses (cuMemAddressReserve)");
-    BL_DRIVER_CHECK(cu->cuMemCreate(&scratch->handle, scratch->bytes, &allocation, 0),
-                    "allocating memory (cuMemCreate)");
-    scratch->have_handle = true;
-    BL_DRIVER_CHECK(cu->cuMemMap(scratch->address, scratch->bytes, 0, scratch->handle, 0), "mapping memory (cuMemMap)");
-    scratch->mapped = true;
-    BL_DRIVER_CHECK(cu->cuMemSetAccess(scratch->address, scratch->bytes, &access, 1),
-                    "access to memory (cuMemSetAccess)");
-    return 0;
-}
-
-int bl_scratch_create(struct bl_scratch *scratch, CUdevice device, uint64_t bytes, char *why, size_t size) {
-    const int status = map_scratch(scratch, device, bytes, why, size);
-    if (status) bl_scratch_release(scratch);
-    return status;
-}
-
-void bl_scratch_release(struct bl_scratch *scratch) {
-    const struct bl_driver *cu = bl_driver();
-    if (scratch->mapped) undo(cu->cuMemUnmap(scratch->address, scratch->bytes), "cuMemUnmap");
-    if (scratch->have_handle) undo(cu->cuMemRelease(scratch->handle), "cuMemRelease");
-    if (scratch->address) undo(cu->cuMemAddressFree(scratch->address, scratch->bytes), "cuMemAddressFree");
-    *scratch = (struct bl_scratch){0};
+int bl_memory_scratch(struct bl_memory *memory, CUdevice device, uint64_t bytes, char *why, size_t size) {
+    *memory = (struct bl_memory){.device = device, .nranks = 1, .bytes = bytes};
+    if (!round_up_bytes(memory, why, size) && !allocate(memory, why, size)) return 0;
+    bl_memory_release(memory);
+    return -1;
 }

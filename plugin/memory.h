@@ -27,8 +27,8 @@ struct bl_memory {
 
 /* Each returns 0, or -1 with what failed and why in `why`.  The context of the device must be current. */
 
-/* Allocates and maps `bytes` of staging and the epochs, and zeroes them through `stream`, which
- * has done so when this returns. */
+/* Allocates and maps `bytes` of staging and the epochs, and zeroes them through `stream`, which has done so when this
+ * returns. */
 int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream,
                      char *why, size_t size);
 /* The caller closes *fd. */
@@ -42,15 +42,8 @@ int bl_memory_resume(struct bl_memory *memory, char *why, size_t size);
 /* No kernel that uses the memory may be running. */
 void bl_memory_release(struct bl_memory *memory);
 
-/* Device memory for a while.  To have it and to release it waits for no work of the GPU, which may be another communicator's,
- * waiting for a rank that waits for us: cuMemAlloc may, and cuMemFree does. */
-struct bl_scratch {
-    CUmemGenericAllocationHandle handle;
-    CUdeviceptr address; /* 0: none */
-    uint64_t bytes;
-    bool have_handle, mapped;
-};
-int bl_scratch_create(struct bl_scratch *scratch, CUdevice device, uint64_t bytes, char *why, size_t size);
-void bl_scratch_release(struct bl_scratch *scratch);
+/* Memory of one rank for a while, at address[0]: nothing in it is zeroed.  To have it waits for no work of the GPU, which may be another
+ * communicator's, waiting for a rank that waits for us; cuMemAlloc may.  (To release it may, too.) */
+int bl_memory_scratch(struct bl_memory *memory, CUdevice device, uint64_t bytes, char *why, size_t size);
 
 #endif

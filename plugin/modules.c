@@ -16,7 +16,7 @@ struct bl_modules {
     uint64_t context_id;
     int users, count;
     bool loading; /* by the thread that made it */
-    struct bl_scratch spare[SPARES];
+    struct bl_memory spare[SPARES];
     CUmodule module[];
 };
 
@@ -25,7 +25,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t loaded = PTHREAD_COND_INITIALIZER;
 
 static void unload(struct bl_modules *modules) {
-    for (int i = 0; i < SPARES; i++) bl_scratch_release(&modules->spare[i]);
+    for (int i = 0; i < SPARES; i++) bl_memory_release(&modules->spare[i]);
     while (modules->count > 0) bl_driver()->cuModuleUnload(modules->module[--modules->count]);
     free(modules);
 }
@@ -112,28 +112,28 @@ int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
     return 0;
 }
 
-int bl_modules_scratch(struct bl_modules *modules, struct bl_scratch *scratch, CUdevice device, uint64_t bytes,
-                       char *why, size_t size) {
-    *scratch = (struct bl_scratch){0};
+int bl_modules_scratch(struct bl_modules *modules, struct bl_memory *memory, CUdevice device, uint64_t bytes, char *why,
+                       size_t size) {
+    *memory = (struct bl_memory){0};
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < SPARES && !scratch->address; i++) {
+    for (int i = 0; i < SPARES && !memory->nranks; i++) {
         if (modules->spare[i].bytes < bytes) continue;
-        *scratch = modules->spare[i];
-        modules->spare[i] = (struct bl_scratch){0};
+        *memory = modules->spare[i];
+        modules->spare[i] = (struct bl_memory){0};
     }
     pthread_mutex_unlock(&lock);
-    return scratch->address ? 0 : bl_scratch_create(scratch, device, bytes, why, size);
+    return memory->nranks ? 0 : bl_memory_scratch(memory, device, bytes, why, size);
 }
 
-void bl_modules_keep(struct bl_modules *modules, struct bl_scratch *scratch) {
+void bl_modules_keep(struct bl_modules *modules, struct bl_memory *memory) {
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < SPARES && scratch->mapped; i++) {
-        if (modules->spare[i].address) continue;
-        modules->spare[i] = *scratch;
-        *scratch = (struct bl_scratch){0};
+    for (int i = 0; i < SPARES && memory->nranks; i++) {
+        if (modules->spare[i].nranks) continue;
+        modules->spare[i] = *memory;
+        *memory = (struct bl_memory){0};
     }
     pthread_mutex_unlock(&lock);
-    bl_scratch_release(scratch);
+    bl_memory_release(memory);
 }
 
 void bl_modules_close(struct bl_modules *modules) {

@@ -1,6 +1,6 @@
 /* modules.h - the embedded kernels, loaded once a context and looked up by name.
  *
- * Threads: any; one lock.  bl_modules_open loads at the first use of a context, and bl_modules_close unloads behind the
+ * Threads: any; one lock, which is not held while modules load.  bl_modules_open loads at the first use of a context, and bl_modules_close unloads behind the
  * last.  The context must be current.
  */
 #ifndef BEELINE_MODULES_H
@@ -27,8 +27,8 @@ void bl_modules_close(struct bl_modules *modules);
 
 /* Memory for a self-test; two are kept for the next ones until the modules go, since to release it may wait for all of the GPU's
  * work.  0, or -1 with what failed in `why`. */
-int bl_modules_scratch(struct bl_modules *modules, struct bl_scratch *scratch, CUdevice device, uint64_t bytes,
-                       char *why, size_t size);
-void bl_modules_keep(struct bl_modules *modules, struct bl_scratch *scratch);
+int bl_modules_scratch(struct bl_modules *modules, struct bl_memory *memory, CUdevice device, uint64_t bytes, char *why,
+                       size_t size);
+void bl_modules_keep(struct bl_modules *modules, struct bl_memory *memory);
 
 #endif

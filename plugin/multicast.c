@@ -218,35 +218,29 @@ int bl_multicast_map(struct bl_multicast *m, char *why, size_t size) {
     return map(m, m->object, &m->address, &m->address_reserved, &m->address_mapped, "the multicast object", why, size);
 }
 
-/* A driver that is already gone at the process's end has released everything itself. */
-static void undo(CUresult status, const char *what) {
-    if (status != CUDA_SUCCESS && status != CUDA_ERROR_DEINITIALIZED && status != CUDA_ERROR_CONTEXT_IS_DESTROYED)
-        bl_info("releasing multicast: %s failed: %s", what, bl_driver_strerror(status));
-}
-
 static void unmap(CUdeviceptr address, uint64_t bytes, bool *reserved, bool *mapped) {
     const struct bl_driver *cu = bl_driver();
-    if (*mapped) undo(cu->cuMemUnmap(address, bytes), "cuMemUnmap");
-    if (*reserved) undo(cu->cuMemAddressFree(address, bytes), "cuMemAddressFree");
+    if (*mapped) bl_driver_undo(cu->cuMemUnmap(address, bytes), "cuMemUnmap");
+    if (*reserved) bl_driver_undo(cu->cuMemAddressFree(address, bytes), "cuMemAddressFree");
     *mapped = *reserved = false;
 }
 
 void bl_multicast_withdraw(struct bl_multicast *m) {
     unmap(m->address, m->bytes, &m->address_reserved, &m->address_mapped);
-    if (m->words) undo(bl_driver()->cuMemFree(m->words), "cuMemFree");
+    if (m->words) bl_driver_undo(bl_driver()->cuMemFree(m->words), "cuMemFree");
     m->words = 0;
     unmap(m->replica, m->bytes, &m->replica_reserved, &m->replica_mapped);
 }
 
 static void release_object(struct bl_multicast *m) {
-    if (m->bound) undo(m->calls->unbind(m->object, m->device, 0, m->bytes), "cuMulticastUnbind");
-    if (m->have_object) undo(bl_driver()->cuMemRelease(m->object), "cuMemRelease");
+    if (m->bound) bl_driver_undo(m->calls->unbind(m->object, m->device, 0, m->bytes), "cuMulticastUnbind");
+    if (m->have_object) bl_driver_undo(bl_driver()->cuMemRelease(m->object), "cuMemRelease");
     m->bound = m->have_object = false;
 }
 
 void bl_multicast_release(struct bl_multicast *m) {
     bl_multicast_withdraw(m);
     release_object(m);
-    if (m->have_memory) undo(bl_driver()->cuMemRelease(m->memory), "cuMemRelease");
+    if (m->have_memory) bl_driver_undo(bl_driver()->cuMemRelease(m->memory), "cuMemRelease");
     *m = (struct bl_multicast){0};
 }

@@ -2,12 +2,11 @@
 #include "pinned.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#include "log.h"
 
 enum { SLOTS = 64, BLOCK = SLOTS * BL_PINNED_BYTES };
 
@@ -94,8 +93,6 @@ void bl_pinned_give(struct bl_pinned *pinned) {
     pthread_mutex_unlock(&lock);
     *pinned = (struct bl_pinned){0};
     if (!unused) return;
-    const CUresult status = bl_driver()->cuMemHostUnregister(block->host);
-    if (status != CUDA_SUCCESS && status != CUDA_ERROR_DEINITIALIZED && status != CUDA_ERROR_CONTEXT_IS_DESTROYED)
-        bl_info("unlocking control words failed: %s", bl_driver_strerror(status));
+    bl_driver_undo(bl_driver()->cuMemHostUnregister(block->host), "cuMemHostUnregister");
     close_block(block);
 }

@@ -216,9 +216,14 @@ static bool find_by_name(struct loaded *loaded) {
            find_along_path(loaded, open_object(object_of((void *)beeline_identity)));
 }
 
-/* The last opens what the process has not. */
 static bool (*const finders[])(struct loaded *) = {find_by_parameter, find_next, find_loaded, find_by_name};
-enum { FINDERS = sizeof(finders) / sizeof(finders[0]) };
+
+/* The last of them opens what the process has not. */
+static bool find(struct loaded *loaded, bool by_name) {
+    const size_t count = sizeof(finders) / sizeof(finders[0]) - !by_name;
+    for (size_t i = 0; i < count && !loaded->found; i++) finders[i](loaded);
+    return loaded->found;
+}
 
 /* Makes `loaded` the table unless another thread was first (`expected` is what it replaces); the one that holds now. */
 static struct loaded *publish(struct loaded *expected, struct loaded *loaded) {
@@ -252,8 +257,7 @@ static unsigned long long opened_so_far(void) {
 static struct loaded *load(struct loaded *before) {
     struct loaded *loaded = new_loaded();
     if (!loaded) return before ? before : publish(NULL, &nothing);
-    for (int i = 0; i < FINDERS && !loaded->found; i++) finders[i](loaded);
-    if (!loaded->found) {
+    if (!find(loaded, true)) {
         fill(loaded, NULL);
         loaded->opened = opened_so_far();
     }
@@ -269,16 +273,18 @@ static struct loaded *get(void) {
 }
 
 bool bl_real_offers(const struct bl_abi_row *row, bool by_name) {
+    static _Atomic unsigned long long vain; /* how many objects were opened when none of them was an NCCL */
     struct loaded *loaded = atomic_load_explicit(&current, memory_order_acquire);
     if (by_name || bl_params()->nccl_path) loaded = get();
-    if (!loaded || !loaded->found) {
+    const unsigned long long opened = opened_so_far();
+    if ((!loaded || !loaded->found) && atomic_load(&vain) != opened) {
         struct loaded *found = new_loaded();
-        if (!found) return false;
-        for (int i = 0; i < FINDERS - 1 && !found->found; i++) finders[i](found);
-        if (found->found)
+        if (found && find(found, false)) {
             loaded = publish(loaded, found);
-        else
+        } else {
+            atomic_store(&vain, opened);
             free(found);
+        }
     }
     return loaded && loaded->found && function_of(&loaded->functions, row) != row->lacks;
 }

@@ -11,7 +11,7 @@
 
 #include "nccl.h"
 
-/* Generated from nccl.h by plugin/abi.py: one member a function, named as it is: __typeof__(ncclAllReduce)
+/* Generated from nccl.h and nccl_later.h by plugin/abi.py: one member a function, named as it is: __typeof__(ncclAllReduce)
  * *ncclAllReduce; */
 #include "abi_table.h"
 

@@ -28,17 +28,12 @@ static bool read_ranks(const char *text, struct item *item) {
 /* The next item of *list, and moves on; false if it is none.  Not to be called at the end. */
 static bool next_item(const char **list, struct item *item) {
     const size_t length = strcspn(*list, ",");
-    const char *text = item->pattern;
-    *item = (struct item){0};
-    const bool more = (*list)[length] == ',';
+    const bool leaves_out = **list == '!', more = (*list)[length] == ',';
+    *item = (struct item){.leaves_out = leaves_out};
     if (length == 0 || length > LONGEST || (more && !(*list)[length + 1])) return false;
-    memcpy(item->pattern, *list, length);
+    memcpy(item->pattern, *list + leaves_out, length - leaves_out);
     *list += length + more;
-    item->leaves_out = *text == '!';
-    text += item->leaves_out;
-    if (strncmp(text, "ranks=", 6) == 0) return read_ranks(text + 6, item);
-    if (item->leaves_out) memmove(item->pattern, text, strlen(text) + 1);
-    return true;
+    return strncmp(item->pattern, "ranks=", 6) != 0 || read_ranks(item->pattern + 6, item);
 }
 
 bool bl_selection_valid(const char *list) {

@@ -162,7 +162,7 @@ static int allocate(struct bl_selftest *test, const struct bl_comm *comm, char *
 /* Words and control of its own: what goes wrong with multicast leaves those of the communicator as they were. */
 static int open_own(struct bl_selftest *test, char *why, size_t size) {
     const struct bl_driver *cu = bl_driver();
-    const CUdeviceptr words = test->memory.address + buffer_bytes(test);
+    const CUdeviceptr words = test->memory.address[0] + buffer_bytes(test);
     CUdeviceptr control;
     CHECK_RETURN(cu->cuStreamCreate(&test->stream, CU_STREAM_NON_BLOCKING), "making a stream (cuStreamCreate)");
     test->own_stream = true;
@@ -222,9 +222,9 @@ int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, co
         return -1;
     }
     fill_inputs(test, comm->rank);
-    CHECK_RETURN(cu->cuMemcpyHtoDAsync(test->memory.address, test->host, test->inputs, test->stream),
+    CHECK_RETURN(cu->cuMemcpyHtoDAsync(test->memory.address[0], test->host, test->inputs, test->stream),
                  "copying to the device (cuMemcpyHtoDAsync)");
-    CHECK_RETURN(cu->cuMemsetD8Async(test->memory.address + test->inputs, 0xff, test->results, test->stream),
+    CHECK_RETURN(cu->cuMemsetD8Async(test->memory.address[0] + test->inputs, 0xff, test->results, test->stream),
                  "writing to the device (cuMemsetD8Async)");
     CHECK_RETURN(cu->cuStreamSynchronize(test->stream), "waiting for the device (cuStreamSynchronize)");
     return 0;
@@ -241,8 +241,8 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
         const struct run *run = &suites[test->kind].run[i];
         const struct extent e = extent_of(test, run);
         if (!e.count) continue;
-        args.sendbuff = (const void *)(uintptr_t)(test->memory.address + test->input[run->datatype]);
-        args.recvbuff = (void *)(uintptr_t)(test->memory.address + result);
+        args.sendbuff = (const void *)(uintptr_t)(test->memory.address[0] + test->input[run->datatype]);
+        args.recvbuff = (void *)(uintptr_t)(test->memory.address[0] + result);
         args.count = e.count;
         args.size = (uint32_t)e.size;
         args.stride = e.count * e.size;
@@ -323,7 +323,7 @@ int bl_selftest_check(const struct bl_selftest *test, uint64_t timeout_ns, int *
     const struct bl_driver *cu = bl_driver();
     if (!test->results) return 0;
     if (wait_for_kernels(test, timeout_ns, culprit, stuck, why, size)) return -1;
-    CHECK_RETURN(cu->cuMemcpyDtoHAsync(test->host, test->memory.address + test->inputs, test->results, test->stream),
+    CHECK_RETURN(cu->cuMemcpyDtoHAsync(test->host, test->memory.address[0] + test->inputs, test->results, test->stream),
                  "copying from the device (cuMemcpyDtoHAsync)");
     CHECK_RETURN(cu->cuStreamSynchronize(test->stream), "waiting for the device (cuStreamSynchronize)");
     const unsigned char *result = test->host;

@@ -20,7 +20,7 @@ struct bl_selftest {
     struct bl_kernel_args
         args; /* the communicator's; of multicast, with words of its own in place of epochs and control */
     struct bl_control *control; /* host address of args.control */
-    struct bl_scratch memory;   /* inputs, one a datatype, then a result for each launch; of multicast, words behind */
+    struct bl_memory memory;    /* inputs, one a datatype, then a result for each launch; of multicast, words behind */
     uint64_t input[BL_DATATYPES]; /* where it begins, in bytes; all inputs have as many */
     uint64_t inputs, results;     /* bytes */
     struct bl_modules *modules;   /* which keep the memory */

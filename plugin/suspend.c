@@ -3,15 +3,10 @@
 
 #include <stdio.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "log.h"
 #include "member.h"
 #include "setup.h"
-
-static bool is_ours(const struct bl_comm *comm) {
-    return comm && comm->upkeep && comm->upkeep->pid == getpid();
-}
 
 /* Memory that a multicast object holds stays; and what a nonblocking communicator's owner would wait for is left out. */
 static const char *why_kept(const struct bl_comm *comm) {
@@ -20,7 +15,7 @@ static const char *why_kept(const struct bl_comm *comm) {
 }
 
 uint64_t bl_suspend_bytes(const struct bl_comm *comm, bool *suspends) {
-    if (!is_ours(comm) || bl_setup_busy(comm)) return 0;
+    if (!bl_upkeep_is_ours(comm) || bl_setup_busy(comm)) return 0;
     *suspends = !why_kept(comm);
     return comm->upkeep->memory.bytes;
 }
@@ -39,7 +34,7 @@ static void let_go(struct bl_comm *comm) {
 
 void bl_suspend(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
-    if (!is_ours(comm) || bl_setup_busy(comm) || !atomic_load(&comm->active)) return;
+    if (!bl_upkeep_is_ours(comm) || bl_setup_busy(comm) || !atomic_load(&comm->active)) return;
     if (why_kept(comm)) {
         bl_info("communicator %016llx rank %d: its staging stays while it is suspended: %s",
                 (unsigned long long)comm->id, comm->rank, why_kept(comm));
@@ -60,7 +55,7 @@ void bl_suspend(struct bl_comm *comm) {
 }
 
 bool bl_suspended(const struct bl_comm *comm) {
-    return is_ours(comm) && comm->upkeep->suspended;
+    return bl_upkeep_is_ours(comm) && comm->upkeep->suspended;
 }
 
 void bl_resume_announce(struct bl_comm *comm, struct bl_meeting *meeting) {
@@ -83,10 +78,8 @@ static ncclResult_t give_up(struct bl_comm *comm, const struct bl_member *member
                comm->nranks, member->verdict.why);
         return ncclSuccess;
     }
-    snprintf(comm->error_text, sizeof(comm->error_text), "Beeline: rank %d could not be resumed: %.180s", comm->rank,
-             member->verdict.why);
-    atomic_store(&comm->async_error, ncclUnhandledCudaError);
-    bl_warn("communicator %016llx: %s; its calls fail, abort it", (unsigned long long)comm->id, comm->error_text);
+    bl_comm_break(comm, ncclUnhandledCudaError, "Beeline: rank %d could not be resumed: %.180s", comm->rank,
+                  member->verdict.why);
     return ncclUnhandledCudaError;
 }
 

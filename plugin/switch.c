@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -21,7 +20,7 @@ struct bl_switch_page {
     uint64_t claimed[BL_MAX_RANKS]; /* the first call that each has not claimed */
 };
 
-static int map(struct bl_comm *comm, int fd, char *why, size_t size) {
+int bl_switch_join(struct bl_comm *comm, int fd, char *why, size_t size) {
     void *page = mmap(NULL, sizeof(struct bl_switch_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED) {
         snprintf(why, size, "the page of BEELINE_SWITCH (mmap): %m");
@@ -38,7 +37,7 @@ int bl_switch_create(struct bl_comm *comm, int *fd, char *why, size_t size) {
         snprintf(why, size, "the page of BEELINE_SWITCH (memfd_create): %m");
         return -1;
     }
-    if (map(comm, *fd, why, size)) return -1;
+    if (bl_switch_join(comm, *fd, why, size)) return -1;
     struct bl_switch_page *page = atomic_load(&comm->turnout.page);
     pthread_mutexattr_init(&shared);
     pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
@@ -47,10 +46,6 @@ int bl_switch_create(struct bl_comm *comm, int *fd, char *why, size_t size) {
     pthread_mutexattr_destroy(&shared);
     atomic_init(&page->point, 1);
     return 0;
-}
-
-int bl_switch_join(struct bl_comm *comm, int fd, char *why, size_t size) {
-    return map(comm, fd, why, size);
 }
 
 /* What a rank that died has left is whole: each change is one store. */
@@ -94,9 +89,9 @@ void bl_switch_look(struct bl_comm *comm) {
     if (passed) atomic_store_explicit(&page->point, call << 1 | serves, memory_order_release);
     pthread_mutex_unlock(&page->lock);
     if (passed)
-        bl_log(BL_LOG_WARN, "communicator %016llx: from call %llu on %s: BEELINE_SWITCH=%s %s",
-               (unsigned long long)comm->id, (unsigned long long)call, serves ? "Beeline serves" : "all are NCCL's",
-               bl_params()->switch_file, serves ? "is gone" : "is there");
+        bl_warn("communicator %016llx: from call %llu on %s: BEELINE_SWITCH=%s %s", (unsigned long long)comm->id,
+                (unsigned long long)call, serves ? "Beeline serves" : "all are NCCL's", bl_params()->switch_file,
+                serves ? "is gone" : "is there");
 }
 
 void bl_switch_close(struct bl_comm *comm) {

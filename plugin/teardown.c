@@ -27,7 +27,7 @@ static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
 }
 
-static bool is_ours(const struct bl_comm *comm) {
+bool bl_upkeep_is_ours(const struct bl_comm *comm) {
     return comm && comm->upkeep && comm->upkeep->pid == getpid();
 }
 
@@ -117,7 +117,7 @@ static bool deserted(struct bl_comm *comm, uint64_t deadline) {
 }
 
 void bl_setup_drain(struct bl_comm *comm) {
-    if (!is_ours(comm)) return;
+    if (!bl_upkeep_is_ours(comm)) return;
     deserted(comm, UINT64_MAX);
     if (comm->upkeep->stuck || at_rest(comm, UINT64_MAX) == AT_REST) return;
     comm->upkeep->stuck = true;
@@ -129,7 +129,7 @@ void bl_setup_drain(struct bl_comm *comm) {
 
 /* Teardown takes `control` away, then waits for those who may still be looking. */
 bool bl_setup_finalizing(struct bl_comm *comm) {
-    if (!is_ours(comm) || !atomic_load(&comm->upkeep->finalized)) return false;
+    if (!bl_upkeep_is_ours(comm) || !atomic_load(&comm->upkeep->finalized)) return false;
     atomic_fetch_add(&comm->users, 1);
     const bool looked = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE) && has_run(comm);
     const bool busy = looked && !event_has_come(comm);
@@ -138,7 +138,7 @@ bool bl_setup_finalizing(struct bl_comm *comm) {
 }
 
 bool bl_setup_finalize(struct bl_comm *comm) {
-    if (is_ours(comm)) atomic_store(&comm->upkeep->finalized, true);
+    if (bl_upkeep_is_ours(comm)) atomic_store(&comm->upkeep->finalized, true);
     return !bl_setup_finalizing(comm);
 }
 
@@ -168,7 +168,7 @@ static void rescue_end(struct bl_comm *comm) {
 }
 
 void bl_setup_revoke(struct bl_comm *comm) {
-    if (!is_ours(comm)) return;
+    if (!bl_upkeep_is_ours(comm)) return;
     atomic_store(&comm->upkeep->revoked, true);
     atomic_store(&comm->active, false);
     atomic_store(&comm->bystander, false);
@@ -177,13 +177,13 @@ void bl_setup_revoke(struct bl_comm *comm) {
 }
 
 void bl_setup_let_go(struct bl_comm *comm) {
-    if (!is_ours(comm) || !comm->upkeep->rescuing) return;
+    if (!bl_upkeep_is_ours(comm) || !comm->upkeep->rescuing) return;
     /* While it is busy the thread goes on, until the release. */
     if (at_rest(comm, bl_clock_ns() + REST_NS) != BUSY) rescue_end(comm);
 }
 
 struct bl_comm *bl_setup_detach(ncclComm_t handle, enum bl_end end) {
-    if (!is_ours(bl_comm_find(handle))) return NULL;
+    if (!bl_upkeep_is_ours(bl_comm_find(handle))) return NULL;
     struct bl_comm *comm = bl_comm_remove(handle);
     if (!comm) return NULL; /* another thread was first */
     atomic_store(&comm->upkeep->cancel, true);
@@ -313,7 +313,7 @@ void bl_setup_orphan(struct bl_comm *comm) {
 static struct bl_comm *take_orphan(CUcontext context) {
     pthread_mutex_lock(&orphans_lock);
     struct bl_comm **at = &orphans;
-    while (*at && ((*at)->context != context || !is_ours(*at))) at = &(*at)->upkeep->next_orphan;
+    while (*at && ((*at)->context != context || !bl_upkeep_is_ours(*at))) at = &(*at)->upkeep->next_orphan;
     struct bl_comm *comm = *at;
     if (comm) *at = comm->upkeep->next_orphan;
     pthread_mutex_unlock(&orphans_lock);

@@ -47,6 +47,9 @@ struct bl_upkeep {
     pthread_t rescue;
 };
 
+/* Not a communicator that a forked child has from its parent. */
+bool bl_upkeep_is_ours(const struct bl_comm *comm);
+
 /* Frees what set-up took for serving (multicast, memory, modules), in reverse.  No kernel may be running; if `stuck`, leaks
  * instead. The context is made current for it. */
 void bl_upkeep_release(struct bl_comm *comm);

@@ -38,7 +38,7 @@ DRIVER = (
     ("cuModuleGetFunction", 5, "CUDA_ERROR_INVALID_HANDLE", "kernel bl_allreduce_"),
     ("cuFuncLoad", 3, "CUDA_ERROR_OUT_OF_MEMORY", "kernel bl_allreduce_"),
     ("cuMemGetAllocationGranularity", 1, "CUDA_ERROR_INVALID_VALUE", "granularity"),
-    ("cuMemCreate", 1, "CUDA_ERROR_OUT_OF_MEMORY", "allocating [0-9]+ MiB of staging"),
+    ("cuMemCreate", 1, "CUDA_ERROR_OUT_OF_MEMORY", "allocating [0-9]+ MiB of device memory"),
     ("cuMemAddressReserve", 1, "CUDA_ERROR_OUT_OF_MEMORY", "reserving addresses"),
     ("cuMemAddressReserve", 3, "CUDA_ERROR_OUT_OF_MEMORY", "reserving addresses"),
     ("cuMemMap", 1, "CUDA_ERROR_OUT_OF_MEMORY", "mapping the staging"),
@@ -50,7 +50,7 @@ DRIVER = (
     ("cuMemsetD8Async", 1, "CUDA_ERROR_INVALID_VALUE", "zeroing the staging"),
     ("cuMemExportToShareableHandle", 1, "CUDA_ERROR_NOT_PERMITTED", "exporting the staging"),
     ("cuMemImportFromShareableHandle", 2, "CUDA_ERROR_INVALID_VALUE", "importing the staging of rank"),
-    ("cuMemCreate", 2, "CUDA_ERROR_OUT_OF_MEMORY", "self-test: allocating memory"),
+    ("cuMemCreate", 2, "CUDA_ERROR_OUT_OF_MEMORY", "self-test: allocating [0-9]+ MiB of device memory"),
     ("cuStreamCreate", 4, "CUDA_ERROR_OUT_OF_MEMORY", "making a stream"),
     ("cuLaunchKernel", 2, "CUDA_ERROR_LAUNCH_FAILED", "self-test: launching a kernel"),
     ("cuMemcpyHtoDAsync", 1, "CUDA_ERROR_INVALID_VALUE", "copying to the device"),
@@ -74,9 +74,9 @@ def resume():
     scenario = "$BUILD/test/ranks/scenarios -m processes -n 3 "
     refused = "--fault cuMemCreate@1#3=CUDA_ERROR_OUT_OF_MEMORY"
     case("resume/left", expect(box("processes", 3, scenario + "later_suspended_plain", refused),
-                               f"--warn '{LEFT}resuming it: rank 1: allocating [0-9]+ MiB of staging'"))
+                               f"--warn '{LEFT}resuming it: rank 1: allocating [0-9]+ MiB of device memory'"))
     case("resume/fails", expect(box("processes", 3, scenario + "later_resume_fails", refused),
-                                "--warn 'could not be resumed: rank 1: allocating .*; its calls fail, abort it'", "--warns 3 3"))
+                                "--warn 'could not be resumed: rank 1: allocating .*; its calls fail from now on, abort it'", "--warns 3 3"))
 
 
 def configured():

@@ -91,6 +91,8 @@ void box_run_bare(struct box *box, void (*body)(struct part *part));
  * all ranks, and one number makes one communicator. */
 void box_unique_id(struct part *part, int which, ncclUniqueId *id); /* collective; one number, one id */
 void part_make_communicators(struct part *part, int which, ncclComm_t comms[BOX_RANKS]);
+/* A child of each with all ranks. */
+void part_split(struct part *part, const ncclComm_t parents[BOX_RANKS], ncclComm_t comms[BOX_RANKS]);
 void part_destroy_communicators(struct part *part, ncclComm_t comms[BOX_RANKS]);
 
 /* Makes rank i of the part the current context of this thread. */

@@ -47,6 +47,15 @@ void part_make_communicators(struct part *part, int which, ncclComm_t comms[BOX_
     part_group_end(part);
 }
 
+void part_split(struct part *part, const ncclComm_t parents[BOX_RANKS], ncclComm_t comms[BOX_RANKS]) {
+    part_group_start(part);
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], NULL));
+    }
+    part_group_end(part);
+}
+
 void part_destroy_communicators(struct part *part, ncclComm_t comms[BOX_RANKS]) {
     part_group_start(part);
     for (int i = 0; i < part->count; i++) {

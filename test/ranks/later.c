@@ -14,17 +14,10 @@ enum { CALLS = 3 };
     __typeof__(function) *const my_##function = (__typeof__(function) *)dlsym(RTLD_DEFAULT, #function);                \
     if (!my_##function) box_skip("%s is not in this NCCL", #function)
 
-/* 2.29.7 in NCCL's own words; Beeline has the entry points in front of any. */
-static void need_version(int version) {
-    int found = 0;
-    NCCL_OK(ncclGetVersion(&found));
-    if (found < version) box_skip("NCCL is %d, this wants %d", found, version);
-}
-
-static void prepare(struct part *part, struct call *calls, size_t most) {
+static void prepare(struct part *part, struct call *calls) {
     static const size_t counts[CALLS] = {1, 500, 100003};
     for (int k = 0; k < CALLS; k++) {
-        scenario_call(part, &calls[k], k, counts[k] < most ? counts[k] : most, 0);
+        scenario_call(part, &calls[k], k, counts[k], 0);
         calls[k].in_place = false;
         call_prepare(part, &calls[k]);
     }
@@ -50,13 +43,12 @@ static void suspended(struct part *part, const struct options *o) {
     LATER(ncclCommSuspend);
     LATER(ncclCommResume);
     LATER(ncclCommMemStats);
-    need_version(22907);
     if (part->count > 1) return;
     struct call calls[CALLS] = {0};
     struct graphs graphs;
     struct rank *rank = part_enter(part, 0);
     uint64_t suspends, total, persists, now;
-    prepare(part, calls, SIZE_MAX);
+    prepare(part, calls);
     graphs_begin(part, 0);
     for (int k = 0; k < CALLS; k++) call_issue(part, &calls[k]);
     graphs_end(part, 0, &graphs);
@@ -88,7 +80,6 @@ static void suspended(struct part *part, const struct options *o) {
 static void suspended_plain(struct part *part, const struct options *o) {
     LATER(ncclCommSuspend);
     LATER(ncclCommResume);
-    need_version(22907);
     if (part->count > 1) return;
     struct rank *rank = part_enter(part, 0);
     for (int k = 0; k < 3; k++) {
@@ -127,7 +118,6 @@ static void resume_fails(struct part *part, const struct options *o) {
 static void suspended_destroyed(struct part *part, const struct options *o) {
     ncclComm_t comms[BOX_RANKS];
     LATER(ncclCommSuspend);
-    need_version(22907);
     if (part->count > 1) return;
     part_make_communicators(part, 1, comms);
     part_enter(part, 0);
@@ -161,7 +151,6 @@ static const struct config unset = {.size = sizeof(struct config),
 /* Chains of calls with and without configuration, some of which only NCCL can heed: all in order. */
 static void configured(struct part *part, const struct options *o) {
     LATER(ncclAllReduceConfig);
-    need_version(23100);
     struct config tagged = unset, wide = unset;
     tagged.tag = 17;
     wide.min_ctas = 4;
@@ -217,12 +206,7 @@ static void max_ctas(struct part *part, const struct options *o) {
             NCCL_OK(ncclCommInitRankConfig(&made[i], part->box->nranks, id, part->rank[i].rank, &config));
         }
         part_group_end(part);
-        part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            NCCL_OK(ncclCommSplit(made[i], 0, part->rank[i].rank, &comms[i], NULL));
-        }
-        part_group_end(part);
+        part_split(part, made, comms);
         part_streams(part, 0, stream);
         for (int who = 0; who < 2; who++) {
             chain_open(part, &chain, 300000);
@@ -238,11 +222,8 @@ static void max_ctas(struct part *part, const struct options *o) {
             graphs_free(part, &graphs);
             chain_close(part, &chain);
         }
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            NCCL_OK(ncclCommDestroy(comms[i]));
-            NCCL_OK(ncclCommDestroy(made[i]));
-        }
+        part_destroy_communicators(part, comms);
+        part_destroy_communicators(part, made);
     }
 }
 

@@ -332,20 +332,12 @@ static void made_beside(struct part *part, const struct options *o) {
                                       comms[i], stream[i]));
             }
             if (late) break;
-            part_group_start(part);
-            for (int i = 0; i < part->count; i++) {
-                part_enter(part, i);
-                NCCL_OK(ncclCommSplit(comms[i], 0, part->rank[i].rank, &made[i], NULL));
-            }
-            part_group_end(part);
+            part_split(part, comms, made);
         }
         chain_reduced(part, &chain);
         part_synchronize(part);
         chain_check(part, &chain);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            NCCL_OK(ncclCommDestroy(made[i]));
-        }
+        part_destroy_communicators(part, made);
     }
     chain_close(part, &chain);
 }

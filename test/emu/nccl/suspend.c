@@ -1,5 +1,5 @@
-/* suspend.c - memory that is given back for a while.  As with the real one all ranks are waited for, from the calling thread, in a
- * group, too; of what is suspended nothing may be called.  Here it is a flag, since the reference has no device memory of its own. */
+/* suspend.c - memory that is given back for a while.  As with the real one all ranks are waited for, from the calling thread (which
+ * since 2.30 puts that off to the end of a group: not so here); of what is suspended nothing may be called.  Here it is a flag, since the reference has no device memory of its own. */
 #include "area.h"
 
 static ncclResult_t meet(ncclComm_t comm, bool suspend) {
