@@ -90,12 +90,24 @@ static bool is_beeline(const struct link_map *map) {
 
 static const char not_nccl[] = "not an NCCL", beeline_itself[] = "Beeline itself";
 
+/* A preload before Beeline's, which hands its calls on to Beeline.  (The program itself, the first of all, may be linked with NCCL.) */
+static bool stands_in_front(const struct link_map *map) {
+    const struct link_map *libc = object_of((void *)dlclose), *at = object_of((void *)beeline_identity);
+    const struct link_map *self = at;
+    while (at && at != libc) at = at->l_next;
+    if (!at) return false; /* we came later than what the process began with */
+    for (at = self->l_prev; at && at->l_prev; at = at->l_prev)
+        if (at == map) return true;
+    return false;
+}
+
 /* NULL if `handle` (of dlopen, or RTLD_NEXT) leads to a real NCCL, else why it does not. */
 static const char *refusal(void *handle) {
     for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
         void *address = bl_dlsym(handle, marks[i]);
         if (!address) return not_nccl;
         if (is_beeline(object_of(address))) return beeline_itself;
+        if (stands_in_front(object_of(address))) return "a library before Beeline, which it serves";
     }
     return NULL;
 }

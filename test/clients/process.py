@@ -118,6 +118,17 @@ def ahead_preload(case):
             check(seen and max(seen) >= 5, "%s: %s" % (order, done.stderr))
 
 
+def shim_preload(case):
+    """A profiler's library before Beeline, and behind it, sees the calls; in front it is not taken for the real NCCL, behind it leads there."""
+    shim = client("shim.so")
+    linked, opened = [client("linked")], [client("opened"), client("liblinked.so"), "library"]
+    for order, command in (((shim, BEELINE), linked), ((BEELINE, shim), linked), ((shim, BEELINE), opened)):
+        env = {"LD_PRELOAD": ":".join(order), "BEELINE_TEST_SHIM": "1"}
+        done = case.job(*command, beeline=False, env=env)
+        seen = [int(n) for n in re.findall(r"^shim saw (\d+) calls", done.stderr, re.M)]
+        check(seen and max(seen) >= 2 and ("found one early" in done.stderr) == (command is linked), "%s: %s" % (order, done.stderr))
+
+
 def other_preload(case):
     """A library that finds the next malloc by dlsym(RTLD_NEXT) from inside malloc, before Beeline and behind it."""
     counting = client("counting.so")

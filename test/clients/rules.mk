@@ -2,7 +2,7 @@
 CLIENTS := $(TEST)/clients
 CLIENT_LINK = $(CC) -o $@ $(filter %.o %.so.2,$^) -Wl,--allow-shlib-undefined
 CLIENT_PROGRAMS := $(addprefix $(CLIENTS)/,linked linked-rpath liblinked.so libinside.so opened dlsym probe racing forked absent \
-    counting.so ahead.so recording/libnccl.so.2 recording/calls)
+    counting.so ahead.so shim.so recording/libnccl.so.2 recording/calls)
 TEST_PROGRAMS += $(CLIENT_PROGRAMS)
 
 clients: $(CLIENT_PROGRAMS)
@@ -39,7 +39,7 @@ $(CLIENTS)/dlsym $(CLIENTS)/probe $(CLIENTS)/racing $(CLIENTS)/absent: %: %.o
 	$(call say,LINK,$@)
 	$(Q)$(CLIENT_LINK) -ldl -pthread
 
-$(CLIENTS)/counting.so $(CLIENTS)/ahead.so: $(CLIENTS)/%.so: test/clients/%.c
+$(CLIENTS)/counting.so $(CLIENTS)/ahead.so $(CLIENTS)/shim.so: $(CLIENTS)/%.so: test/clients/%.c
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -fvisibility=default -shared -o $@ $< -ldl
 
