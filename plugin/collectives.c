@@ -47,7 +47,8 @@ static bool serve(struct bl_call *call, ncclResult_t *result) {
     *result = bl_comm_check(comm);
     if (*result == ncclSuccess) *result = bl_turn_settled(comm);
     if (*result != ncclSuccess) return true;
-    if (bl_switch_serves(comm))
+    const bool counts = call->request.count > 0;
+    if (!counts || bl_switch_serves(comm, bl_group_open()))
         bl_table_select(&comm->table, &call->request, &call->route);
     else
         call->route = (struct bl_route){
@@ -56,6 +57,7 @@ static bool serve(struct bl_call *call, ncclResult_t *result) {
     if (call->route.algorithm == BL_ROUTE_NCCL || !has_buffers(call)) {
         comm->calls[BL_KERNELS]++;
         comm->bytes[BL_KERNELS] += call->request.count * bl_datatype_size(call->request.datatype);
+        comm->turnout.counted = counts;
         return false;
     }
     *result = bl_group_open() ? bl_group_add_call(call) : bl_launch(call);
@@ -67,6 +69,7 @@ static _Thread_local struct {
     struct bl_comm *comm; /* NULL: Beeline has nothing to do with it */
     struct bl_order_turn turn;
     CUstreamCaptureMode mode; /* the thread's own */
+    bool counted;             /* switch.h */
 } forwarding;
 
 /* NCCL connects ranks at the first call that needs it, by calls of the driver that captures forbid.  Of a program that warms up
@@ -74,8 +77,11 @@ static _Thread_local struct {
 ncclResult_t bl_forward_known_before(struct bl_comm *comm, cudaStream_t stream) {
     const bool known = comm && (is_active(comm) || atomic_load_explicit(&comm->bystander, memory_order_acquire));
     forwarding.comm = known ? comm : NULL;
+    forwarding.counted = comm && comm->turnout.counted;
+    if (comm) comm->turnout.counted = false;
     const ncclResult_t result = known ? bl_turn_begin(comm, stream, &forwarding.turn) : ncclSuccess;
     if (result != ncclSuccess && bl_group_open()) bl_group_fail(result);
+    if (result != ncclSuccess && forwarding.counted) bl_switch_refused(comm);
     if (result == ncclSuccess && known) forwarding.mode = bl_driver_relax();
     return result;
 }
@@ -90,6 +96,7 @@ void bl_forward_after(cudaStream_t stream, ncclResult_t result) {
     const bool made = result == ncclSuccess || result == ncclInProgress;
     if (!comm) return;
     bl_driver_unrelax(forwarding.mode);
+    if (!made && forwarding.counted) bl_switch_refused(comm);
     if (!bl_group_open() || !made)
         bl_turn_end(comm, stream, &forwarding.turn, result);
     else if (bl_group_add_forwarded(comm, stream, &forwarding.turn) != ncclSuccess)

@@ -93,6 +93,8 @@ struct bl_copy {
 struct bl_turnout {
     struct bl_switch_page *_Atomic page; /* NULL: all */
     uint64_t calls, claimed;             /* so far; the first that is not claimed */
+    uint64_t grouped;                    /* of `calls`, those of the group that is open */
+    bool counted;                        /* the call that is about to be forwarded is one of them */
 };
 
 struct bl_comm {

@@ -8,6 +8,7 @@
 #include "fuse.h"
 #include "log.h"
 #include "real.h"
+#include "switch.h"
 #include "turn.h"
 
 /* A call that went to the real NCCL, whose turn is to be ended. */
@@ -97,6 +98,11 @@ void bl_group_fail(ncclResult_t error) {
     if (group.error == ncclSuccess) group.error = error;
 }
 
+static void let_go(struct bl_comm *comm, bool made) {
+    bl_switch_group_ends(comm, made);
+    atomic_fetch_sub(&comm->pins, 1);
+}
+
 /* What comes behind a call of NCCL's that is still in progress on its communicator is launched once that is on its stream, not
  * by this group. */
 static void keep_calls(void) {
@@ -104,7 +110,7 @@ static void keep_calls(void) {
     for (int i = 0; i < group.count; i++) {
         const bool kept = bl_turn_keep(&group.calls[i]);
         if (kept)
-            atomic_fetch_sub(&group.calls[i].call.comm->pins, 1);
+            let_go(group.calls[i].call.comm, true);
         else
             group.calls[left++] = group.calls[i];
     }
@@ -127,9 +133,9 @@ static ncclResult_t run_calls(ncclResult_t real) {
     return bl_fuse_launch(group.calls, group.count);
 }
 
-static void forget_calls(void) {
-    for (int i = 0; i < group.count; i++) atomic_fetch_sub(&group.calls[i].call.comm->pins, 1);
-    for (int i = 0; i < group.forwarded_count; i++) atomic_fetch_sub(&group.forwarded[i].comm->pins, 1);
+static void forget_calls(bool made) {
+    for (int i = 0; i < group.count; i++) let_go(group.calls[i].call.comm, made);
+    for (int i = 0; i < group.forwarded_count; i++) let_go(group.forwarded[i].comm, made);
     group.count = group.forwarded_count = group.init_count = 0;
     group.error = ncclSuccess;
 }
@@ -158,7 +164,7 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     if (ours != ncclSuccess) result = ours;
     if (made && group.init_count) bl_setup_run(group.inits, group.init_count);
     if (!made) bl_setup_forget(group.inits, group.init_count);
-    forget_calls();
+    forget_calls(made);
     return result;
 }
 
@@ -169,6 +175,6 @@ BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     for (int i = 0; i < group.forwarded_count; i++) /* a simulation launches and makes nothing */
         bl_turn_end(group.forwarded[i].comm, group.forwarded[i].stream, &group.forwarded[i].turn, ncclInternalError);
     bl_setup_forget(group.inits, group.init_count);
-    forget_calls();
+    forget_calls(false);
     return result;
 }

@@ -65,8 +65,9 @@ static bool serves(struct bl_turnout *turnout, struct bl_switch_page *page, int 
 }
 
 /* An abort may take the page away, and waits for those who look. */
-bool bl_switch_serves(struct bl_comm *comm) {
+bool bl_switch_serves(struct bl_comm *comm, bool grouped) {
     if (!atomic_load_explicit(&comm->turnout.page, memory_order_relaxed)) return true;
+    comm->turnout.grouped += grouped;
     atomic_fetch_add(&comm->users, 1);
     struct bl_switch_page *page = atomic_load(&comm->turnout.page);
     const bool does = !page || serves(&comm->turnout, page, comm->rank);
@@ -74,24 +75,40 @@ bool bl_switch_serves(struct bl_comm *comm) {
     return does;
 }
 
-void bl_switch_look(struct bl_comm *comm) {
+void bl_switch_refused(struct bl_comm *comm) {
+    if (!atomic_load_explicit(&comm->turnout.page, memory_order_relaxed)) return;
+    comm->turnout.calls--;
+    if (comm->turnout.grouped) comm->turnout.grouped--;
+}
+
+void bl_switch_group_ends(struct bl_comm *comm, bool made) {
+    if (!made) comm->turnout.calls -= comm->turnout.grouped;
+    comm->turnout.grouped = 0;
+}
+
+bool bl_switch_on(void) {
+    const char *file = bl_params()->switch_file;
+    return !file || access(file, F_OK) != 0;
+}
+
+void bl_switch_decide(struct bl_comm *comm, bool on) {
     struct bl_switch_page *page = atomic_load(&comm->turnout.page);
     if (!page || comm->rank) return;
-    const uint64_t last = atomic_load(&page->point), serves = access(bl_params()->switch_file, F_OK) != 0;
+    const uint64_t last = atomic_load(&page->point);
     uint64_t call = 0;
     bool passed = true;
-    if ((last & 1) == serves) return;
+    if ((last & 1) == on) return;
     lock(page);
     for (int rank = 0; rank < comm->nranks; rank++) {
         if (page->claimed[rank] > call) call = page->claimed[rank];
         passed = passed && (page->claimed[rank] >= (last >> 1) + CLAIM || last >> 1 == 0);
     }
-    if (passed) atomic_store_explicit(&page->point, call << 1 | serves, memory_order_release);
+    if (passed) atomic_store_explicit(&page->point, call << 1 | on, memory_order_release);
     pthread_mutex_unlock(&page->lock);
     if (passed)
         bl_warn("communicator %016llx: from call %llu on %s: BEELINE_SWITCH=%s %s", (unsigned long long)comm->id,
-                (unsigned long long)call, serves ? "Beeline serves" : "all are NCCL's", bl_params()->switch_file,
-                serves ? "is gone" : "is there");
+                (unsigned long long)call, on ? "Beeline serves" : "all are NCCL's", bl_params()->switch_file,
+                on ? "is gone" : "is there");
 }
 
 void bl_switch_close(struct bl_comm *comm) {

@@ -16,11 +16,17 @@
 int bl_switch_create(struct bl_comm *comm, int *fd, char *why, size_t size);
 int bl_switch_join(struct bl_comm *comm, int fd, char *why, size_t size);
 
-/* Whether the communicator's next call is Beeline's.  To be asked once a call, by the thread that makes it. */
-bool bl_switch_serves(struct bl_comm *comm);
+/* Whether the communicator's next call is Beeline's; by the thread that makes it, which has a group open, or not.  Counts the
+ * call; one that moves nothing is not to be counted, since what comes of it differs between ranks. */
+bool bl_switch_serves(struct bl_comm *comm, bool grouped);
 
-/* Looks at the file, on rank 0; now and then, by another thread. */
-void bl_switch_look(struct bl_comm *comm);
+/* That call is not made: NCCL has refused it.  The group ends, and its calls are made, or not. */
+void bl_switch_refused(struct bl_comm *comm);
+void bl_switch_group_ends(struct bl_comm *comm, bool made);
+
+/* Whether the file says that Beeline serves; and has rank 0 of a communicator decide so.  Now and then, by another thread. */
+bool bl_switch_on(void);
+void bl_switch_decide(struct bl_comm *comm, bool on);
 
 void bl_switch_close(struct bl_comm *comm);
 

@@ -47,10 +47,10 @@ static bool is_news(struct bl_comm *comm, const struct bl_control *wait) {
     return true;
 }
 
-static void look_at(struct bl_comm *comm) {
+static void look_at(struct bl_comm *comm, bool on) {
     struct bl_control wait;
     char call[160];
-    bl_switch_look(comm);
+    bl_switch_decide(comm, on);
     if (!read_wait(comm, &wait)) return;
     if (bl_params()->wait_report && is_news(comm, &wait)) {
         describe_call(&wait, call, sizeof(call));
@@ -65,8 +65,9 @@ static void look_at(struct bl_comm *comm) {
 static void *watch_main(void *arg) {
     for (;;) {
         nanosleep(&(struct timespec){.tv_sec = LOOK_SECONDS}, NULL);
+        const bool on = bl_switch_on(); /* without the lock: a file system may be slow */
         pthread_mutex_lock(&watched.lock);
-        for (struct bl_comm *comm = watched.first; comm; comm = comm->watch.next) look_at(comm);
+        for (struct bl_comm *comm = watched.first; comm; comm = comm->watch.next) look_at(comm, on);
         watched.runs = watched.first != NULL;
         const bool runs = watched.runs;
         pthread_mutex_unlock(&watched.lock);

@@ -342,6 +342,21 @@ static void made_beside(struct part *part, const struct options *o) {
     chain_close(part, &chain);
 }
 
+/* Calls that some ranks make alone, and that come to nothing. */
+static void made_in_vain(struct part *part, const struct chain *chain, ncclComm_t *comms, CUstream *stream) {
+    struct chain never = *chain;
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    NCCL_OK(ncclGroupStart());
+    for (int k = 0; k < 3; k++) chain_allreduce(part, &never, comms, stream);
+    NCCL_OK(ncclGroupSimulateEnd(&info));
+    for (int i = 0; i < part->count; i++) {
+        part_enter(part, i);
+        CHECK(ncclAllReduce((void *)chain->from[i], (void *)chain->to[i], chain->count, (ncclDataType_t)77, ncclSum,
+                            comms[i], stream[i]) == ncclInvalidArgument,
+              "rank %d: there is no type 77", part->rank[i].rank);
+    }
+}
+
 /* Beside a switch that somebody turns: chains go on being right, and end on the route that the file says. */
 static void switched(struct part *part, const struct options *o) {
     const char *path = getenv("BEELINE_SWITCH");
@@ -363,6 +378,7 @@ static void switched(struct part *part, const struct options *o) {
         /* Ranks come to the new route each in its own time, at one call; at least 2 s pass, in which rank 0 looks. */
         for (int k = 0; k < 500; k++) {
             chain_allreduce(part, &chain, comms, stream);
+            if (k % 20 == 7 && part->rank[0].rank == 0) made_in_vain(part, &chain, comms, stream);
             if (k % 50 == 0) {
                 part_synchronize(part);
                 nanosleep(&(struct timespec){.tv_nsec = 250000000}, NULL);
