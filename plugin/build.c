@@ -73,6 +73,7 @@ static void know_oneself(struct bl_member *member) {
         bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
     member->upkeep->reserved = identity->offered = bl_budget_reserve(comm->device, identity->staging);
     identity->max_blocks = (uint32_t)member->upkeep->wishes.max_blocks;
+    identity->nonblocking = member->upkeep->nonblocking;
     identity->copy_engines = member->upkeep->wishes.copy_engines || wants_copy_engines();
     identity->copy_possible = bl_copy_possible(identity->copy_reason, sizeof(identity->copy_reason));
     bl_context_pop();
@@ -100,6 +101,9 @@ static bool introduce(struct bl_member **members, int count) {
     for (int i = 0; i < count; i++) identity_send(members[i]);
     for (int i = 0; i < count; i++) identity_receive(members[i]);
     if (!bl_step_vote(members, count)) return false;
+    for (int i = 0; i < count; i++)
+        for (int rank = 0; rank < members[i]->comm->nranks; rank++)
+            if (members[i]->all[rank].nonblocking) members[i]->upkeep->waits_for_nothing = true;
     /* For the sake of children: another communicator may have been made of the same id. */
     for (int i = 0; i < count; i++)
         bl_meeting_rekey(members[i]->meeting, members[i]->all[0].nonce, sizeof(members[i]->all[0].nonce));

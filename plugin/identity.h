@@ -23,7 +23,7 @@ struct bl_identity {
     uint16_t copy_engines, copy_possible;          /* whether they are asked for here; not possible: copy_reason */
     uint16_t multicast_wanted, multicast_possible; /* not possible: multicast_reason */
     uint32_t max_blocks;                           /* of a launch, as asked for; 0: nothing is */
-    uint32_t has_switch;                           /* switch.h */
+    uint16_t has_switch, nonblocking;              /* switch.h; the communicator, on this rank */
     uint64_t staging, timeout_s;                   /* BEELINE_STAGING, BEELINE_TIMEOUT */
     uint64_t offered;                              /* of staging, by what the process's budget has left */
     uint64_t pids;                                 /* the namespace that `pid` is of */
@@ -35,8 +35,8 @@ struct bl_identity {
     char settings[2048];
 };
 
-/* Fills in all but the nonce, max_blocks, `offered` and what is said of copy engines.  Never fails: what cannot be learnt makes the
- * rank not capable. */
+/* Fills in all but the nonce, max_blocks, `offered` and what is said of copy engines and blocking.  Never fails: what cannot be
+ * learnt makes the rank not capable. */
 void bl_identity_fill(struct bl_identity *identity, CUdevice device);
 
 /* Whether Beeline can serve these ranks; if not, why. */

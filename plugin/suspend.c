@@ -4,20 +4,23 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "budget.h"
 #include "log.h"
 #include "member.h"
 #include "setup.h"
 
-/* Memory that a multicast object holds stays; and what a nonblocking communicator's owner would wait for is left out. */
+/* Memory that a multicast object holds stays; and what a nonblocking communicator's owner would wait for is left out.  On all
+ * ranks alike. */
 static const char *why_kept(const struct bl_comm *comm) {
     if (comm->upkeep->leaver) return "it has multicast";
-    return comm->upkeep->nonblocking ? "it is nonblocking" : NULL;
+    return comm->upkeep->waits_for_nothing ? "it is nonblocking on some rank" : NULL;
 }
 
 uint64_t bl_suspend_bytes(const struct bl_comm *comm, bool *suspends) {
     if (!bl_upkeep_is_ours(comm) || bl_setup_busy(comm)) return 0;
+    const struct bl_memory *memory = &comm->upkeep->memory;
     *suspends = !why_kept(comm);
-    return comm->upkeep->memory.bytes;
+    return comm->upkeep->suspended || memory->have_handle[memory->rank] ? memory->bytes : 0;
 }
 
 /* Teardown waits for us; unless it has begun: false. */
@@ -71,6 +74,7 @@ static ncclResult_t give_up(struct bl_comm *comm, const struct bl_member *member
         bl_memory_suspend(&comm->upkeep->memory); /* what there is of it */
         bl_context_pop();
     }
+    bl_budget_settle(comm->device, &comm->upkeep->reserved, 0);
     if (!untold && !comm->order.captured_ever) {
         atomic_store(&comm->bystander, true);
         bl_log(comm->rank ? BL_LOG_INFO : BL_LOG_WARN,

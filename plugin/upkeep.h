@@ -30,6 +30,7 @@ struct bl_upkeep {
     uint32_t splits, shrinks;  /* children so far, those that failed not counted */
     uint32_t resumes;          /* so far */
     bool suspended;            /* the staging is given back; suspend.h */
+    bool waits_for_nothing;    /* it is nonblocking on some rank */
     struct bl_modules *modules;
     struct bl_memory memory;
     struct bl_pinned control; /* struct bl_control */

@@ -114,6 +114,39 @@ static void resume_fails(struct part *part, const struct options *o) {
     chain_close(part, &chain);
 }
 
+static void await(ncclComm_t comm, ncclResult_t result) {
+    while (result == ncclInProgress) NCCL_OK(ncclCommGetAsyncError(comm, &result));
+    NCCL_OK(result);
+}
+
+/* Nonblocking on rank 1 alone: whether the staging is given back is for all to know. */
+static void suspended_mixed(struct part *part, const struct options *o) {
+    LATER(ncclCommSuspend);
+    LATER(ncclCommResume);
+    if (part->count > 1) return;
+    ncclUniqueId id;
+    ncclComm_t comm;
+    CUstream stream[BOX_RANKS];
+    struct chain chain;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    const struct rank *rank = part_enter(part, 0);
+    config.blocking = rank->rank != 1;
+    box_unique_id(part, 1, &id);
+    const ncclResult_t made = ncclCommInitRankConfig(&comm, part->box->nranks, id, rank->rank, &config);
+    await(comm, made);
+    part_streams(part, 0, stream);
+    chain_open(part, &chain, 1000);
+    for (int k = 0; k < 3; k++) {
+        chain_allreduce(part, &chain, &comm, stream);
+        part_synchronize(part);
+        chain_check(part, &chain);
+        await(comm, my_ncclCommSuspend(comm, NCCL_SUSPEND_MEM));
+        await(comm, my_ncclCommResume(comm));
+    }
+    NCCL_OK(ncclCommDestroy(comm));
+    chain_close(part, &chain);
+}
+
 /* Destroyed as it is. */
 static void suspended_destroyed(struct part *part, const struct options *o) {
     ncclComm_t comms[BOX_RANKS];
@@ -231,6 +264,7 @@ const struct scenario later_scenarios[] = {
     {.name = "later_suspended", .run = suspended},
     {.name = "later_suspended_plain", .run = suspended_plain},
     {.name = "later_resume_fails", .run = resume_fails, .no_communicators = true},
+    {.name = "later_suspended_mixed", .run = suspended_mixed, .no_communicators = true},
     {.name = "later_suspended_destroyed", .run = suspended_destroyed},
     {.name = "later_configured", .run = configured},
     {.name = "later_max_ctas", .run = max_ctas, .no_communicators = true},

@@ -221,7 +221,7 @@ SCENARIOS = ("group_many group_two_communicators group_nested group_mixed_routes
              "argument_unequal_ranks other_collectives other_send_receive other_premulsum other_one_rank fused_many fused_replayed "
              "fused_two_communicators fused_streams fused_streams_captured fused_destroyed turn_first_forwarded turn_gated "
              "turn_nonblocking turn_per_thread turn_simulated turn_destroyed_behind "
-             "later_suspended later_suspended_plain later_suspended_destroyed later_configured later_max_ctas turn_made_beside").split()
+             "later_suspended later_suspended_plain later_suspended_mixed later_suspended_destroyed later_configured later_max_ctas turn_made_beside").split()
 
 
 # Kernels of two communicators must be resident at once, on hardware too, so the box has room for both: a grid has at most a
