@@ -22,6 +22,9 @@ static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that
  * Where it is full the thread waits, and may be the one that has to launch on the other GPUs before it moves. */
 static const uint64_t MOST_COPIES = 256;
 
+/* Calls of a group do not need larger staging than this to share launches: those are long then. */
+static const uint64_t MOST_OF_A_BATCH = 4 << 20;
+
 /* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
  * of ranks come before rows for another; of those, the user's before built-in ones; `gpu any` of the built-in ones is
  * last. */
@@ -350,6 +353,24 @@ bool bl_table_valid(const struct bl_table *table) {
         if (last->algorithm != BL_ROUTE_NCCL || last->max_bytes != UINT64_MAX) return false;
     }
     return true;
+}
+
+static void raise_to(uint64_t *bytes, uint64_t most) {
+    if (*bytes < most) *bytes = most;
+}
+
+void bl_table_uses(const struct bl_table *table, uint64_t bytes[BL_KERNELS]) {
+    for (int c = 0; c < BL_COLLECTIVES; c++)
+        for (unsigned i = 0; i < table->ranges[c]; i++) {
+            const struct bl_range *range = &table->range[c][i];
+            if (range->algorithm == BL_ROUTE_NCCL) continue;
+            const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
+            raise_to(&bytes[algorithm->kernel], range->max_bytes);
+            if (algorithm->batch >= 0)
+                raise_to(&bytes[algorithm->batch], range->max_bytes < MOST_OF_A_BATCH / BL_BATCH_MAX
+                                                       ? range->max_bytes * BL_BATCH_MAX
+                                                       : MOST_OF_A_BATCH);
+        }
 }
 
 static void format_bytes(char *text, size_t size, uint64_t bytes) {

@@ -11,8 +11,9 @@ enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 }; /* as multicast.cuh has it */
 /* Bytes that a launch sends, or has sent to it, at most, if the staging may be large enough. */
 static const uint64_t LARGE = 16 << 20;
 
-/* Of all rings of one-way launches, and the lines of one at least. */
-static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t), LEAST_RING = 64;
+/* Of all rings of one-way launches, the lines of one at least, and what stays of all so that a root can be calls ahead. */
+static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t), LEAST_RING = 64,
+                      KEPT_RINGS_BYTES = 1 << 20;
 
 /* Of each of the two halves behind a multicast object, and the least that is worth one. */
 static const uint64_t MULTICAST_HALF = 8 << 20, LEAST_MULTICAST_HALF = 64 << 10;
@@ -290,6 +291,16 @@ static uint64_t plan_slots(int nranks, uint64_t *left) {
     return slot;
 }
 
+/* What follows from the number of packets, lines and slots. */
+static void arrange(struct bl_staging_layout *layout, int nranks) {
+    layout->line_offset = packet_bytes(nranks, layout->packets);
+    layout->half_lines = (uint64_t)(nranks - 1) * layout->peer_lines;
+    layout->rank_lines = whole_steps(layout->half_lines / (uint64_t)nranks);
+    layout->oneway_offset = layout->line_offset + 2 * layout->half_lines * LINE_BYTES;
+    layout->copy_offset = layout->oneway_offset + ring_bytes(nranks, layout->oneway_lines);
+    layout->bytes = layout->copy_offset + slots_bytes(nranks, layout->copy_bytes);
+}
+
 int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy, bool multicast) {
     if (nranks < 2 || nranks > BL_MAX_RANKS || bytes < bl_staging_minimum(nranks)) return -1;
     uint64_t left = bytes;
@@ -300,16 +311,41 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     uint64_t packets = MOST_PACKETS;
     while (packets > FEWEST_PACKETS && packet_bytes(nranks, packets) > left / 4) packets /= 2;
     layout->packets = packets;
-    layout->line_offset = packet_bytes(nranks, packets);
-    left -= layout->line_offset;
+    left -= packet_bytes(nranks, packets);
     layout->oneway_lines = plan_rings(nranks, wanted, &left);
     const uint64_t fit = whole_steps(left / (2 * half_bytes(nranks, 1)));
     layout->peer_lines = lesser(fit, wanted);
-    layout->half_lines = (uint64_t)(nranks - 1) * layout->peer_lines;
-    layout->rank_lines = whole_steps(layout->half_lines / (uint64_t)nranks);
-    layout->oneway_offset = layout->line_offset + 2 * layout->half_lines * LINE_BYTES;
-    layout->copy_offset = layout->oneway_offset + ring_bytes(nranks, layout->oneway_lines);
     layout->copy_bytes = slot;
-    layout->bytes = layout->copy_offset + slots_bytes(nranks, slot);
+    arrange(layout, nranks);
     return 0;
+}
+
+/* Lines from each peer, and of a ring, with which `kernel` carries so many bytes in one launch. */
+static uint64_t peer_lines_for(int kernel, int nranks, uint64_t bytes) {
+    const uint64_t lines = bl_lines_of(bytes), n = (uint64_t)nranks;
+    switch (kernels[kernel].shares) {
+    case PEERS: return lines;
+    case RANKS: return divide_up((lines + LINES_STEP - 1) * n, n - 1);
+    case TWOSHOT: return divide_up(lines, n);
+    default: return 0;
+    }
+}
+static uint64_t ring_lines_for(int kernel, uint64_t bytes) {
+    return kernels[kernel].shares == RINGS ? 3 * (bl_lines_of(bytes) + LINES_GRAIN) : 0;
+}
+
+void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_t bytes[BL_KERNELS]) {
+    uint64_t peer_lines = 2 * LINES_STEP, ring = LEAST_RING;
+    uint64_t ring_lines = KEPT_RINGS_BYTES / ((uint64_t)(nranks - 1) * LINE_BYTES);
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
+        if (!bytes[kernel]) continue;
+        const uint64_t most = lesser(bytes[kernel], 4 * LARGE); /* more than any staging holds at once */
+        const uint64_t peers = peer_lines_for(kernel, nranks, most), rings = ring_lines_for(kernel, most);
+        if (peers > peer_lines) peer_lines = peers;
+        if (rings > ring_lines) ring_lines = rings;
+    }
+    while (ring < ring_lines) ring *= 2;
+    layout->peer_lines = lesser(layout->peer_lines, whole_steps(peer_lines + LINES_STEP - 1));
+    layout->oneway_lines = lesser(layout->oneway_lines, ring);
+    arrange(layout, nranks);
 }

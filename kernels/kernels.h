@@ -250,6 +250,9 @@ static inline unsigned bl_copy_slots(int nranks) {
 int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy, bool multicast);
 uint64_t bl_staging_minimum(int nranks);
 
+/* Takes off what no call will use: bytes[kernel] is the most that it will carry in a launch, 0 if it is never launched. */
+void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_t bytes[BL_KERNELS]);
+
 #ifdef __cplusplus
 }
 #endif

@@ -274,6 +274,17 @@ static bool serves(const struct bl_table *table, unsigned needs) {
     return false;
 }
 
+/* What no route uses need not be there; as all ranks come to it from the same tables. */
+static void trim(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    struct bl_table *tables[2];
+    uint64_t bytes[BL_KERNELS] = {0};
+    const int count = tables_of(member, tables);
+    for (int i = 0; i < count; i++) bl_table_uses(tables[i], bytes);
+    bl_staging_trim(&comm->args.layout, comm->nranks, bytes);
+    for (int i = 0; i < count; i++) tables[i]->layout = comm->args.layout;
+}
+
 static void table_receive(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     struct bl_table *tables[2];
@@ -290,6 +301,7 @@ static void table_receive(struct bl_member *member) {
         }
         anything = anything || serves(table, 0);
     }
+    trim(member);
     if (plans_multicast(member) && !serves(&member->multicast_table, BL_CAP_MULTICAST))
         bl_member_fail_multicast(member, BL_DECLINED, -1, "no call would use it");
     if (!anything) {

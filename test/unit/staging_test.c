@@ -157,6 +157,36 @@ static void plans(void) {
     CHECK(bl_staging_plan(&l, -1, 1 << 30, false, false) == -1);
 }
 
+/* What is used still fits, and nothing is larger than before; what goes in pieces keeps everything. */
+static void trims(void) {
+    for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++)
+        for (int with = 0; with < 4; with++) {
+            struct bl_staging_layout whole, l;
+            uint64_t bytes[BL_KERNELS] = {0}, last = 0;
+            CHECK(bl_staging_plan(&whole, nranks, 64 << 20, with & 1, with & 2) == 0);
+            l = whole;
+            bl_staging_trim(&l, nranks, bytes);
+            check_launches(&l, nranks);
+            CHECK(l.bytes - slots_of(&l, nranks) < 8 << 20, "%d ranks: %llu bytes for nothing", nranks,
+                  (unsigned long long)l.bytes);
+            for (uint64_t most = 1; most <= 64 << 20; most = most * 2 + most / 8) {
+                for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
+                    const uint64_t fits = bl_kernel_capacity(kernel, nranks, &whole);
+                    bytes[kernel] = most;
+                    l = whole;
+                    bl_staging_trim(&l, nranks, bytes);
+                    CHECK(bl_kernel_capacity(kernel, nranks, &l) >= (most < fits ? most : fits),
+                          "%d ranks: %s of %llu bytes", nranks, bl_kernel_name(kernel), (unsigned long long)most);
+                }
+                check_layout(&l, nranks, UINT64_MAX);
+                CHECK(l.bytes >= last && l.bytes <= whole.bytes && l.copy_bytes == whole.copy_bytes &&
+                      l.multicast_bytes == whole.multicast_bytes);
+                last = l.bytes;
+            }
+            CHECK(memcmp(&l, &whole, sizeof l) == 0, "%d ranks: all is used", nranks);
+        }
+}
+
 /* What the default memory holds in one launch is what the algorithms are used for. */
 static void capacities(void) {
     struct bl_staging_layout l;
@@ -291,6 +321,7 @@ static void names(void) {
 
 int main(void) {
     plans();
+    trims();
     capacities();
     multimem();
     threads();
