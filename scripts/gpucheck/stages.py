@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 
-from . import program_stages
+from . import program_stages, vllm_stage
 from .process import Step
 
 GPU_TESTS = "test/gpu"
@@ -18,11 +18,11 @@ FEW_WORDS = dict(BEELINE_DEBUG="INFO", BEELINE_STATS="1")
 
 
 class Box:
-    """Where this runs: root of the repository, build folder, GPUs, rank counts, folder of the real NCCL."""
+    """Where this runs: root of the repository, build folder, GPUs, rank counts, folders of the real NCCL, nccl-tests, results and vLLM's files."""
 
-    def __init__(self, root, build, gpus, ranks, emulated, nccl_folder, nccl_tests, folder):
+    def __init__(self, root, build, gpus, ranks, emulated, nccl_folder, nccl_tests, folder, vllm=None):
         self.root, self.build, self.gpus, self.ranks, self.emulated = root, build, gpus, ranks, emulated
-        self.nccl_folder, self.nccl_tests, self.folder = nccl_folder, nccl_tests, folder
+        self.nccl_folder, self.nccl_tests, self.folder, self.vllm = nccl_folder, nccl_tests, folder, vllm
         self.library = os.path.join(build, "libbeeline.so")
         self.most = ranks[0]
         self.serial = itertools.count(1)
@@ -430,8 +430,9 @@ STAGES = {"facts": facts, "smoke": smoke, "multicast-off": multicast_off, "perf-
           "latency": latency, "load": load, "decode": decode, "perf-gather": perf_gather, "perf-gather-routes": perf_gather_routes,
           "perf-gather-groups": perf_gather_groups, "perf-gather-types": perf_gather_types, "torch-gather": torch_gather,
           "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others, "torch-distributed": torch_distributed, "truth": truth,
-          **program_stages.STAGES}
-DEFAULT = [name for name in STAGES if name not in program_stages.STAGES]  # those of `make gpu-programs` are asked for by name
+          **vllm_stage.STAGES, **program_stages.STAGES}
+BY_NAME = {**vllm_stage.STAGES, **program_stages.STAGES}  # need a network or `make gpu-programs`: asked for by name
+DEFAULT = [name for name in STAGES if name not in BY_NAME]
 
 # Seconds for a whole stage, where that is less than its steps' limits together.
 LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60, "perf-gather": 40, "perf-gather-routes": 45,

@@ -9,11 +9,12 @@ import sys
 import tempfile
 import threading
 import time
+import unittest.mock
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
-from gpucheck import notes, process, records, stages, tables  # noqa: E402
+from gpucheck import fetch_vllm, notes, process, records, stages, tables  # noqa: E402
 import torch_turns  # noqa: E402
 
 KIB = 1 << 10
@@ -287,6 +288,20 @@ def test_others(_):
     runs = [(step.argv[step.argv.index("--mode") + 1], next(how for how in ("-t", "--spawn") if how in step.argv)) for step in steps]
     assert runs == [("graph", "-t")] * 2 + [("eager", "--spawn")] * 2 and len({step.name for step in steps}) == 4, runs
     assert all(step.argv[step.argv.index("-c") + 1] == "all_to_all,broadcast,reduce" for step in steps)
+
+
+def test_vllm(results):
+    """Without vLLM's files nothing but the attempt to fetch them, which says what to do; with them each number of ranks three ways."""
+    folder = os.path.dirname(results)
+    box = stages.Box(ROOT, "build", 4, [4, 2], False, "", None, folder, folder)
+    (fetch,) = stages.STAGES["vllm"](box)
+    failed = subprocess.run(fetch.argv, capture_output=True, text=True, check=False, env={**os.environ, "PIP_INDEX_URL": f"file://{folder}/none"})
+    assert failed.returncode == 1 and "FAILED: cannot fetch vLLM" in failed.stderr and "--vllm" in failed.stderr, failed
+    with unittest.mock.patch.object(fetch_vllm, "complete", return_value=True):
+        steps = list(stages.STAGES["vllm"](box))[1:]
+    ways = [(step.argv[step.argv.index("--ranks") + 1], "--served" in step.argv, "LD_PRELOAD" in step.env, "VLLM_NCCL_SO_PATH" in step.env) for step in steps]
+    assert ways == [(n, *way) for n in "42" for way in ((False, False, False), (True, True, False), (True, False, True))], ways
+    assert not any({"PYTHONPATH", "BEELINE_TUNING_FILE"} & set(step.env) or "--sizes" in step.argv for step in steps)
 
 
 def test_notes(results):

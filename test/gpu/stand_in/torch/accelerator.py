@@ -1,0 +1,2 @@
+"""torch.accelerator."""
+from .driver import current as device_index
