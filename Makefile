@@ -39,7 +39,7 @@ EMU     := $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnccl.so.2 $(BUILD)/emu/libb
 KERNEL_CU  := $(wildcard kernels/*.cu)
 KERNEL_OBJ := $(patsubst kernels/%.c,$(BUILD)/kernels/%.o,$(wildcard kernels/*.c))
 DISPATCH_OBJ := $(patsubst dispatch/%.c,$(BUILD)/dispatch/%.o,$(wildcard dispatch/*.c))
-PLUGIN_OBJ := $(patsubst plugin/%.c,$(BUILD)/plugin/%.o,$(wildcard plugin/*.c)) $(BUILD)/gen/abi_stubs.o $(BUILD)/gen/fatbin.o
+PLUGIN_OBJ := $(patsubst plugin/%.c,$(BUILD)/plugin/%.o,$(wildcard plugin/*/*.c)) $(BUILD)/gen/abi_stubs.o $(BUILD)/gen/fatbin.o
 PERF_OBJ   := $(patsubst scripts/perf/%.c,$(BUILD)/perf/%.o,$(wildcard scripts/perf/*.c))
 GEN        := $(BUILD)/gen/abi_table.h $(BUILD)/gen/thresholds.h
 
@@ -47,21 +47,21 @@ all: $(LIB) $(PERF)
 emu: all $(EMU)
 
 # --- generated ---
-$(BUILD)/gen/abi_table.h $(BUILD)/gen/abi_stubs.c &: plugin/abi.py plugin/nccl_later.h plugin/abi_own.txt $(NCCL_H)
+$(BUILD)/gen/abi_table.h $(BUILD)/gen/abi_stubs.c &: plugin/real/abi.py plugin/real/nccl_later.h plugin/real/abi_own.txt $(NCCL_H)
 	$(call say,GEN,abi_table.h abi_stubs.c)
-	$(Q)mkdir -p $(@D) && $(PYTHON) plugin/abi.py $(NCCL_H) plugin/nccl_later.h plugin/abi_own.txt $(BUILD)/gen
+	$(Q)mkdir -p $(@D) && $(PYTHON) plugin/real/abi.py $(NCCL_H) plugin/real/nccl_later.h plugin/real/abi_own.txt $(BUILD)/gen
 
 $(BUILD)/gen/thresholds.h: dispatch/embed.py $(wildcard dispatch/thresholds/*.tune)
 	$(call say,GEN,$(@F))
 	$(Q)mkdir -p $(@D) && $(PYTHON) dispatch/embed.py $@ $(wildcard dispatch/thresholds/*.tune)
 
 # Ranks with libraries of other sources do not work together.
-SOURCES := $(sort $(wildcard $(addsuffix /*.[ch],plugin dispatch kernels) plugin/*.def plugin/abi* plugin/export.map dispatch/*.def \
+SOURCES := $(sort $(wildcard $(addsuffix /*.[ch],plugin/* dispatch kernels) plugin/*/*.def plugin/real/abi* plugin/nccl/export.map dispatch/*.def \
                            dispatch/thresholds/*.tune kernels/*.cu kernels/*.cuh)) $(NCCL_H)
-$(BUILD)/gen/build_id.h: $(SOURCES)
+$(BUILD)/gen/build_id.h: $(SOURCES) VERSION
 	$(call say,GEN,$(@F))
-	$(Q)mkdir -p $(@D) && echo '#define BL_BUILD_ID "'$$(cat $(SOURCES) | sha256sum | cut -c1-12)'"' > $@
-$(BUILD)/plugin/version.o: $(BUILD)/gen/build_id.h
+	$(Q)mkdir -p $(@D) && printf '#define BEELINE_VERSION "%s"\n#define BL_BUILD_ID "%.12s"\n' "$$(cat VERSION)" "$$(cat $(SOURCES) | sha256sum)" > $@
+$(BUILD)/plugin/base/version.o: $(BUILD)/gen/build_id.h
 
 # --- kernels: one fatbin, embedded ---
 last_arch = $(patsubst %f,%,$(lastword $(ARCHS)))
@@ -93,9 +93,9 @@ $(BUILD)/gen/abi_stubs.o: $(BUILD)/gen/abi_stubs.c
 	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
 # nodelete: its threads and what it has put in front of NCCL outlive a dlclose.
-$(LIB): $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) plugin/export.map
+$(LIB): $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) plugin/nccl/export.map
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/export.map -Wl,--no-undefined -Wl,-z,relro -Wl,-z,nodelete \
+	$(Q)$(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/nccl/export.map -Wl,--no-undefined -Wl,-z,relro -Wl,-z,nodelete \
 	    -Wl,-Bsymbolic-functions -Wl,--as-needed -o $@ $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) -ldl -pthread
 
 $(BUILD)/perf/%.o: scripts/perf/%.c $(GEN)

@@ -74,7 +74,7 @@ enum bl_kernel {
     BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM,
     BL_KERNEL_ALLGATHER_MULTICAST,
     BL_KERNEL_REDUCESCATTER_MULTIMEM,
-    BL_KERNEL_ALLGATHER_COPY, /* copy engines do it, but for what stays on a GPU: plugin/copy.h */
+    BL_KERNEL_ALLGATHER_COPY, /* copy engines do it, but for what stays on a GPU: plugin/launch/copy.h */
     BL_KERNELS
 };
 
@@ -171,7 +171,7 @@ struct bl_batch_args {
     uint32_t in_place;                 /* whether any message is; for all-reduce */
 };
 
-/* How slots are handed over between copy engines and kernels: plugin/copy.h.  Zero at first. */
+/* How slots are handed over between copy engines and kernels: plugin/launch/copy.h.  Zero at first. */
 struct bl_copy_words {
     uint32_t ready[2][BL_MAX_RANKS]; /* [slot][sender]: ours holds a piece of the sender's */
     uint32_t busy[2][BL_MAX_RANKS];  /* [slot][receiver]: the receiver's still holds our last piece */

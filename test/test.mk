@@ -58,9 +58,9 @@ $(TEST)/gpu/kernel-times: $(TEST)/gpu/kernel_times.o $(TEST)/gpu/stopwatch.o $(T
 
 TEST_UNIT_LIBS := $(TEST)/harness/reference.o $(KERNEL_OBJ) $(DISPATCH_OBJ)
 
-$(TEST)/unit/log_test: $(BUILD)/plugin/log.o
-$(TEST)/unit/sha256_test: $(BUILD)/plugin/sha256.o
-$(TEST)/unit/selection_test: $(BUILD)/plugin/selection.o
+$(TEST)/unit/log_test: $(BUILD)/plugin/base/log.o
+$(TEST)/unit/sha256_test: $(BUILD)/plugin/base/sha256.o
+$(TEST)/unit/selection_test: $(BUILD)/plugin/base/selection.o
 $(TEST)/unit/%: $(TEST)/unit/%.o $(TEST_UNIT_LIBS)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -o $@ $^ -ldl -lm -pthread
@@ -119,7 +119,7 @@ analyse: $(GEN)
 	$(call say,LINT,cppcheck)
 	$(Q)$(CPPCHECK) --quiet --std=c11 --language=c --enable=warning,portability,performance --inline-suppr -j 2 \
 	    --suppressions-list=test/lint/cppcheck.txt --error-exitcode=1 --template='{file}:{line}: {severity}: {message} [{id}]' \
-	    -I$(BUILD)/gen -Ikernels -Idispatch -Iplugin -Itest/harness $(wildcard kernels/*.c dispatch/*.c plugin/*.c scripts/perf/*.c test/*/*.c test/emu/*/*.c)
+	    -I$(BUILD)/gen -Ikernels -Idispatch -Iplugin -Itest/harness $(wildcard kernels/*.c dispatch/*.c plugin/*/*.c scripts/perf/*.c test/*/*.c test/emu/*/*.c)
 
 lint: format-check analyse
 	$(call say,LINT,layout)

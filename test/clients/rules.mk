@@ -45,9 +45,9 @@ $(CLIENTS)/counting.so $(CLIENTS)/ahead.so $(CLIENTS)/shim.so: $(CLIENTS)/%.so: 
 
 # An NCCL that notes what it is called with, and a program that calls all of it.
 $(CLIENTS)/recording/recording_nccl.c $(CLIENTS)/recording/recording_calls.c &: test/clients/make_recording.py \
-    plugin/abi.py plugin/nccl_later.h plugin/abi_own.txt $(NCCL_H)
+    plugin/real/abi.py plugin/real/nccl_later.h plugin/real/abi_own.txt $(NCCL_H)
 	$(call say,GEN,recording_nccl.c recording_calls.c)
-	$(Q)mkdir -p $(@D) && $(PYTHON) $< $(NCCL_H) plugin/nccl_later.h plugin/abi_own.txt $(@D)
+	$(Q)mkdir -p $(@D) && $(PYTHON) $< $(NCCL_H) plugin/real/nccl_later.h plugin/real/abi_own.txt $(@D)
 
 RECORDING_CFLAGS = $(ALL_CFLAGS) -fvisibility=default -Wno-deprecated-declarations -Wno-missing-field-initializers
 $(CLIENTS)/recording/libnccl.so.2: $(CLIENTS)/recording/recording_nccl.c $(GEN)

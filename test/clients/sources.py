@@ -14,7 +14,7 @@ def headers(case):
         out = case.path(name)
         os.mkdir(out)
         shutil.copy(os.path.join(HERE, "headers", name), os.path.join(out, "nccl.h"))
-        case.run([sys.executable, "plugin/abi.py", os.path.join(out, "nccl.h"), "plugin/nccl_later.h", "plugin/abi_own.txt", out], cwd=ROOT)
+        case.run([sys.executable, "plugin/real/abi.py", os.path.join(out, "nccl.h"), "plugin/real/nccl_later.h", "plugin/real/abi_own.txt", out], cwd=ROOT)
         case.run(
             [
                 os.environ.get("CC", "cc"),
@@ -55,28 +55,34 @@ def layout_catches(case):
         "dispatch/c.c": "int f(void) { return printf(1); }\n",
         "kernels/a.cu": '#include "dispatch.h"\n',
         "kernels/b.c": "void f(void) { abort(); }\n",
-        "plugin/a.c": 'char *f(void) { return getenv("X"); }\n',
-        "plugin/b.c": 'void *f(void) { return dlopen("libnccl.so.2", 1); }\n',
-        "plugin/c.c": "int f(void) { return cuInit(0); }\n",
-        "plugin/d.c": "int f(void) { return bl_driver()->cuMulticastCreate(0, 0); }\n",
-        "plugin/d1.c": 'void *f(void) { return look_up("cuMulticastBindMem"); }\n',
-        "plugin/d2.c": 'void *f(void) { return look_up("cu" "MulticastBindMem"); }\n',
-        "plugin/d3.c": "void *f(const char *name) { return bl_driver_symbol(name, 12010); }\n",
-        "plugin/driver.def": "BL_DRIVER_OPTIONAL(cuMulticastUnbind, 12010)\n",
-        "plugin/e.c": '#include "../test/harness/box.h"\n',
+        "plugin/nccl/a.c": 'char *f(void) { return getenv("X"); }\n',
+        "plugin/nccl/b.c": 'void *f(void) { return dlopen("libnccl.so.2", 1); }\n',
+        "plugin/nccl/c.c": "int f(void) { return cuInit(0); }\n",
+        "plugin/nccl/d.c": "int f(void) { return bl_driver()->cuMulticastCreate(0, 0); }\n",
+        "plugin/nccl/d1.c": 'void *f(void) { return look_up("cuMulticastBindMem"); }\n',
+        "plugin/nccl/d2.c": 'void *f(void) { return look_up("cu" "MulticastBindMem"); }\n',
+        "plugin/nccl/d3.c": "void *f(const char *name) { return bl_driver_symbol(name, 12010); }\n",
+        "plugin/cuda/driver.def": "BL_DRIVER_OPTIONAL(cuMulticastUnbind, 12010)\n",
+        "plugin/nccl/e.c": '#include "../test/harness/box.h"\n',
         "scripts/perf/a.c": '#include "test/harness/box.h"\n',
-        "plugin/f.c": "extern char **environ;\n",
-        "plugin/g.c": 'void *f(void *h) { return dlsym(h, "x"); }\n',
+        "plugin/nccl/f.c": "extern char **environ;\n",
+        "plugin/nccl/g.c": 'void *f(void *h) { return dlsym(h, "x"); }\n',
+        "plugin/base/up.c": '#include "comm/comm.h"\n',
+        "plugin/round.c": '#include "base/log.h"\n',
+        "plugin/comm/one.h": '#include "two.h"\n',
     }
     fine = {
-        "plugin/fine.c": '/* getenv("X"), abort() */\n#include "dispatch.h"\n#include <stdio.h>\n'
+        "plugin/nccl/fine.c": '/* getenv("X"), abort() */\n#include "dispatch.h"\n#include <stdio.h>\n'
         "int f(void) { return bl_driver()->cuInit(0); } // exit(1)\n",
         "dispatch/dispatch.h": '#include "kernels.h"\n',
         "kernels/kernels.h": "#include <stdint.h>\n",
-        "plugin/log.h": "",
+        "plugin/base/log.h": "",
+        "plugin/comm/comm.h": '#include "base/log.h"\n',
+        "plugin/comm/two.h": "",
+        "plugin/comm/two.c": '#include "comm/one.h"\n#include "two.h"\n',
         "test/harness/box.h": "#include <cuda.h>\n",
-        "plugin/multicast.c": 'void *f(void) { return bl_driver_symbol("cuMulticastCreate", 12010); }\n',
-        "plugin/params.c": 'char *f(void) { return getenv("X"); }\n',
+        "plugin/cuda/multicast.c": 'void *f(void) { return bl_driver_symbol("cuMulticastCreate", 12010); }\n',
+        "plugin/base/params.c": 'char *f(void) { return getenv("X"); }\n',
     }
     for name, text in {**breaches, **fine}.items():
         os.makedirs(os.path.dirname(case.path(name)), exist_ok=True)

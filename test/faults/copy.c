@@ -1,14 +1,14 @@
-/* copy.c - plugin/copy.c with planted faults: BEELINE_TEST_COPY_FAULT names parts of the hand-over between copy engines,
+/* copy.c - plugin/launch/copy.c with planted faults: BEELINE_TEST_COPY_FAULT names parts of the hand-over between copy engines,
  * which are then left out of every batch of memory operations, or edges that are left out of graphs.  See copy_faults. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
+#include "cuda/driver.h"
 
 static const struct bl_driver *faulty_driver(void);
 
 #define bl_driver() faulty_driver()
-#include "../../plugin/copy.c"
+#include "../../plugin/launch/copy.c"
 #undef bl_driver
 
 /* Whether operation i is on a word that the batch waits for before it. */

@@ -10,11 +10,11 @@ $(FAULTS)/sockets.so: test/faults/sockets.c
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -fvisibility=default -shared -o $@ $<
 
-# The library with planted faults in plugin/copy.c.
+# The library with planted faults in plugin/launch/copy.c.
 FAULTS_COPY := $(FAULTS)/copy/libbeeline.so
 TEST_PROGRAMS += $(FAULTS_COPY)
 
-$(FAULTS_COPY): $(FAULTS)/copy.o $(filter-out $(BUILD)/plugin/copy.o,$(PLUGIN_OBJ)) $(DISPATCH_OBJ) $(KERNEL_OBJ) plugin/export.map
+$(FAULTS_COPY): $(FAULTS)/copy.o $(filter-out $(BUILD)/plugin/launch/copy.o,$(PLUGIN_OBJ)) $(DISPATCH_OBJ) $(KERNEL_OBJ) plugin/nccl/export.map
 	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D) && $(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/export.map -Wl,--no-undefined \
+	$(Q)mkdir -p $(@D) && $(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/nccl/export.map -Wl,--no-undefined \
 	    -Wl,-Bsymbolic-functions -Wl,--as-needed -o $@ $(filter %.o,$^) -ldl -pthread

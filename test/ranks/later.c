@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "nccl_later.h"
+#include "real/nccl_later.h"
 
 enum { CALLS = 3 };
 

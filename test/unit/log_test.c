@@ -7,8 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "params.h"
+#include "base/log.h"
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
@@ -18,12 +17,7 @@
         }                                                                                                              \
     } while (0)
 
-static struct bl_params params = {.debug = BL_LOG_WARN};
 static time_t seconds = 1000;
-
-const struct bl_params *bl_params(void) {
-    return &params;
-}
 
 /* In place of libc's, for log.c. */
 int clock_gettime(clockid_t clock, struct timespec *now) {
@@ -81,13 +75,13 @@ static void test_others(void) {
     begin();
     for (int i = 0; i < 30; i++) bl_log_at(NULL, BL_LOG_WARN, "unlimited");
     CHECK(lines() == 30);
-    params.debug = BL_LOG_INFO;
+    bl_log_open(BL_LOG_INFO, path);
     for (int i = 0; i < 30; i++) bl_info("at INFO");
     for (int i = 0; i < 30; i++) bl_log(BL_LOG_INFO, "at INFO");
     CHECK(lines() == 90);
     /* What is not said does not count. */
     for (int i = 0; i < 30; i++) {
-        params.debug = i < 25 ? BL_LOG_NONE : BL_LOG_WARN;
+        bl_log_open(i < 25 ? BL_LOG_NONE : BL_LOG_WARN, path);
         bl_warn("%d", i);
     }
     CHECK(lines() == 95 && ends_with("WARN 29\n"));
@@ -138,7 +132,7 @@ static void test_long(void) {
 int main(void) {
     const char *folder = getenv("TEST_TMP");
     snprintf(path, sizeof(path), "%s/log-test.%d", folder ? folder : "/tmp", (int)getpid());
-    params.debug_file = path;
+    bl_log_open(BL_LOG_WARN, path);
     test_limit();
     test_others();
     test_threads();

@@ -1,5 +1,5 @@
 /* selection_test.c - lists of communicators, good and bad. */
-#include "selection.h"
+#include "base/selection.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* sha256_test.c - the examples of FIPS 180-4, and every length around a block's end. */
-#include "sha256.h"
+#include "base/sha256.h"
 
 #include <stdio.h>
 #include <string.h>

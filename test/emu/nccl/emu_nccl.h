@@ -19,7 +19,7 @@
 #include <cuda.h>
 #include <nccl.h>
 
-#include "nccl_later.h"
+#include "real/nccl_later.h"
 
 enum { EMU_VERSION = 23203 }; /* what it passes for, whatever nccl.h is at hand */
 

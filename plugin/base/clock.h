@@ -1,0 +1,15 @@
+/* clock.h - the one clock. */
+#ifndef BEELINE_CLOCK_H
+#define BEELINE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* Of CLOCK_MONOTONIC. */
+static inline uint64_t bl_clock_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* params.h - Beeline's parameters: one row of params.def makes the member, the parser, the dump and
+ * docs/environment.md.
+ *
+ * Read once, at first use, from the environment (bl_params_multicast_forbidden looks again); the only file that calls getenv is params.c.  A value that does not
+ * parse is reported by name with what is accepted, and the default is used.  Threads: any.
+ */
+#ifndef BEELINE_PARAMS_H
+#define BEELINE_PARAMS_H
+
+#include <stddef.h>
+
+#include "param_rows.h"
+
+const struct bl_params *bl_params(void);
+
+/* The settings that ranks must share (categories routes and memory), as text "VARIABLE=value ..." for the comparison
+ * with rank 0's (truncates). */
+void bl_params_shared(char *text, size_t size);
+
+/* One INFO line per parameter that is not at its default, with its source. */
+void bl_params_log(void);
+
+/* The variable by which multicast is forbidden here, when the environment was read or now: "NCCL_NVLS_ENABLE=0" and so on,
+ * or Beeline's own switch.  NULL: none; else a text of the calling thread. */
+const char *bl_params_multicast_forbidden(void);
+
+/* What keeps GPUs from each other's memory in NCCL, said now: "NCCL_P2P_DISABLE=1" and so on; NULL: nothing. */
+const char *bl_params_p2p_forbidden(void);
+
+/* What CUDA_DEVICE_MAX_CONNECTIONS says now: queues of a GPU that its streams share, 1 to 32.  0 if it says nothing. */
+int bl_params_connections(void);
+
+#endif

@@ -1,0 +1,176 @@
+/* comm.h - what Beeline knows of a communicator: the side table from ncclComm_t to its state.
+ *
+ * The handle that callers hold is the real ncclComm_t.  A communicator that is not in the table, or is in it but not
+ * `active`, is served by the real NCCL alone.
+ * Threads: bl_comm_find takes no lock.  A communicator is used by one thread at a time, as NCCL demands; Abort and
+ * GetAsyncError may come from another thread at any time.
+ */
+#ifndef BEELINE_COMM_H
+#define BEELINE_COMM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dispatch.h"
+#include "cuda/driver.h"
+#include "kernels.h"
+#include "nccl.h"
+
+struct bl_collected;
+struct bl_memory;
+struct bl_upkeep;
+
+/* What is asked of a stream when a call's turn begins; see order.h. */
+struct bl_order_turn {
+    bool capturing;
+    unsigned long long capture;
+    uint64_t stream; /* its id; 0: it captures, or the driver cannot tell */
+};
+
+enum { BL_ORDER_NODES = 16, BL_ORDER_CAPTURES = 32 };
+
+/* Of one capture. */
+struct bl_order_capture {
+    unsigned long long id;
+    CUgraphNode last[BL_ORDER_NODES]; /* what the last call in it ends with */
+    int lasts;                        /* 0: it holds none */
+    CUgraphNode record_node;          /* the event's */
+};
+
+/* Keeps the calls on one communicator in issue order; see order.h. */
+struct bl_order {
+    CUevent event;        /* recorded behind every eager call, and by graphs; bl_room's, too */
+    CUevent fork;         /* joins the streams of one launch */
+    uint64_t last_stream; /* id of the last call's; 0: not known */
+    struct bl_order_capture captures[BL_ORDER_CAPTURES]; /* those that began last, in turn */
+    unsigned next_capture;
+    bool served; /* Beeline launched something */
+    bool used, captured_ever;
+};
+
+/* What it holds of its GPU's multiprocessors; see room.h. */
+struct bl_hold {
+    struct bl_room *of;        /* NULL: it is in none */
+    _Atomic uint64_t holds;    /* room.c has the bits */
+    _Atomic uint32_t captured; /* blocks of its largest captured launch */
+    _Atomic bool of_nccl;      /* it has had kernels of NCCL's */
+    uint64_t turn;             /* its last launch beside others was the room's how-many-th; under the room's lock */
+};
+
+/* Calls of the real NCCL's on a nonblocking communicator are on their stream only once NCCL says so: whoever hears that ends
+ * their turn, and launches what Beeline serves of their group (launch.h).  Until then the caller may neither use the
+ * communicator nor let the stream go. */
+struct bl_pending {
+    pthread_mutex_t lock;
+    _Atomic bool set;
+    CUstream stream;
+    struct bl_order_turn turn;
+    struct bl_collected *calls; /* fuse.h */
+    int count;
+};
+
+/* What is known of its kernels' waits; see watch.h. */
+struct bl_watch {
+    struct bl_comm *next;
+    bool added;
+    uint64_t beat, launch; /* seen last; told last */
+};
+
+/* Of all-gathers by the copy engines; see copy.h.  All zero where the staging has no slots. */
+struct bl_copy {
+    CUstream emptier; /* empties slots; of the highest priority */
+    CUstream rescuer; /* ends waits after an abort */
+    CUcontext own;    /* does so where the rescuer waits itself; NULL before */
+    uint64_t held_ns; /* when the rescuer was first found waiting; 0: it is not */
+    CUevent fork, join;
+    CUevent emptied[BL_MAX_RANKS]; /* of each slot and peer, while a graph captures */
+    bool broken;                   /* a call failed half way */
+};
+
+/* Which of its calls are Beeline's; see switch.h. */
+struct bl_turnout {
+    struct bl_switch_page *_Atomic page; /* NULL: all */
+    uint64_t calls, claimed;             /* so far; the first that is not claimed */
+    uint64_t grouped;                    /* of `calls`, those of the group that is open */
+    bool counted;                        /* the call that is about to be forwarded is one of them */
+};
+
+struct bl_comm {
+    ncclComm_t handle;
+    uint64_t id; /* equal on all ranks, for the log */
+    int rank, nranks;
+    CUdevice device;
+    CUcontext context;          /* current where the communicator was made; launches need it current */
+    uint64_t context_id;        /* context.h */
+    bool context_retained;      /* which has to be released */
+    _Atomic bool active;        /* Beeline serves it; not while it is suspended, nor from its end on */
+    _Atomic bool bystander;     /* it is NCCL's, and its calls take room beside those that Beeline serves */
+    struct bl_table table;      /* the agreed routes */
+    struct bl_kernel_args args; /* all but the buffers, count and redop is filled at set-up */
+    CUfunction function[BL_KERNELS][BL_DATATYPES];
+    uint64_t most_bytes[BL_KERNELS]; /* of one launch */
+    bool early_launch;               /* launches ask to start early: the kernels can wait */
+    struct bl_control *control;      /* host address of args.control */
+    struct bl_order order;
+    struct bl_hold room;
+    struct bl_pending pending;
+    struct bl_watch watch;
+    struct bl_turnout turnout;
+    struct bl_copy copy;
+    struct bl_memory *memory;                              /* staging and mappings; memory.h */
+    struct bl_upkeep *upkeep;                              /* what set-up and teardown keep; upkeep.h */
+    _Atomic int users;                                     /* threads that use it now; teardown waits for them */
+    _Atomic int pins;                                      /* calls that groups have collected: its memory stays */
+    uint64_t calls[BL_KERNELS + 1], bytes[BL_KERNELS + 1]; /* per route, the last is NCCL */
+    uint64_t batches;                                      /* launches of several calls */
+    uint64_t told[BL_COLLECTIVES];                         /* routes already told of at INFO, a bit each */
+    bool told_fused;
+    _Atomic int async_error; /* ncclResult_t that GetAsyncError reports; ncclSuccess while well */
+    char error_text[256];    /* what ncclGetLastError says of async_error */
+};
+
+/* NULL if Beeline does not know the handle. */
+struct bl_comm *bl_comm_find(ncclComm_t handle);
+
+/* Whether Beeline serves it now. */
+static inline bool bl_comm_active(const struct bl_comm *comm) {
+    return atomic_load_explicit(&comm->active, memory_order_acquire);
+}
+
+/* ncclSuccess, or the asynchronous error that a kernel of Beeline met on this communicator; one WARN when it is first
+ * seen.  Cheap: one read of host memory. */
+ncclResult_t bl_comm_check(struct bl_comm *comm);
+
+/* Something went wrong half way, so that this rank is no longer where its peers are: the communicator's calls fail from now
+ * on, with this error and these words, which are also logged. The first error stays. */
+void bl_comm_break(struct bl_comm *comm, ncclResult_t error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* A launch, or what else needs the communicator's memory, begins on this thread: the context is current then, and nothing is
+ * freed until bl_comm_leave.  False if the communicator has ended, and nothing is to be left. */
+struct bl_visit {
+    bool pushed;
+};
+bool bl_comm_visit(struct bl_comm *comm, struct bl_visit *visit);
+void bl_comm_leave(struct bl_comm *comm, const struct bl_visit *visit);
+
+/* The rest is for set-up and teardown. */
+
+/* A zeroed one that is in no table, NULL if there is no memory.  bl_comm_retire gives it back, with its
+ * upkeep: their memory is kept for a while yet, for a thread that found it just before it left the table. */
+struct bl_comm *bl_comm_new(void);
+void bl_comm_retire(struct bl_comm *comm);
+
+/* Puts it in the table under comm->handle.  False if the table is full.  *stale is what was there under that handle:
+ * its owner destroyed it behind our back, and the real NCCL used the handle again. */
+bool bl_comm_insert(struct bl_comm *comm, struct bl_comm **stale);
+
+/* Takes it out of the table; NULL if it is not there. */
+struct bl_comm *bl_comm_remove(ncclComm_t handle);
+
+/* Calls `visit` for each in the table. */
+void bl_comm_each(void (*visit)(struct bl_comm *comm));
+
+#endif

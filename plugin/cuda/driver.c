@@ -1,0 +1,100 @@
+/* driver.c - finds libcuda.so.1 and fills the table of driver.def, once, at first use. */
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/log.h"
+
+static const char library[] = "libcuda.so.1";
+
+static const struct {
+    const char *name;
+    int version;
+    int optional;
+    size_t offset;
+} rows[] = {
+#define BL_DRIVER(function, since)          {#function, since, 0, offsetof(struct bl_driver, function)},
+#define BL_DRIVER_OPTIONAL(function, since) {#function, since, 1, offsetof(struct bl_driver, function)},
+#include "driver.def"
+#undef BL_DRIVER
+};
+
+static struct bl_driver driver;
+static const struct bl_driver *found;
+static char error[256];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* The type of cuGetProcAddress_v2, which cuda.h gives the plain name. */
+static __typeof__(cuGetProcAddress) *get;
+
+static void *look_up(const char *name, int version) {
+    void *address = NULL;
+    CUdriverProcAddressQueryResult status;
+    return get(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT, &status) == CUDA_SUCCESS ? address : NULL;
+}
+
+static void load(void) {
+    /* The copy that the process already uses, where there is one: a second copy has no context of ours. */
+    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle) handle = dlopen(library, RTLD_LAZY);
+    if (!handle) {
+        const char *why = dlerror();
+        snprintf(error, sizeof(error), "%s cannot be loaded: %s", library, why ? why : "no reason given");
+        return;
+    }
+    get = (__typeof__(get))dlsym(handle, "cuGetProcAddress_v2");
+    if (!get) {
+        snprintf(error, sizeof(error), "%s has no cuGetProcAddress_v2: it is older than CUDA 12", library);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        void *address = look_up(rows[i].name, rows[i].version);
+        if (!address && !rows[i].optional) {
+            snprintf(error, sizeof(error), "%s has no %s of CUDA %d.%d", library, rows[i].name, rows[i].version / 1000,
+                     rows[i].version % 1000 / 10);
+            return;
+        }
+        *(void **)((char *)&driver + rows[i].offset) = address;
+    }
+    found = &driver;
+}
+
+const struct bl_driver *bl_driver(void) {
+    pthread_once(&once, load);
+    return found;
+}
+
+void *bl_driver_symbol(const char *name, int version) {
+    return bl_driver() ? look_up(name, version) : NULL;
+}
+
+const char *bl_driver_error(void) {
+    pthread_once(&once, load);
+    return error;
+}
+
+CUstreamCaptureMode bl_driver_relax(void) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+void bl_driver_unrelax(CUstreamCaptureMode before) {
+    bl_driver()->cuThreadExchangeStreamCaptureMode(&before);
+}
+
+const char *bl_driver_strerror(CUresult result) {
+    static _Thread_local char text[96];
+    const char *name = NULL;
+    if (bl_driver()) bl_driver()->cuGetErrorName(result, &name);
+    snprintf(text, sizeof(text), "%s (%d)", name ? name : "unknown CUDA error", (int)result);
+    return text;
+}
+
+void bl_driver_undo(CUresult result, const char *call) {
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED && result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        bl_info("giving back: %s failed: %s", call, bl_driver_strerror(result));
+}

@@ -1,0 +1,76 @@
+#include "fuse.h"
+
+#include "base/log.h"
+#include "launch.h"
+
+/* At INFO, once a communicator. */
+static void tell_fused(struct bl_comm *comm, int calls, int launches) {
+    if (comm->told_fused || calls == launches || !bl_log_enabled(BL_LOG_INFO)) return;
+    comm->told_fused = true;
+    bl_log(BL_LOG_INFO, "communicator %016llx rank %d: the %d calls of a group are fused into %d launch%s",
+           (unsigned long long)comm->id, comm->rank, calls, launches, launches == 1 ? "" : "es");
+}
+
+/* The launches of the communicator whose first call is calls[first]. */
+static void plan(struct bl_collected *calls, int first, int count) {
+    struct bl_comm *comm = calls[first].call.comm;
+    struct bl_fuser fuser;
+    int all = 0, launches = 0, last = -1;
+    bl_fuser_begin(&fuser, &comm->table);
+    for (int i = first; i < count; i++) {
+        if (calls[i].call.comm != comm) continue;
+        const int before = bl_fuser_add(&fuser, &calls[i].call.request, i);
+        calls[i].planned = true;
+        calls[i].leads = before == BL_FUSE_BEGINS;
+        calls[i].next = -1;
+        calls[i].next_lead = -1;
+        if (calls[i].leads) {
+            if (last >= 0) calls[last].next_lead = i;
+            last = i;
+        } else {
+            calls[before].next = i;
+        }
+        all++;
+        launches += calls[i].leads;
+    }
+    tell_fused(comm, all, launches);
+}
+
+static int gather(const struct bl_collected *calls, int first, const struct bl_call *batch[BL_BATCH_MAX]) {
+    int count = 0;
+    for (int i = first; i >= 0 && count < BL_BATCH_MAX; i = calls[i].next) batch[count++] = &calls[i].call;
+    return count;
+}
+
+static ncclResult_t launch(const struct bl_collected *calls, int first) {
+    const struct bl_call *batch[BL_BATCH_MAX];
+    return calls[first].next < 0 ? bl_launch(&calls[first].call) : bl_launch_batch(batch, gather(calls, first, batch));
+}
+
+ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
+    const struct bl_call *batch[BL_BATCH_MAX];
+    ncclResult_t result = ncclSuccess;
+    int comms = 0; /* calls[c].turn for c below it: of each communicator, the launch whose turn it is */
+    for (int i = 0; i < count; i++) { /* a communicator may have ended since: its calls go nowhere */
+        calls[i].planned = !atomic_load(&calls[i].call.comm->active);
+        calls[i].leads = false;
+    }
+    for (int i = 0; i < count; i++) {
+        if (calls[i].planned) continue;
+        plan(calls, i, count);
+        calls[comms++].turn = i; /* a communicator's first call leads */
+    }
+    for (int i = 0; i < count && result == ncclSuccess; i++)
+        if (calls[i].leads && calls[i].next >= 0) result = bl_launch_batch_check(batch, gather(calls, i, batch));
+    while (comms > 0) {
+        int left = 0;
+        for (int c = 0; c < comms && result == ncclSuccess; c++) {
+            const int first = calls[c].turn;
+            result = launch(calls, first);
+            if (calls[first].next_lead >= 0) calls[left++].turn = calls[first].next_lead;
+        }
+        if (result != ncclSuccess) break;
+        comms = left;
+    }
+    return result;
+}

@@ -1,0 +1,28 @@
+/* fuse.h - the calls that a group has collected, in as few launches as they fit into.
+ *
+ * What shares a launch is decided by bl_fuser_add, for each communicator by itself: by nothing that ranks may differ in,
+ * as streams, buffers, captures, or what else is in the group.  A launch takes the place of its first call, on the
+ * stream of that call; the streams of the others wait for it as it waits for them.
+ *
+ * The communicators' launches go out in turn, the first of each, the second of each: a thread that drives several GPUs and
+ * collects all calls of one before the next's would else fill a GPU's queue with launches that wait for the others, and wait
+ * itself until there is room.
+ */
+#ifndef BEELINE_FUSE_H
+#define BEELINE_FUSE_H
+
+#include "call.h"
+
+struct bl_collected {
+    struct bl_call call;
+    int next;      /* the call behind it in its launch, -1 if it is the last; this and what follows is fuse.c's own */
+    int next_lead; /* of a launch's first call: that of the communicator's next launch, or -1 */
+    int turn;      /* not of this call: place in a list of launches that are next */
+    bool planned, leads;
+};
+
+/* Launches all of them; none if calls that share a launch are not all captured by one graph, or all eager (NCCL, too,
+ * refuses such a group: ncclInvalidUsage).  It allocates nothing. */
+ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count);
+
+#endif

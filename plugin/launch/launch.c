@@ -1,0 +1,221 @@
+#include "launch.h"
+
+#include "copy.h"
+#include "base/log.h"
+#include "room.h"
+#include "order.h"
+
+/* A launch that may start before the work ahead of it on the stream is over spares the time between two kernels where
+ * that work is a kernel, too; all of Beeline's wait for it before they touch memory. */
+static CUresult launch_early(CUfunction function, const struct bl_route *route, CUstream stream, void **parameters) {
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig config = {.gridDimX = route->blocks,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = route->threads,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream,
+                             .attrs = &early,
+                             .numAttrs = 1};
+    return bl_driver()->cuLaunchKernelEx(&config, function, parameters, NULL);
+}
+
+/* What became of a call's launches. */
+struct outcome {
+    unsigned launched;
+    CUresult status; /* of the last */
+};
+
+static ncclResult_t launch_kernel(const struct bl_comm *comm, const struct bl_route *route, int datatype,
+                                  CUstream stream, void *args, struct outcome *outcome) {
+    void *parameters[] = {args};
+    CUfunction function = comm->function[route->kernel][datatype];
+    CUresult status = comm->early_launch ? launch_early(function, route, stream, parameters)
+                                         : bl_driver()->cuLaunchKernel(function, route->blocks, 1, 1, route->threads, 1,
+                                                                       1, 0, stream, parameters, NULL);
+    outcome->launched += status == CUDA_SUCCESS;
+    outcome->status = status;
+    if (status == CUDA_SUCCESS) return ncclSuccess;
+    bl_warn("launch of %s on rank %d failed: %s", bl_kernel_name(route->kernel), comm->rank,
+            bl_driver_strerror(status));
+    return ncclUnhandledCudaError;
+}
+
+static ncclResult_t launch_message(const struct bl_call *call, const struct bl_route *route, struct outcome *outcome) {
+    const struct bl_comm *comm = call->comm;
+    const struct bl_request *request = &call->request;
+    const uint64_t size = bl_datatype_size(request->datatype);
+    const uint64_t most = comm->most_bytes[route->kernel] / size;
+    struct bl_kernel_args args = comm->args;
+    ncclResult_t result = ncclSuccess;
+    if (route->kernel == BL_KERNEL_ALLGATHER_COPY) return bl_copy_launch(call);
+    bl_set_redop(&args, request->redop);
+    args.call = bl_kernel_call(route->kernel, request->datatype, request->redop);
+    args.size = (uint32_t)size;
+    args.root = (uint32_t)request->root;
+    args.stride = request->count * size;
+    for (uint64_t done = 0; done < request->count && result == ncclSuccess; done += args.count) {
+        args.sendbuff = call->sendbuff ? (const char *)call->sendbuff + done * size : NULL;
+        args.recvbuff = call->recvbuff ? (char *)call->recvbuff + done * size : NULL;
+        args.count = request->count - done < most ? request->count - done : most;
+        result = launch_kernel(comm, route, request->datatype, call->stream, &args, outcome);
+    }
+    return result;
+}
+
+/* More than that not every GPU takes. */
+_Static_assert(sizeof(struct bl_batch_args) <= 4096, "a batch fits into the arguments of a kernel");
+
+/* The route of all of them together, which the fuser has asked for, too. */
+static bool route_of_batch(const struct bl_call *const *calls, int count, struct bl_route *route) {
+    const struct bl_request *first = &calls[0]->request;
+    struct bl_batch batch = {.collective = first->collective,
+                             .datatype = first->datatype,
+                             .redop = first->redop,
+                             .messages = (uint32_t)count};
+    for (int i = 0; i < count; i++)
+        batch.lines += bl_lines_of(calls[i]->request.count * bl_datatype_size(calls[i]->request.datatype));
+    return bl_table_select_batch(&calls[0]->comm->table, &batch, route);
+}
+
+static ncclResult_t launch_messages(const struct bl_call *const *calls, int count, const struct bl_route *route,
+                                    struct outcome *outcome) {
+    const struct bl_comm *comm = calls[0]->comm;
+    const struct bl_request *first = &calls[0]->request;
+    uint64_t lines = 0;
+    struct bl_batch_args args;
+    args.common = comm->args;
+    bl_set_redop(&args.common, first->redop);
+    args.common.call = bl_kernel_call(route->kernel, first->datatype, first->redop);
+    args.common.count = (uint64_t)count; /* to be told */
+    args.in_place = false;
+    const bool reduces = bl_kernel_reduces(calls[0]->route.kernel); /* else messages may be of any datatypes */
+    for (int i = 0; i < count; i++) {
+        args.sendbuff[i] = calls[i]->sendbuff;
+        args.recvbuff[i] = calls[i]->recvbuff;
+        const uint64_t bytes = calls[i]->request.count * bl_datatype_size(calls[i]->request.datatype);
+        args.count[i] = reduces ? calls[i]->request.count : bytes;
+        args.first_line[i] = (uint32_t)lines;
+        args.in_place |= calls[i]->sendbuff == calls[i]->recvbuff;
+        lines += bl_lines_of(bytes);
+    }
+    for (int i = count; i < BL_BATCH_MAX; i++) args.first_line[i] = UINT32_MAX;
+    args.lines = (uint32_t)lines;
+    return launch_kernel(comm, route, first->datatype, calls[0]->stream, &args, outcome);
+}
+
+/* A communicator that ended while this call was on its way, or was collected by a group. */
+static ncclResult_t ended(const struct bl_comm *comm) {
+    const ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
+    return error != ncclSuccess ? error : ncclInvalidUsage;
+}
+
+/* A call that failed: this rank is no longer where its peers are, so the communicator must not go on; but what a capture was
+ * to hold the driver throws away with the graph, and what it refuses because something captures is refused on all ranks. */
+static void fail(struct bl_comm *comm, const struct bl_order_turn *turn, const struct bl_route *route,
+                 const struct outcome *outcome, ncclResult_t error) {
+    const CUresult status = outcome->status == CUDA_SUCCESS ? bl_order_failure() : outcome->status;
+    const bool refused =
+        status >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && status <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    bl_room_taken(comm);
+    if (turn->capturing || (refused && !outcome->launched)) return;
+    bl_comm_break(comm, error, "Beeline: a call of %s on rank %d of %d failed half way, and its peers count on it",
+                  bl_kernel_name(route->kernel), comm->rank, comm->nranks);
+}
+
+/* Before and after what is launched on streams[0], which stands for all of the streams. */
+static ncclResult_t turn_begin(struct bl_comm *comm, const CUstream *streams, int count, struct bl_route *route,
+                               struct bl_order_turn *turn) {
+    bl_order_ask(streams[0], turn);
+    const bool waits = route->kernel != BL_KERNEL_ALLGATHER_COPY; /* whose kernels begin when all is there */
+    ncclResult_t result = bl_order_before(comm, streams[0], turn);
+    if (result == ncclSuccess && waits) result = bl_room_take(comm, streams[0], turn, route->kernel, &route->blocks);
+    comm->order.served = true; /* a launch that fails half way may have left something, too */
+    return result == ncclSuccess ? bl_order_join(comm, streams, count) : result;
+}
+
+static ncclResult_t turn_end(struct bl_comm *comm, const CUstream *streams, int count,
+                             const struct bl_order_turn *turn) {
+    ncclResult_t result = bl_order_after(comm, streams[0], turn);
+    bl_room_taken(comm);
+    return result == ncclSuccess ? bl_order_fork(comm, streams, count) : result;
+}
+
+static void count(struct bl_comm *comm, const struct bl_request *request, int row) {
+    comm->calls[row]++;
+    comm->bytes[row] += request->count * bl_datatype_size(request->datatype);
+}
+
+ncclResult_t bl_launch(const struct bl_call *call) {
+    struct bl_comm *comm = call->comm;
+    struct bl_order_turn turn;
+    struct bl_visit visit;
+    struct bl_route route = call->route;
+    struct outcome outcome = {0, CUDA_SUCCESS};
+    if (!bl_comm_visit(comm, &visit)) return ended(comm);
+    ncclResult_t result = turn_begin(comm, &call->stream, 1, &route, &turn);
+    if (result == ncclSuccess) result = launch_message(call, &route, &outcome);
+    if (result == ncclSuccess) result = turn_end(comm, &call->stream, 1, &turn);
+    if (result == ncclSuccess)
+        count(comm, &call->request, route.kernel);
+    else
+        fail(comm, &turn, &route, &outcome, result);
+    bl_comm_leave(comm, &visit);
+    return result;
+}
+
+/* Each stream once, that of the first call first. */
+static int streams_of(const struct bl_call *const *calls, int count, CUstream streams[BL_BATCH_MAX]) {
+    int streams_used = 0;
+    for (int i = 0; i < count; i++) {
+        int at = 0;
+        while (at < streams_used && streams[at] != calls[i]->stream) at++;
+        if (at == streams_used) streams[streams_used++] = calls[i]->stream;
+    }
+    return streams_used;
+}
+
+ncclResult_t bl_launch_batch_check(const struct bl_call *const *calls, int count) {
+    struct bl_comm *comm = calls[0]->comm;
+    CUstream streams[BL_BATCH_MAX];
+    struct bl_order_turn first, other;
+    struct bl_visit visit;
+    const int used = streams_of(calls, count, streams);
+    bool alike = true;
+    if (used == 1) return ncclSuccess;
+    if (!bl_comm_visit(comm, &visit)) return ended(comm);
+    bl_order_ask(streams[0], &first);
+    for (int i = 1; i < used && alike; i++) {
+        bl_order_ask(streams[i], &other);
+        alike = other.capturing == first.capturing && (!first.capturing || other.capture == first.capture);
+    }
+    bl_comm_leave(comm, &visit);
+    if (alike) return ncclSuccess;
+    bl_warn("communicator %016llx rank %d: the streams of a group are to be captured by one graph, all or none",
+            (unsigned long long)comm->id, comm->rank);
+    return ncclInvalidUsage;
+}
+
+ncclResult_t bl_launch_batch(const struct bl_call *const *calls, int messages) {
+    struct bl_comm *comm = calls[0]->comm;
+    struct bl_order_turn turn;
+    struct bl_visit visit;
+    struct bl_route route;
+    struct outcome outcome = {0, CUDA_SUCCESS};
+    CUstream streams[BL_BATCH_MAX];
+    const int used = streams_of(calls, messages, streams);
+    if (!route_of_batch(calls, messages, &route)) return ncclInternalError;
+    if (!bl_comm_visit(comm, &visit)) return ended(comm);
+    ncclResult_t result = turn_begin(comm, streams, used, &route, &turn);
+    if (result == ncclSuccess) result = launch_messages(calls, messages, &route, &outcome);
+    if (result == ncclSuccess) result = turn_end(comm, streams, used, &turn);
+    for (int i = 0; i < messages && result == ncclSuccess; i++) count(comm, &calls[i]->request, route.kernel);
+    if (result == ncclSuccess)
+        comm->batches++;
+    else
+        fail(comm, &turn, &route, &outcome, result);
+    bl_comm_leave(comm, &visit);
+    return result;
+}

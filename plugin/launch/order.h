@@ -1,0 +1,54 @@
+/* order.h - calls on one communicator take effect in issue order, whatever streams they use.
+ *
+ * Work on one stream is in order by itself, and NCCL keeps its own calls in order; this is about the rest: Beeline's
+ * calls on several streams, Beeline's beside NCCL's, eager calls beside replays of graphs that hold captured ones.
+ *
+ *   eager                         an event is recorded behind each call, Beeline's or NCCL's, and a call on another stream
+ *                                 than the last waits for it.
+ *   captured, in one graph        a call on another stream than the last depends on the last call's nodes, so that the
+ *                                 calls become a chain, whatever is called beside the capture.
+ *   captured beside anything else the graph begins by waiting for the communicator's event and ends by recording it (as
+ *                                 NCCL's own does), and each eager call from then on waits for it, too: replays and eager
+ *                                 calls take turns in the order in which they are issued.  BEELINE_GRAPH_MIXING=0, or
+ *                                 NCCL's own NCCL_GRAPH_MIXING_SUPPORT=0, leaves that out for those who never overlap the
+ *                                 two.
+ *
+ * A stream is named only while the caller's call lasts: it may be destroyed right behind it, and its handle may be another
+ * stream's then.  So what is kept of it is its id, which no other stream will have.
+ *
+ * Called with the communicator's context current, by the thread that uses the communicator.
+ */
+#ifndef BEELINE_ORDER_H
+#define BEELINE_ORDER_H
+
+#include "comm/comm.h"
+
+/* The events.  0, or -1 with what failed in `why`. */
+int bl_order_open(struct bl_comm *comm, char *why, size_t size);
+void bl_order_close(struct bl_comm *comm);
+
+/* What the driver said to the last call of this thread that failed here. */
+CUresult bl_order_failure(void);
+
+/* The first half of a turn. */
+void bl_order_ask(CUstream stream, struct bl_order_turn *turn);
+
+/* Makes `stream`, of which bl_order_ask has told, wait for the communicator's last call. */
+ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
+
+/* If calls of the communicator are in the capture of this turn, which may be another communicator's: has `stream` depend on
+ * the last of them.  False if there are none. */
+bool bl_order_follow(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result);
+
+/* Makes `stream` wait for events, those that a capture waits for when its graph is replayed. */
+ncclResult_t bl_order_wait(CUstream stream, const CUevent *events, int count, const struct bl_order_turn *turn);
+
+/* Notes that a call was issued on `stream`. */
+ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
+
+/* Around a launch on streams[0] that holds calls of all these streams: it waits for what is on them, and they wait for it.
+ * All of them are captured by one graph, or none is. */
+ncclResult_t bl_order_join(struct bl_comm *comm, const CUstream *streams, int count);
+ncclResult_t bl_order_fork(struct bl_comm *comm, const CUstream *streams, int count);
+
+#endif

@@ -1,0 +1,20 @@
+/* beeline.h - the one function that Beeline adds to NCCL's: what would happen to a call.  For tests and measurements.
+ */
+#ifndef BEELINE_H
+#define BEELINE_H
+
+#include "nccl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The name of the algorithm that serves such a call on this communicator, "nccl" if the real NCCL does.  collective: 0
+ * all-reduce, 1 all-gather, 2 reduce-scatter, 3 all-to-all, 4 broadcast, 5 reduce; count, datatype and op as in the call,
+ * whichever rank is the root.  Static text, never NULL; any thread that may use the communicator. */
+const char *beelineRouteOf(ncclComm_t comm, int collective, size_t count, int datatype, int op);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,34 @@
+/* group.h - ncclGroupStart/End of this thread: calls and new communicators are collected, and run at the outermost end.
+ *
+ * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end the real group ends first;
+ * only if that succeeded are Beeline's calls launched, in few launches (fuse.h): an error anywhere in the group launches
+ * nothing.  The order between NCCL's part and Beeline's is the same on every rank, because the routes are.
+ *
+ * All of it is the calling thread's own.
+ */
+#ifndef BEELINE_GROUP_H
+#define BEELINE_GROUP_H
+
+#include <stdbool.h>
+
+#include "launch/launch.h"
+#include "setup/setup.h"
+
+/* True between the outermost ncclGroupStart and its end on this thread. */
+bool bl_group_open(void);
+
+/* Collects a call; ncclSystemError if there is no memory for it. */
+ncclResult_t bl_group_add_call(const struct bl_call *call);
+
+/* Collects the second half of a call that went to the real NCCL: bl_turn_end at the group's end. */
+ncclResult_t bl_group_add_forwarded(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
+
+/* A call of the open group failed before it was collected: the group will, and Beeline launches nothing of it.  (What the
+ * real NCCL had collected, it launches.) */
+void bl_group_fail(ncclResult_t error);
+
+/* A communicator whose real init was called on this thread: sets Beeline's side up now, or at the outermost group end.
+ */
+void bl_group_add_init(const struct bl_setup_request *request);
+
+#endif

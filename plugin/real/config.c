@@ -1,0 +1,62 @@
+/* config.c - see config.h. */
+#include "config.h"
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/params.h"
+
+enum { UNSET = INT_MIN, POLICY_ZERO = 2, NAMES = 22700 /* no older config has names, policies */ };
+static const unsigned magic = 0xcafebeef;
+
+/* The beginning of ncclConfig_t. */
+struct comm_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share, traffic_class;
+    const char *comm_name;
+    int collnet_enable, cta_policy;
+};
+
+/* The beginning of ncclCollConfig_t. */
+struct call_config {
+    size_t size;
+    unsigned magic, version;
+    const void *ext;
+    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
+    const char *selection;
+    int force_selection, cta_policy;
+    uint64_t profiler_tag;
+    void *launch_completion_event;
+};
+
+/* A member that ends behind the structure's size is not there. */
+#define HAS(config, member) ((config)->size >= offsetof(__typeof__(*(config)), member) + sizeof((config)->member))
+
+struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {
+    const struct comm_config *config = (const struct comm_config *)given;
+    struct bl_wishes wishes = {.max_blocks = (int)bl_params()->max_ctas};
+    if (!config || config->magic != magic) return wishes;
+    if (!wishes.max_blocks && HAS(config, max_ctas) && config->max_ctas > 0) wishes.max_blocks = config->max_ctas;
+    if (HAS(config, cta_policy) && config->version >= NAMES && config->cta_policy != UNSET)
+        wishes.copy_engines = (config->cta_policy & POLICY_ZERO) != 0;
+    if (HAS(config, comm_name) && config->version >= NAMES && config->comm_name)
+        snprintf(wishes.name, sizeof(wishes.name), "%s", config->comm_name);
+    return wishes;
+}
+
+const char *bl_config_of_nccl(const ncclCollConfig_t *given) {
+    const struct call_config *config = (const struct call_config *)given;
+    if (!config) return NULL;
+    if (config->magic != magic || !HAS(config, cta_policy)) return "what is not valid";
+    if (config->min_ctas != UNSET || config->max_ctas != UNSET || config->nvls_ctas != UNSET) return "a number of CTAs";
+    if (config->cga_cluster_size != UNSET) return "cgaClusterSize";
+    if (config->selection && *config->selection) return "algSelection";
+    if (config->cta_policy != UNSET) return "CTAPolicy";
+    if (HAS(config, launch_completion_event) && config->launch_completion_event) return "launchCompletionEvent";
+    return NULL;
+}

@@ -1,0 +1,44 @@
+/* member.h - one rank of a communicator that is being set up by this thread. */
+#ifndef BEELINE_MEMBER_H
+#define BEELINE_MEMBER_H
+
+#include "bootstrap.h"
+#include "identity.h"
+#include "cuda/link.h"
+#include "selftest.h"
+#include "upkeep.h"
+#include "verdict.h"
+
+struct bl_member {
+    struct bl_comm *comm;
+    struct bl_upkeep *upkeep;   /* comm's */
+    struct bl_meeting *meeting; /* where the ranks meet this time */
+    struct bl_greetings greetings;
+    struct bl_mesh mesh;
+    struct bl_identity identity, *all;           /* all: nranks of them */
+    CUstream stream;                             /* what set-up does on the GPU is in its order */
+    struct bl_selftest tests[BL_SELFTEST_KINDS]; /* released behind the last vote */
+    struct bl_selftest *selftest;                /* the last */
+    int exported; /* our staging, or our multicast object, as a file descriptor, on its way to the peers; else -1 */
+    struct bl_verdict verdict;         /* our own until a vote makes it everybody's */
+    struct bl_verdict multicast;       /* the same of multicast alone; if not well, other kernels serve */
+    struct bl_table multicast_table;   /* the routes once multicast stands; from rank 0 */
+    struct bl_multicast_handle handle; /* of rank 0's multicast object */
+    enum bl_link link;                 /* the worst of the communicator, once voted */
+    bool met;                          /* all ranks have heard each other */
+    bool built;                        /* all was well before the last vote */
+    bool agreed;                       /* and all ranks were heard in it */
+    bool said_well;                    /* in the last vote */
+    bool bereft;                       /* a peer is gone or does not answer: no agreement will come */
+    uint64_t begin, met_at, built_at;  /* bl_clock_ns */
+};
+
+/* Our own rank fails, or declines: "rank 2: " and the text.  The first reason stays. */
+void bl_member_fail(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Our own rank has no multicast, so no rank has: the communicator is served without. */
+void bl_member_fail_multicast(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+#endif

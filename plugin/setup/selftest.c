@@ -1,0 +1,346 @@
+/* selftest.c - collectives of values that depend on rank and place, so that what comes from the wrong place, from the
+ * wrong rank, twice or not at all shows. */
+#include "selftest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "upkeep.h"
+#include "base/clock.h"
+
+#define CHECK_RETURN(expression, what)                                                                                 \
+    do {                                                                                                               \
+        CUresult status_ = (expression);                                                                               \
+        if (status_ != CUDA_SUCCESS) {                                                                                 \
+            snprintf(why, size, "self-test: %s failed: %s", what, bl_driver_strerror(status_));                        \
+            return -1;                                                                                                 \
+        }                                                                                                              \
+    } while (0)
+
+struct run {
+    enum bl_kernel kernel;
+    enum bl_datatype datatype;
+    uint32_t most_bytes; /* of a buffer */
+};
+
+enum { LONG = 128 << 10, SHORT = 16 << 10 };
+
+/* Halves alternate from launch to launch, so kernels that have halves run twice.  The packets are all written; of the lines
+ * enough that every peer, a good part of the multiprocessors and the crews of all-reduce are met: bytes of one region take
+ * one way.  So do the lines of teams, which are not run. */
+static const struct run staging_runs[] = {
+    {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, BL_UINT64, LONG},
+    {BL_KERNEL_ALLGATHER_LINE, BL_UINT64, LONG},
+    {BL_KERNEL_REDUCESCATTER_LINE, BL_UINT64, LONG},
+    {BL_KERNEL_BROADCAST_LINE, BL_UINT64, LONG},
+    {BL_KERNEL_REDUCE_LINE, BL_UINT64, LONG},
+};
+
+enum { ROOT = 0 }; /* of both */
+
+/* Also the datatypes that the switch adds in ways of its own, with small whole numbers, which are exact in any order. */
+static const struct run multicast_runs[] = {
+    {BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_UINT64, LONG},
+    {BL_KERNEL_ALLGATHER_MULTICAST, BL_UINT64, LONG},
+    {BL_KERNEL_REDUCESCATTER_MULTIMEM, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_BFLOAT16, SHORT},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_FLOAT16, SHORT},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_FLOAT32, SHORT},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_FLOAT8E4M3, SHORT},
+};
+
+static const struct {
+    const struct run *run;
+    int count;
+} suites[] = {
+    [BL_SELFTEST_STAGING] = {staging_runs, sizeof(staging_runs) / sizeof(*staging_runs)},
+    [BL_SELFTEST_MULTICAST] = {multicast_runs, sizeof(multicast_runs) / sizeof(*multicast_runs)},
+};
+
+/* A kernel that no call will go to may have reasons not to work here: it is not run. */
+static bool in_use(const struct bl_table *table, const struct run *run) {
+    for (int collective = 0; collective < BL_COLLECTIVES; collective++)
+        for (uint32_t i = 0; i < table->ranges[collective] && i < BL_MAX_RANGES; i++) {
+            int32_t algorithm = table->range[collective][i].algorithm;
+            if (algorithm != BL_ROUTE_NCCL && bl_algorithms[algorithm].kernel == run->kernel &&
+                bl_algorithm_covers(&bl_algorithms[algorithm], table->arch, run->datatype, BL_SUM))
+                return true;
+        }
+    return false;
+}
+
+static bool scatters(const struct run *run) {
+    return run->kernel == BL_KERNEL_REDUCESCATTER_LINE || run->kernel == BL_KERNEL_REDUCESCATTER_MULTIMEM;
+}
+static bool gathers(const struct run *run) {
+    return run->kernel == BL_KERNEL_ALLGATHER_LINE || run->kernel == BL_KERNEL_ALLGATHER_MULTICAST;
+}
+
+/* Of a reduce others than the root have no result. */
+static bool has_result(const struct bl_selftest *test, const struct run *run) {
+    return run->kernel != BL_KERNEL_REDUCE_LINE || test->args.rank == ROOT;
+}
+
+/* What one run is in this test: elements of a block, and blocks of the buffers: one, or one of each rank. */
+struct extent {
+    uint64_t size, count, blocks_in, blocks_out; /* count 0: it is not run */
+};
+
+static struct extent extent_of(const struct bl_selftest *test, const struct run *run) {
+    const int nranks = (int)test->args.nranks;
+    struct extent e = {.size = bl_datatype_size(run->datatype),
+                       .blocks_in = scatters(run) ? (uint64_t)nranks : 1,
+                       .blocks_out = gathers(run) ? (uint64_t)nranks : 1};
+    if (!in_use(test->table, run)) return e;
+    const uint64_t most = run->most_bytes / e.blocks_in / e.blocks_out;
+    const uint64_t room = bl_kernel_capacity(run->kernel, nranks, &test->args.layout);
+    e.count = (room < most ? room : most) / e.size -
+              7; /* not a whole number of lines: the end of the last one is tried, too */
+    return e;
+}
+
+static uint64_t result_bytes(struct extent e) {
+    return e.count * e.size * e.blocks_out;
+}
+
+/* splitmix64 of rank and place. */
+static uint64_t word_of(int rank, uint64_t i) {
+    uint64_t z = ((uint64_t)(rank + 1) << 40) + (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* What a rank has at place i, or the sum of such values: words as they are, else small whole numbers. */
+static uint64_t value_of(enum bl_datatype datatype, int rank, uint64_t i) {
+    const uint64_t word = word_of(rank, i);
+    return datatype == BL_UINT64 ? word : word % 3 - 1;
+}
+
+/* The bits of a value, which the datatype holds exactly. */
+static uint64_t encode(enum bl_datatype datatype, uint64_t value) {
+    const float number = (float)(int64_t)value;
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof(bits));
+    switch (datatype) {
+    case BL_FLOAT32: return bits;
+    case BL_BFLOAT16: return bits >> 16;
+    case BL_FLOAT16: return bits ? bits >> 31 << 15 | ((bits >> 13 & 0x3ffff) - (112 << 10)) : 0; /* bias 127 to 15 */
+    case BL_FLOAT8E4M3: return bits ? bits >> 31 << 7 | ((bits >> 20 & 0x7ff) - (120 << 3)) : 0;  /* bias 127 to 7 */
+    default: return value;
+    }
+}
+
+static void put(unsigned char *at, uint64_t bits, uint64_t size) {
+    memcpy(at, &bits, size); /* little-endian, as the GPU is */
+}
+
+static uint64_t buffer_bytes(const struct bl_selftest *test) {
+    return (test->inputs + test->results + 127) / 128 * 128;
+}
+
+static int allocate(struct bl_selftest *test, const struct bl_comm *comm, char *why, size_t size) {
+    char reason[160];
+    const uint64_t words = test->kind == BL_SELFTEST_MULTICAST ? BL_LOCAL_WORDS * sizeof(uint64_t) : 0;
+    test->modules = comm->upkeep->modules;
+    if (!bl_modules_scratch(test->modules, &test->memory, comm->device, buffer_bytes(test) + words, reason,
+                            sizeof(reason)))
+        return 0;
+    snprintf(why, size, "self-test: %s", reason);
+    return -1;
+}
+
+/* Words and control of its own: what goes wrong with multicast leaves those of the communicator as they were. */
+static int open_own(struct bl_selftest *test, char *why, size_t size) {
+    const struct bl_driver *cu = bl_driver();
+    const CUdeviceptr words = test->memory.address[0] + buffer_bytes(test);
+    CUdeviceptr control;
+    CHECK_RETURN(cu->cuStreamCreate(&test->stream, CU_STREAM_NON_BLOCKING), "making a stream (cuStreamCreate)");
+    test->own_stream = true;
+    CHECK_RETURN(cu->cuMemsetD8Async(words, 0, BL_LOCAL_WORDS * sizeof(uint64_t), test->stream),
+                 "zeroing words (cuMemsetD8Async)");
+    CHECK_RETURN(cu->cuMemHostAlloc((void **)&test->control, sizeof(*test->control),
+                                    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                 "allocating control words (cuMemHostAlloc)");
+    memset(test->control, 0, sizeof(*test->control));
+    CHECK_RETURN(cu->cuMemHostGetDevicePointer(&control, test->control, 0),
+                 "the device address of the control words (cuMemHostGetDevicePointer)");
+    test->args.epochs = (uint64_t *)(uintptr_t)words;
+    test->args.control = (struct bl_control *)(uintptr_t)control;
+    return 0;
+}
+
+/* Places the inputs and sums the results up. */
+static void lay_out(struct bl_selftest *test) {
+    uint64_t most[BL_DATATYPES] = {0};
+    for (int i = 0; i < suites[test->kind].count; i++) {
+        const struct run *run = &suites[test->kind].run[i];
+        const struct extent e = extent_of(test, run);
+        if (e.count * e.blocks_in > most[run->datatype]) most[run->datatype] = e.count * e.blocks_in;
+        test->results += result_bytes(e);
+    }
+    for (int datatype = 0; datatype < BL_DATATYPES; datatype++) {
+        const uint64_t bytes = most[datatype] * bl_datatype_size(datatype);
+        test->input[datatype] = test->inputs;
+        test->inputs += (bytes + 15) / 16 * 16;
+    }
+}
+
+static void fill_inputs(struct bl_selftest *test, int rank) {
+    for (int datatype = 0; datatype < BL_DATATYPES; datatype++) {
+        const uint64_t size = bl_datatype_size(datatype);
+        const uint64_t end = datatype + 1 < BL_DATATYPES ? test->input[datatype + 1] : test->inputs;
+        for (uint64_t at = test->input[datatype], i = 0; at < end; at += size, i++)
+            put(test->host + at, encode(datatype, value_of(datatype, rank, i)), size);
+    }
+}
+
+int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, const struct bl_comm *comm,
+                        const struct bl_kernel_args *args, const struct bl_table *table, CUstream stream, char *why,
+                        size_t size) {
+    const struct bl_driver *cu = bl_driver();
+    *test =
+        (struct bl_selftest){.kind = kind, .table = table, .args = *args, .control = comm->control, .stream = stream};
+    lay_out(test);
+    if (!test->results) return 0; /* no kernel of these is in use */
+    if (kind == BL_SELFTEST_MULTICAST) test->control = NULL;
+    if (allocate(test, comm, why, size)) return -1;
+    if (kind == BL_SELFTEST_MULTICAST && open_own(test, why, size)) return -1;
+    const uint64_t bytes = test->inputs > test->results ? test->inputs : test->results;
+    test->host = malloc(bytes);
+    if (!test->host) {
+        snprintf(why, size, "self-test: out of host memory for %llu bytes", (unsigned long long)bytes);
+        return -1;
+    }
+    fill_inputs(test, comm->rank);
+    CHECK_RETURN(cu->cuMemcpyHtoDAsync(test->memory.address[0], test->host, test->inputs, test->stream),
+                 "copying to the device (cuMemcpyHtoDAsync)");
+    CHECK_RETURN(cu->cuMemsetD8Async(test->memory.address[0] + test->inputs, 0xff, test->results, test->stream),
+                 "writing to the device (cuMemsetD8Async)");
+    CHECK_RETURN(cu->cuStreamSynchronize(test->stream), "waiting for the device (cuStreamSynchronize)");
+    return 0;
+}
+
+int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *comm, unsigned max_blocks,
+                       unsigned max_threads, uint64_t timeout_ns, char *why, size_t size) {
+    struct bl_kernel_args args = test->args;
+    uint64_t result = test->inputs;
+    bl_set_redop(&args, BL_SUM);
+    args.root = ROOT;
+    args.timeout_ns = timeout_ns;
+    for (int i = 0; i < suites[test->kind].count; i++) {
+        const struct run *run = &suites[test->kind].run[i];
+        const struct extent e = extent_of(test, run);
+        if (!e.count) continue;
+        args.sendbuff = (const void *)(uintptr_t)(test->memory.address[0] + test->input[run->datatype]);
+        args.recvbuff = (void *)(uintptr_t)(test->memory.address[0] + result);
+        args.count = e.count;
+        args.size = (uint32_t)e.size;
+        args.stride = e.count * e.size;
+        args.call = bl_kernel_call(run->kernel, run->datatype, BL_SUM);
+        result += result_bytes(e);
+        unsigned blocks = bl_kernel_blocks(run->kernel, comm->nranks, args.stride, max_threads, max_blocks);
+        void *parameters[] = {&args};
+        CHECK_RETURN(bl_driver()->cuLaunchKernel(comm->function[run->kernel][run->datatype], blocks, 1, 1, max_threads,
+                                                 1, 1, 0, test->stream, parameters, NULL),
+                     "launching a kernel (cuLaunchKernel)");
+    }
+    return 0;
+}
+
+static bool peer_is_late(const struct bl_control *control) {
+    return __atomic_load_n(&control->error, __ATOMIC_ACQUIRE) == BL_KERNEL_TIMEOUT;
+}
+
+/* CUDA_ERROR_NOT_READY: too late, or, with `control`, a kernel says that a peer is. */
+static CUresult wait_until(CUstream stream, uint64_t deadline, const struct bl_control *control) {
+    for (long nap = 20000;; nap += nap < 1000000 ? nap / 4 : 0) {
+        CUresult status = bl_driver()->cuStreamQuery(stream);
+        if (status != CUDA_ERROR_NOT_READY || bl_clock_ns() > deadline) return status;
+        if (control && peer_is_late(control)) return status;
+        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+    }
+}
+
+static int wait_for_kernels(const struct bl_selftest *test, uint64_t timeout_ns, int *culprit, bool *stuck, char *why,
+                            size_t size) {
+    struct bl_control *control = test->control;
+    CUstream stream = test->stream;
+    /* The kernels say when they have waited for too long; this limit is for a device that does not even run them. */
+    CUresult status = wait_until(stream, bl_clock_ns() + 2 * timeout_ns, control);
+    const bool late = peer_is_late(control);
+    if (status == CUDA_ERROR_NOT_READY) {
+        __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE); /* by themselves they wait on */
+        *stuck = wait_until(stream, bl_clock_ns() + timeout_ns, NULL) == CUDA_ERROR_NOT_READY;
+    } else {
+        CHECK_RETURN(status, "running the kernels");
+    }
+    if (late) {
+        *culprit = (int)control->waiting_peer;
+        snprintf(why, size, "self-test: rank %d waited %.3g s for the data of rank %d, which did not come",
+                 (int)test->args.rank, (double)timeout_ns / 1e9, *culprit);
+        return -1;
+    }
+    if (status == CUDA_SUCCESS) return 0;
+    snprintf(why, size, "self-test: the kernels did not end in %.3g s", 2 * (double)timeout_ns / 1e9);
+    return -1;
+}
+
+/* Element i of the result. */
+static uint64_t expected(const struct bl_selftest *test, const struct run *run, uint64_t count, uint64_t i) {
+    uint64_t sum = 0;
+    if (run->kernel == BL_KERNEL_BROADCAST_LINE) return encode(run->datatype, value_of(run->datatype, ROOT, i));
+    if (gathers(run)) return encode(run->datatype, value_of(run->datatype, (int)(i / count), i % count));
+    if (scatters(run)) i += test->args.rank * count;
+    for (int rank = 0; rank < (int)test->args.nranks; rank++) sum += value_of(run->datatype, rank, i);
+    return encode(run->datatype, sum);
+}
+
+static bool compare(const struct bl_selftest *test, const struct run *run, struct extent e, const unsigned char *result,
+                    char *why, size_t size) {
+    for (uint64_t i = 0; i < e.count * e.blocks_out; i++) {
+        unsigned char right[sizeof(uint64_t)];
+        put(right, expected(test, run, e.count, i), e.size);
+        if (!memcmp(result + i * e.size, right, e.size)) continue;
+        snprintf(why, size, "self-test: %s delivered wrong data (%s %llu of %llu)", bl_kernel_name(run->kernel),
+                 bl_datatype_name(run->datatype), (unsigned long long)i, (unsigned long long)(e.count * e.blocks_out));
+        return false;
+    }
+    return true;
+}
+
+int bl_selftest_check(const struct bl_selftest *test, uint64_t timeout_ns, int *culprit, bool *stuck, char *why,
+                      size_t size) {
+    const struct bl_driver *cu = bl_driver();
+    if (!test->results) return 0;
+    if (wait_for_kernels(test, timeout_ns, culprit, stuck, why, size)) return -1;
+    CHECK_RETURN(cu->cuMemcpyDtoHAsync(test->host, test->memory.address[0] + test->inputs, test->results, test->stream),
+                 "copying from the device (cuMemcpyDtoHAsync)");
+    CHECK_RETURN(cu->cuStreamSynchronize(test->stream), "waiting for the device (cuStreamSynchronize)");
+    const unsigned char *result = test->host;
+    for (int i = 0; i < suites[test->kind].count; i++) {
+        const struct run *run = &suites[test->kind].run[i];
+        const struct extent e = extent_of(test, run);
+        if (has_result(test, run) && !compare(test, run, e, result, why, size)) return -1;
+        result += result_bytes(e);
+    }
+    return 0;
+}
+
+void bl_selftest_release(struct bl_selftest *test) {
+    const struct bl_driver *cu = bl_driver();
+    if (test->modules) bl_modules_keep(test->modules, &test->memory);
+    if (test->kind == BL_SELFTEST_MULTICAST && test->control) cu->cuMemFreeHost(test->control);
+    if (test->own_stream) cu->cuStreamDestroy(test->stream);
+    free(test->host);
+    *test = (struct bl_selftest){0};
+}

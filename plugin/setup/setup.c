@@ -1,0 +1,349 @@
+/* setup.c - from a communicator that the real NCCL has made to one that Beeline serves, or that is left to NCCL.
+ *
+ * The ranks meet (meeting.h), and then build (build.c) step by step, each voted on; nothing is called on the communicator.
+ */
+#include "setup.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "member.h"
+#include "launch/order.h"
+#include "base/params.h"
+#include "real/real.h"
+#include "launch/room.h"
+#include "base/selection.h"
+#include "comm/stats.h"
+#include "base/thread.h"
+#include "comm/watch.h"
+#include "base/clock.h"
+#include "build.h"
+#include "teardown.h"
+
+static void run_in_context(struct bl_member *member, void (*act)(struct bl_member *)) {
+    if (!bl_context_push(member->comm)) {
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "its context cannot be made current");
+        return;
+    }
+    act(member);
+    bl_context_pop();
+}
+
+/* --- the beginning: what is known without any peer --- */
+
+static void begin(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    member->begin = bl_clock_ns();
+    member->exported = -1;
+    member->verdict.magic = member->multicast.magic = BL_VERDICT_MAGIC;
+    bl_mesh_init(&member->mesh, 0, 0, NULL);
+    if (BL_REAL(ncclCommCount, comm->handle, &comm->nranks) != ncclSuccess ||
+        BL_REAL(ncclCommUserRank, comm->handle, &comm->rank) != ncclSuccess)
+        bl_member_fail(member, BL_FAILED, comm->rank, "NCCL does not tell its rank");
+    else if (comm->nranks < 2 || comm->nranks > BL_MAX_RANKS)
+        bl_member_fail(member, BL_DECLINED, -1, "Beeline serves 2 to %d ranks", BL_MAX_RANKS);
+    if (comm->nranks > BL_MAX_RANKS) return;
+    if (!bl_selection_has(bl_params()->comms, member->upkeep->wishes.name, comm->nranks))
+        bl_member_fail(member, BL_DECLINED, -1, "BEELINE_COMMS=%.120s leaves it out (%s%s%d ranks)", bl_params()->comms,
+                       member->upkeep->wishes.name, *member->upkeep->wishes.name ? ", " : "", comm->nranks);
+    bl_context_find(comm); /* here: the thread that builds may have another current, or none */
+    bl_mesh_init(&member->mesh, comm->rank, comm->nranks, &member->upkeep->cancel);
+    if (!member->upkeep->meeting.keyed) bl_member_fail(member, BL_DECLINED, -1, "%s", member->upkeep->meeting.why);
+    if (member->upkeep->unlisted) bl_member_fail(member, BL_FAILED, comm->rank, "its table of communicators is full");
+}
+
+/* --- the middle: with the peers --- */
+struct job {
+    struct bl_member *members[BL_MAX_RANKS];
+    int count;
+    bool threaded;
+    pthread_t thread;
+};
+
+static void *build_job(void *arg) {
+    struct job *job = arg;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    bl_build(job->members, job->count);
+    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    return NULL;
+}
+
+/* The members of one communicator go together; several communicators go at once, since another rank may have them in another
+ * order. */
+static void build(struct bl_member *members, int count) {
+    struct job *jobs = calloc((size_t)count, sizeof(*jobs));
+    int used = 0;
+    for (int i = 0; i < count; i++) {
+        const unsigned char *key = members[i].upkeep->meeting.key;
+        const int nranks = members[i].comm->nranks;
+        if (nranks < 2 || nranks > BL_MAX_RANKS || !members[i].upkeep->meeting.keyed) continue;
+        if (!jobs) {
+            bl_member_fail(&members[i], BL_FAILED, members[i].comm->rank, "out of host memory");
+            continue;
+        }
+        int at = 0;
+        while (at < used && memcmp(jobs[at].members[0]->upkeep->meeting.key, key, BL_SHA256_BYTES)) at++;
+        if (at == used) used++;
+        if (jobs[at].count < BL_MAX_RANKS)
+            jobs[at].members[jobs[at].count++] = &members[i];
+        else
+            bl_member_fail(&members[i], BL_FAILED, members[i].comm->rank, "more ranks than it has use its id");
+    }
+    for (int i = 1; i < used; i++) jobs[i].threaded = bl_thread_start(&jobs[i].thread, build_job, &jobs[i]);
+    for (int i = 0; i < used; i++)
+        if (!jobs[i].threaded) build_job(&jobs[i]);
+    for (int i = 1; i < used; i++)
+        if (jobs[i].threaded) pthread_join(jobs[i].thread, NULL);
+    free(jobs);
+}
+
+/* --- the end --- */
+static void log_served(const struct bl_member *member) {
+    const struct bl_comm *comm = member->comm;
+    const int version = bl_real_version();
+    char routes[1200], multicast[280], limit[60] = "";
+    size_t used = 0;
+    if (member->multicast.fate == BL_FAILED && comm->rank == 0)
+        bl_log_at(NULL, BL_LOG_WARN,
+                  "communicator %016llx: BEELINE_MULTICAST=1, and multicast cannot be had: %s; other kernels serve",
+                  (unsigned long long)comm->id, member->multicast.why);
+    if (!bl_log_enabled(BL_LOG_INFO)) return;
+    for (int c = 0; c < BL_COLLECTIVES && used < sizeof(routes); c++) {
+        char ranges[256];
+        bl_table_describe(&comm->table, (enum bl_collective)c, ranges, sizeof(ranges));
+        used += (size_t)snprintf(routes + used, sizeof(routes) - used, "%s%s %s", c ? "; " : "",
+                                 bl_collective_name((enum bl_collective)c), ranges);
+    }
+    const unsigned blocks = bl_identity_least(member->all, comm->nranks).max_blocks;
+    if (blocks != UINT_MAX) snprintf(limit, sizeof(limit), ", at most %u blocks a launch (maxCTAs)", blocks);
+    if (member->multicast.fate == BL_WELL)
+        snprintf(multicast, sizeof(multicast), "%.1f MiB", (double)comm->upkeep->leaver->multicast.bytes / (1 << 20));
+    else
+        snprintf(multicast, sizeof(multicast), "off (%s)", member->multicast.why);
+    bl_log(BL_LOG_INFO,
+           "communicator %016llx: rank %d of %d on %s (%s), link %s, %s (all_reduce: %s)%s, staging %.1f MiB, "
+           "multicast %s, NCCL %d.%d.%d, set up in %.1f ms",
+           (unsigned long long)comm->id, comm->rank, comm->nranks, member->identity.pci, member->identity.gpu,
+           bl_link_name(member->link), routes, comm->table.source, limit, (double)comm->memory->bytes / (1 << 20),
+           multicast, version / 10000, version / 100 % 100, version % 100,
+           (double)(bl_clock_ns() - member->begin) / 1e6);
+    bl_trace("communicator %016llx rank %d: met in %.2f ms, built in %.1f ms, agreed in %.2f ms",
+             (unsigned long long)comm->id, comm->rank, (double)(member->met_at - member->begin) / 1e6,
+             (double)(member->built_at - member->met_at) / 1e6, (double)(bl_clock_ns() - member->built_at) / 1e6);
+}
+
+/* One rank speaks up for all: rank 0, or rank 1 where rank 0 is the one that is gone.  One that could not meet its peers speaks
+ * for itself. */
+static void log_left(const struct bl_member *member) {
+    const struct bl_comm *comm = member->comm;
+    const struct bl_verdict *verdict = &member->verdict;
+    const bool speaks = comm->rank == 0 || (comm->rank == 1 && member->bereft && verdict->culprit == 0) ||
+                        (!member->met && verdict->culprit == comm->rank);
+    const bool ended = atomic_load(&member->upkeep->cancel);
+    bl_log(verdict->fate == BL_FAILED && speaks && !ended ? BL_LOG_WARN : BL_LOG_INFO,
+           "communicator %016llx of %d ranks is left to NCCL: %s", (unsigned long long)comm->id, comm->nranks,
+           verdict->why);
+}
+
+static void free_leftovers(struct bl_member *member) {
+    if (member->upkeep->stuck) return;
+    for (int kind = 0; kind < BL_SELFTEST_KINDS; kind++) bl_selftest_release(&member->tests[kind]);
+    if (member->stream) bl_driver()->cuStreamDestroy(member->stream);
+    if (member->verdict.fate != BL_WELL) bl_upkeep_release(member->comm);
+}
+
+/* Its calls take room beside those of communicators that Beeline serves. */
+static void open_bystander(struct bl_member *member) {
+    char why[160];
+    struct bl_comm *comm = member->comm;
+    if (!comm->order.event && bl_order_open(comm, why, sizeof(why))) {
+        bl_info("communicator %016llx rank %d: %s", (unsigned long long)comm->id, comm->rank, why);
+        return;
+    }
+    if (bl_room_enter(comm) == 0) atomic_store_explicit(&comm->bystander, true, memory_order_release);
+}
+
+static void stand_by(struct bl_member *member) {
+    const bool lives = !atomic_load(&member->upkeep->cancel) && !member->upkeep->unlisted;
+    if (lives && member->comm->nranks > 1 && bl_context_find(member->comm) == CUDA_SUCCESS)
+        run_in_context(member, open_bystander);
+}
+
+static void conclude(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    const bool untold = member->built && !member->agreed;
+    bl_meeting_close(&member->upkeep->meeting);
+    bl_mesh_close(&member->mesh);
+    if (member->exported >= 0) close(member->exported);
+    if (comm->context) run_in_context(member, free_leftovers);
+    if (member->verdict.fate == BL_WELL) {
+        log_served(member);
+        bl_room_enter(comm);
+        bl_watch_add(comm);
+        atomic_store(&comm->active, true);
+        if (atomic_load(&member->upkeep->revoked)) atomic_store(&comm->active, false); /* meanwhile */
+    } else if (untold) {
+        /* The others may have agreed, and serve: calls here must not go to NCCL, nor anywhere. */
+        snprintf(comm->error_text, sizeof(comm->error_text),
+                 "Beeline: rank %d of %d set its side up, and did not hear whether its peers did "
+                 "(BEELINE_SETUP_TIMEOUT=%llu)",
+                 comm->rank, comm->nranks, (unsigned long long)bl_params()->setup_timeout);
+        atomic_store(&comm->async_error, ncclRemoteError);
+        bl_warn("communicator %016llx: %s: %s; its calls fail, abort it", (unsigned long long)comm->id,
+                comm->error_text, member->verdict.why);
+    } else {
+        log_left(member);
+        stand_by(member);
+    }
+    free(member->all);
+    atomic_store(&member->upkeep->stage, BL_STAGE_DONE);
+}
+
+static void set_up(struct bl_comm **comms, int count) {
+    static atomic_bool told;
+    struct bl_member *members = calloc((size_t)count, sizeof(*members));
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (!members) {
+        bl_warn("out of host memory: %d communicators are left to NCCL", count);
+        for (int i = 0; i < count; i++) bl_meeting_close(&comms[i]->upkeep->meeting);
+        for (int i = 0; i < count; i++) atomic_store(&comms[i]->upkeep->stage, BL_STAGE_DONE);
+        return;
+    }
+    if (!atomic_exchange(&told, true)) bl_params_log();
+    bl_stats_arm();
+    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    bl_leave_look();
+    for (int i = 0; i < count; i++) {
+        members[i].comm = comms[i];
+        members[i].upkeep = comms[i]->upkeep;
+        members[i].meeting = &comms[i]->upkeep->meeting;
+        begin(&members[i]);
+    }
+    build(members, count);
+    for (int i = 0; i < count; i++) conclude(&members[i]);
+    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    free(members);
+}
+
+/* --- the requests --- */
+
+/* In the table from now on, so that an abort from another thread finds it. */
+static struct bl_comm *enlist(const struct bl_setup_request *request, bool nonblocking) {
+    struct bl_comm *comm = bl_comm_new(), *stale = NULL;
+    struct bl_upkeep *upkeep = calloc(1, sizeof(*upkeep));
+    if (!comm || !upkeep) {
+        free(comm);
+        free(upkeep);
+        bl_warn("out of host memory: a communicator is left to NCCL");
+        return NULL;
+    }
+    *upkeep = (struct bl_upkeep){
+        .pid = getpid(), .nonblocking = nonblocking, .wishes = request->wishes, .meeting = request->meeting};
+    atomic_store(&upkeep->stage, BL_STAGE_RUNNING);
+    comm->handle = *request->handle;
+    comm->id = bl_meeting_id(&request->meeting);
+    comm->upkeep = upkeep;
+    /* One that does not fit takes part in set-up all the same, as a rank that cannot be served. */
+    upkeep->unlisted = !bl_comm_insert(comm, &stale);
+    bl_teardown_orphan(stale);
+    return comm;
+}
+
+/* Waits for the real init. */
+static bool comes_about(struct bl_comm *comm, char *why, size_t size) {
+    for (;; nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL)) {
+        ncclResult_t state = ncclSuccess, result = BL_REAL(ncclCommGetAsyncError, comm->handle, &state);
+        if (result == ncclSuccess && state == ncclSuccess) return true;
+        const bool waits = result == ncclSuccess && state == ncclInProgress;
+        if (waits && !atomic_load(&comm->upkeep->cancel)) continue;
+        if (waits)
+            snprintf(why, size, "it is being destroyed");
+        else
+            snprintf(why, size, "NCCL reports: %s", BL_REAL(ncclGetErrorString, result ? result : state));
+        return false;
+    }
+}
+
+/* A rank may poll its communicators in any order, or wait for one before it looks at the next, so the real NCCL's
+ * progress does not depend on polls, and neither may ours. */
+static void *background_main(void *arg) {
+    struct bl_comm *comm = arg;
+    char why[160];
+    if (comes_about(comm, why, sizeof(why)))
+        set_up(&comm, 1);
+    else
+        bl_info("a nonblocking communicator did not come about: %s", why);
+    bl_meeting_close(&comm->upkeep->meeting);
+    atomic_store(&comm->upkeep->stage, BL_STAGE_DONE);
+    return NULL;
+}
+
+static void set_up_in_background(struct bl_comm *comm) {
+    struct bl_upkeep *upkeep = comm->upkeep;
+    upkeep->threaded = bl_thread_start(&upkeep->thread, background_main, comm);
+    if (upkeep->threaded) return;
+    bl_warn("no thread can be made: a communicator is left to NCCL");
+    bl_meeting_close(&upkeep->meeting);
+    atomic_store(&upkeep->stage, BL_STAGE_DONE);
+}
+
+void bl_setup_forget(const struct bl_setup_request *requests, int count) {
+    for (int i = 0; i < count; i++) {
+        struct bl_meeting meeting = requests[i].meeting;
+        bl_meeting_close(&meeting);
+    }
+}
+
+void bl_setup_run(const struct bl_setup_request *requests, int count) {
+    struct bl_comm **comms = calloc((size_t)count, sizeof(*comms));
+    int now = 0;
+    for (int i = 0; i < count; i++) {
+        ncclComm_t handle = *requests[i].handle;
+        ncclResult_t state = ncclSuccess;
+        if (!handle) { /* a split that this rank has no part in */
+            bl_setup_forget(&requests[i], 1);
+            continue;
+        }
+        BL_REAL(ncclCommGetAsyncError, handle, &state);
+        const bool nonblocking = requests[i].nonblocking || state == ncclInProgress;
+        struct bl_comm *comm = comms ? enlist(&requests[i], nonblocking) : NULL;
+        if (!comm) bl_setup_forget(&requests[i], 1);
+        if (comm && comm->upkeep->nonblocking && !comm->upkeep->unlisted)
+            set_up_in_background(comm);
+        else if (comm)
+            comms[now++] = comm;
+    }
+    if (now) set_up(comms, now);
+    /* Not where set-up runs in the background: that thread may be an orphan's own. */
+    for (int i = 0; i < now; i++) bl_teardown_release_orphans(comms[i]->context);
+    for (int i = 0; i < now; i++)
+        if (comms[i]->upkeep->unlisted) bl_teardown_release(comms[i], BL_END_DESTROY);
+    free(comms);
+}
+
+static uint32_t *children(struct bl_upkeep *upkeep, enum bl_child how) {
+    return how == BL_CHILD_SPLIT ? &upkeep->splits : &upkeep->shrinks;
+}
+
+void bl_setup_child(struct bl_meeting *meeting, const struct bl_comm *parent, enum bl_child how, const void *facts,
+                    size_t bytes) {
+    char call[32];
+    if (!parent) {
+        bl_meeting_none(meeting, "its parent is not known");
+        return;
+    }
+    snprintf(call, sizeof(call), "%s %u", how == BL_CHILD_SPLIT ? "split" : "shrink", *children(parent->upkeep, how));
+    const struct bl_meeting *known = &parent->upkeep->meeting;
+    bl_meeting_of_parent(meeting, known, parent->rank, parent->nranks, call, facts, bytes);
+}
+
+void bl_setup_count_child(struct bl_comm *parent, enum bl_child how) {
+    (*children(parent->upkeep, how))++;
+}

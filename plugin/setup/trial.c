@@ -1,0 +1,24 @@
+/* trial.c - see trial.h. */
+#include "trial.h"
+
+#include "base/params.h"
+
+/* The kernels' limit; looking at them takes up to three times that, and the peers' vote waits BEELINE_SETUP_TIMEOUT. */
+static uint64_t selftest_timeout_ns(void) {
+    uint64_t quarter = bl_params()->setup_timeout * 250000000u;
+    return quarter < 30000000000u ? quarter : 30000000000u;
+}
+
+int bl_trial_launch(struct bl_member *member, char *why, size_t size) {
+    struct bl_identity_least least = bl_identity_least(member->all, member->comm->nranks);
+    /* Few blocks: the communicators of a group are tested at once, in any order on each GPU, and must fit beside each
+     * other, or each would keep the place on one GPU that the other waits for. */
+    unsigned blocks = least.sms / 8 ? least.sms / 8 : 1;
+    return bl_selftest_launch(member->selftest, member->comm, blocks, least.max_threads, selftest_timeout_ns(), why,
+                              size);
+}
+
+int bl_trial_check(struct bl_member *member, int *culprit, char *why, size_t size) {
+    *culprit = member->comm->rank;
+    return bl_selftest_check(member->selftest, selftest_timeout_ns(), culprit, &member->upkeep->stuck, why, size);
+}

@@ -1,0 +1,127 @@
+/* vote.c - what the steps of set-up are made of: messages between the ranks of one communicator, and the vote. */
+#include <string.h>
+#include <unistd.h>
+
+#include "vote.h"
+#include "base/params.h"
+#include "base/clock.h"
+
+/* Both verdicts of a rank go together. */
+struct ballot {
+    struct bl_verdict verdict, multicast;
+};
+
+void bl_step_fail_for_peer(struct bl_member *member, int peer, const char *why) {
+    member->bereft = true;
+    bl_member_fail(member, BL_FAILED, peer, "%s", why);
+}
+
+uint64_t bl_step_deadline(void) {
+    return bl_clock_ns() + bl_params()->setup_timeout * 1000000000u;
+}
+
+void bl_step_each(struct bl_member **members, int count, void (*act)(struct bl_member *)) {
+    for (int i = 0; i < count; i++) {
+        if (!bl_context_push(members[i]->comm)) {
+            bl_member_fail(members[i], BL_FAILED, members[i]->comm->rank, "its context cannot be made current");
+            continue;
+        }
+        act(members[i]);
+        bl_context_pop();
+    }
+}
+
+void bl_step_send(struct bl_member *member, uint32_t step, const void *data, size_t bytes, int fd) {
+    char why[200];
+    for (int peer = 0; peer < member->comm->nranks; peer++) {
+        /* A connection that was never made has been reported; one that broke will be, by the receiving half. */
+        if (peer == member->comm->rank || member->mesh.fd[peer] < 0) continue;
+        if (bl_mesh_send(&member->mesh, peer, step, data, bytes, fd, bl_step_deadline(), why, sizeof(why)))
+            bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    }
+}
+
+bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *data, size_t bytes, int *fd,
+                     uint64_t deadline) {
+    union {
+        struct ballot ballot;
+        char bytes[BL_MESH_MESSAGE];
+    } message;
+    char why[200];
+    uint32_t came;
+    size_t length;
+    int came_fd;
+    if (bl_mesh_receive(&member->mesh, peer, &came, &message, sizeof(message), &length, &came_fd, deadline, why,
+                        sizeof(why))) {
+        bl_step_fail_for_peer(member, peer, why);
+        return false;
+    }
+    if (came == step && length == bytes && (came_fd >= 0) == (fd != NULL)) {
+        memcpy(data, &message, bytes);
+        if (fd) *fd = came_fd;
+        return true;
+    }
+    if (came_fd >= 0) close(came_fd);
+    member->bereft = true;
+    struct bl_verdict *verdict = &message.ballot.verdict;
+    if (came == BL_STEP_VOTE && length == sizeof(message.ballot) && verdict->fate != BL_WELL) {
+        verdict->why[sizeof(verdict->why) - 1] = 0;
+        verdict->link = member->verdict.link;
+        if (member->verdict.fate == BL_WELL) member->verdict = *verdict;
+    } else {
+        bl_member_fail(member, BL_FAILED, peer, "rank %d is at another step (%u, expected %u)", peer, came, step);
+    }
+    return false;
+}
+
+/* --- the vote --- */
+void bl_step_vote_send(struct bl_member *member) {
+    const struct ballot mine = {member->verdict, member->multicast};
+    member->said_well = member->verdict.fate == BL_WELL;
+    bl_step_send(member, BL_STEP_VOTE, &mine, sizeof(mine), -1);
+}
+
+static void vote_receive(struct bl_member *member) {
+    const int nranks = member->comm->nranks, rank = member->comm->rank;
+    struct bl_verdict verdicts[BL_MAX_RANKS] = {0}, multicast[BL_MAX_RANKS] = {0};
+    uint64_t deadline = bl_step_deadline();
+    bool heard_unwell = false;
+    for (int peer = 0; peer < nranks; peer++) {
+        struct ballot one;
+        if (peer == rank || member->mesh.fd[peer] < 0) continue;
+        if (!bl_step_receive(member, peer, BL_STEP_VOTE, &one, sizeof(one), NULL, deadline)) continue;
+        verdicts[peer] = one.verdict;
+        heard_unwell = heard_unwell || one.verdict.fate != BL_WELL;
+        multicast[peer] = one.multicast;
+        verdicts[peer].why[sizeof(one.verdict.why) - 1] = multicast[peer].why[sizeof(one.multicast.why) - 1] = 0;
+    }
+    verdicts[rank] = member->verdict; /* what was found out just now is in it */
+    multicast[rank] = member->multicast;
+    enum bl_link own = (enum bl_link)member->verdict.link;
+    member->link = own;
+    for (int peer = 0; peer < nranks; peer++)
+        if (peer != rank && verdicts[peer].link < (int)member->link) member->link = (enum bl_link)verdicts[peer].link;
+    member->verdict = bl_verdict_choose(verdicts, nranks);
+    member->verdict.link = (int32_t)own;
+    member->multicast = bl_verdict_choose(multicast, nranks);
+    const bool well_here = verdicts[rank].fate == BL_WELL;
+    /* A verdict that is not well was never well to anybody, since nobody changes it in the last vote. */
+    member->agreed = heard_unwell || well_here;
+    /* Peers to whom all is well go on to the next step: they must know why we do not. */
+    if (member->said_well && !well_here && !member->built) bl_step_vote_send(member);
+}
+
+bool bl_step_vote(struct bl_member **members, int count) {
+    bool well = true;
+    for (int i = 0; i < count; i++) bl_step_vote_send(members[i]);
+    for (int i = 0; i < count; i++) vote_receive(members[i]);
+    for (int i = 0; i < count; i++) well = well && members[i]->verdict.fate == BL_WELL;
+    /* Members of one process may differ where a peer died in between: none goes on alone. */
+    for (int i = 0; i < count && !well; i++)
+        for (int j = 0; j < count; j++)
+            if (members[i]->verdict.fate == BL_WELL && members[j]->verdict.fate != BL_WELL) {
+                members[i]->verdict = members[j]->verdict;
+                members[i]->agreed = members[j]->agreed;
+            }
+    return well;
+}
