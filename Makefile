@@ -69,7 +69,7 @@ GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode
 FATBINS := $(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU))
 
 # Those whose machine code scripts/check-machine-code reads are optimised in every build.
-CODE_CHECKED := allreduce_oneshot_multicast allreduce_twoshot_multimem allgather_multicast reducescatter_multimem
+CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls
 
 $(BUILD)/kernels/%.fatbin: kernels/%.cu $(wildcard kernels/*.cuh) $(wildcard kernels/*.h)
 	$(call say,NVCC,$<)

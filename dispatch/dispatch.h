@@ -50,7 +50,7 @@ struct bl_settings {
 
 /* One algorithm: what it covers (bl_algorithm_covers) and what it needs.  The rows are algorithms.c's table, in order of preference. */
 struct bl_algorithm {
-    const char *name; /* "oneshot_packet"; what BEELINE_*_ALGO and tuning files say */
+    const char *name; /* "oneshot_ll"; what BEELINE_*_ALGO and tuning files say */
     enum bl_collective collective;
     enum bl_kernel kernel;
     int min_ranks, max_ranks;
@@ -171,7 +171,7 @@ void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table);
  * follows, in the same launch, or BL_FUSE_BEGINS: it begins one.  A call alone in its launch keeps its own route. */
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number);
 
-/* Human-readable listing of one collective's ranges: "0..16K oneshot_packet | ..256K oneshot_line | .. nccl".
+/* Human-readable listing of one collective's ranges: "0..16K oneshot_ll | ..256K oneshot_ll128 | .. nccl".
  * Truncates. */
 void bl_table_describe(const struct bl_table *table, enum bl_collective collective, char *text, size_t size);
 

@@ -18,7 +18,7 @@ static const uint64_t LEFT_TO_KERNELS = 128 << 10;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
-/* Copies between GPUs of one call of gather_copy: each is three entries of a stream's queue, which is said to have room for 1024.
+/* Copies between GPUs of one call of allgather_ce: each is three entries of a stream's queue, which is said to have room for 1024.
  * Where it is full the thread waits, and may be the one that has to launch on the other GPUs before it moves. */
 static const uint64_t MOST_COPIES = 256;
 
@@ -122,7 +122,7 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
     const bool whole = settings && settings->short_of_staging;
     if (whole)
         ; /* no pieces */
-    else if (algorithm->kernel == BL_KERNEL_ALLGATHER_COPY)
+    else if (algorithm->kernel == BL_KERNEL_ALLGATHER_CE)
         capacity *= MOST_COPIES / (uint64_t)(facts->nranks - 1);
     else if (bl_kernel_in_pieces(algorithm->kernel, facts->nranks))
         capacity = LONGEST_MESSAGE;
@@ -226,7 +226,7 @@ static bool add_forced(struct ranges *r, const struct bl_facts *facts, const str
 
 /* Whether all-gathers above LEFT_TO_KERNELS go to the copy engines, because they are asked for and can have them. */
 static bool takes_copies(const struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings) {
-    const int copy = bl_algorithm_find(r->collective, "gather_copy");
+    const int copy = bl_algorithm_find(r->collective, "allgather_ce");
     enum bl_reason why;
     return settings && settings->copy_engines && copy >= 0 &&
            algorithm_limit(&bl_algorithms[copy], facts, settings, &why) > LEFT_TO_KERNELS;
@@ -282,7 +282,7 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
     const bool copies = !forced && takes_copies(&r, facts, settings);
     add_multicast_rows(&r, multicast, plain, facts, settings, copies ? LEFT_TO_KERNELS : UINT64_MAX);
     if (copies) {
-        const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "gather_copy")};
+        const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
         add_algorithm(&r, facts, settings, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
     }
     add_nccl(&r, UINT64_MAX, plain->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);

@@ -6,7 +6,7 @@
 enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8, UNIT_BYTES = 16 };
 enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256 };
 enum { LINES_STEP = 64, LINES_GRAIN = 16 };   /* so many lines hold a multiple of 128 bytes */
-enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 }; /* as multicast.cuh has it */
+enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 }; /* as nvls.cuh has it */
 
 /* Bytes that a launch sends, or has sent to it, at most, if the staging may be large enough. */
 static const uint64_t LARGE = 16 << 20;
@@ -43,41 +43,43 @@ static const struct {
     const char *name, *symbol;
     enum shares shares;
     bool reduces, batch, team, narrow; /* narrow: blocks are single warps */
-    enum unrolled unrolled;            /* instantiate.cuh, multicast.cuh */
+    enum unrolled unrolled;            /* instantiate.cuh, nvls.cuh */
 } kernels[BL_KERNELS] = {
-    [BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = {"oneshot_packet", "allreduce_oneshot_packet", PACKETS, .reduces = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = {"oneshot_line", "allreduce_oneshot_line", RANKS, .reduces = true},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = {"twoshot_line", "allreduce_twoshot_line", TWOSHOT, .reduces = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH] = {"oneshot_line_batch", "allreduce_oneshot_line_batch", RANKS,
-                                                .reduces = true, .batch = true, .unrolled = BATCHED},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH] = {"twoshot_line_batch", "allreduce_twoshot_line_batch", TWOSHOT,
-                                                .reduces = true, .batch = true, .unrolled = BATCHED},
-    [BL_KERNEL_ALLGATHER_LINE] = {"gather_line", "allgather_line", PEERS},
-    [BL_KERNEL_ALLGATHER_LINE_BATCH] = {"gather_line_batch", "allgather_line_batch", PEERS, .batch = true,
-                                        .unrolled = BATCHED},
-    [BL_KERNEL_REDUCESCATTER_LINE] = {"scatter_line", "reducescatter_line", PEERS, .reduces = true,
-                                      .unrolled = ALL_AND_3},
-    [BL_KERNEL_REDUCESCATTER_LINE_BATCH] = {"scatter_line_batch", "reducescatter_line_batch", PEERS, .reduces = true,
-                                            .batch = true, .unrolled = BATCHED},
-    [BL_KERNEL_ALLTOALL_LINE] = {"exchange_line", "alltoall_line", PEERS},
-    [BL_KERNEL_BROADCAST_LINE] = {"broadcast_line", "broadcast_line", RINGS},
-    [BL_KERNEL_REDUCE_LINE] = {"reduce_line", "reduce_line", RINGS, .reduces = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_TEAM] = {"oneshot_team", "allreduce_oneshot_team", RANKS, .reduces = true,
-                                          .team = true, .unrolled = ONE},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_TEAM] = {"twoshot_team", "allreduce_twoshot_team", TWOSHOT, .reduces = true,
-                                          .team = true, .unrolled = ONE},
-    [BL_KERNEL_ALLGATHER_TEAM] = {"gather_team", "allgather_team", PEERS, .team = true, .unrolled = ONE},
-    [BL_KERNEL_REDUCESCATTER_TEAM] = {"scatter_team", "reducescatter_team", PEERS, .reduces = true, .team = true,
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LL] = {"oneshot_ll", "allreduce_oneshot_ll", PACKETS, .reduces = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LL128] = {"oneshot_ll128", "allreduce_oneshot_ll128", RANKS, .reduces = true},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = {"twoshot_ll128", "allreduce_twoshot_ll128", TWOSHOT, .reduces = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LL128_BATCH] = {"oneshot_ll128_batch", "allreduce_oneshot_ll128_batch", RANKS,
+                                                 .reduces = true, .batch = true, .unrolled = BATCHED},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH] = {"twoshot_ll128_batch", "allreduce_twoshot_ll128_batch", TWOSHOT,
+                                                 .reduces = true, .batch = true, .unrolled = BATCHED},
+    [BL_KERNEL_ALLGATHER_LL128] = {"allgather_ll128", "allgather_ll128", PEERS},
+    [BL_KERNEL_ALLGATHER_LL128_BATCH] = {"allgather_ll128_batch", "allgather_ll128_batch", PEERS, .batch = true,
+                                         .unrolled = BATCHED},
+    [BL_KERNEL_REDUCESCATTER_LL128] = {"reducescatter_ll128", "reducescatter_ll128", PEERS, .reduces = true,
+                                       .unrolled = ALL_AND_3},
+    [BL_KERNEL_REDUCESCATTER_LL128_BATCH] = {"reducescatter_ll128_batch", "reducescatter_ll128_batch", PEERS,
+                                             .reduces = true, .batch = true, .unrolled = BATCHED},
+    [BL_KERNEL_ALLTOALL_LL128] = {"alltoall_ll128", "alltoall_ll128", PEERS},
+    [BL_KERNEL_BROADCAST_LL128] = {"broadcast_ll128", "broadcast_ll128", RINGS},
+    [BL_KERNEL_REDUCE_LL128] = {"reduce_ll128", "reduce_ll128", RINGS, .reduces = true},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_LL128_WARPS] = {"oneshot_ll128_warps", "allreduce_oneshot_ll128_warps", RANKS,
+                                                 .reduces = true, .team = true, .unrolled = ONE},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_WARPS] = {"twoshot_ll128_warps", "allreduce_twoshot_ll128_warps", TWOSHOT,
+                                                 .reduces = true, .team = true, .unrolled = ONE},
+    [BL_KERNEL_ALLGATHER_LL128_WARPS] = {"allgather_ll128_warps", "allgather_ll128_warps", PEERS, .team = true,
+                                         .unrolled = ONE},
+    [BL_KERNEL_REDUCESCATTER_LL128_WARPS] = {"reducescatter_ll128_warps", "reducescatter_ll128_warps", PEERS,
+                                             .reduces = true, .team = true, .unrolled = ONE},
+    [BL_KERNEL_ALLTOALL_LL128_WARPS] = {"alltoall_ll128_warps", "alltoall_ll128_warps", PEERS, .team = true,
+                                        .unrolled = ONE},
+    [BL_KERNEL_ALLREDUCE_ONESHOT_NVLS] = {"oneshot_nvls", "allreduce_oneshot_nvls", MULTICAST_PACKETS, .reduces = true,
+                                          .unrolled = ALL_BUT_2},
+    [BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS] = {"twoshot_nvls", "allreduce_twoshot_nvls", MULTICAST_WHOLE, .reduces = true,
+                                          .unrolled = ONE},
+    [BL_KERNEL_ALLGATHER_NVLS] = {"allgather_nvls", "allgather_nvls", MULTICAST_BLOCKS, .unrolled = ONE},
+    [BL_KERNEL_REDUCESCATTER_NVLS] = {"reducescatter_nvls", "reducescatter_nvls", MULTICAST_BLOCKS, .reduces = true,
                                       .unrolled = ONE},
-    [BL_KERNEL_ALLTOALL_TEAM] = {"exchange_team", "alltoall_team", PEERS, .team = true, .unrolled = ONE},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST] = {"oneshot_multicast", "allreduce_oneshot_multicast", MULTICAST_PACKETS,
-                                               .reduces = true, .unrolled = ALL_BUT_2},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = {"twoshot_multimem", "allreduce_twoshot_multimem", MULTICAST_WHOLE,
-                                              .reduces = true, .unrolled = ONE},
-    [BL_KERNEL_ALLGATHER_MULTICAST] = {"gather_multicast", "allgather_multicast", MULTICAST_BLOCKS, .unrolled = ONE},
-    [BL_KERNEL_REDUCESCATTER_MULTIMEM] = {"scatter_multimem", "reducescatter_multimem", MULTICAST_BLOCKS,
-                                          .reduces = true, .unrolled = ONE},
-    [BL_KERNEL_ALLGATHER_COPY] = {"gather_copy", "allgather_copy", SLOTS, .narrow = true, .unrolled = ONE},
+    [BL_KERNEL_ALLGATHER_CE] = {"allgather_ce", "allgather_ce", SLOTS, .narrow = true, .unrolled = ONE},
 };
 
 static bool is_kernel(int kernel) {

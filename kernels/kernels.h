@@ -53,28 +53,28 @@ enum bl_datatype {
 enum bl_redop { BL_SUM, BL_PROD, BL_MAX, BL_MIN, BL_AVG, BL_REDOPS };
 
 enum bl_kernel {
-    BL_KERNEL_ALLREDUCE_ONESHOT_PACKET,     /* 16-byte packets, 8 bytes of data each: the smallest messages */
-    BL_KERNEL_ALLREDUCE_ONESHOT_LINE,       /* 128-byte lines, 120 bytes of data each */
-    BL_KERNEL_ALLREDUCE_TWOSHOT_LINE,       /* reduce-scatter then all-gather, in lines */
-    BL_KERNEL_ALLREDUCE_ONESHOT_LINE_BATCH, /* the same two for several messages at once: struct bl_batch_args */
-    BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH,
-    BL_KERNEL_ALLGATHER_LINE,
-    BL_KERNEL_ALLGATHER_LINE_BATCH,
-    BL_KERNEL_REDUCESCATTER_LINE,
-    BL_KERNEL_REDUCESCATTER_LINE_BATCH,
-    BL_KERNEL_ALLTOALL_LINE,
-    BL_KERNEL_BROADCAST_LINE,
-    BL_KERNEL_REDUCE_LINE,
-    BL_KERNEL_ALLREDUCE_ONESHOT_TEAM, /* the same with the peers spread over warps: few lines, many ranks */
-    BL_KERNEL_ALLREDUCE_TWOSHOT_TEAM,
-    BL_KERNEL_ALLGATHER_TEAM,
-    BL_KERNEL_REDUCESCATTER_TEAM,
-    BL_KERNEL_ALLTOALL_TEAM,
-    BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, /* these need a multicast object: multicast.cuh */
-    BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM,
-    BL_KERNEL_ALLGATHER_MULTICAST,
-    BL_KERNEL_REDUCESCATTER_MULTIMEM,
-    BL_KERNEL_ALLGATHER_COPY, /* copy engines do it, but for what stays on a GPU: plugin/launch/copy.h */
+    BL_KERNEL_ALLREDUCE_ONESHOT_LL,          /* 16-byte packets, 8 bytes of data each: the smallest messages */
+    BL_KERNEL_ALLREDUCE_ONESHOT_LL128,       /* 128-byte lines, 120 bytes of data each */
+    BL_KERNEL_ALLREDUCE_TWOSHOT_LL128,       /* reduce-scatter then all-gather, in lines */
+    BL_KERNEL_ALLREDUCE_ONESHOT_LL128_BATCH, /* the same two for several messages at once: struct bl_batch_args */
+    BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH,
+    BL_KERNEL_ALLGATHER_LL128,
+    BL_KERNEL_ALLGATHER_LL128_BATCH,
+    BL_KERNEL_REDUCESCATTER_LL128,
+    BL_KERNEL_REDUCESCATTER_LL128_BATCH,
+    BL_KERNEL_ALLTOALL_LL128,
+    BL_KERNEL_BROADCAST_LL128,
+    BL_KERNEL_REDUCE_LL128,
+    BL_KERNEL_ALLREDUCE_ONESHOT_LL128_WARPS, /* the same with the peers spread over warps: few lines, many ranks */
+    BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_WARPS,
+    BL_KERNEL_ALLGATHER_LL128_WARPS,
+    BL_KERNEL_REDUCESCATTER_LL128_WARPS,
+    BL_KERNEL_ALLTOALL_LL128_WARPS,
+    BL_KERNEL_ALLREDUCE_ONESHOT_NVLS, /* these need a multicast object: nvls.cuh */
+    BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS,
+    BL_KERNEL_ALLGATHER_NVLS,
+    BL_KERNEL_REDUCESCATTER_NVLS,
+    BL_KERNEL_ALLGATHER_CE, /* copy engines do it, but for what stays on a GPU: plugin/launch/copy.h */
     BL_KERNELS
 };
 
@@ -115,7 +115,7 @@ struct bl_staging_layout {
     uint64_t copy_offset;
     uint64_t copy_bytes; /* 0 unless asked for */
     /* Memory apart from the staging, which every rank has behind one multicast object: a barrier word for each block, packets
-     * [2 halves][nranks sources][multicast_packets] of 16 B, then [2 halves][multicast_half bytes]; see multicast.cuh. */
+     * [2 halves][nranks sources][multicast_packets] of 16 B, then [2 halves][multicast_half bytes]; see nvls.cuh. */
     uint64_t multicast_bytes; /* in all; 0 unless asked for */
     uint64_t multicast_packets;
     uint64_t multicast_half;
@@ -202,7 +202,7 @@ static inline uint64_t bl_lines_of(uint64_t bytes) {
 size_t bl_datatype_size(int datatype);
 const char *bl_datatype_name(int datatype); /* "bfloat16", as in nccl-tests; "?" if unknown */
 const char *bl_redop_name(int redop);       /* "sum" */
-const char *bl_kernel_name(int kernel);     /* "oneshot_packet" */
+const char *bl_kernel_name(int kernel);     /* "oneshot_ll" */
 
 /* Whether it reduces: what does not moves bytes, whatever the datatype is, and any messages share a batch. */
 bool bl_kernel_reduces(int kernel);
@@ -218,7 +218,7 @@ bool bl_kernel_multicast(int kernel);
 bool bl_kernel_in_rounds(int kernel);
 
 /* Operations, 1u << enum bl_redop each, that the switch can reduce this datatype with, on GPUs of this architecture (90 for
- * sm_90), in kernels whose name ends in multimem. */
+ * sm_90), in twoshot_nvls and reducescatter_nvls. */
 uint32_t bl_multimem_redops(int datatype, int arch);
 
 /* Writes the symbol of the kernel for this datatype and rank count to `symbol`; returns 0, or -1 if there is none. */

@@ -23,7 +23,7 @@
  * writes results itself.
  *
  * The shape of a launch (grid, datatype, redop) may change from launch to launch, and differ from rank to rank: a line's
- * place depends on its number alone.  (But all ranks launch allreduce_twoshot_team.cu with blocks of one size.)  Packets and
+ * place depends on its number alone.  (But all ranks launch allreduce_twoshot_ll128_warps.cu with blocks of one size.)  Packets and
  * lines are apart, because a line holds user data where a packet has its flag.
  */
 #ifndef BEELINE_STAGING_CUH

@@ -8,7 +8,7 @@
 #include "order.h"
 #include "base/params.h"
 
-/* For each multiprocessor: as many as find room beside a large matrix product (allgather_copy.cu). */
+/* For each multiprocessor: as many as find room beside a large matrix product (allgather_ce.cu). */
 enum { BLOCKS = 2 };
 
 /* Streams share the queues of the hardware, in which what waits holds up what is behind it: with fewer, what the copies are to
@@ -249,8 +249,8 @@ static CUresult empty(const struct step *s, CUstream stream) {
     const unsigned blocks = BLOCKS * call->route.blocks * (unsigned)(16 / (places & -places));
     void *parameters[] = {&args};
     return status == CUDA_SUCCESS
-               ? bl_driver()->cuLaunchKernel(comm->function[BL_KERNEL_ALLGATHER_COPY][call->request.datatype], blocks,
-                                             1, 1, call->route.threads, 1, 1, 0, stream, parameters, NULL)
+               ? bl_driver()->cuLaunchKernel(comm->function[BL_KERNEL_ALLGATHER_CE][call->request.datatype], blocks, 1,
+                                             1, call->route.threads, 1, 1, 0, stream, parameters, NULL)
                : status;
 }
 

@@ -3,7 +3,7 @@
  *
  * In nranks - 1 steps a piece, each rank's copy engine puts a piece of its block, straight from sendbuff, into a slot of the
  * staging of the rank so many steps ahead.  From there it is copied to its place in recvbuff, which no peer can reach: within
- * a GPU that takes a kernel, allgather_copy.cu, made to fit beside others.  The hand-over is by stream memory operations on
+ * a GPU that takes a kernel, allgather_ce.cu, made to fit beside others.  The hand-over is by stream memory operations on
  * two words a slot and peer in the staging, both zero at first:
  *   ready, at the receiver: the sender writes 1 when the slot is full; the receiver waits for 1 and puts back 0.
  *   busy, at the sender: it waits for 0 and puts 1 before it fills the slot; the receiver's kernel writes 0 when it is empty.

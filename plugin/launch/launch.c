@@ -50,7 +50,7 @@ static ncclResult_t launch_message(const struct bl_call *call, const struct bl_r
     const uint64_t most = comm->most_bytes[route->kernel] / size;
     struct bl_kernel_args args = comm->args;
     ncclResult_t result = ncclSuccess;
-    if (route->kernel == BL_KERNEL_ALLGATHER_COPY) return bl_copy_launch(call);
+    if (route->kernel == BL_KERNEL_ALLGATHER_CE) return bl_copy_launch(call);
     bl_set_redop(&args, request->redop);
     args.call = bl_kernel_call(route->kernel, request->datatype, request->redop);
     args.size = (uint32_t)size;
@@ -129,7 +129,7 @@ static void fail(struct bl_comm *comm, const struct bl_order_turn *turn, const s
 static ncclResult_t turn_begin(struct bl_comm *comm, const CUstream *streams, int count, struct bl_route *route,
                                struct bl_order_turn *turn) {
     bl_order_ask(streams[0], turn);
-    const bool waits = route->kernel != BL_KERNEL_ALLGATHER_COPY; /* whose kernels begin when all is there */
+    const bool waits = route->kernel != BL_KERNEL_ALLGATHER_CE; /* whose kernels begin when all is there */
     ncclResult_t result = bl_order_before(comm, streams[0], turn);
     if (result == ncclSuccess && waits) result = bl_room_take(comm, streams[0], turn, route->kernel, &route->blocks);
     comm->order.served = true; /* a launch that fails half way may have left something, too */

@@ -57,7 +57,7 @@ static bool meet(struct bl_member **members, int count) {
 /* --- step: who are we? --- */
 static bool wants_copy_engines(void) {
     const char *forced = bl_params()->allgather_algo;
-    return bl_params()->copy_engines || (forced && !strcmp(forced, bl_kernel_name(BL_KERNEL_ALLGATHER_COPY)));
+    return bl_params()->copy_engines || (forced && !strcmp(forced, bl_kernel_name(BL_KERNEL_ALLGATHER_CE)));
 }
 
 static void know_oneself(struct bl_member *member) {
@@ -211,24 +211,24 @@ static void make_tables(struct bl_member *member) {
     if (member->all[0].copy_engines && !facts.layout.copy_bytes) tell_no_slots(member);
     char *tuning = params->tuning_file ? read_tuning_file(params->tuning_file) : NULL;
     struct bl_settings settings = {
-        .max_bytes = {[BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = params->oneshot_packet_max,
-                      [BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = params->oneshot_line_max,
-                      [BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = params->twoshot_line_max,
-                      [BL_KERNEL_ALLGATHER_LINE] = params->gather_line_max,
-                      [BL_KERNEL_ALLGATHER_COPY] = params->gather_copy_max,
-                      [BL_KERNEL_REDUCESCATTER_LINE] = params->scatter_line_max,
-                      [BL_KERNEL_ALLTOALL_LINE] = params->exchange_line_max,
-                      [BL_KERNEL_BROADCAST_LINE] = params->broadcast_line_max,
-                      [BL_KERNEL_REDUCE_LINE] = params->reduce_line_max,
-                      [BL_KERNEL_ALLREDUCE_ONESHOT_TEAM] = params->oneshot_team_max,
-                      [BL_KERNEL_ALLREDUCE_TWOSHOT_TEAM] = params->twoshot_team_max,
-                      [BL_KERNEL_ALLGATHER_TEAM] = params->gather_team_max,
-                      [BL_KERNEL_REDUCESCATTER_TEAM] = params->scatter_team_max,
-                      [BL_KERNEL_ALLTOALL_TEAM] = params->exchange_team_max,
-                      [BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST] = params->oneshot_multicast_max,
-                      [BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = params->twoshot_multimem_max,
-                      [BL_KERNEL_ALLGATHER_MULTICAST] = params->gather_multicast_max,
-                      [BL_KERNEL_REDUCESCATTER_MULTIMEM] = params->scatter_multimem_max},
+        .max_bytes = {[BL_KERNEL_ALLREDUCE_ONESHOT_LL] = params->oneshot_ll_max,
+                      [BL_KERNEL_ALLREDUCE_ONESHOT_LL128] = params->oneshot_ll128_max,
+                      [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = params->twoshot_ll128_max,
+                      [BL_KERNEL_ALLGATHER_LL128] = params->allgather_ll128_max,
+                      [BL_KERNEL_ALLGATHER_CE] = params->allgather_ce_max,
+                      [BL_KERNEL_REDUCESCATTER_LL128] = params->reducescatter_ll128_max,
+                      [BL_KERNEL_ALLTOALL_LL128] = params->alltoall_ll128_max,
+                      [BL_KERNEL_BROADCAST_LL128] = params->broadcast_ll128_max,
+                      [BL_KERNEL_REDUCE_LL128] = params->reduce_ll128_max,
+                      [BL_KERNEL_ALLREDUCE_ONESHOT_LL128_WARPS] = params->oneshot_ll128_warps_max,
+                      [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_WARPS] = params->twoshot_ll128_warps_max,
+                      [BL_KERNEL_ALLGATHER_LL128_WARPS] = params->allgather_ll128_warps_max,
+                      [BL_KERNEL_REDUCESCATTER_LL128_WARPS] = params->reducescatter_ll128_warps_max,
+                      [BL_KERNEL_ALLTOALL_LL128_WARPS] = params->alltoall_ll128_warps_max,
+                      [BL_KERNEL_ALLREDUCE_ONESHOT_NVLS] = params->oneshot_nvls_max,
+                      [BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS] = params->twoshot_nvls_max,
+                      [BL_KERNEL_ALLGATHER_NVLS] = params->allgather_nvls_max,
+                      [BL_KERNEL_REDUCESCATTER_NVLS] = params->reducescatter_nvls_max},
         .fuse_max = params->fuse_max,
         .copy_engines = member->all[0].copy_engines,
         .deterministic = params->deterministic,
@@ -399,7 +399,7 @@ static void switch_receive(struct bl_member *member) {
 /* Kernels made for older architectures have no instruction to wait with, wherever the driver makes them run. */
 static bool waits_for_stream(const struct bl_comm *comm) {
     int version = 0;
-    CUfunction any = comm->function[BL_KERNEL_ALLREDUCE_ONESHOT_PACKET][BL_FLOAT32];
+    CUfunction any = comm->function[BL_KERNEL_ALLREDUCE_ONESHOT_LL][BL_FLOAT32];
     return bl_driver()->cuFuncGetAttribute(&version, CU_FUNC_ATTRIBUTE_PTX_VERSION, any) == CUDA_SUCCESS &&
            version >= 90;
 }

@@ -31,31 +31,31 @@ enum { LONG = 128 << 10, SHORT = 16 << 10 };
  * enough that every peer, a good part of the multiprocessors and the crews of all-reduce are met: bytes of one region take
  * one way.  So do the lines of teams, which are not run. */
 static const struct run staging_runs[] = {
-    {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_UINT64, LONG},
-    {BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, BL_UINT64, LONG},
-    {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, BL_UINT64, LONG},
-    {BL_KERNEL_ALLREDUCE_ONESHOT_LINE, BL_UINT64, LONG},
-    {BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, BL_UINT64, LONG},
-    {BL_KERNEL_ALLGATHER_LINE, BL_UINT64, LONG},
-    {BL_KERNEL_REDUCESCATTER_LINE, BL_UINT64, LONG},
-    {BL_KERNEL_BROADCAST_LINE, BL_UINT64, LONG},
-    {BL_KERNEL_REDUCE_LINE, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_LL, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_LL, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_LL128, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_LL128, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_LL128, BL_UINT64, LONG},
+    {BL_KERNEL_ALLGATHER_LL128, BL_UINT64, LONG},
+    {BL_KERNEL_REDUCESCATTER_LL128, BL_UINT64, LONG},
+    {BL_KERNEL_BROADCAST_LL128, BL_UINT64, LONG},
+    {BL_KERNEL_REDUCE_LL128, BL_UINT64, LONG},
 };
 
 enum { ROOT = 0 }; /* of both */
 
 /* Also the datatypes that the switch adds in ways of its own, with small whole numbers, which are exact in any order. */
 static const struct run multicast_runs[] = {
-    {BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, BL_UINT64, LONG},
-    {BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, BL_UINT64, LONG},
-    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_UINT64, LONG},
-    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_UINT64, LONG},
-    {BL_KERNEL_ALLGATHER_MULTICAST, BL_UINT64, LONG},
-    {BL_KERNEL_REDUCESCATTER_MULTIMEM, BL_UINT64, LONG},
-    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_BFLOAT16, SHORT},
-    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_FLOAT16, SHORT},
-    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_FLOAT32, SHORT},
-    {BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, BL_FLOAT8E4M3, SHORT},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_NVLS, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_ONESHOT_NVLS, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS, BL_UINT64, LONG},
+    {BL_KERNEL_ALLGATHER_NVLS, BL_UINT64, LONG},
+    {BL_KERNEL_REDUCESCATTER_NVLS, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS, BL_BFLOAT16, SHORT},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS, BL_FLOAT16, SHORT},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS, BL_FLOAT32, SHORT},
+    {BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS, BL_FLOAT8E4M3, SHORT},
 };
 
 static const struct {
@@ -79,15 +79,15 @@ static bool in_use(const struct bl_table *table, const struct run *run) {
 }
 
 static bool scatters(const struct run *run) {
-    return run->kernel == BL_KERNEL_REDUCESCATTER_LINE || run->kernel == BL_KERNEL_REDUCESCATTER_MULTIMEM;
+    return run->kernel == BL_KERNEL_REDUCESCATTER_LL128 || run->kernel == BL_KERNEL_REDUCESCATTER_NVLS;
 }
 static bool gathers(const struct run *run) {
-    return run->kernel == BL_KERNEL_ALLGATHER_LINE || run->kernel == BL_KERNEL_ALLGATHER_MULTICAST;
+    return run->kernel == BL_KERNEL_ALLGATHER_LL128 || run->kernel == BL_KERNEL_ALLGATHER_NVLS;
 }
 
 /* Of a reduce others than the root have no result. */
 static bool has_result(const struct bl_selftest *test, const struct run *run) {
-    return run->kernel != BL_KERNEL_REDUCE_LINE || test->args.rank == ROOT;
+    return run->kernel != BL_KERNEL_REDUCE_LL128 || test->args.rank == ROOT;
 }
 
 /* What one run is in this test: elements of a block, and blocks of the buffers: one, or one of each rank. */
@@ -298,7 +298,7 @@ static int wait_for_kernels(const struct bl_selftest *test, uint64_t timeout_ns,
 /* Element i of the result. */
 static uint64_t expected(const struct bl_selftest *test, const struct run *run, uint64_t count, uint64_t i) {
     uint64_t sum = 0;
-    if (run->kernel == BL_KERNEL_BROADCAST_LINE) return encode(run->datatype, value_of(run->datatype, ROOT, i));
+    if (run->kernel == BL_KERNEL_BROADCAST_LL128) return encode(run->datatype, value_of(run->datatype, ROOT, i));
     if (gathers(run)) return encode(run->datatype, value_of(run->datatype, (int)(i / count), i % count));
     if (scatters(run)) i += test->args.rank * count;
     for (int rank = 0; rank < (int)test->args.nranks; rank++) sum += value_of(run->datatype, rank, i);

@@ -16,15 +16,15 @@ def ranges(ranks):
     """{algorithm: (least bytes, most)}, wide of the crossings of 2 and 4 ranks; others are tried everywhere."""
     # What is sent to every peer grows with the peers, and two shots take two trips.
     one_shot = 1 << (32 * MIB // ranks**2).bit_length() - 1
-    return {"oneshot_packet": (1, 64 * KIB), "oneshot_line": (256, one_shot), "twoshot_line": (16 * KIB, MOST),
-            "oneshot_team": (1, 128 * KIB), "twoshot_team": (8 * KIB, 2 * MIB), "scatter_team": (1, 512 * KIB)}
+    return {"oneshot_ll": (1, 64 * KIB), "oneshot_ll128": (256, one_shot), "twoshot_ll128": (16 * KIB, MOST),
+            "oneshot_ll128_warps": (1, 128 * KIB), "twoshot_ll128_warps": (8 * KIB, 2 * MIB), "reducescatter_ll128_warps": (1, 512 * KIB)}
 
 
 def candidates_of(names, ranks):
     """[(least bytes, most, candidate)]"""
     found, known = [], ranges(ranks)
     for name in names:
-        fewest = 32 * -(-ranks // TEAM_RANKS) if name.endswith("_team") else 32
+        fewest = 32 * -(-ranks // TEAM_RANKS) if name.endswith("_warps") else 32
         least, most = known.get(name, (1, MOST))
         found += [(least, min(most, limit), f"{name} threads={t}") for t, limit in THREADS.items() if t >= fewest and least <= limit]
     return found

@@ -13,7 +13,7 @@ ALL_REDUCE = ("all_reduce",)
 OTHERS = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
 GROUPED = ("all_gather", "reduce_scatter")  # of these and of all-reduces a group is one launch
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
-NO_CANDIDATES = ("gather_copy",)  # serves where copy engines are asked for, whatever the rows say
+NO_CANDIDATES = ("allgather_ce",)  # serves where copy engines are asked for, whatever the rows say
 MIB = 1 << 20
 
 SMOKE, SWEEP, CANDIDATES, TUNED, EAGER, TYPES, GROUPS, BIG = (
@@ -148,7 +148,7 @@ class Plan:
 
     def types(self, n):
         """An average depends on the number of ranks; the other operations are the same code for 5 to 8.  All-reduces of the two are
-        oneshot_team and twoshot_line, oneshot_packet and twoshot_team by the built-in rows for 5 to 8."""
+        oneshot_ll128_warps and twoshot_ll128, oneshot_ll and twoshot_ll128_warps by the built-in rows for 5 to 8."""
         return self.typed(n, "all", (*ALL_REDUCE, *OTHERS), "sum,avg", 18000, "-d bfloat16,int8 -o sum,avg")
 
     def more_types(self, n):

@@ -1,6 +1,6 @@
 """Thresholds from measurements: the rows of a tuning file for one collective and number of ranks.
 
-A candidate is what stands behind the bytes of a row: "twoshot_line threads=256", "oneshot_packet", "nccl".  The series of
+A candidate is what stands behind the bytes of a row: "twoshot_ll128 threads=256", "oneshot_ll", "nccl".  The series of
 candidates is taken that loses least time to the fastest of each size, where every change of candidate costs as much as the
 margin: so noise near a crossing makes no extra rows.  A candidate must be faster than NCCL by the margin to take a size from
 it.  Between two sizes of which different candidates win, the threshold is where their times would meet, NCCL's less the margin,

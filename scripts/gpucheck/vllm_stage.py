@@ -6,7 +6,7 @@ from . import fetch_vllm
 from .process import Step
 
 PASSED = r"(?m)^[1-9]\d* passed, 0 failed"
-SMALL = dict(all_reduce="oneshot_line", all_gather="gather_line", reduce_scatter="scatter_line", broadcast="broadcast_line", reduce="reduce_line")
+SMALL = dict(all_reduce="oneshot_ll128", all_gather="allgather_ll128", reduce_scatter="reducescatter_ll128", broadcast="broadcast_ll128", reduce="reduce_ll128")
 
 
 def emulated_box(box):

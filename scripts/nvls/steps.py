@@ -7,15 +7,15 @@ from gpucheck import stages
 from gpucheck.process import Step
 
 ALGORITHMS = (  # collective; what BEELINE_..._ALGO forces; with multicast, and without
-    ("all_reduce", "ALLREDUCE", "oneshot_multicast", "oneshot_packet"),
-    ("all_reduce", "ALLREDUCE", "twoshot_multimem", "twoshot_line"),
-    ("all_gather", "ALLGATHER", "gather_multicast", "gather_line"),
-    ("reduce_scatter", "REDUCESCATTER", "scatter_multimem", "scatter_line"),
+    ("all_reduce", "ALLREDUCE", "oneshot_nvls", "oneshot_ll"),
+    ("all_reduce", "ALLREDUCE", "twoshot_nvls", "twoshot_ll128"),
+    ("all_gather", "ALLGATHER", "allgather_nvls", "allgather_ll128"),
+    ("reduce_scatter", "REDUCESCATTER", "reducescatter_nvls", "reducescatter_ll128"),
 )
 COLLECTIVES = "all_reduce,all_gather,reduce_scatter"
 ON = dict(BEELINE_MULTICAST="1")
 # An object is made only where a row or a forced algorithm would use it.
-USED = dict(ON, BEELINE_ALLREDUCE_ALGO="twoshot_multimem")
+USED = dict(ON, BEELINE_ALLREDUCE_ALGO="twoshot_nvls")
 STANDS = r"INFO .*\bmulticast [0-9.]+ [KM]iB"  # the line that a communicator with an object prints
 GRIDS = (8, 16, 32, 64, 128)
 
@@ -79,7 +79,7 @@ def bits(box):
         return []
     return [stages.torch_job(box, f"{box.most} {name}", box.most, "torch_allreduce.py", True, 120, "--sections", sections,
                              **ON, BEELINE_ALLREDUCE_ALGO=name)
-            for name, sections in (("twoshot_multimem", "same_bits"), ("oneshot_multicast", "bits,same_bits"))]
+            for name, sections in (("twoshot_nvls", "same_bits"), ("oneshot_nvls", "bits,same_bits"))]
 
 
 def slots(box):
@@ -111,15 +111,15 @@ def measure(box):
 
 
 def grids(box):
-    """twoshot_multimem with fewer blocks and more."""
+    """twoshot_nvls with fewer blocks and more."""
     steps = []
     sizes = box.pick("-b 256K -e 64M -f 4 -n 15 -G 20 -w 3 --seconds 0.5", "-b 4K -e 4K -n 1 -G 1 -w 0")
     for blocks in box.pick(GRIDS, GRIDS[:1]):
         path = os.path.join(box.folder, f"blocks-{blocks}.tune")
         with open(path, "w", encoding="ascii") as file:
-            file.write(f"gpu any multicast\nall_reduce {box.most} max twoshot_multimem threads=256 blocks={blocks}\n")
+            file.write(f"gpu any multicast\nall_reduce {box.most} max twoshot_nvls threads=256 blocks={blocks}\n")
         steps.append(box.perf(f"{blocks} blocks", "-t", box.most, "--mode", "graph", "--place", "out", *sizes, limit=90,
-                              want=route("twoshot_multimem"), BEELINE_TUNING_FILE=path, **ON))
+                              want=route("twoshot_nvls"), BEELINE_TUNING_FILE=path, **ON))
     return steps
 
 

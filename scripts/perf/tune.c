@@ -42,7 +42,7 @@ static bool by_multicast(int algorithm) {
 static bool is_tried(const struct options *options, int algorithm) {
     const char *multicast = getenv("BEELINE_MULTICAST");
     const struct bl_algorithm *a = &bl_algorithms[algorithm];
-    if (!(options->collectives >> a->collective & 1) || a->kernel == BL_KERNEL_ALLGATHER_COPY) return false;
+    if (!(options->collectives >> a->collective & 1) || a->kernel == BL_KERNEL_ALLGATHER_CE) return false;
     return !by_multicast(algorithm) || (multicast && strcmp(multicast, "0") != 0);
 }
 

@@ -52,9 +52,9 @@ def params_refused(case):
     )
     parameters(case, ["BEELINE_ALLREDUCE_ALGO=ring is not accepted: want nccl, "], BEELINE_ALLREDUCE_ALGO="ring")
     for variable, text, accepted in (
-        ("BEELINE_ALLGATHER_ALGO", "twoshot_line", "nccl, gather_line, gather_team, gather_copy"),
-        ("BEELINE_ALLGATHER_ALGO", "gather_line_batch", "nccl, gather_line, gather_team, gather_copy"),
-        ("BEELINE_REDUCESCATTER_ALGO", "gather_line", "nccl, scatter_line, scatter_team"),
+        ("BEELINE_ALLGATHER_ALGO", "twoshot_ll128", "nccl, allgather_ll128, allgather_ll128_warps, allgather_ce"),
+        ("BEELINE_ALLGATHER_ALGO", "allgather_ll128_batch", "nccl, allgather_ll128, allgather_ll128_warps, allgather_ce"),
+        ("BEELINE_REDUCESCATTER_ALGO", "allgather_ll128", "nccl, reducescatter_ll128, reducescatter_ll128_warps"),
     ):
         parameters(case, ["%s=%s is not accepted: want %s" % (variable, text, accepted)], **{variable: text})
     for text in ("2", "ZERO"):
@@ -73,10 +73,10 @@ def params_accepted(case):
         "BEELINE_ENABLE": ("0", "ON", "False", "yes", ""),
         "BEELINE_TIMEOUT": ("0", "1000000"),
         "BEELINE_DEBUG": ("warn", "Warn"),
-        "BEELINE_ONESHOT_LINE_MAX": ("0", "unlimited", "16G"),
-        "BEELINE_ALLREDUCE_ALGO": ("nccl", "oneshot_line"),
-        "BEELINE_ALLGATHER_ALGO": ("nccl", "gather_line", "gather_copy"),
-        "BEELINE_REDUCESCATTER_ALGO": ("nccl", "scatter_line"),
+        "BEELINE_ONESHOT_LL128_MAX": ("0", "unlimited", "16G"),
+        "BEELINE_ALLREDUCE_ALGO": ("nccl", "oneshot_ll128"),
+        "BEELINE_ALLGATHER_ALGO": ("nccl", "allgather_ll128", "allgather_ce"),
+        "BEELINE_REDUCESCATTER_ALGO": ("nccl", "reducescatter_ll128"),
         "BEELINE_COPY_ENGINES": ("0", "1", "no", "ON"),
         "NCCL_CTA_POLICY": ("0", "1", "2", "ZERO", "EFFICIENCY", "-7x"),
         "NCCL_GRAPH_MIXING_SUPPORT": ("0", "1", "-2"),

@@ -401,7 +401,7 @@ static int rounds; /* -k */
 static void has_multicast(struct part *part, ncclComm_t *comms, bool wanted) {
     for (int i = 0; i < part->count; i++) {
         const char *route = box_route(comms[i], ALL_REDUCE, 17, ncclFloat, ncclSum);
-        CHECK(!strcmp(route, wanted ? "oneshot_multicast" : "oneshot_packet"), "the route is %s", route);
+        CHECK(!strcmp(route, wanted ? "oneshot_nvls" : "oneshot_ll"), "the route is %s", route);
     }
 }
 

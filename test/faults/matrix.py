@@ -94,7 +94,7 @@ def made_beside():
 
 def budget():
     """Dozens of communicators: the first has all that it can use, the last is NCCL's, all are right."""
-    case("budget", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 comm_budget", "--env BEELINE_DEBUG=INFO", "--env BEELINE_ALLREDUCE_ALGO=oneshot_packet"),
+    case("budget", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 comm_budget", "--env BEELINE_DEBUG=INFO", "--env BEELINE_ALLREDUCE_ALGO=oneshot_ll"),
                           "--lines 12 'staging 52.0 MiB'", "--lines 112 ' staging [0-9.]+ MiB'", "--lines 64 'BEELINE_BUDGET is used up'", "--within 100"))
     case("budget/none", expect(allreduce("processes", 2, "--env BEELINE_BUDGET=0", "--env BEELINE_DEBUG=INFO"),
                                "--lines 2 'rank 0: its process.s BEELINE_BUDGET is used up'"))
@@ -102,7 +102,7 @@ def budget():
 
 def switches():
     """Some communicators only; and none any more, while a job runs."""
-    for selection, route in (("ranks=3", "oneshot_packet"), ("tp*", "nccl"), ("!ranks=2-3", "nccl"), ("!ranks=2", "oneshot_packet")):
+    for selection, route in (("ranks=3", "oneshot_ll"), ("tp*", "nccl"), ("!ranks=2-3", "nccl"), ("!ranks=2", "oneshot_ll")):
         case(f"comms/{selection}", expect(allreduce("processes", 3, f"--env 'BEELINE_COMMS={selection}'", "--env BEELINE_DEBUG=INFO", route=route),
                                           *[f"--lines 3 'BEELINE_COMMS=.* leaves it out .3 ranks.'"] if route == "nccl" else []))
     for selection, lines in (("tp?", "3 'communicator .*: rank . of 3 on '"), ("!tp*", "3 'leaves it out .tp0, 3 ranks.'")):
@@ -110,7 +110,7 @@ def switches():
                                               f"--env 'BEELINE_COMMS={selection}'", "--env BEELINE_DEBUG=INFO"), f"--lines {lines}"))
     case("comms/one", expect(allreduce("processes", 3, "--env BEELINE_DEBUG=INFO", shell="[ $RANK = 1 ] && export BEELINE_COMMS=tp;"),
                              "--lines 3 'BEELINE_COMMS=tp leaves it out .3 ranks.'"))
-    case("comms/bad", expect(allreduce("processes", 2, "--env BEELINE_COMMS=ranks=x", route="oneshot_packet"),
+    case("comms/bad", expect(allreduce("processes", 2, "--env BEELINE_COMMS=ranks=x", route="oneshot_ll"),
                              "--warn 'BEELINE_COMMS=ranks=x is not accepted: want patterns of names and ranks=N'", "--warns 2 2"))
     for mode in ("processes", "groups", "threads"):
         case(f"switch/{mode}", expect(box(mode, 3, f"$BUILD/test/ranks/scenarios -m {mode} -n 3 turn_switched", "--env BEELINE_SWITCH=$TEST_TMP/off",
@@ -127,7 +127,7 @@ def hardware():
     for mode in ("processes", "groups", "threads"):  # rank 0's own links are all NVLink
         case(f"topology/mixed/{mode}", expect(allreduce(mode, 3, "-t mixed", "--env BEELINE_DEBUG=INFO"),
                                               f"--info '{LEFT}no call would be Beeline.s: no NVLink'"))
-    case("topology/mixed/pair", expect(box("groups", 3, "$BUILD/test/ranks/collectives -n 2 -c 17,1000 -a oneshot_packet", "-t mixed")))
+    case("topology/mixed/pair", expect(box("groups", 3, "$BUILD/test/ranks/collectives -n 2 -c 17,1000 -a oneshot_ll", "-t mixed")))
     for mode in ("processes", "groups", "threads"):
         case(f"topology/broken/{mode}", expect(allreduce(mode, 3, "-t broken"), f"--warn '{LEFT}rank 0: self-test: .* wrong data'"))
 
@@ -145,15 +145,15 @@ def settings():
                                          f"--lines 2 '{LEFT}rank 1 cannot be reached: .*BEELINE_ENABLE=0'"))
     case("settings/all_disabled", expect(allreduce("processes", 3, "--env BEELINE_ENABLE=0", "--env BEELINE_DEBUG=INFO"),
                                          "--lines 0 ' communicator '"))
-    case("settings/different", expect(allreduce("processes", 3, shell=f"{one} BEELINE_ALLREDUCE_ALGO=nccl;", route="oneshot_packet"),
+    case("settings/different", expect(allreduce("processes", 3, shell=f"{one} BEELINE_ALLREDUCE_ALGO=nccl;", route="oneshot_ll"),
                                       "--warn 'rank 1 has other settings than rank 0'"))
-    case("settings/rank_0_holds", expect(allreduce("processes", 3, shell=f"{one} BEELINE_STAGING=2M;", route="oneshot_packet"),
+    case("settings/rank_0_holds", expect(allreduce("processes", 3, shell=f"{one} BEELINE_STAGING=2M;", route="oneshot_ll"),
                                          "--warn 'rank 1 has other settings than rank 0'"))
     for variable in ("NCCL_P2P_DISABLE=1", "NCCL_P2P_LEVEL=LOC", "NCCL_P2P_LEVEL=0"):
         case(f"settings/{variable}", expect(allreduce("processes", 2, "--env BEELINE_DEBUG=INFO", shell=f"{one} {variable};"),
                                             f"--lines 2 '{LEFT}rank 1: {variable}$'"))
     for variable in ("NCCL_P2P_DISABLE=0", "NCCL_P2P_LEVEL=NVL", "NCCL_P2P_LEVEL=3"):
-        case(f"settings/{variable}", expect(allreduce("processes", 2, f"--env {variable}", route="oneshot_packet")))
+        case(f"settings/{variable}", expect(allreduce("processes", 2, f"--env {variable}", route="oneshot_ll")))
     forced = [f"--env BEELINE_{name}_ALGO=nccl" for name in ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", "REDUCE")]
     case("settings/forced_to_nccl", expect(allreduce("processes", 2, *forced, "--env BEELINE_DEBUG=INFO"),
                                            f"--info '{LEFT}no call would be Beeline.s'"))
@@ -162,12 +162,12 @@ def settings():
         options = [f"--env BEELINE_{other}_ALGO=nccl" for other in left]
         case(f"settings/selftest_of_{name}", expect(allreduce("processes", 4, *options, "--env BEELINE_DEBUG=INFO", route="nccl"),
                                                     "--lines 4 'communicator .*: rank . of 4 on '"))
-    case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_packet"),
-                                  "--lines 2 'stats: communicator .* oneshot_packet 2 calls 4068 bytes$'"))
+    case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_ll"),
+                                  "--lines 2 'stats: communicator .* oneshot_ll 2 calls 4068 bytes$'"))
     case("settings/fused", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 -c 64,1 -k 11 fused_launches",
                                       "--env BEELINE_STATS=1", "--env BEELINE_DEBUG=INFO"),
                                   "--info 'rank 1: the 64 calls of a group are fused into 1 launch$'",
-                                  "--lines 2 'stats: .* oneshot_packet 1 calls.* oneshot_line_batch 64 calls.*; batches launched: 1'"))
+                                  "--lines 2 'stats: .* oneshot_ll 1 calls.* oneshot_ll128_batch 64 calls.*; batches launched: 1'"))
 
 
 def gathers(mode, nranks, *options, route, shell=""):
@@ -181,14 +181,14 @@ def gathers(mode, nranks, *options, route, shell=""):
 def copy_engines():
     """Who may ask for copy engines, and what comes of it."""
     asked = "--env BEELINE_COPY_ENGINES=1"
-    for variable in ("BEELINE_COPY_ENGINES=1", "NCCL_CTA_POLICY=2", "NCCL_CTA_POLICY=ZERO", "BEELINE_ALLGATHER_ALGO=gather_copy"):
-        case(f"copy_engines/{variable}", expect(gathers("processes", 2, f"--env {variable}", route="gather_copy")))
+    for variable in ("BEELINE_COPY_ENGINES=1", "NCCL_CTA_POLICY=2", "NCCL_CTA_POLICY=ZERO", "BEELINE_ALLGATHER_ALGO=allgather_ce"):
+        case(f"copy_engines/{variable}", expect(gathers("processes", 2, f"--env {variable}", route="allgather_ce")))
     for variables in (("NCCL_CTA_POLICY=0",), ("NCCL_CTA_POLICY=1",), ("NCCL_CTA_POLICY=EFFICIENCY",), ("NCCL_CTA_POLICY=-7x",),
                       ("BEELINE_COPY_ENGINES=0", "NCCL_CTA_POLICY=2")):
         case(f"copy_engines/not/{'/'.join(variables)}",
-             expect(gathers("groups", 2, *(f"--env {v}" for v in variables), route="gather_line")))
+             expect(gathers("groups", 2, *(f"--env {v}" for v in variables), route="allgather_ll128")))
     # Rank 0's setting is the communicator's.
-    for rank, route in ((0, "gather_copy"), (1, "gather_line")):
+    for rank, route in ((0, "allgather_ce"), (1, "allgather_ll128")):
         for variable in ("BEELINE_COPY_ENGINES=1", "NCCL_CTA_POLICY=ZERO"):
             case(f"copy_engines/only_rank_{rank}/{variable}",
                  expect(gathers("processes", 2, shell=f"[ $RANK = {rank} ] && export {variable};", route=route),
@@ -197,23 +197,23 @@ def copy_engines():
     for m, mode in enumerate(("processes", "groups", "threads")):
         lacks = "--lacks cuStreamBatchMemOp"
         case(f"copy_engines/lacking/{mode}",
-             expect(gathers(mode, 2, lacks, asked, "--env BEELINE_DEBUG=INFO", route="gather_line"),
+             expect(gathers(mode, 2, lacks, asked, "--env BEELINE_DEBUG=INFO", route="allgather_ll128"),
                     "--info 'no copy engines for its all-gathers: rank 0: its driver has no stream memory operations'"))
         case(f"copy_engines/lacking_forced/{mode}",
-             expect(gathers(mode, 2, lacks, "--env BEELINE_ALLGATHER_ALGO=gather_copy", route="gather_line"),
-                    "--warn 'all_gather: forced algorithm .gather_copy. cannot serve this communicator .no staging for the copy engines'"))
+             expect(gathers(mode, 2, lacks, "--env BEELINE_ALLGATHER_ALGO=allgather_ce", route="allgather_ll128"),
+                    "--warn 'all_gather: forced algorithm .allgather_ce. cannot serve this communicator .no staging for the copy engines'"))
     # A driver call that fails in the midst of an all-gather.
     for nth, call in enumerate(("cuMemcpyDtoDAsync@0#1", "cuMemcpyDtoDAsync@0#2", "cuStreamBatchMemOp@0#4", "cuStreamBatchMemOp@0#6")):
         for m, scenario in enumerate(("copy_half_eager", "copy_half_captured")):
             case(f"{scenario}/{call}",
-                 expect(faults(scenario, ("processes", "threads")[(nth + m) % 2], 3, f"--env BEELINE_ALLGATHER_ALGO=gather_copy --fault {call}=CUDA_ERROR_UNKNOWN"),
+                 expect(faults(scenario, ("processes", "threads")[(nth + m) % 2], 3, f"--env BEELINE_ALLGATHER_ALGO=allgather_ce --fault {call}=CUDA_ERROR_UNKNOWN"),
                         "--leaks --warn 'an all-gather by the copy engines on rank 0 of 3 failed half way'"))
     for connections in (1, 2):
         case(f"copy_engines/connections/{connections}",
-             expect(gathers("processes", 2, asked, f"--env CUDA_DEVICE_MAX_CONNECTIONS={connections}", "--env BEELINE_DEBUG=INFO", route="gather_line"),
+             expect(gathers("processes", 2, asked, f"--env CUDA_DEVICE_MAX_CONNECTIONS={connections}", "--env BEELINE_DEBUG=INFO", route="allgather_ll128"),
                     f"--info 'no copy engines for its all-gathers: rank 0: CUDA_DEVICE_MAX_CONNECTIONS={connections}: at least 3 are needed'"))
     case("copy_engines/small_staging",
-         expect(box("groups", 16, "$BUILD/test/ranks/collectives -n 16 -C all_gather -t int8 -c 140001 -a gather_line", asked,
+         expect(box("groups", 16, "$BUILD/test/ranks/collectives -n 16 -C all_gather -t int8 -c 140001 -a allgather_ll128", asked,
                     "--env BEELINE_STAGING=1M", "--env BEELINE_DEBUG=INFO", "--env BEELINE_SETUP_TIMEOUT=120"),
                 "--info 'no copy engines for its all-gathers: BEELINE_STAGING is too small'"))
     case("copy_faults", "test/faults/copy_faults", "timeout=400")

@@ -51,7 +51,7 @@ def cases(case, expect, allreduce, faults, sockets):
         others = {"switch": "--warn 'rank 1 has other settings'",
                   "misspelt": "--warn 'BEELINE_MULTICAST=2 is not accepted' --warn 'rank 1 has other settings'"}.get(name, "")
         case(f"multicast/refused/{name}",
-             expect(allreduce("processes", 2, *options, route="oneshot_packet", shell=shell), others,
+             expect(allreduce("processes", 2, *options, route="oneshot_ll", shell=shell), others,
                     f"--lines 2 'multicast off .{text}.,'") + " && grep -q cuMemCreate $TEST_TMP/trace && ! grep cuMulticast $TEST_TMP/trace")
     case("multicast/served", expect(faults("multicast_lost", "threads", 3, *ON, INFO, "--arch 100"), "--lines 3 'multicast 18.0 MiB,'"))
     case("multicast/allowed", expect(faults("multicast_lost", "processes", 2, *ON, "--env NCCL_NVLS_ENABLE=2",
@@ -60,7 +60,7 @@ def cases(case, expect, allreduce, faults, sockets):
     case("multicast/setenv/groups", expect(faults("multicast_setenv", "groups", 2, *ON)))
 
     # Slots of the switches: those that NCCL takes come first, and what Beeline takes it gives back.
-    case("multicast/slots/none", expect(allreduce("processes", 2, *ON, "--multicast-slots 1 --nccl-multicast 1", route="oneshot_packet"),
+    case("multicast/slots/none", expect(allreduce("processes", 2, *ON, "--multicast-slots 1 --nccl-multicast 1", route="oneshot_ll"),
                                         f"--warn '{LOST}rank .: binding memory.*OUT_OF_MEMORY'"))
     case("multicast/slots/churn", expect(faults("multicast_churn", "groups", 2, *ON, "--multicast-slots 1")))
     case("multicast/slots/beside_nccl", expect(faults("multicast_churn", "processes", 2, *ON, "--multicast-slots 2 --nccl-multicast 1")))
@@ -78,11 +78,11 @@ def cases(case, expect, allreduce, faults, sockets):
     case("multicast/selftest/launch", expect(faults("-k 1 multicast_lost", "processes", 3, *ON, "--env BEELINE_SETUP_TIMEOUT=8",
                                                     "--fault cuLaunchKernel@1#10=CUDA_ERROR_LAUNCH_FAILED"),
                                              f"--warn '{LOST}rank 1: self-test: launching a kernel'"))
-    for mutation, text in ((45, "rank 0: self-test: twoshot_multimem delivered wrong data"),
+    for mutation, text in ((45, "rank 0: self-test: twoshot_nvls delivered wrong data"),
                            (46, "self-test: rank . waited 1 s for the data of rank")):
         case(f"multicast/selftest/{mutation}",
              expect(allreduce("processes", 3, *ON, f"--env BEELINE_TEST_MUTATION={mutation}", "--env BEELINE_SETUP_TIMEOUT=4",
-                              "--env BEELINE_EMU_KERNELS=$PWD/$BUILD/test/mutations/libbeeline-kernels.so", route="oneshot_packet"),
+                              "--env BEELINE_EMU_KERNELS=$PWD/$BUILD/test/mutations/libbeeline-kernels.so", route="oneshot_ll"),
                     f"--warn '{LOST}{text}'"))
 
     # Rank 1 meets its end between two steps: then the communicator is NCCL's, and nobody waits.

@@ -38,7 +38,7 @@ def all_kernels():
     check(status == 0, "status", status)
     check({r["collective"] for r in records} == COLLECTIVES, records)
     runs = {(r["kernel"], r["threads"]) for r in records}
-    check(("oneshot_line", 64) in runs and all((kernel, 128) in runs for kernel, _ in runs), runs)
+    check(("oneshot_ll128", 64) in runs and all((kernel, 128) in runs for kernel, _ in runs), runs)
     check(len(records) == len(runs) * len(SIZES), len(records), "records of", runs)
     check({r["bytes"] for r in records} == set(SIZES), records)
     check(all(r["wrong"] == 0 and 0 < r["us_least"] <= r["us"] <= r["us_most"] and 1 <= r["blocks"] <= 4 for r in records), records)
@@ -49,9 +49,9 @@ def all_kernels():
 
 def wrong_result():
     """Mutation 33: the root of a broadcast does not store its own result."""
-    status, output, records = run("-k", "gather_line,broadcast_line", "-t", "64", mutation=33)
+    status, output, records = run("-k", "allgather_ll128,broadcast_ll128", "-t", "64", mutation=33)
     check(status == 1, "status", status)
-    count = {"gather_line": 0, "broadcast_line": 2}  # before the timing, and after it
+    count = {"allgather_ll128": 0, "broadcast_ll128": 2}  # before the timing, and after it
     check(len(records) == 2 * len(SIZES), records)
     check(all(r["wrong"] == count[r["kernel"]] * r["count"] for r in records), records)
     check(f"\n{2 * sum(SIZES) // 2} wrong elements" in output, "should say how many are wrong")
@@ -59,9 +59,9 @@ def wrong_result():
 
 def wait_in_vain():
     """Mutation 1: packets that no reader takes for new."""
-    status, output, records = run("-k", "oneshot_packet", "-t", "64", mutation=1, wait=1)
+    status, output, records = run("-k", "oneshot_ll", "-t", "64", mutation=1, wait=1)
     check(status == 1 and not records, "status", status, records)
-    check(re.search(r"oneshot_packet, 64 threads, 8 bytes: rank \d waited for rank \d", output), "should say who waited")
+    check(re.search(r"oneshot_ll, 64 threads, 8 bytes: rank \d waited for rank \d", output), "should say who waited")
 
 
 def errors():
@@ -73,7 +73,7 @@ def errors():
     check({r["collective"] for r in records} == {"all_reduce", "reduce_scatter"} and {r["bytes"] for r in records} == set(SIZES), records)
     check(all(0 < r["mean_ulp"] <= 0.5 and r["max_ulp"] < 0.6 and r["right"] >= 0.99 for r in records), records)
     check(all(r["chain_max_ulp"] > 1 and r["chain_right"] < 0.9 for r in records if r["bytes"] == 2048), records)
-    check(sum(line.startswith("twoshot_line") for line in output.splitlines()) == 4 * len(SIZES), output)
+    check(sum(line.startswith("twoshot_ll128") for line in output.splitlines()) == 4 * len(SIZES), output)
 
 
 all_kernels()

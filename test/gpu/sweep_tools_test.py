@@ -44,7 +44,7 @@ def test_plan(_):
     for ranks in ALL:
         for collective in (*sweep_plan.ALL_REDUCE, *sweep_plan.OTHERS):
             forced = {name for job in jobs if job.ranks == ranks for rows in job.forced for _, name in rows.get(collective, ()) if name != "nccl"}
-            names = {name for name in stages.algorithms(ROOT, sweep_plan.variable(collective)) if name != "gather_copy"}
+            names = {name for name in stages.algorithms(ROOT, sweep_plan.variable(collective)) if name != "allgather_ce"}
             assert {name.split()[0] for name in forced} == names and all(f"{name} threads=256" in forced for name in names), (ranks, collective, forced)
     order = [f"smoke / {n} ranks all" for n in ALL[:5]] + ["sweep / 8 ranks all_reduce", "candidates / 8 ranks all_reduce", "tuned / 8 ranks all_reduce",
              "sweep / 8 ranks others", "candidates / 8 ranks others", "sweep / 7 ranks all_reduce", "candidates / 6 ranks others",
@@ -70,15 +70,15 @@ def test_files(_):
         files = candidates.files_of(names, ranks)
         for collective, of in names.items():
             wanted = candidates.candidates_of(of, ranks)
-            assert not any("_team threads=64" in name for *_, name in wanted) or ranks <= 4
+            assert not any("_warps threads=64" in name for *_, name in wanted) or ranks <= 4
             for size in (8 << i for i in range(24)):
                 seen = [name for name in (candidates.forced_on(file[collective], size) for file in files) if name]
                 assert sorted(seen) == sorted(name for least, most, name in wanted if least <= size <= most), (ranks, collective, size, seen)
             assert all(len(file[collective]) < tuning.MOST_ROWS for file in files)
         count = [len([1 for least, most, _ in candidates.candidates_of(names["all_reduce"], ranks) if least <= size <= most]) for size in (8 << i for i in range(24))]
         assert len(files) == max(count), (len(files), count)
-    team = [name for *_, name in candidates.candidates_of(["oneshot_team"], 16)]
-    assert team == ["oneshot_team threads=256"], team
+    team = [name for *_, name in candidates.candidates_of(["oneshot_ll128_warps"], 16)]
+    assert team == ["oneshot_ll128_warps threads=256"], team
     assert candidates.rows_for([(1, 64, "a"), (128, 256, "b"), (16, 32, "c")]) == [[(64, "a"), (127, "nccl"), (256, "b")], [(15, "nccl"), (32, "c")]]
     assert candidates.rows_text("reduce", 2, [(15, "nccl"), (32 * KIB, "c threads=64")]) == "reduce 2 15 nccl\nreduce 2 32K c threads=64\nreduce 2 max nccl\n"
 
@@ -106,7 +106,7 @@ def test_devices(folder):
             with open(s.records, "w", encoding="utf-8") as out:
                 for path in s.argv[s.argv.index("--tunings") + 1].split(","):
                     out.write(json.dumps(dict(record="row", collective=s.argv[s.argv.index("-c") + 1].split(",")[0], bytes=8192, ranks=8, tuning=path)) + "\n")
-        return [process.Result(s, 0, "| gather_line 0", 1.0, False) for s in steps]
+        return [process.Result(s, 0, "| allgather_ll128 0", 1.0, False) for s in steps]
     original, process.run = process.run, run
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -133,7 +133,7 @@ def test_devices(folder):
     assert sum(map(len, seen)) == len(sweep.results.markers())
     marker, found = sweep.results.steps["candidates / 6 ranks all_reduce"]
     assert marker["beside"] == ["candidates / 2 ranks all_reduce"]
-    assert [r["tuning"] for r in found] == list(range(len(found))) and {"oneshot_line threads=128", "twoshot_team threads=256"} < {r["forced"] for r in found}
+    assert [r["tuning"] for r in found] == list(range(len(found))) and {"oneshot_ll128 threads=128", "twoshot_ll128_warps threads=256"} < {r["forced"] for r in found}
 
 
 def test_cut_off(folder):
@@ -163,29 +163,29 @@ def forced(size, name, us, nccl=20.0, place="out", ranks=4, collective="all_gath
 
 def test_tuning_places(_):
     """The mean of both places decides, block sizes are candidates, bytes are a rank's block; what does not serve or was wrong is none."""
-    small, large = "gather_line threads=128", "gather_line threads=256"
+    small, large = "allgather_ll128 threads=128", "allgather_ll128 threads=256"
     found = []
     for size, one, other in ((KIB, (3.0, 3.0), (3.5, 3.5)), (MIB, (9.0, 12.0), (10.0, 10.0)), (4 * MIB, (15.0, 15.0), (12.0, 12.0)),
                              (64 * MIB, (30.0, 30.0), (25.0, 25.0))):
         for name, times in ((small, one), (large, other)):
             found += [forced(size, name, us, place=place) for place, us in zip(("out", "in"), times)]
-    found += [forced(KIB, "gather_copy threads=64", 1.0, place=place, route="nccl") for place in ("out", "in")]
-    bad = [forced(KIB, "gather_line threads=64", 1.0, place=place) for place in ("out", "in")]
+    found += [forced(KIB, "allgather_ce threads=64", 1.0, place=place, route="nccl") for place in ("out", "in")]
+    bad = [forced(KIB, "allgather_ll128 threads=64", 1.0, place=place) for place in ("out", "in")]
     for r in bad:
         r["beeline"]["wrong"] = 1
-    found += bad + [forced(KIB, "gather_multicast threads=32", 1.0)]  # in place it was not measured
+    found += bad + [forced(KIB, "allgather_nvls threads=32", 1.0)]  # in place it was not measured
     table = tuning.measurements(found, "candidates", 4, "all_gather")
     assert table[MIB] == {small: 10.5, large: 10.0, "nccl": 20.0} and set(table[KIB]) == {small, large, "nccl"}, table
     rows = tuning.tuning_rows(found, "candidates", 4, "all_gather", 0.03)
     assert [name for _, name in rows] == [small, large] and KIB < rows[0][0] < MIB and 4 * MIB <= rows[1][0] < 64 * MIB, rows
     lines = tuning.row_lines("all_gather", 4, rows)
-    assert lines[-1].split() == ["all_gather", "4", "max", "nccl"] and lines[0].endswith("gather_line    threads=128"), lines
+    assert lines[-1].split() == ["all_gather", "4", "max", "nccl"] and lines[0].endswith("allgather_ll128    threads=128"), lines
 
 
 def test_tuning_room(_):
     """A section has room for 12 rows: noise does not make more."""
     found = [forced(8 << i, name, 5.0 + (1.0 if (i % 2) == (name[-1] == "8") else 0.0), collective="all_reduce", place=place)
-             for i in range(24) for name in ("oneshot_line threads=128", "oneshot_line threads=256") for place in ("out", "in")]
+             for i in range(24) for name in ("oneshot_ll128 threads=128", "oneshot_ll128 threads=256") for place in ("out", "in")]
     rows = tuning.tuning_rows(found, "candidates", 4, "all_reduce", 0.001)
     assert 0 < len(rows) < tuning.MOST_ROWS and rows[-1][0] == 8 << 23, rows
 
@@ -193,13 +193,13 @@ def test_tuning_room(_):
 def test_tuning_ends(_):
     """A candidate ends where it gains less than the margin over NCCL, whether or not it is still the faster at the next size; a
     long one that runs beside compute earlier."""
-    def last(us, nccl, collective="broadcast", name="broadcast_line"):
+    def last(us, nccl, collective="broadcast", name="broadcast_ll128"):
         found = [forced(size, f"{name} threads=256", us * size / MIB, nccl_us * size / MIB, collective=collective, place=place)
                  for size, nccl_us in ((16 * MIB, nccl), (64 * MIB, 10.0)) for place in ("out", "in")]
         return [end for end, _ in tuning.tuning_rows(found, "candidates", 4, collective, 0.03)]
     assert last(10.2, 12.0) == [32 * MIB]  # their times meet above 48M
     assert last(9.8, 12.0) == [48 * MIB]  # they do not meet
-    assert last(9.8, 12.0, "all_gather", "gather_line") == [] and last(9.8, 14.0, "all_gather", "gather_line") == [24 * MIB]
+    assert last(9.8, 12.0, "all_gather", "allgather_ll128") == [] and last(9.8, 14.0, "all_gather", "allgather_ll128") == [24 * MIB]
 
 
 def test_targets(_):
@@ -222,20 +222,20 @@ def test_targets(_):
 def test_tables(_):
     """A line a size: both places, what the built-in thresholds gave, the best peer on its kind of GPU only, and who ran beside."""
     run = dict(record="run", stage="sweep", step="s", devices=[dict(name="NVIDIA H200", arch=90)] * 8)
-    rows = [row("sweep", "s", KIB, 4.4, 15.0, "oneshot_line", ranks=8, beside=[]),
-            row("tuned", "t", KIB, 4.0, 16.0, "oneshot_packet", ranks=8, beside=["tuned / 2 ranks x"]),
-            row("tuned", "t", KIB, 5.0, 15.0, "oneshot_packet", ranks=8, place="in", beside=["tuned / 2 ranks x"]),
-            row("tuned", "t", 2 * KIB, 4.5, 16.0, "oneshot_packet", ranks=8, beside=["tuned / 2 ranks x"]),
-            row("eager", "e", KIB, 8.0, 30.0, "oneshot_packet", "eager", ranks=8, beside=[])]
+    rows = [row("sweep", "s", KIB, 4.4, 15.0, "oneshot_ll128", ranks=8, beside=[]),
+            row("tuned", "t", KIB, 4.0, 16.0, "oneshot_ll", ranks=8, beside=["tuned / 2 ranks x"]),
+            row("tuned", "t", KIB, 5.0, 15.0, "oneshot_ll", ranks=8, place="in", beside=["tuned / 2 ranks x"]),
+            row("tuned", "t", 2 * KIB, 4.5, 16.0, "oneshot_ll", ranks=8, beside=["tuned / 2 ranks x"]),
+            row("eager", "e", KIB, 8.0, 30.0, "oneshot_ll", "eager", ranks=8, beside=[])]
     rows[2]["nccl"]["wrong"] = 3
     graph, eager = sweep_tables.sweeps([run, *rows])
     assert graph.header == ["bytes", "Beeline", "NCCL", "NCCL / Beeline", "x floor", "best peer", "/ best peer", "in place: Beeline", "NCCL", "NCCL / Beeline",
                             "built in: Beeline", "route", "wrong"], graph.header
-    assert graph.lines[0] == ["1K", "4.00", "16.00", "4.00", "1.93", "4.47 nccl-sym", "0.89", "5.00", "15.00", "3.00", "4.40 oneshot_line",
-                              "oneshot_packet", "3"], graph.lines
-    assert graph.lines[1] == ["2K", "4.50", "16.00", "3.56", "2.15", "", "", "", "", "", "", "oneshot_packet", "0"], graph.lines
+    assert graph.lines[0] == ["1K", "4.00", "16.00", "4.00", "1.93", "4.47 nccl-sym", "0.89", "5.00", "15.00", "3.00", "4.40 oneshot_ll128",
+                              "oneshot_ll", "3"], graph.lines
+    assert graph.lines[1] == ["2K", "4.50", "16.00", "3.56", "2.15", "", "", "", "", "", "", "oneshot_ll", "0"], graph.lines
     assert "meanwhile: tuned / 2 ranks x" in graph.about and "by the thresholds of this sweep" in graph.title and "meanwhile" not in eager.about
-    assert eager.lines == [["1K", "8.00", "30.00", "3.75", "3.00", "3.00", "oneshot_packet", "0"]], eager.lines
+    assert eager.lines == [["1K", "8.00", "30.00", "3.75", "3.00", "3.00", "oneshot_ll", "0"]], eager.lines
     (elsewhere, _) = sweep_tables.sweeps([dict(run, devices=[dict(name="NVIDIA B200", arch=100)] * 8), *rows])
     assert elsewhere.lines[0] == [*graph.lines[0][:5], *graph.lines[0][7:]] and "best peer" not in elsewhere.header, elsewhere
 
@@ -274,12 +274,12 @@ def test_tuned_waits(folder):
     job = next(job for batch in sweep.batches for job in batch if job.stage == "tuned" and job.collectives == sweep_plan.ALL_REDUCE)
     needed = sweep.plan.needed(2, "all_reduce")
     assert not sweep.may_run(job) and sweep.thresholds(2, "all_reduce") == []
-    found = [forced(8 << k, "oneshot_line threads=64", 3.0, collective="all_reduce", ranks=2) for k in range(8)]
+    found = [forced(8 << k, "oneshot_ll128 threads=64", 3.0, collective="all_reduce", ranks=2) for k in range(8)]
     marker = dict(stage=needed.stage, step=needed.name, good=True, reason=None, arguments=needed.line, tuning="other")
     sweep.results.add(marker, [dict(r, step=needed.name) for r in found])
     assert not sweep.may_run(job)
     sweep.results.add(dict(marker, tuning="".join(needed.tunings())), [dict(r, step=needed.name) for r in found])
-    assert sweep.may_run(job) and sweep.tunings_of(job) == ["gpu any\nall_reduce 2    1K oneshot_line   threads=64\nall_reduce 2   max nccl\n"]
+    assert sweep.may_run(job) and sweep.tunings_of(job) == ["gpu any\nall_reduce 2    1K oneshot_ll128   threads=64\nall_reduce 2   max nccl\n"]
     assert not sweep.is_done(job)
 
 

@@ -22,7 +22,7 @@ KIB = 1 << 10
 TIMES = {256: (9.05, 3.78, 4.19, None), 16 * KIB: (10.55, 4.50, 4.97, 6.07), 64 * KIB: (10.94, 5.60, 5.30, 6.66),
          128 * KIB: (11.1, 7.20, 6.00, 6.80), 256 * KIB: (11.42, 8.96, 7.05, 7.03), 512 * KIB: (14.44, 13.55, 9.43, 7.55),
          4096 * KIB: (39.79, None, 45.61, 25.75), 16384 * KIB: (97.75, None, None, 97.0)}
-NAMES = ("oneshot_packet", "oneshot_line", "twoshot_line")
+NAMES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
 
 
 def row(stage, step, size, mine, nccl, route, mode="graph", **more):
@@ -57,17 +57,17 @@ def made_up_gathers():
         redop = "none" if collective == "all_gather" else "sum"
         return row(stage, step, 4 * size, mine, nccl, route, **dict(dict(collective=collective, redop=redop, count=size // 2), **more))
 
-    out = [part("perf-gather", "4 ranks", KIB * KIB, 12.0, 16.0, "gather_line", place="in"),
-           part("perf-gather", "4 ranks", KIB * KIB, 11.0, 16.5, "gather_line"), part("perf-gather", "4 ranks", 256, 2.5, 10.0, "gather_line"),
+    out = [part("perf-gather", "4 ranks", KIB * KIB, 12.0, 16.0, "allgather_ll128", place="in"),
+           part("perf-gather", "4 ranks", KIB * KIB, 11.0, 16.5, "allgather_ll128"), part("perf-gather", "4 ranks", 256, 2.5, 10.0, "allgather_ll128"),
            part("perf-gather", "4 processes", 256, 8.0, 12.0, "nccl", "reduce_scatter", mode="eager"),
-           part("perf-gather-routes", "4 ranks gather_line", KIB * KIB, 12.0, 16.0, "gather_line", place="in"),
-           part("perf-gather-routes", "4 ranks gather_copy", KIB * KIB, 14.0, 15.0, "gather_copy", place="in"),
-           part("perf-gather-routes", "4 ranks gather_line", 64 * KIB * KIB, 600.0, 600.0, "nccl", place="in"),
-           part("perf-gather-routes", "4 ranks gather_copy", 64 * KIB * KIB, 540.0, 600.0, "gather_copy", place="in"),
+           part("perf-gather-routes", "4 ranks allgather_ll128", KIB * KIB, 12.0, 16.0, "allgather_ll128", place="in"),
+           part("perf-gather-routes", "4 ranks allgather_ce", KIB * KIB, 14.0, 15.0, "allgather_ce", place="in"),
+           part("perf-gather-routes", "4 ranks allgather_ll128", 64 * KIB * KIB, 600.0, 600.0, "nccl", place="in"),
+           part("perf-gather-routes", "4 ranks allgather_ce", 64 * KIB * KIB, 540.0, 600.0, "allgather_ce", place="in"),
            part("perf-gather-groups", "4 ranks", 4 * KIB, 256.0, 512.0, "nccl", "reduce_scatter", group=64),
-           part("perf-gather-types", "types", KIB, 4.0, 8.0, "gather_line"), part("perf-gather-types", "odd", KIB, 4.0, 8.0, "gather_line"),
-           part("perf-gather-types", "odd", KIB - 2, 5.0, 8.0, "gather_line", offset=2)]
-    for route, us in (("nccl", 180.0), ("gather_copy", 120.0)):
+           part("perf-gather-types", "types", KIB, 4.0, 8.0, "allgather_ll128"), part("perf-gather-types", "odd", KIB, 4.0, 8.0, "allgather_ll128"),
+           part("perf-gather-types", "odd", KIB - 2, 5.0, 8.0, "allgather_ll128", offset=2)]
+    for route, us in (("nccl", 180.0), ("allgather_ce", 120.0)):
         out.append(dict(kind="overlap", ranks=4, bytes=64 * KIB * KIB, route=route, rows=640, side=8192, samples=20, product_us=100.0, gather_us=130.0,
                         sequential_us=240.0, sequential_us_all=[230.0, 240.0, 260.0],
                         beside={way: dict(both_us=us + add, both_us_all=[us, us + add], product_us=us - 15, gather_us=us)
@@ -75,7 +75,7 @@ def made_up_gathers():
     for beeline, ms in ((True, 40.0), (False, 50.0)):
         out.append(dict(kind="fsdp", ranks=4, batch=1, length=2048, parameters=1056000000, layers=18, block_bytes=102700000, reduce="bfloat16", rounds=5,
                         steps=30, step_ms=ms, wall_ms=ms + 1, step_ms_all=[ms, ms + 2], tokens_s=round(8192e3 / ms), beeline=beeline,
-                        routes=["gather_copy", "scatter_line"] if beeline else [None, None]))
+                        routes=["allgather_ce", "reducescatter_ll128"] if beeline else [None, None]))
     return out + [dict(kind="fsdp-compare", ranks=4, reduce="bfloat16", first_equal=True, same_bits=False, loss_error=2e-5, error=3e-3, error_without=4e-3, rough=2.5e-3)]
 
 
@@ -85,9 +85,9 @@ def made_up_others():
         rooted = dict(redop="sum" if collective == "reduce" else "none", root=-1 if collective == "all_to_all" else 0)
         return row("perf-others", "4 ranks", size, mine, nccl, route, mode, collective=collective, **rooted, **more)
 
-    return [other("all_to_all", KIB * KIB, 8.0, 16.0, "exchange_line"), other("all_to_all", KIB, 3.0, 12.0, "exchange_line"),
-            other("broadcast", KIB, 2.5, 10.0, "broadcast_line", place="in"), other("broadcast", 16 * KIB * KIB, 90.0, 90.0, "nccl"),
-            other("reduce", 64, 6.0, 12.0, "reduce_line", "eager")]
+    return [other("all_to_all", KIB * KIB, 8.0, 16.0, "alltoall_ll128"), other("all_to_all", KIB, 3.0, 12.0, "alltoall_ll128"),
+            other("broadcast", KIB, 2.5, 10.0, "broadcast_ll128", place="in"), other("broadcast", 16 * KIB * KIB, 90.0, 90.0, "nccl"),
+            other("reduce", 64, 6.0, 12.0, "reduce_ll128", "eager")]
 
 
 def made_up_errors():
@@ -96,14 +96,14 @@ def made_up_errors():
     for size, mean in ((4 * KIB, 0.2), (12 * KIB, 0.24)):
         out += [dict(kind="truth", ranks=4, collective="all_reduce", redop="sum", datatype="bfloat16", case="cancel", bytes=size, count=size // 2, beeline=beeline,
                      mean_ulp=mean if beeline else 80.0, max_ulp=mean + 0.26 if beeline else 3968.0, right=0.875 if beeline else 0.3125,
-                     route="oneshot_line" if beeline else "nccl") for beeline in (True, False)]
+                     route="oneshot_ll128" if beeline else "nccl") for beeline in (True, False)]
     return out
 
 
 def made_up():
     run = dict(record="run", date="2026-01-02T03:04:05Z", host="box", machine="x86_64", driver=13000, nccl=22809, ranks=4,
                devices=[dict(name="NVIDIA H200", arch=90, sms=132, bus="")] * 4)
-    out = [dict(stage="perf-routes", step="4 ranks oneshot_packet", **run)]
+    out = [dict(stage="perf-routes", step="4 ranks oneshot_ll", **run)]
     for size, (nccl, *times) in TIMES.items():
         best = min((us, name) for us, name in zip(times, NAMES) if us)
         out += [row("perf-graph", "4 ranks", size, best[0], nccl, best[1]), row("perf-eager", "4 processes", size, 8, 30, best[1], "eager"),
@@ -170,31 +170,31 @@ def test_tables(_):
         return title.split(",")[0] + (" of all-gather" if "of all-gather," in title and title.startswith("Datatypes") else "")
 
     found = {name(table.title): [" | ".join(line) for line in table.lines] for table in tables.tables(made_up())}
-    want = {"Groups of 64 all-reduces": ["4K | graph | 256.00 | 192.00 | 1.333 | 4.00 | 3.00 | oneshot_packet | 0"],
+    want = {"Groups of 64 all-reduces": ["4K | graph | 256.00 | 192.00 | 1.333 | 4.00 | 3.00 | oneshot_ll | 0"],
             "Datatypes": ["bfloat16 | sum |  | 0 | 1.00 (0.40)", "double | sum |  | 0 | 1.25 (0.50)", "bfloat16 | sum |  | 0 | 1.00 (0.40)",
                           "bfloat16 | sum | odd | 2 | 1.50 (0.50)", "bfloat16 | avg |  | 0 | 3.00 (1.00, to NCCL)"],
-            "Latency of one eager call": ["256 | 8.00 | 12.00 | 1.50 | 8.00 | 12.00 | oneshot_packet | 0",
-                                          "1K | 9.00 | 12.00 | 1.33 | 9.00 | 12.00 | oneshot_packet | 0"],
+            "Latency of one eager call": ["256 | 8.00 | 12.00 | 1.50 | 8.00 | 12.00 | oneshot_ll | 0",
+                                          "1K | 9.00 | 12.00 | 1.33 | 9.00 | 12.00 | oneshot_ll | 0"],
             "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 (5-30) | 20.00 (10-60) | 0.500 | 1.250 | 1.500 | without: calls outlasted the product"],
             "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.00200, 0.00300, 0.00210 of 1.25 | 1 of 32 | 9 of 512"],
             "Groups of 64 reduce-scatters": ["4K | graph | 256.00 | 512.00 | 0.500 | 4.00 | 8.00 | nccl | 0"],
             "Datatypes of all-gather": ["bfloat16 | none |  | 0 | 1.00 (0.50)", "bfloat16 | none |  | 0 | 1.00 (0.50)", "bfloat16 | none | odd | 2 | 1.25 (0.62)"],
-            "All-gather in CUDA graphs": ["256 | out of place | 2.50 | 10.00 | 0.25 | 2.05 | 1.22 | 2.50 | 10.00 | gather_line | 0",
-                                          "1M | out of place | 11.00 | 16.50 | 0.67 | 10.79 | 1.02 | 11.00 | 16.50 | gather_line | 0",
-                                          "1M | in place | 12.00 | 16.00 | 0.75 | 10.79 | 1.11 | 12.00 | 16.00 | gather_line | 0"],
+            "All-gather in CUDA graphs": ["256 | out of place | 2.50 | 10.00 | 0.25 | 2.05 | 1.22 | 2.50 | 10.00 | allgather_ll128 | 0",
+                                          "1M | out of place | 11.00 | 16.50 | 0.67 | 10.79 | 1.02 | 11.00 | 16.50 | allgather_ll128 | 0",
+                                          "1M | in place | 12.00 | 16.00 | 0.75 | 10.79 | 1.11 | 12.00 | 16.00 | allgather_ll128 | 0"],
             "Reduce-scatter": ["256 | out of place | 8.00 | 12.00 | 0.67 | 3.00 | 3.00 | 8.00 | 12.00 | nccl | 0"],
             "Algorithms of all-gather in CUDA graphs": ["1M | 12.00 | 14.00 | 15.00 | 0.80 | 10.79 | 1.11", "64M |  | 540.00 | 600.00 | 0.90 | 561.29 | 0.96"],
             "All-gather beside a matrix product": [
                 "64M | one after the other, nccl | 100.0 | 130.0 | 240.00 (230-260) | 1.000 |  |  |  | ",
                 "64M | beside, nccl | 100.0 | 130.0 | 180.00 (180-180) | 0.750 | 1.650 | 186.00 (180-186) | 0.775 | 1.650",
-                "64M | beside, gather_copy | 100.0 | 130.0 | 120.00 (120-120) | 0.500 | 1.050 | 126.00 (120-126) | 0.525 | 1.050"],
-            "All-to-all in CUDA graphs": ["1K | out of place | 3.00 | 12.00 | 0.25 | exchange_line | 0",
-                                          "1M | out of place | 8.00 | 16.00 | 0.50 | exchange_line | 0"],
-            "Broadcast in CUDA graphs": ["16M | out of place | 90.00 | 90.00 | 1.00 | nccl | 0", "1K | in place | 2.50 | 10.00 | 0.25 | broadcast_line | 0"],
-            "Reduce": ["64 | out of place | 6.00 | 12.00 | 0.50 | reduce_line | 0"],
-            "Errors of sums": ["4 | cancelling | bfloat16 | all-reduce, sum | 0.230 | 0.50 | 87.5% | 80.0 | 3968.00 | 31.2% | oneshot_line"],
+                "64M | beside, allgather_ce | 100.0 | 130.0 | 120.00 (120-120) | 0.500 | 1.050 | 126.00 (120-126) | 0.525 | 1.050"],
+            "All-to-all in CUDA graphs": ["1K | out of place | 3.00 | 12.00 | 0.25 | alltoall_ll128 | 0",
+                                          "1M | out of place | 8.00 | 16.00 | 0.50 | alltoall_ll128 | 0"],
+            "Broadcast in CUDA graphs": ["16M | out of place | 90.00 | 90.00 | 1.00 | nccl | 0", "1K | in place | 2.50 | 10.00 | 0.25 | broadcast_ll128 | 0"],
+            "Reduce": ["64 | out of place | 6.00 | 12.00 | 0.50 | reduce_ll128 | 0"],
+            "Errors of sums": ["4 | cancelling | bfloat16 | all-reduce, sum | 0.230 | 0.50 | 87.5% | 80.0 | 3968.00 | 31.2% | oneshot_ll128"],
             "Training steps with FSDP2": ["4 | 2048 | bfloat16 | 40.00 (40-42) | 50.00 (50-52) | 0.800 | 41.00 | 51.00 | 204800 | 163840 | "
-                                          "gather_copy, scatter_line | equal | 2.0e-05 | 3.00e-03, 4.00e-03, 2.50e-03"]}
+                                          "allgather_ce, reducescatter_ll128 | equal | 2.0e-05 | 3.00e-03, 4.00e-03, 2.50e-03"]}
     assert found == want, found
 
 
@@ -306,7 +306,7 @@ def test_vllm(results):
 
 def test_notes(results):
     text = "\n".join(notes.notes(records.read(results)))
-    assert "slower than 1.05 x NCCL: nowhere" in text and "(+0.100;" in text and "oneshot_packet" in text, text
+    assert "slower than 1.05 x NCCL: nowhere" in text and "(+0.100;" in text and "oneshot_ll" in text, text
 
 
 def test_cut_line(results):

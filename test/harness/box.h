@@ -160,7 +160,7 @@ void call_check_untouched(struct part *part, struct call *call);
 size_t call_count_wrong(struct part *part, const struct call *call);
 
 /* --- routes --- */
-/* The route of a call as Beeline tells it: "oneshot_packet", ..., "nccl".  NULL without Beeline. */
+/* The route of a call as Beeline tells it: "oneshot_ll", ..., "nccl".  NULL without Beeline. */
 const char *box_route(ncclComm_t comm, enum collective collective, size_t count, int datatype, int redop);
 /* Times that `function` of the emulated box's NCCL was called in this process so far; -1 without its trace. */
 long box_nccl_calls(const char *function);

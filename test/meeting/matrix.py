@@ -74,7 +74,7 @@ def builds():
 
 def strangers():
     linger = (ELSEWHERE, "--env TEST_LINGER_MS=500")
-    case("strangers/served", "test/meeting/strangers " + box(collectives("oneshot_packet"), *linger))
+    case("strangers/served", "test/meeting/strangers " + box(collectives("oneshot_ll"), *linger))
     # When the last rank looks, the others have left, each with a word that waits behind the strangers.
     program = f"sh -c 'case $RANK in 0) export TEST_LATE_MS=1500;; 1) export LD_PRELOAD={OTHER_BUILD}:$BUILD/test/meeting/elsewhere.so;; esac; exec {collectives('nccl')}'"
     case("strangers/late", MAKE_OTHER_BUILD + expect("test/meeting/strangers " + box(program, *linger),
@@ -82,7 +82,7 @@ def strangers():
 
 
 def calls():
-    case("calls/none", "test/meeting/calls none -- " + box(collectives("oneshot_packet")))
+    case("calls/none", "test/meeting/calls none -- " + box(collectives("oneshot_ll")))
     case("calls/same", "test/meeting/calls same -- " + box(collectives()))
 
 

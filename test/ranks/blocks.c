@@ -380,8 +380,8 @@ static void expect_route(struct part *part, ncclComm_t *comms, const char *wante
         const char *large = box_route(comms[i], ALL_GATHER, LARGE, ncclInt8, ncclSum);
         const char *small = box_route(comms[i], ALL_GATHER, 1000, ncclInt8, ncclSum);
         CHECK(large && !strcmp(large, wanted), "%s: large ones go to %s, expected %s", what, large, wanted);
-        CHECK(small && !strncmp(small, "gather_", 7) && strcmp(small, "gather_copy"), "%s: small ones go to %s", what,
-              small);
+        CHECK(small && !strncmp(small, "allgather_", 10) && strcmp(small, "allgather_ce"), "%s: small ones go to %s",
+              what, small);
     }
     struct call call = {.collective = ALL_GATHER, .count = LARGE, .seed = 5, .in_place = true};
     call_prepare(part, &call);
@@ -421,21 +421,21 @@ static void policy(struct part *part, const struct options *o) {
     zero.CTAPolicy = NCCL_CTA_POLICY_ZERO;
     both.CTAPolicy = NCCL_CTA_POLICY_ZERO | NCCL_CTA_POLICY_EFFICIENCY;
     make_config(part, 1, &zero, comms[0]);
-    expect_route(part, comms[0], "gather_copy", "the policy in a config");
+    expect_route(part, comms[0], "allgather_ce", "the policy in a config");
     make_config(part, 3, &plain, comms[1]);
     const char *otherwise = box_route(comms[1][0], ALL_GATHER, LARGE, ncclInt8, ncclSum);
-    CHECK(otherwise && strcmp(otherwise, "gather_copy"), "without the policy");
+    CHECK(otherwise && strcmp(otherwise, "allgather_ce"), "without the policy");
     split(part, comms[0], NULL, child);
-    expect_route(part, child, "gather_copy", "inherited");
+    expect_route(part, child, "allgather_ce", "inherited");
     split(part, child, NULL, grandchild);
-    expect_route(part, grandchild, "gather_copy", "inherited twice");
+    expect_route(part, grandchild, "allgather_ce", "inherited twice");
     part_destroy_communicators(part, grandchild);
     part_destroy_communicators(part, child);
     split(part, comms[0], &plain, child);
     expect_route(part, child, otherwise, "not inherited by a config of its own");
     part_destroy_communicators(part, child);
     split(part, comms[1], &both, child);
-    expect_route(part, child, "gather_copy", "the policy in a split's config");
+    expect_route(part, child, "allgather_ce", "the policy in a split's config");
     part_destroy_communicators(part, child);
     split(part, comms[1], NULL, child);
     expect_route(part, child, otherwise, "nothing to inherit");

@@ -78,7 +78,7 @@ static bool is_one_way(int kernel) {
 }
 
 static bool by_switch(int kernel) {
-    return strstr(bl_kernel_name(kernel), "multimem") != NULL;
+    return kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS || kernel == BL_KERNEL_REDUCESCATTER_NVLS;
 }
 
 static bool covers(const struct trial *trial, int kernel, int datatype, int redop) {
@@ -257,7 +257,7 @@ static void alignments(struct part *part, const struct options *o) {
     trial_open(&trial, part, o);
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
         for (size_t d = 0; d < sizeof datatypes / sizeof *datatypes && launchable(&trial, kernel); d++) {
-            if (d > 0 && strstr(bl_kernel_name(kernel), "_team"))
+            if (d > 0 && strstr(bl_kernel_name(kernel), "_warps"))
                 break; /* bytes have every alignment that others have */
             if (covers(&trial, kernel, datatypes[d], BL_SUM) && (d == 0 || bl_kernel_reduces(kernel)))
                 alignments_of(&trial, o, kernel, datatypes[d]);
@@ -285,7 +285,7 @@ static void multicast(struct part *part, const struct options *o) {
     trial_open(&trial, part, o);
     CHECK(trial.rig.multicast, "only on an emulated box of topology nvls");
     trial.only = bl_kernel_multicast;
-    trial.last_kernel = BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST;
+    trial.last_kernel = BL_KERNEL_ALLREDUCE_ONESHOT_NVLS;
     salvos(&trial, o, true);
     trial_close(&trial);
 }
@@ -298,7 +298,7 @@ static void oneway(struct part *part, const struct options *o) {
     trial.launches = ONE_WAY_LAUNCHES;
     trial.least_scale = 8;
     trial.most_late_ns = 20000000;
-    trial.last_kernel = BL_KERNEL_BROADCAST_LINE;
+    trial.last_kernel = BL_KERNEL_BROADCAST_LL128;
     rig_set_epochs(&trial.rig, 0, 0xfffffff0u);
     for (int k = 0; k < 6; k++) salvos(&trial, o, k % 2);
     trial_close(&trial);

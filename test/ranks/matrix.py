@@ -8,17 +8,17 @@ RANKS = (2, 3, 4, 7, 8, 16)
 MODES = ("groups", "threads", "processes")
 DATATYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2")
 # Each algorithm: its collective, and the variable that forces it.
-ALGORITHMS = {"oneshot_packet": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "oneshot_line": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"),
-              "twoshot_line": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "gather_line": ("all_gather", "BEELINE_ALLGATHER_ALGO"),
-              "gather_copy": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "scatter_line": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO"),
-              "exchange_line": ("all_to_all", "BEELINE_ALLTOALL_ALGO"), "broadcast_line": ("broadcast", "BEELINE_BROADCAST_ALGO"),
-              "reduce_line": ("reduce", "BEELINE_REDUCE_ALGO"),
-              "oneshot_team": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "twoshot_team": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"),
-              "gather_team": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "scatter_team": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO"),
-              "exchange_team": ("all_to_all", "BEELINE_ALLTOALL_ALGO")}
-ALL_REDUCES = ("oneshot_packet", "oneshot_line", "twoshot_line")
-TEAMS = ("oneshot_team", "twoshot_team", "gather_team", "scatter_team", "exchange_team")
-OTHERS = ("exchange_line", "broadcast_line", "reduce_line", *TEAMS)  # which have fewer cases
+ALGORITHMS = {"oneshot_ll": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "oneshot_ll128": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"),
+              "twoshot_ll128": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "allgather_ll128": ("all_gather", "BEELINE_ALLGATHER_ALGO"),
+              "allgather_ce": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "reducescatter_ll128": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO"),
+              "alltoall_ll128": ("all_to_all", "BEELINE_ALLTOALL_ALGO"), "broadcast_ll128": ("broadcast", "BEELINE_BROADCAST_ALGO"),
+              "reduce_ll128": ("reduce", "BEELINE_REDUCE_ALGO"),
+              "oneshot_ll128_warps": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "twoshot_ll128_warps": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"),
+              "allgather_ll128_warps": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "reducescatter_ll128_warps": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO"),
+              "alltoall_ll128_warps": ("all_to_all", "BEELINE_ALLTOALL_ALGO")}
+ALL_REDUCES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
+TEAMS = ("oneshot_ll128_warps", "twoshot_ll128_warps", "allgather_ll128_warps", "reducescatter_ll128_warps", "alltoall_ll128_warps")
+OTHERS = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128", *TEAMS)  # which have fewer cases
 SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4,
         "int64": 8, "uint64": 8, "double": 8}
 
@@ -70,10 +70,10 @@ def listed(counts):
 
 def algorithms_by_datatypes():
     # Bytes of a call, or of a block where there are several.
-    most = {"oneshot_packet": 4096, "oneshot_line": 6000, "twoshot_line": 20000, "scatter_line": 5000}
+    most = {"oneshot_ll": 4096, "oneshot_ll128": 6000, "twoshot_ll128": 20000, "reducescatter_ll128": 5000}
     for a, algorithm in enumerate(most):
         environment, arguments = forced(algorithm)
-        calls = {"scatter_line": 80}.get(algorithm, 120)
+        calls = {"reducescatter_ll128": 80}.get(algorithm, 120)
         for n, nranks in enumerate(RANKS):
             for d, datatype in enumerate(DATATYPES):
                 # Many ranks take longest, the algorithms share what depends on the datatype, and 7 and 8 ranks a kernel.
@@ -89,12 +89,12 @@ def algorithms_by_datatypes():
 
 def gathered():
     """All-gather moves bytes: few datatypes, but every count and number of ranks, on grids with crews and without."""
-    for algorithm, ranks in (("gather_line", RANKS), ("gather_copy", (2, 3, 4, 8))):
+    for algorithm, ranks in (("allgather_ll128", RANKS), ("allgather_ce", (2, 3, 4, 8))):
         environment, arguments = forced(algorithm)
         for n, nranks in enumerate(ranks):
-            for c, crews in enumerate(CREWS if algorithm == "gather_line" else ("",)):
+            for c, crews in enumerate(CREWS if algorithm == "allgather_ll128" else ("",)):
                 for d, datatypes in enumerate(("uint8", "bfloat16,f8e5m2", "double,uint32")):
-                    if algorithm == "gather_line" and nranks >= 8 and d != (n + c) % 3:
+                    if algorithm == "allgather_ll128" and nranks >= 8 and d != (n + c) % 3:
                         continue  # slow, and of the same kernels as with other datatypes
                     counts = edge_counts(datatypes.partition(",")[0], nranks, 5000 if nranks < 16 else 1500)
                     case(f"{algorithm}/{nranks}/{'crews/' if crews else ''}{datatypes.partition(',')[0]}",
@@ -105,16 +105,16 @@ def gathered():
 def others():
     """All-to-all, broadcast, reduce and all that goes by teams: few cases of many datatypes each, with counts of the narrowest, on
     both kinds of grids.  For teams: grids that take all lines in one round, and smaller ones."""
-    types = {"exchange_line": ("uint8,double", "bfloat16,f8e5m2,uint32"), "broadcast_line": ("uint8,bfloat16", "double,f8e4m3,int32"),
-             "reduce_line": (",".join(DATATYPES[::2]), ",".join(DATATYPES[1::2]))}
+    types = {"alltoall_ll128": ("uint8,double", "bfloat16,f8e5m2,uint32"), "broadcast_ll128": ("uint8,bfloat16", "double,f8e4m3,int32"),
+             "reduce_ll128": (",".join(DATATYPES[::2]), ",".join(DATATYPES[1::2]))}
     for a, algorithm in enumerate(OTHERS):
         environment, arguments = forced(algorithm)
-        as_line = algorithm.replace("gather_team", "exchange_line").replace("exchange_team", "exchange_line")
+        as_line = algorithm.replace("allgather_ll128_warps", "alltoall_ll128").replace("alltoall_ll128_warps", "alltoall_ll128")
         team = algorithm in TEAMS
         for n, nranks in enumerate((*RANKS[:-1], 9, 16) if team else RANKS):
             soak = "soak/" if team and nranks > 8 and a % 2 else ""  # 9 and 16 ranks take longest, and teams share most of their code
             for c, crews in enumerate(CREWS[(a + n) % 2:][:1] if team else CREWS if nranks < 9 else CREWS[1:]):
-                datatypes = types.get(as_line, types["reduce_line"])[(n + c) % 2]
+                datatypes = types.get(as_line, types["reduce_ll128"])[(n + c) % 2]
                 counts = edge_counts(min(datatypes.split(","), key=SIZE.get), nranks, 5000 if nranks < 8 else 1500)
                 case(f"{soak}{algorithm}/{nranks}{'/crews' if crews else ''}",
                      box(MODES[(a + n + c) % 3], nranks, environment=environment, options=crews,
@@ -148,7 +148,7 @@ def odd_alignment():
 def captured():
     for algorithm in ALGORITHMS:
         environment, arguments = forced(algorithm)
-        for nranks in (3,) if algorithm in TEAMS else (2, 4, 7) if algorithm in OTHERS else (2, 3, 4, 8) if algorithm == "gather_copy" else RANKS[:-1]:
+        for nranks in (3,) if algorithm in TEAMS else (2, 4, 7) if algorithm in OTHERS else (2, 3, 4, 8) if algorithm == "allgather_ce" else RANKS[:-1]:
             mode = MODES[nranks % 3]
             case(f"captured/{algorithm}/{nranks}",
                  box(mode, nranks, environment=environment, options=CREWS[nranks % 2],
@@ -159,14 +159,14 @@ def captured():
 def capacity():
     """Messages round the capacity of one launch and far beyond it, with the least staging and with the default."""
     for nranks in (2, 3, 4, 8):
-        case(f"capacity/oneshot_packet/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=oneshot_packet",
+        case(f"capacity/oneshot_ll/{nranks}",
+             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=oneshot_ll",
                  arguments="-t int8,bfloat16 -o sum -c 16383,16384,16385,32760,32767,32768 -b 2"))
         case(f"capacity/small_staging/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line BEELINE_STAGING=1M",
-                 arguments="-t uint8,bfloat16 -o sum -c 30719-30721,61440,200000,262147 -a twoshot_line -b 2"))
-        for algorithm, datatypes in (("gather_line", "uint8"), ("scatter_line", "bfloat16"), ("exchange_line", "uint8"),
-                                     ("broadcast_line", "uint8"), ("reduce_line", "bfloat16")):
+             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_ll128 BEELINE_STAGING=1M",
+                 arguments="-t uint8,bfloat16 -o sum -c 30719-30721,61440,200000,262147 -a twoshot_ll128 -b 2"))
+        for algorithm, datatypes in (("allgather_ll128", "uint8"), ("reducescatter_ll128", "bfloat16"), ("alltoall_ll128", "uint8"),
+                                     ("broadcast_ll128", "uint8"), ("reduce_ll128", "bfloat16")):
             if algorithm in OTHERS and nranks in (2, 8):
                 continue
             environment, arguments = forced(algorithm)
@@ -175,18 +175,18 @@ def capacity():
                  box(MODES[nranks % 3], nranks, environment=f"{environment} BEELINE_STAGING=1M", options=CREWS[nranks % 2],
                      arguments=f"{arguments} -t {datatypes} -c {room - room // 10},{room + room // 10},{2 * room + 1} "
                                f"-x elements -b 2 -g 1"))
-        environment, arguments = forced("gather_copy")
+        environment, arguments = forced("allgather_ce")
         room = (1 << 20) * 3 // 4 // max(nranks - 1, 2) // 128 * 128 if nranks < 8 else 70000  # of a slot
-        case(f"capacity/gather_copy/{nranks}",
+        case(f"capacity/allgather_ce/{nranks}",
              box(MODES[nranks % 3], nranks, environment=f"{environment} BEELINE_STAGING=1M",
                  arguments=f"{arguments} -t uint8 -c {room - 1}-{room + 1},{2 * room},{2 * room + 17},{4 * room + 1} "
                            f"-x odd -b 3 -g 2"))
-    case("capacity/oneshot_line/2",  # two ranks: in pieces, too
-         box("groups", 2, environment="BEELINE_ALLREDUCE_ALGO=oneshot_line BEELINE_STAGING=1M", options=CREWS[1],
-             arguments="-t uint8,bfloat16 -o sum -c 100000,200000,400001,600001 -a oneshot_line -b 2"))
-    environment, arguments = forced("scatter_line")
+    case("capacity/oneshot_ll128/2",  # two ranks: in pieces, too
+         box("groups", 2, environment="BEELINE_ALLREDUCE_ALGO=oneshot_ll128 BEELINE_STAGING=1M", options=CREWS[1],
+             arguments="-t uint8,bfloat16 -o sum -c 100000,200000,400001,600001 -a oneshot_ll128 -b 2"))
+    environment, arguments = forced("reducescatter_ll128")
     for nranks in (3, 4):
-        case(f"few_warps/scatter_line/{nranks}",  # than peers
+        case(f"few_warps/reducescatter_ll128/{nranks}",  # than peers
              box("groups", nranks, environment=environment, options="--sms 1 --block 32 ",
                  arguments=f"{arguments} -t bfloat16 -o sum -c 481,2000,2001 -x elements -g 2"))
     case("captured/late_launch/3",
@@ -194,11 +194,11 @@ def capacity():
              arguments="-C all -t bfloat16 -o sum -c 7,1000,20000 -g 4 -b 4 -k 12"))
     for nranks in (2, 4):
         case(f"capacity/large/{nranks}",
-             box("threads", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line", options=CREWS[nranks == 4],
-                 arguments="-t bfloat16,float -o sum -c 1000003 -x elements -a twoshot_line -b 1"))
+             box("threads", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_ll128", options=CREWS[nranks == 4],
+                 arguments="-t bfloat16,float -o sum -c 1000003 -x elements -a twoshot_ll128 -b 1"))
         case(f"capacity/large_small_staging/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_line BEELINE_STAGING=1M",
-                 arguments="-t bfloat16 -o avg -c 500009 -x elements -a twoshot_line -b 1 -g 1"), "timeout=120")
+             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_ll128 BEELINE_STAGING=1M",
+                 arguments="-t bfloat16 -o avg -c 500009 -x elements -a twoshot_ll128 -b 1 -g 1"), "timeout=120")
 
 
 def schedules():
@@ -259,7 +259,7 @@ def scenarios():
 
 def oneway():
     """Broadcasts and reduces that are done before their peers have called; on staging as it is, and on the least."""
-    forced_both = "BEELINE_BROADCAST_ALGO=broadcast_line BEELINE_REDUCE_ALGO=reduce_line"
+    forced_both = "BEELINE_BROADCAST_ALGO=broadcast_ll128 BEELINE_REDUCE_ALGO=reduce_ll128"
     for s, scenario in enumerate(("oneway_ahead", "oneway_in_turn")):
         for n, nranks in enumerate((2, 3, 4, 8, 16)):
             for m, mode in enumerate(MODES):
@@ -270,7 +270,7 @@ def oneway():
 
 
 # What all-gathers go by: kernels, kernels up to 128K a rank and copy engines beyond, copy engines in many pieces.
-COPYING = {"": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": "BEELINE_ALLGATHER_ALGO=gather_copy BEELINE_STAGING=1M"}
+COPYING = {"": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": "BEELINE_ALLGATHER_ALGO=allgather_ce BEELINE_STAGING=1M"}
 
 
 def blocks():
@@ -293,34 +293,34 @@ def blocks():
         for end in ("abandoned", "revoked"):
             for name in ("copy", "forced"):
                 case(f"blocks_{end}/{name}/{mode}",
-                     box(mode, (2, 4, 3)[m], program="scenarios", environment=COPYING[name], arguments=f"-a gather_copy blocks_{end}"))
+                     box(mode, (2, 4, 3)[m], program="scenarios", environment=COPYING[name], arguments=f"-a allgather_ce blocks_{end}"))
             # Streams share queues, and in each one some wait.
             for connections in (3, 8):
                 case(f"blocks_{end}/connections/{connections}/{mode}",
                      box(mode, 2, program="scenarios", environment=f"{COPYING['copy']} CUDA_DEVICE_MAX_CONNECTIONS={connections}",
-                         arguments=f"-a gather_copy blocks_{end}"))
+                         arguments=f"-a allgather_ce blocks_{end}"))
             case(f"blocks_{end}/line/{mode}",
-                 box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER_ALGO=gather_line",
-                     arguments=f"-a gather_line blocks_{end}"))
+                 box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER_ALGO=allgather_ll128",
+                     arguments=f"-a allgather_ll128 blocks_{end}"))
 
 
 def fused():
     """Groups whose calls share launches: over ranks and algorithms, and how many launches they are."""
     for n, nranks in enumerate(RANKS):
-        for a, algorithm in enumerate(("", "oneshot_line", "twoshot_line")):
+        for a, algorithm in enumerate(("", "oneshot_ll128", "twoshot_ll128")):
             environment = f"BEELINE_ALLREDUCE_ALGO={algorithm} BEELINE_STAGING=1M" if algorithm else ""
             case(f"fused/{algorithm or 'table'}/{nranks}",
                  box(MODES[(n + a) % 3], nranks, program="scenarios", environment=environment,
                      arguments=f"-k {8 if nranks < 7 else 3} fused_many"))
     for m, mode in enumerate(MODES):
         case(f"fused_in_place/{mode}",
-             box(mode, (2, 4, 3)[m], program="scenarios", environment="BEELINE_ALLREDUCE_ALGO=oneshot_line", options=CREWS[1], arguments="fused_in_place"))
+             box(mode, (2, 4, 3)[m], program="scenarios", environment="BEELINE_ALLREDUCE_ALGO=oneshot_ll128", options=CREWS[1], arguments="fused_in_place"))
     for name, environment, counts, launches in (
             ("table", "", "64,65,140,1,2,63", 123111),
-            ("capacity", "BEELINE_ALLREDUCE_ALGO=oneshot_line BEELINE_STAGING=1M", "64,100", 0),
-            ("twoshot_line", "BEELINE_ALLREDUCE_ALGO=twoshot_line", "64,100", 12),
-            ("oneshot_packet", "BEELINE_ALLREDUCE_ALGO=oneshot_packet", "2,7", 27),
-            ("limit", "BEELINE_TWOSHOT_LINE_MAX=15K BEELINE_ONESHOT_LINE_MAX=15K BEELINE_TWOSHOT_TEAM_MAX=15K BEELINE_ONESHOT_TEAM_MAX=15K", "50,64", 0),
+            ("capacity", "BEELINE_ALLREDUCE_ALGO=oneshot_ll128 BEELINE_STAGING=1M", "64,100", 0),
+            ("twoshot_ll128", "BEELINE_ALLREDUCE_ALGO=twoshot_ll128", "64,100", 12),
+            ("oneshot_ll", "BEELINE_ALLREDUCE_ALGO=oneshot_ll", "2,7", 27),
+            ("limit", "BEELINE_TWOSHOT_LL128_MAX=15K BEELINE_ONESHOT_LL128_MAX=15K BEELINE_TWOSHOT_LL128_WARPS_MAX=15K BEELINE_ONESHOT_LL128_WARPS_MAX=15K", "50,64", 0),
             ("off", "BEELINE_FUSE_MAX=0", "1,2,7", 127)):
         for m, mode in enumerate(MODES):
             case(f"fused/launches/{name}/{mode}",
@@ -333,7 +333,7 @@ def fused():
             case(f"fused/launches/{name}/{mode}",
                  box(mode, (3, 4, 2)[m], program="scenarios", arguments=f"-C {collectives} -c {counts} -k {launches} fused_launches"))
     # Streams that have room for less than a group's launches.
-    for m, environment in enumerate(("", "BEELINE_ALLGATHER_ALGO=gather_copy")):
+    for m, environment in enumerate(("", "BEELINE_ALLGATHER_ALGO=allgather_ce")):
         case(f"fused_two_communicators/shallow/{m + 2}",
              box("groups", m + 2, program="scenarios", environment=f"{environment} BEELINE_FUSE_MAX=0 BEELINE_EMU_DEPTH=24".strip(),
                  options=ROOMY, arguments="fused_two_communicators"))
@@ -378,10 +378,10 @@ def kernels():
 # Algorithms on a multicast object, on a box that has them: what they cover.
 NVLS = "-t nvls "
 BY_SWITCH = ("half,bfloat16,int32,uint32,int64,uint64", "sum,min,max")
-MULTICAST = {"oneshot_multicast": ("all_reduce", "BEELINE_ALLREDUCE_ALGO", ("all", "all")),
-             "twoshot_multimem": ("all_reduce", "BEELINE_ALLREDUCE_ALGO", BY_SWITCH),
-             "gather_multicast": ("all_gather", "BEELINE_ALLGATHER_ALGO", ("uint8,bfloat16,double", "sum")),
-             "scatter_multimem": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO", BY_SWITCH)}
+MULTICAST = {"oneshot_nvls": ("all_reduce", "BEELINE_ALLREDUCE_ALGO", ("all", "all")),
+             "twoshot_nvls": ("all_reduce", "BEELINE_ALLREDUCE_ALGO", BY_SWITCH),
+             "allgather_nvls": ("all_gather", "BEELINE_ALLGATHER_ALGO", ("uint8,bfloat16,double", "sum")),
+             "reducescatter_nvls": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO", BY_SWITCH)}
 
 
 def multicast():
@@ -412,10 +412,10 @@ def multicast():
                  box("groups" if seed % 2 else "processes", (2, 3, 4)[seed % 3], seed=f"$((SEED * 100 + {seed}))",
                      environment=environment, options=NVLS,
                      arguments=f"{arguments} -t int32,bfloat16 -o sum -c 1,15,16,60,121,900 -g 3 -b 6"))
-        if algorithm != "oneshot_multicast":  # many launches: of 1M of staging a launch carries 100 kB, or that of all ranks
+        if algorithm != "oneshot_nvls":  # many launches: of 1M of staging a launch carries 100 kB, or that of all ranks
             case(f"capacity/{algorithm}",
                  box("threads", 4, environment=f"{environment} BEELINE_STAGING=1M", options=NVLS + CREWS[a % 2],
-                     arguments=f"{arguments} -t bfloat16 -c {'60000,200001' if algorithm == 'twoshot_multimem' else '15000,50001'} "
+                     arguments=f"{arguments} -t bfloat16 -c {'60000,200001' if algorithm == 'twoshot_nvls' else '15000,50001'} "
                                f"-x elements -b 2 -g 2"))
     # All routes of a tuning file with rows for multicast, beside calls that it does not cover, in groups and out of them.
     table = "BEELINE_MULTICAST=1 BEELINE_TUNING_FILE=test/ranks/multicast.tune"

@@ -97,7 +97,7 @@ static void test_limits(void) {
     add_many(&plan, 64, 16 * K, BL_BFLOAT16, BL_AVG);
     EXPECT(&plan, &table, 1);
     /* As many of 1 MB as a launch carries, and one more. */
-    const uint64_t capacity = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE_BATCH, 4, &table.layout);
+    const uint64_t capacity = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH, 4, &table.layout);
     const int fit = (int)(capacity / (bl_lines_of(1 * M) * BL_LINE_DATA));
     CHECK(fit > 2 && fit < 24, "Beeline serves 24 MB with 4 ranks");
     add_many(&plan, 2 * fit, 1 * M, BL_UINT8, BL_SUM);
@@ -160,7 +160,7 @@ static void test_collectives(void) {
     EXPECT(&plan, &table, BL_DATATYPES * BL_REDOPS);
     /* Limits: of messages, of the largest, of what a launch carries. */
     for (int c = BL_ALLGATHER; c <= BL_REDUCESCATTER; c++) {
-        const int kernel = c == BL_ALLGATHER ? BL_KERNEL_ALLGATHER_LINE_BATCH : BL_KERNEL_REDUCESCATTER_LINE_BATCH;
+        const int kernel = c == BL_ALLGATHER ? BL_KERNEL_ALLGATHER_LL128_BATCH : BL_KERNEL_REDUCESCATTER_LL128_BATCH;
         for (int n = 1; n <= 3 * BL_BATCH_MAX; n++) {
             for (int i = 0; i < n; i++) add_to(&plan, c, 1, BL_BFLOAT16, BL_SUM);
             EXPECT(&plan, &table, (n + BL_BATCH_MAX - 1) / BL_BATCH_MAX);
@@ -188,7 +188,7 @@ static void test_collectives(void) {
     EXPECT(&plan, &table, 3 * (BL_COLLECTIVES - BL_REDUCESCATTER - 1));
     /* The copy engines have no batch: with them forced, every all-gather is alone; only above 128K where they are asked for. */
     struct bl_facts slots = with_slots(facts_of("NVIDIA H200", 90, 4));
-    snprintf(settings.force[BL_ALLGATHER], sizeof settings.force[0], "gather_copy");
+    snprintf(settings.force[BL_ALLGATHER], sizeof settings.force[0], "allgather_ce");
     build(&table, &slots, &settings);
     for (int i = 0; i < 6; i++) add_to(&plan, i % 2 ? BL_ALLGATHER : BL_REDUCESCATTER, 9, BL_INT32, BL_SUM);
     EXPECT(&plan, &table, 4);
@@ -213,10 +213,10 @@ static void expect_batch(const struct bl_table *table, uint64_t lines, const cha
 #define EXPECT_BATCH(table, lines, kernel) expect_batch(table, lines, kernel, __LINE__)
 
 static void test_kernels(void) {
-    static const char one[] = "oneshot_line_batch", two[] = "twoshot_line_batch";
+    static const char one[] = "oneshot_ll128_batch", two[] = "twoshot_ll128_batch";
     struct bl_settings settings =
-        settings_of("gpu any\nall_reduce 4 1200 oneshot_packet\nall_reduce 4 12000 oneshot_line\n"
-                    "all_reduce 4 1200000 twoshot_line\nall_reduce 4 max nccl\n");
+        settings_of("gpu any\nall_reduce 4 1200 oneshot_ll\nall_reduce 4 12000 oneshot_ll128\n"
+                    "all_reduce 4 1200000 twoshot_ll128\nall_reduce 4 max nccl\n");
     struct bl_table table;
     settings.fuse_max = 1 * M;
     make_table(&table, 4, &settings);
@@ -226,10 +226,10 @@ static void test_kernels(void) {
     EXPECT_BATCH(&table, 10000, two);
     EXPECT_BATCH(&table, 10001, NULL);
     /* A limit on an algorithm holds for its batches. */
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_ONESHOT_LINE] = 0;
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_ONESHOT_LL128] = 0;
     make_table(&table, 4, &settings);
     EXPECT_BATCH(&table, 2, two);
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = 1200;
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = 1200;
     make_table(&table, 4, &settings);
     EXPECT_BATCH(&table, 10, two);
     EXPECT_BATCH(&table, 11, NULL);
@@ -244,20 +244,20 @@ static void force(struct bl_table *table, const char *name) {
 
 static void test_forced(void) {
     struct bl_table table;
-    force(&table, "oneshot_packet"); /* has no kernel for several: nothing is fused */
+    force(&table, "oneshot_ll"); /* has no kernel for several: nothing is fused */
     add_many(&plan, 6, 10, BL_FLOAT32, BL_SUM);
     EXPECT(&plan, &table, 6);
     force(&table, "nccl");
     EXPECT_BATCH(&table, 2, NULL);
-    force(&table, "twoshot_line"); /* takes messages of any size, in pieces, but no batch */
+    force(&table, "twoshot_ll128"); /* takes messages of any size, in pieces, but no batch */
     uint64_t lines = table.layout.peer_lines * 4;
-    EXPECT_BATCH(&table, 2, "twoshot_line_batch");
-    EXPECT_BATCH(&table, lines, "twoshot_line_batch");
+    EXPECT_BATCH(&table, 2, "twoshot_ll128_batch");
+    EXPECT_BATCH(&table, lines, "twoshot_ll128_batch");
     EXPECT_BATCH(&table, lines + 1, NULL);
-    force(&table, "oneshot_line");
+    force(&table, "oneshot_ll128");
     lines = table.layout.rank_lines;
-    EXPECT_BATCH(&table, 2, "oneshot_line_batch");
-    EXPECT_BATCH(&table, lines, "oneshot_line_batch");
+    EXPECT_BATCH(&table, 2, "oneshot_ll128_batch");
+    EXPECT_BATCH(&table, lines, "oneshot_ll128_batch");
     EXPECT_BATCH(&table, lines + 1, NULL); /* rather two launches than another algorithm */
     add_many(&plan, 60, lines / 10 * BL_LINE_DATA, BL_UINT8, BL_SUM);
     EXPECT(&plan, &table, 6);

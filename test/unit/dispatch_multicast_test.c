@@ -18,23 +18,23 @@ static const char *serves(const struct bl_table *table, enum bl_collective colle
     } while (0)
 
 static const char file[] = "gpu \"NVIDIA H200\" arch 90\n"
-                           "all_reduce 4 1K oneshot_packet\n"
-                           "all_reduce 4 100K oneshot_line\n"
+                           "all_reduce 4 1K oneshot_ll\n"
+                           "all_reduce 4 100K oneshot_ll128\n"
                            "all_reduce 4 2M nccl\n"
-                           "all_reduce 4 16M twoshot_line\n"
+                           "all_reduce 4 16M twoshot_ll128\n"
                            "all_reduce 4 max nccl\n"
                            "gpu \"NVIDIA H200\" arch 90 multicast\n"
-                           "all_reduce 4 8K oneshot_multicast\n"
+                           "all_reduce 4 8K oneshot_nvls\n"
                            "all_reduce 4 1M plain\n"
-                           "all_reduce 4 64M twoshot_multimem threads=128 blocks=24\n"
+                           "all_reduce 4 64M twoshot_nvls threads=128 blocks=24\n"
                            "all_gather 4 8K plain\n"
-                           "all_gather 4 1M gather_multicast\n"
+                           "all_gather 4 1M allgather_nvls\n"
                            "all_gather 4 2M nccl\n"
-                           "reduce_scatter 4 max scatter_multimem\n";
+                           "reduce_scatter 4 max reducescatter_nvls\n";
 
 /* Where the file says nothing without multicast: one of the algorithms that go without. */
 static bool as_built_in(const char *name) {
-    return strcmp(name, "nccl") && !strstr(name, "multi");
+    return strcmp(name, "nccl") && !strstr(name, "nvls");
 }
 
 static void laid_over(void) {
@@ -43,14 +43,14 @@ static void laid_over(void) {
     struct bl_table table;
     build(&table, &facts, &settings);
     CHECK(strstr(table.source, "; multicast file my.tune: NVIDIA H200, 4 ranks"), "%s", table.source);
-    EXPECT(&table, 8, BL_BFLOAT16, BL_PROD, "oneshot_multicast");
-    EXPECT(&table, 8 * K, BL_INT8, BL_AVG, "oneshot_multicast");
-    EXPECT(&table, 8 * K + 8, BL_BFLOAT16, BL_SUM, "oneshot_line");
-    EXPECT(&table, 100 * K, BL_BFLOAT16, BL_SUM, "oneshot_line");
+    EXPECT(&table, 8, BL_BFLOAT16, BL_PROD, "oneshot_nvls");
+    EXPECT(&table, 8 * K, BL_INT8, BL_AVG, "oneshot_nvls");
+    EXPECT(&table, 8 * K + 8, BL_BFLOAT16, BL_SUM, "oneshot_ll128");
+    EXPECT(&table, 100 * K, BL_BFLOAT16, BL_SUM, "oneshot_ll128");
     EXPECT(&table, 100 * K + 8, BL_BFLOAT16, BL_SUM, "nccl");
     EXPECT(&table, 1 * M, BL_BFLOAT16, BL_SUM, "nccl");
-    EXPECT(&table, 1 * M + 8, BL_BFLOAT16, BL_SUM, "twoshot_multimem");
-    EXPECT(&table, 64 * M, BL_BFLOAT16, BL_MAX, "twoshot_multimem");
+    EXPECT(&table, 1 * M + 8, BL_BFLOAT16, BL_SUM, "twoshot_nvls");
+    EXPECT(&table, 64 * M, BL_BFLOAT16, BL_MAX, "twoshot_nvls");
     EXPECT(&table, 64 * M + 8, BL_BFLOAT16, BL_SUM, "nccl");
     /* What the switch does not do is as without it, size for size. */
     static const int lacking[][2] = {
@@ -58,27 +58,27 @@ static void laid_over(void) {
     for (int i = 0; i < 4; i++) {
         EXPECT(&table, 1 * M + 8, lacking[i][0], lacking[i][1], "nccl");
         EXPECT(&table, 2 * M, lacking[i][0], lacking[i][1], "nccl");
-        EXPECT(&table, 2 * M + 8, lacking[i][0], lacking[i][1], "twoshot_line");
-        EXPECT(&table, 16 * M, lacking[i][0], lacking[i][1], "twoshot_line");
+        EXPECT(&table, 2 * M + 8, lacking[i][0], lacking[i][1], "twoshot_ll128");
+        EXPECT(&table, 16 * M, lacking[i][0], lacking[i][1], "twoshot_ll128");
         EXPECT(&table, 16 * M + 8, lacking[i][0], lacking[i][1], "nccl");
     }
     CHECK(as_built_in(serves(&table, BL_ALLGATHER, 8 * K, BL_INT8, BL_SUM, NULL)), "plain rows are built-in ones");
-    CHECK(!strcmp(serves(&table, BL_ALLGATHER, 8 * K + 1, BL_INT8, BL_SUM, NULL), "gather_multicast"), "all_gather");
+    CHECK(!strcmp(serves(&table, BL_ALLGATHER, 8 * K + 1, BL_INT8, BL_SUM, NULL), "allgather_nvls"), "all_gather");
     CHECK(!strcmp(serves(&table, BL_ALLGATHER, 2 * M, BL_INT8, BL_SUM, NULL), "nccl"), "nccl in a row for multicast");
     CHECK(as_built_in(serves(&table, BL_ALLGATHER, 2 * M + 1, BL_INT8, BL_SUM, NULL)), "above the last row");
-    CHECK(!strcmp(serves(&table, BL_REDUCESCATTER, 1u << 30, BL_FLOAT32, BL_SUM, NULL), "scatter_multimem"),
+    CHECK(!strcmp(serves(&table, BL_REDUCESCATTER, 1u << 30, BL_FLOAT32, BL_SUM, NULL), "reducescatter_nvls"),
           "to the end");
     CHECK(as_built_in(serves(&table, BL_REDUCESCATTER, 1000, BL_FLOAT32, BL_AVG, NULL)), "avg");
     char text[300];
     bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
-    CHECK(!strcmp(text, "0..8K oneshot_multicast | ..100K oneshot_line | ..1M nccl | ..64M twoshot_multimem | .. nccl"),
-          "%s", text);
+    CHECK(!strcmp(text, "0..8K oneshot_nvls | ..100K oneshot_ll128 | ..1M nccl | ..64M twoshot_nvls | .. nccl"), "%s",
+          text);
 
     /* Without the object the same file says what it says without these rows. */
     build(&table, &plain, &settings);
     CHECK(!strstr(table.source, "multicast"), "%s", table.source);
-    EXPECT(&table, 8 * K, BL_BFLOAT16, BL_SUM, "oneshot_line");
-    EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_line");
+    EXPECT(&table, 8 * K, BL_BFLOAT16, BL_SUM, "oneshot_ll128");
+    EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_ll128");
     CHECK(as_built_in(serves(&table, BL_REDUCESCATTER, 1000, BL_FLOAT32, BL_SUM, NULL)), "no multicast");
 }
 
@@ -90,21 +90,21 @@ static void ranks(void) {
         const struct bl_facts facts = with_multicast(facts_of("NVIDIA H200", 90, n));
         build(&table, &facts, &settings);
         const char *got = serves(&table, BL_ALLREDUCE, 2 * M, BL_BFLOAT16, BL_SUM, NULL);
-        CHECK(!strcmp(got, "twoshot_multimem") == (n >= 4), "%d ranks: %s", n, got);
+        CHECK(!strcmp(got, "twoshot_nvls") == (n >= 4), "%d ranks: %s", n, got);
         if (n < 4 || n == 6 || n == 8)
             continue; /* these have built-in rows, which come before a user's for other ranks */
         /* One store for all, but each rank gets a message of each peer: up to less with more ranks. */
         const uint64_t most = 8 * K * 3 / ((uint64_t)n - 1);
         got = serves(&table, BL_ALLREDUCE, most, BL_INT8, BL_PROD, NULL);
-        CHECK(!strcmp(got, "oneshot_multicast"), "%d ranks: %s", n, got);
+        CHECK(!strcmp(got, "oneshot_nvls"), "%d ranks: %s", n, got);
         got = serves(&table, BL_ALLREDUCE, most + 1, BL_INT8, BL_PROD, NULL);
-        CHECK(strcmp(got, "oneshot_multicast"), "%d ranks: %s", n, got);
+        CHECK(strcmp(got, "oneshot_nvls"), "%d ranks: %s", n, got);
     }
 }
 
 static void reasons(void) {
     const struct bl_facts two = facts_of("NVIDIA H200", 90, 2), facts = with_multicast(facts_of("NVIDIA H200", 90, 4));
-    struct bl_settings settings = settings_of("gpu any\nall_reduce 2 max twoshot_multimem\n");
+    struct bl_settings settings = settings_of("gpu any\nall_reduce 2 max twoshot_nvls\n");
     struct bl_table table;
     enum bl_reason why;
     build(&table, &two, &settings); /* a row of the plain section, which cannot be */
@@ -113,25 +113,25 @@ static void reasons(void) {
     settings = settings_of(file);
     settings.deterministic = true;
     build(&table, &facts, &settings);
-    EXPECT(&table, 8, BL_BFLOAT16, BL_SUM, "oneshot_multicast");
-    EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_line");
+    EXPECT(&table, 8, BL_BFLOAT16, BL_SUM, "oneshot_nvls");
+    EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_ll128");
     CHECK(as_built_in(serves(&table, BL_REDUCESCATTER, 1000, BL_FLOAT32, BL_SUM, NULL)), "deterministic");
 
     settings = settings_of(file);
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = 4 * M;
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS] = 4 * M;
     build(&table, &facts, &settings);
-    EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_multimem");
-    EXPECT(&table, 4 * M + 8, BL_BFLOAT16, BL_SUM, "twoshot_line");
+    EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_nvls");
+    EXPECT(&table, 4 * M + 8, BL_BFLOAT16, BL_SUM, "twoshot_ll128");
 }
 
 static void forced(void) {
     static const struct {
         enum bl_collective collective;
         const char *name;
-    } algorithms[] = {{BL_ALLREDUCE, "oneshot_multicast"},
-                      {BL_ALLREDUCE, "twoshot_multimem"},
-                      {BL_ALLGATHER, "gather_multicast"},
-                      {BL_REDUCESCATTER, "scatter_multimem"}};
+    } algorithms[] = {{BL_ALLREDUCE, "oneshot_nvls"},
+                      {BL_ALLREDUCE, "twoshot_nvls"},
+                      {BL_ALLGATHER, "allgather_nvls"},
+                      {BL_REDUCESCATTER, "reducescatter_nvls"}};
     for (unsigned i = 0; i < 4; i++)
         for (int n = 2; n <= BL_MAX_RANKS; n++) {
             const struct bl_facts plain = facts_of("Some GPU", 90, n), facts = with_multicast(plain);
@@ -147,7 +147,8 @@ static void forced(void) {
             settings.deterministic = true;
             m.count = 0;
             bl_table_build(&table, &facts, &settings, keep, &m);
-            const bool left_out = strstr(algorithms[i].name, "multimem");
+            const bool left_out =
+                strstr(algorithms[i].name, "twoshot_nvls") || strstr(algorithms[i].name, "reducescatter_nvls");
             CHECK(m.count == left_out && (!left_out || strstr(m.text[0], "BEELINE_DETERMINISTIC")), "%s", m.text[0]);
         }
 }
@@ -156,7 +157,7 @@ static void words(void) {
     static const struct {
         const char *text, *message;
     } bad[] = {
-        {"gpu any\nall_reduce 4 1K plain\n", "my.tune:2: 'plain' is not accepted here: nccl, oneshot_packet"},
+        {"gpu any\nall_reduce 4 1K plain\n", "my.tune:2: 'plain' is not accepted here: nccl, oneshot_ll"},
         {"gpu any multicast x\n", "my.tune:1: 'multicast' is not accepted here: only multicast may follow"},
         {"gpu any multicas\n", "my.tune:1: 'multicas' is not accepted here: only multicast may follow"},
         {"gpu \"a\" arch 90 multi\n", "my.tune:1: 'multi' is not accepted here: only multicast may follow"},
@@ -187,15 +188,15 @@ static void many_rows(void) {
             used += (size_t)snprintf(text + used, sizeof text - used, "all_reduce 4 %dK %s\n",
                                      20 * i + (multicast ? 10 : 0),
                                      i % 2       ? "nccl"
-                                     : multicast ? "twoshot_multimem"
-                                                 : "twoshot_line");
+                                     : multicast ? "twoshot_nvls"
+                                                 : "twoshot_ll128");
     }
     const struct bl_facts facts = with_multicast(facts_of("NVIDIA H200", 90, 4));
     struct bl_settings settings = settings_of(text);
     struct bl_table table;
     build(&table, &facts, &settings);
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM] = 31 * K;
-    strcpy(settings.force[BL_ALLREDUCE], "oneshot_packet");
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS] = 31 * K;
+    strcpy(settings.force[BL_ALLREDUCE], "oneshot_ll");
     build(&table, &facts, &settings);
     CHECK(table.ranges[BL_ALLREDUCE] < BL_MAX_RANGES, "%u ranges", table.ranges[BL_ALLREDUCE]);
     EXPECT(&table, 1u << 30, BL_BFLOAT16, BL_SUM, "nccl");

@@ -47,8 +47,8 @@ static void test_algorithms(void) {
         CHECK(bl_algorithm_find(c, "nonsense") == -2, "nonsense");
         CHECK(bl_algorithm_find(c, "") == -2, "empty");
     }
-    CHECK(bl_algorithm_find(BL_ALLGATHER, "twoshot_line") == -2, "an algorithm of another collective");
-    CHECK(bl_algorithm_find(BL_REDUCESCATTER, "gather_line") == -2, "an algorithm of another collective");
+    CHECK(bl_algorithm_find(BL_ALLGATHER, "twoshot_ll128") == -2, "an algorithm of another collective");
+    CHECK(bl_algorithm_find(BL_REDUCESCATTER, "allgather_ll128") == -2, "an algorithm of another collective");
 }
 
 /* By one of Beeline's algorithms, whichever the built-in files name at present. */
@@ -73,7 +73,7 @@ static void test_builtin(void) {
                 struct bl_route above = select_for(&table, c, range->max_bytes + 1);
                 CHECK(above.algorithm == range[1].algorithm, "just above %llu", (unsigned long long)range->max_bytes);
             }
-        EXPECT(&table, 1, "oneshot_packet", TUNED);
+        EXPECT(&table, 1, "oneshot_ll", TUNED);
         EXPECT(&table, 1ull << 40, "nccl", NCCL_TUNED);
         CHECK(serves(&table, BL_ALLGATHER, 1), "all-gather");
         EXPECT_GATHER(&table, 1ull << 40, "nccl", NCCL_TUNED);
@@ -86,8 +86,8 @@ static void test_builtin(void) {
         for (int g = 0; g < 3; g++) {
             struct bl_facts facts = facts_of(gpus[g > 0], archs[g], n);
             build(&table, &facts, NULL);
-            EXPECT(&table, 8, "oneshot_packet", TUNED);
-            EXPECT(&table, 700 * K, n == 2 && g < 2 ? "oneshot_line" : "twoshot_line", TUNED);
+            EXPECT(&table, 8, "oneshot_ll", TUNED);
+            EXPECT(&table, 700 * K, n == 2 && g < 2 ? "oneshot_ll128" : "twoshot_ll128", TUNED);
             EXPECT(&table, UINT64_MAX / (uint64_t)n, "nccl", NCCL_TUNED);
             for (int c = BL_ALLGATHER; c <= BL_REDUCESCATTER; c++)
                 CHECK(serves(&table, c, 8) && serves(&table, c, 256 * K), "%d ranks: %s", n, bl_collective_name(c));
@@ -103,11 +103,11 @@ static void test_builtin(void) {
 
 static const char file4[] = "# provenance\n"
                             "gpu \"NVIDIA H200\" arch 90 # comment\n"
-                            "all_reduce 4 1K oneshot_packet blocks=2 threads=64\r\n"
-                            "\tall_reduce 4 2000 oneshot_line\n"
+                            "all_reduce 4 1K oneshot_ll blocks=2 threads=64\r\n"
+                            "\tall_reduce 4 2000 oneshot_ll128\n"
                             "all_reduce 4 4K nccl\n"
-                            "all_reduce 4 1M twoshot_line blocks=9999\n" /* bad: too many blocks */
-                            "all_reduce 4 3M twoshot_line blocks=1024";  /* no newline at the end */
+                            "all_reduce 4 1M twoshot_ll128 blocks=9999\n" /* bad: too many blocks */
+                            "all_reduce 4 3M twoshot_ll128 blocks=1024";  /* no newline at the end */
 
 static void test_overrides(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
@@ -118,19 +118,19 @@ static void test_overrides(void) {
 
     bl_table_build(&table, &facts, &settings, keep, &m);
     CHECK(m.count == 1 && strstr(m.text[0], "my.tune:6: 'blocks=9999'"), "%d: %s", m.count, m.text[0]);
-    EXPECT(&table, 1024, "oneshot_packet", TUNED);
+    EXPECT(&table, 1024, "oneshot_ll", TUNED);
     struct bl_route route = select_bytes(&table, 1024);
     CHECK(route.threads == 64 && route.blocks == 2, "grid %ux%u", route.blocks, route.threads);
-    EXPECT(&table, 1025, "oneshot_line", TUNED);
-    EXPECT(&table, 2000, "oneshot_line", TUNED);
+    EXPECT(&table, 1025, "oneshot_ll128", TUNED);
+    EXPECT(&table, 2000, "oneshot_ll128", TUNED);
     EXPECT(&table, 2001, "nccl", NCCL_TUNED);
     EXPECT(&table, 4 * K, "nccl", NCCL_TUNED);
-    EXPECT(&table, 4 * K + 1, "twoshot_line", TUNED);
-    EXPECT(&table, 3 * M, "twoshot_line", TUNED);
+    EXPECT(&table, 4 * K + 1, "twoshot_ll128", TUNED);
+    EXPECT(&table, 3 * M, "twoshot_ll128", TUNED);
     EXPECT(&table, 3 * M + 1, "nccl", NCCL_TUNED);
     CHECK(strstr(table.source, "my.tune") && strstr(table.source, "4 ranks"), "%s", table.source);
     bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
-    CHECK(!strcmp(text, "0..1K oneshot_packet | ..2000 oneshot_line | ..4K nccl | ..3M twoshot_line | .. nccl"), "%s",
+    CHECK(!strcmp(text, "0..1K oneshot_ll | ..2000 oneshot_ll128 | ..4K nccl | ..3M twoshot_ll128 | .. nccl"), "%s",
           text);
 
     /* Built-in rows for these ranks come before the user's for others. */
@@ -141,24 +141,24 @@ static void test_overrides(void) {
     facts = facts_of("NVIDIA H200", 90, 7);
     bl_table_build(&table, &facts, &settings, NULL, NULL);
     CHECK(strstr(table.source, "my.tune") && strstr(table.source, "extrapolated to 7"), "%s", table.source);
-    EXPECT(&table, 512, "oneshot_packet", TUNED);
-    EXPECT(&table, 513, "oneshot_line", TUNED);
-    EXPECT(&table, 1000, "oneshot_line", TUNED);
+    EXPECT(&table, 512, "oneshot_ll", TUNED);
+    EXPECT(&table, 513, "oneshot_ll128", TUNED);
+    EXPECT(&table, 1000, "oneshot_ll128", TUNED);
     EXPECT(&table, 1001, "nccl", NCCL_TUNED);
-    EXPECT(&table, 3 * M, "twoshot_line", TUNED);
+    EXPECT(&table, 3 * M, "twoshot_ll128", TUNED);
 
     /* Later sections override earlier ones alike; gpu any of the user's comes before every built-in row. */
     facts = facts_of("NVIDIA H200", 90, 4);
-    settings = settings_of("gpu any\nall_reduce 4 1K oneshot_line\ngpu any\nall_reduce 4 2K oneshot_line\n"
-                           "gpu \"Other\" arch 80\nall_reduce 4 9K oneshot_line\n");
+    settings = settings_of("gpu any\nall_reduce 4 1K oneshot_ll128\ngpu any\nall_reduce 4 2K oneshot_ll128\n"
+                           "gpu \"Other\" arch 80\nall_reduce 4 9K oneshot_ll128\n");
     build(&table, &facts, &settings);
-    EXPECT(&table, 2 * K, "oneshot_line", TUNED);
+    EXPECT(&table, 2 * K, "oneshot_ll128", TUNED);
     EXPECT(&table, 2 * K + 1, "nccl", NCCL_TUNED);
     CHECK(strstr(table.source, "any GPU"), "%s", table.source);
 
     /* An exact name comes before the architecture, wherever it stands. */
-    settings = settings_of("gpu \"NVIDIA H200\" arch 90\nall_reduce 4 1K oneshot_line\n"
-                           "gpu \"NVIDIA H100\" arch 90\nall_reduce 4 2K oneshot_line\n");
+    settings = settings_of("gpu \"NVIDIA H200\" arch 90\nall_reduce 4 1K oneshot_ll128\n"
+                           "gpu \"NVIDIA H100\" arch 90\nall_reduce 4 2K oneshot_ll128\n");
     build(&table, &facts, &settings);
     EXPECT(&table, 1 * K + 1, "nccl", NCCL_TUNED);
 }
@@ -166,28 +166,28 @@ static void test_overrides(void) {
 static void test_forced(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_settings settings = settings_of(NULL);
-    uint64_t packets = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, 4, &facts.layout);
+    uint64_t packets = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL, 4, &facts.layout);
     struct bl_table table;
     char text[256];
 
-    snprintf(settings.force[BL_ALLREDUCE], 32, "oneshot_packet");
+    snprintf(settings.force[BL_ALLREDUCE], 32, "oneshot_ll");
     build(&table, &facts, &settings);
-    EXPECT(&table, packets, "oneshot_packet", FORCED);
-    EXPECT(&table, packets + 1, "oneshot_line", TUNED);
+    EXPECT(&table, packets, "oneshot_ll", FORCED);
+    EXPECT(&table, packets + 1, "oneshot_ll128", TUNED);
     EXPECT(&table, 1ull << 50, "nccl", STAGING);
-    CHECK(strstr(table.source, "forced oneshot_packet"), "%s", table.source);
+    CHECK(strstr(table.source, "forced oneshot_ll"), "%s", table.source);
     bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
-    CHECK(strstr(text, "0..64K oneshot_packet | ..") == text, "%s", text);
+    CHECK(strstr(text, "0..64K oneshot_ll | ..") == text, "%s", text);
 
-    snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot_line");
+    snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot_ll128");
     build(&table, &facts, &settings);
-    EXPECT(&table, 1, "twoshot_line", FORCED);
-    EXPECT(&table, 1ull << 40, "twoshot_line", FORCED);
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = 1 * M;
+    EXPECT(&table, 1, "twoshot_ll128", FORCED);
+    EXPECT(&table, 1ull << 40, "twoshot_ll128", FORCED);
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = 1 * M;
     build(&table, &facts, &settings);
-    EXPECT(&table, 1 * M, "twoshot_line", FORCED);
+    EXPECT(&table, 1 * M, "twoshot_ll128", FORCED);
     EXPECT(&table, 1 * M + 1, "nccl", LIMIT);
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = UINT64_MAX;
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = UINT64_MAX;
 
     snprintf(settings.force[BL_ALLREDUCE], 32, "nccl");
     build(&table, &facts, &settings);
@@ -199,12 +199,12 @@ static void test_forced(void) {
     struct messages m = {0};
     snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot");
     bl_table_build(&table, &facts, &settings, keep, &m);
-    CHECK(m.count == 1 && strstr(m.text[0], "'twoshot' is unknown") && strstr(m.text[0], "twoshot_line"), "%s",
+    CHECK(m.count == 1 && strstr(m.text[0], "'twoshot' is unknown") && strstr(m.text[0], "twoshot_ll128"), "%s",
           m.text[0]);
-    EXPECT(&table, 1, "oneshot_packet", TUNED);
+    EXPECT(&table, 1, "oneshot_ll", TUNED);
 
     m.count = 0;
-    snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot_line");
+    snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot_ll128");
     facts.caps = BL_CAP_P2P;
     bl_table_build(&table, &facts, &settings, keep, &m);
     CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "NVLink"), "%s", m.text[0]);
@@ -218,14 +218,14 @@ static void test_forced_others(void) {
     struct bl_table table;
     struct messages m = {0};
 
-    snprintf(settings.force[BL_ALLGATHER], 32, "gather_line");
-    snprintf(settings.force[BL_REDUCESCATTER], 32, "scatter_line");
-    settings.max_bytes[BL_KERNEL_REDUCESCATTER_LINE] = 1 * M;
+    snprintf(settings.force[BL_ALLGATHER], 32, "allgather_ll128");
+    snprintf(settings.force[BL_REDUCESCATTER], 32, "reducescatter_ll128");
+    settings.max_bytes[BL_KERNEL_REDUCESCATTER_LL128] = 1 * M;
     build(&table, &facts, &settings);
-    EXPECT_GATHER(&table, 1ull << 40, "gather_line", FORCED);
-    EXPECT_SCATTER(&table, 1 * M, "scatter_line", FORCED);
+    EXPECT_GATHER(&table, 1ull << 40, "allgather_ll128", FORCED);
+    EXPECT_SCATTER(&table, 1 * M, "reducescatter_ll128", FORCED);
     EXPECT_SCATTER(&table, 1 * M + 1, "nccl", LIMIT);
-    EXPECT(&table, 1, "oneshot_packet", TUNED);
+    EXPECT(&table, 1, "oneshot_ll", TUNED);
     CHECK(strstr(table.source, "built-in"), "%s", table.source);
 
     snprintf(settings.force[BL_ALLGATHER], 32, "nccl");
@@ -235,10 +235,10 @@ static void test_forced_others(void) {
     EXPECT_SCATTER(&table, 1, "nccl", NCCL_FORCED);
 
     settings = settings_of(NULL);
-    snprintf(settings.force[BL_ALLGATHER], 32, "gather_copy");
+    snprintf(settings.force[BL_ALLGATHER], 32, "allgather_ce");
     build(&table, &slots, &settings);
-    EXPECT_GATHER(&table, 1, "gather_copy", FORCED);
-    EXPECT_GATHER(&table, longest_copy(&slots), "gather_copy", FORCED);
+    EXPECT_GATHER(&table, 1, "allgather_ce", FORCED);
+    EXPECT_GATHER(&table, longest_copy(&slots), "allgather_ce", FORCED);
     bl_table_build(&table, &facts, &settings, keep, &m);
     CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "BEELINE_COPY_ENGINES"), "%s",
           m.text[0]);
@@ -255,7 +255,7 @@ static void test_forced_others(void) {
     snprintf(settings.force[BL_ALLGATHER], 32, "gather");
     bl_table_build(&table, &facts, &settings, keep, &m);
     CHECK(m.count == 1 && strstr(m.text[0], "'gather' is unknown") &&
-              strstr(m.text[0], "gather_line, gather_team, gather_copy"),
+              strstr(m.text[0], "allgather_ll128, allgather_ll128_warps, allgather_ce"),
           "%s", m.text[0]);
 }
 
@@ -270,8 +270,8 @@ static void test_copy_engines(void) {
         settings.copy_engines = true;
         build(&table, &slots, &settings);
         CHECK(serves(&table, BL_ALLGATHER, 1) && serves(&table, BL_ALLGATHER, 128 * K), "up to 128K by kernels");
-        EXPECT_GATHER(&table, 128 * K + 1, "gather_copy", COPY_ENGINES);
-        EXPECT_GATHER(&table, longest_copy(&slots), "gather_copy", COPY_ENGINES);
+        EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
+        EXPECT_GATHER(&table, longest_copy(&slots), "allgather_ce", COPY_ENGINES);
         EXPECT_GATHER(&table, longest_copy(&slots) + 1, "nccl", STAGING);
         struct bl_route route = select_for(&table, BL_ALLGATHER, 8 * K),
                         tuned = select_for(&plain, BL_ALLGATHER, 8 * K);
@@ -288,44 +288,44 @@ static void test_copy_engines(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4), slots = with_slots(facts);
     struct bl_table table;
     /* The user's rows up to 128K, whatever they say; what is forced comes before. */
-    struct bl_settings settings = settings_of(
-        "gpu any\nall_gather 4 1K gather_line\nall_gather 4 64K nccl\nall_gather 4 1M gather_line threads=64\n");
+    struct bl_settings settings = settings_of("gpu any\nall_gather 4 1K allgather_ll128\nall_gather 4 64K "
+                                              "nccl\nall_gather 4 1M allgather_ll128 threads=64\n");
     settings.copy_engines = true;
     build(&table, &slots, &settings);
-    EXPECT_GATHER(&table, 1 * K, "gather_line", TUNED);
+    EXPECT_GATHER(&table, 1 * K, "allgather_ll128", TUNED);
     EXPECT_GATHER(&table, 64 * K, "nccl", NCCL_TUNED);
-    EXPECT_GATHER(&table, 128 * K, "gather_line", TUNED);
-    EXPECT_GATHER(&table, 128 * K + 1, "gather_copy", COPY_ENGINES);
+    EXPECT_GATHER(&table, 128 * K, "allgather_ll128", TUNED);
+    EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
     settings.tuning_text = "gpu any\nall_gather 4 max nccl\n";
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 128 * K, "nccl", NCCL_TUNED);
-    EXPECT_GATHER(&table, 128 * K + 1, "gather_copy", COPY_ENGINES);
-    settings.tuning_text = "gpu any\nall_gather 4 max gather_copy\n"; /* without slots, a row for it cannot be had */
+    EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
+    settings.tuning_text = "gpu any\nall_gather 4 max allgather_ce\n"; /* without slots, a row for it cannot be had */
     settings.copy_engines = false;
     build(&table, &slots, &settings);
-    EXPECT_GATHER(&table, 1, "gather_copy", TUNED);
+    EXPECT_GATHER(&table, 1, "allgather_ce", TUNED);
     build(&table, &facts, &settings);
     EXPECT_GATHER(&table, 1, "nccl", NO_SLOTS);
     EXPECT_GATHER(&table, 1 * M, "nccl", NO_SLOTS);
     settings = settings_of(NULL);
     settings.copy_engines = true;
-    snprintf(settings.force[BL_ALLGATHER], 32, "gather_line");
+    snprintf(settings.force[BL_ALLGATHER], 32, "allgather_ll128");
     build(&table, &slots, &settings);
-    EXPECT_GATHER(&table, 1 * M, "gather_line", FORCED);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ll128", FORCED);
     settings.force[BL_ALLGATHER][0] = 0;
-    settings.max_bytes[BL_KERNEL_ALLGATHER_COPY] = 1 * M; /* limits hold */
+    settings.max_bytes[BL_KERNEL_ALLGATHER_CE] = 1 * M; /* limits hold */
     build(&table, &slots, &settings);
-    EXPECT_GATHER(&table, 1 * M, "gather_copy", COPY_ENGINES);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ce", COPY_ENGINES);
     EXPECT_GATHER(&table, 1 * M + 1, "nccl", LIMIT);
-    settings.max_bytes[BL_KERNEL_ALLGATHER_COPY] = 0;
+    settings.max_bytes[BL_KERNEL_ALLGATHER_CE] = 0;
     build(&table, &slots, &settings);
-    EXPECT_GATHER(&table, 1 * M, "gather_line", TUNED);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ll128", TUNED);
 }
 
 static void test_limits(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_settings settings = settings_of(
-        "gpu any\nall_reduce 4 16K oneshot_packet\nall_reduce 4 192K oneshot_line\nall_reduce 4 16M twoshot_line");
+        "gpu any\nall_reduce 4 16K oneshot_ll\nall_reduce 4 192K oneshot_ll128\nall_reduce 4 16M twoshot_ll128");
     struct bl_table table;
 
     /* Without NVLink, nothing but NCCL, at every size, with the reason. */
@@ -336,27 +336,27 @@ static void test_limits(void) {
     EXPECT(&table, 16 * M + 1, "nccl", NCCL_TUNED);
     facts.caps = BL_CAP_P2P | BL_CAP_NVLINK;
 
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_ONESHOT_PACKET] = 0; /* off: the next row serves */
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LINE] = 1 * M;
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_ONESHOT_LL] = 0; /* off: the next row serves */
+    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = 1 * M;
     build(&table, &facts, &settings);
-    EXPECT(&table, 1, "oneshot_line", TUNED);
-    EXPECT(&table, 1 * M, "twoshot_line", TUNED);
+    EXPECT(&table, 1, "oneshot_ll128", TUNED);
+    EXPECT(&table, 1 * M, "twoshot_ll128", TUNED);
     EXPECT(&table, 1 * M + 1, "nccl", LIMIT);
     EXPECT(&table, 16 * M, "nccl", LIMIT);
     EXPECT(&table, 16 * M + 1, "nccl", NCCL_TUNED);
 
-    settings = settings_of("gpu any\nall_reduce 4 max oneshot_line");
-    uint64_t lines = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, 4, &facts.layout);
+    settings = settings_of("gpu any\nall_reduce 4 max oneshot_ll128");
+    uint64_t lines = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL128, 4, &facts.layout);
     build(&table, &facts, &settings);
-    EXPECT(&table, lines, "oneshot_line", TUNED);
+    EXPECT(&table, lines, "oneshot_ll128", TUNED);
     EXPECT(&table, lines + 1, "nccl", STAGING);
 
     /* Teams have a warp for each two ranks, whatever the row says; where blocks cannot be that large, the next row serves. */
-    settings =
-        settings_of("gpu any\nall_reduce 7 8K oneshot_team threads=32\nall_reduce 7 16K oneshot_line threads=32\n");
+    settings = settings_of(
+        "gpu any\nall_reduce 7 8K oneshot_ll128_warps threads=32\nall_reduce 7 16K oneshot_ll128 threads=32\n");
     struct bl_facts seven = facts_of("NVIDIA H200", 90, 7);
     build(&table, &seven, &settings);
-    EXPECT(&table, 8 * K, "oneshot_team", TUNED);
+    EXPECT(&table, 8 * K, "oneshot_ll128_warps", TUNED);
     CHECK(select_for(&table, BL_ALLREDUCE, 8 * K).threads == 128, "four warps for 7 ranks");
     CHECK(select_for(&table, BL_ALLREDUCE, 16 * K).threads == 32, "as the row says");
     CHECK(bl_table_valid(&table), "a table of teams");
@@ -364,8 +364,8 @@ static void test_limits(void) {
     CHECK(!bl_table_valid(&table), "a team with too few warps was accepted");
     seven.max_threads = 96;
     build(&table, &seven, &settings);
-    EXPECT(&table, 8 * K, "oneshot_line", TUNED);
-    settings = settings_of("gpu any\nall_reduce 7 8K oneshot_team\n");
+    EXPECT(&table, 8 * K, "oneshot_ll128", TUNED);
+    settings = settings_of("gpu any\nall_reduce 7 8K oneshot_ll128_warps\n");
     build(&table, &seven, &settings);
     EXPECT(&table, 8 * K, "nccl", THREADS);
 

@@ -51,9 +51,9 @@ static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t
               (ring_bytes <= given / 4 || l->peer_lines * peers * BL_LINE_DATA >= 16 << 20),
           "%d ranks, %llu bytes given: rings take %llu, and others want more", nranks, (unsigned long long)given,
           (unsigned long long)ring_bytes);
-    CHECK(3 * bl_kernel_capacity(BL_KERNEL_BROADCAST_LINE, nranks, l) <= l->oneway_lines * BL_LINE_DATA &&
-          bl_kernel_capacity(BL_KERNEL_REDUCE_LINE, nranks, l) ==
-              bl_kernel_capacity(BL_KERNEL_BROADCAST_LINE, nranks, l));
+    CHECK(3 * bl_kernel_capacity(BL_KERNEL_BROADCAST_LL128, nranks, l) <= l->oneway_lines * BL_LINE_DATA &&
+          bl_kernel_capacity(BL_KERNEL_REDUCE_LL128, nranks, l) ==
+              bl_kernel_capacity(BL_KERNEL_BROADCAST_LL128, nranks, l));
 }
 
 static bool is_batch(int kernel) {
@@ -65,9 +65,9 @@ static void check_launches(const struct bl_staging_layout *l, int nranks) {
     static const unsigned threads[] = {32, 64, 96, 128, 256};
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         uint64_t capacity = bl_kernel_capacity(kernel, nranks, l);
-        const bool planned = kernel == BL_KERNEL_ALLGATHER_COPY ? l->copy_bytes > 0
-                             : bl_kernel_multicast(kernel)      ? l->multicast_bytes > 0
-                                                                : true;
+        const bool planned = kernel == BL_KERNEL_ALLGATHER_CE ? l->copy_bytes > 0
+                             : bl_kernel_multicast(kernel)    ? l->multicast_bytes > 0
+                                                              : true;
         CHECK((capacity > 0) == planned && capacity % 128 == 0, "%s: %llu", bl_kernel_name(kernel),
               (unsigned long long)capacity);
         for (unsigned t = 0; t < sizeof threads / sizeof *threads; t++)
@@ -91,7 +91,7 @@ static void plans_of(int nranks, uint64_t bytes) {
     struct bl_staging_layout l, copy;
     CHECK(bl_staging_plan(&l, nranks, bytes, false, false) == 0, "%d ranks, %llu bytes", nranks,
           (unsigned long long)bytes);
-    CHECK(l.copy_bytes == 0 && bl_kernel_capacity(BL_KERNEL_ALLGATHER_COPY, nranks, &l) == 0);
+    CHECK(l.copy_bytes == 0 && bl_kernel_capacity(BL_KERNEL_ALLGATHER_CE, nranks, &l) == 0);
     check_layout(&l, nranks, bytes);
     CHECK(bl_staging_plan(&copy, nranks, bytes, true, false) == 0, "%d ranks, %llu bytes", nranks,
           (unsigned long long)bytes);
@@ -100,7 +100,7 @@ static void plans_of(int nranks, uint64_t bytes) {
     CHECK(copy.copy_bytes || bytes < 2 * (bl_staging_minimum(nranks) + sizeof(struct bl_copy_words)) + 8,
           "%d ranks, %llu bytes: no slots", nranks, (unsigned long long)bytes);
     CHECK(copy.copy_bytes || memcmp(&l, &copy, sizeof l) == 0, "without slots, lines have their room");
-    CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_COPY, nranks, &copy) == copy.copy_bytes);
+    CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_CE, nranks, &copy) == copy.copy_bytes);
 }
 
 /* With room for a multicast object: a third at most, or nothing; the parts fit, and nothing else gets less than its least. */
@@ -113,18 +113,18 @@ static void multicast_plans_of(int nranks, uint64_t bytes, bool copy) {
         CHECK(bl_staging_plan(&without, nranks, bytes, copy, false) == 0);
         CHECK(memcmp(&l, &without, sizeof l) == 0, "without multicast, the others have its room");
         CHECK(bytes < 3 * ((uint64_t)4 << 20), "%d ranks, %llu bytes: no multicast", nranks, (unsigned long long)bytes);
-        CHECK(!bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, nranks, &l));
+        CHECK(!bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS, nranks, &l));
         return;
     }
     CHECK(l.multicast_bytes <= bytes / 3, "%llu of %llu bytes", (unsigned long long)l.multicast_bytes,
           (unsigned long long)bytes);
     CHECK(l.multicast_bytes == BL_MAX_BLOCKS * 128 + packets + 2 * l.multicast_half);
     CHECK(l.multicast_half % 128 == 0 && l.multicast_half >= 64 << 10 && l.multicast_half <= 8 << 20);
-    CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, nranks, &l) == l.multicast_packets * 8);
-    CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_MULTIMEM, nranks, &l) == l.multicast_half);
-    const uint64_t block = bl_kernel_capacity(BL_KERNEL_ALLGATHER_MULTICAST, nranks, &l);
+    CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_NVLS, nranks, &l) == l.multicast_packets * 8);
+    CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS, nranks, &l) == l.multicast_half);
+    const uint64_t block = bl_kernel_capacity(BL_KERNEL_ALLGATHER_NVLS, nranks, &l);
     CHECK(block && block % 128 == 0 && block * (uint64_t)nranks <= l.multicast_half);
-    CHECK(bl_kernel_capacity(BL_KERNEL_REDUCESCATTER_MULTIMEM, nranks, &l) == block);
+    CHECK(bl_kernel_capacity(BL_KERNEL_REDUCESCATTER_NVLS, nranks, &l) == block);
 }
 
 static void plans(void) {
@@ -192,46 +192,45 @@ static void capacities(void) {
     struct bl_staging_layout l;
     for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
         CHECK(bl_staging_plan(&l, nranks, 64 << 20, false, false) == 0);
-        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks, &l) >= 64 << 10);
-        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, nranks, &l) >=
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL, nranks, &l) >= 64 << 10);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL128, nranks, &l) >=
               (nranks == 2 ? 4u << 20 : 192u << 10));
-        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, nranks, &l) >=
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_LL128, nranks, &l) >=
               (nranks <= 10 ? 16u << 20 : 14u << 20));
-        CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_LINE, nranks, &l) * ((uint64_t)nranks - 1) >= 16u << 20);
-        CHECK(bl_kernel_capacity(BL_KERNEL_REDUCESCATTER_LINE, nranks, &l) ==
-              bl_kernel_capacity(BL_KERNEL_ALLGATHER_LINE, nranks, &l));
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_LL128, nranks, &l) * ((uint64_t)nranks - 1) >= 16u << 20);
+        CHECK(bl_kernel_capacity(BL_KERNEL_REDUCESCATTER_LL128, nranks, &l) ==
+              bl_kernel_capacity(BL_KERNEL_ALLGATHER_LL128, nranks, &l));
         for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
             CHECK(!is_batch(kernel) || !bl_kernel_in_pieces(kernel, nranks), "%s", bl_kernel_name(kernel));
             CHECK(!is_batch(kernel) || bl_kernel_capacity(kernel, nranks, &l) % BL_LINE_DATA == 0);
         }
-        CHECK(bl_kernel_capacity(BL_KERNEL_BROADCAST_LINE, nranks, &l) * ((uint64_t)nranks - 1) >= 2u << 20);
-        CHECK(bl_kernel_in_pieces(BL_KERNEL_BROADCAST_LINE, nranks) &&
-              bl_kernel_in_pieces(BL_KERNEL_REDUCE_LINE, nranks));
-        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLGATHER_LINE, nranks));
-        CHECK(bl_kernel_in_pieces(BL_KERNEL_REDUCESCATTER_LINE, nranks));
-        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLGATHER_COPY, nranks));
-        CHECK(!bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks));
-        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_LINE, nranks) == (nranks == 2));
-        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_TWOSHOT_LINE, nranks));
+        CHECK(bl_kernel_capacity(BL_KERNEL_BROADCAST_LL128, nranks, &l) * ((uint64_t)nranks - 1) >= 2u << 20);
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_BROADCAST_LL128, nranks) &&
+              bl_kernel_in_pieces(BL_KERNEL_REDUCE_LL128, nranks));
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLGATHER_LL128, nranks));
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_REDUCESCATTER_LL128, nranks));
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLGATHER_CE, nranks));
+        CHECK(!bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_LL, nranks));
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_LL128, nranks) == (nranks == 2));
+        CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_TWOSHOT_LL128, nranks));
         /* The copy engines' slots leave enough for the kernels. */
         CHECK(bl_staging_plan(&l, nranks, 64 << 20, true, false) == 0);
         CHECK(l.copy_bytes > (48u << 20) / (bl_copy_slots(nranks) * ((unsigned)nranks - 1)) - 128,
               "%d ranks: slots of %llu", nranks, (unsigned long long)l.copy_bytes);
-        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_PACKET, nranks, &l) >= 64 << 10);
-        CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_LINE, nranks, &l) >= 128 << 10);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL, nranks, &l) >= 64 << 10);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_LL128, nranks, &l) >= 128 << 10);
         /* A multicast object takes nothing from what the lines need. */
         struct bl_staging_layout without = l;
         CHECK(bl_staging_plan(&without, nranks, 64 << 20, false, false) == 0);
         CHECK(bl_staging_plan(&l, nranks, 64 << 20, false, true) == 0);
         CHECK(l.multicast_half >= 7 << 20 && l.multicast_bytes + l.bytes <= 64 << 20);
         CHECK(l.bytes <= without.bytes && l.peer_lines == without.peer_lines && l.packets == without.packets);
-        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST, nranks, &l) >= 64 << 10);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_NVLS, nranks, &l) >= 64 << 10);
         for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
-            const bool multicast = strstr(bl_kernel_name(kernel), "multi");
+            const bool multicast = strstr(bl_kernel_name(kernel), "nvls");
             CHECK(bl_kernel_multicast(kernel) == multicast, "%s", bl_kernel_name(kernel));
             CHECK(!multicast || !bl_kernel_capacity(kernel, nranks, &without));
-            if (multicast)
-                CHECK(bl_kernel_in_pieces(kernel, nranks) == (kernel != BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST));
+            if (multicast) CHECK(bl_kernel_in_pieces(kernel, nranks) == (kernel != BL_KERNEL_ALLREDUCE_ONESHOT_NVLS));
         }
     }
 }
@@ -258,7 +257,7 @@ static void threads(void) {
             for (unsigned wished = 0; wished <= BL_MAX_THREADS; wished += 32) {
                 const unsigned least = strstr(bl_kernel_name(k), "_team") ? ((unsigned)n + 1) / 2 * 32 : 32;
                 const unsigned given = bl_kernel_threads(k, n, wished);
-                const bool narrow = k == BL_KERNEL_ALLGATHER_COPY; /* single warps */
+                const bool narrow = k == BL_KERNEL_ALLGATHER_CE; /* single warps */
                 CHECK(given == (wished > least && !narrow ? wished : least), "%s, %d ranks: %u threads for %u",
                       bl_kernel_name(k), n, given, wished);
             }
@@ -275,7 +274,7 @@ static void names(void) {
         for (int k = 0; k < BL_KERNELS; k++)
             for (int n = 2; n <= BL_MAX_RANKS; n++) {
                 int status = bl_kernel_symbol(k, d, n, symbol, sizeof symbol);
-                const bool by_switch = strstr(bl_kernel_name(k), "multimem");
+                const bool by_switch = k == BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS || k == BL_KERNEL_REDUCESCATTER_NVLS;
                 CHECK((status == 0) == (!by_switch || bl_multimem_redops(d, 100)), "%s %s %d", bl_kernel_name(k),
                       bl_datatype_name(d), n);
                 if (status) continue;
@@ -288,17 +287,17 @@ static void names(void) {
     int expected = 0;
     for (int k = 0; k < BL_KERNELS; k++) {
         const char *name = bl_kernel_name(k);
-        const bool moves = strstr(name, "gather") || strstr(name, "exchange") || strstr(name, "broadcast");
+        const bool moves = strstr(name, "gather") || strstr(name, "alltoall") || strstr(name, "broadcast");
         CHECK(bl_kernel_reduces(k) == !moves, "%s", name);
-        if (strstr(name, "multimem"))
+        if (k == BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS || k == BL_KERNEL_REDUCESCATTER_NVLS)
             expected += BL_DATATYPES - 2; /* not 8-bit integers */
-        else if (strstr(name, "_team"))
+        else if (strstr(name, "_warps"))
             expected += bl_kernel_reduces(k) ? BL_DATATYPES : 1;
-        else if (k == BL_KERNEL_ALLGATHER_MULTICAST || k == BL_KERNEL_ALLGATHER_COPY)
+        else if (k == BL_KERNEL_ALLGATHER_NVLS || k == BL_KERNEL_ALLGATHER_CE)
             expected++;
-        else if (k == BL_KERNEL_ALLREDUCE_ONESHOT_MULTICAST)
+        else if (k == BL_KERNEL_ALLREDUCE_ONESHOT_NVLS)
             expected += 3 * BL_DATATYPES;
-        else if (k == BL_KERNEL_REDUCESCATTER_LINE)
+        else if (k == BL_KERNEL_REDUCESCATTER_LL128)
             expected += 5 * BL_DATATYPES;
         else
             expected += (bl_kernel_reduces(k) ? BL_DATATYPES : 1) * (is_batch(k) ? 2 : 4);

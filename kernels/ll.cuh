@@ -1,4 +1,4 @@
-/* packets.cuh - one-shot all-reduces a word a packet: what those that send to each peer and those that send to all at once
+/* ll.cuh - one-shot all-reduces a word a packet: what those that send to each peer and those that send to all at once
  * have in common.
  */
 #ifndef BEELINE_PACKETS_CUH

@@ -1,4 +1,4 @@
-/* multicast.cuh - kernels on a multicast object: where things lie behind it, the barrier, and why nobody overwrites what is
+/* nvls.cuh - kernels on a multicast object: where things lie behind it, the barrier, and why nobody overwrites what is
  * still to be read.
  *
  * Every rank has memory of its own behind the object, its *replica*.  An address of a.multicast stands for the same place in

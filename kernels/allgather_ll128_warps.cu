@@ -1,8 +1,8 @@
-/* allgather_team.cu - every rank sends its block to every peer, in lines; the datatype does not matter; small blocks of many
+/* allgather_ll128_warps.cu - every rank sends its block to every peer, in lines; the datatype does not matter; small blocks of many
  * ranks.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
- * teams.cuh.
+ * warps.cuh.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two
  * ranks; buffers of any alignment.  recvbuff holds a block of each rank, `stride` bytes apart, and sendbuff is this
@@ -11,9 +11,9 @@
  */
 #include <primitives.cuh>
 #include "messages.cuh"
-#include "teams.cuh"
+#include "warps.cuh"
 
-BL_DEVICE void allgather_team(const struct bl_kernel_args &a) {
+BL_DEVICE void allgather_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * a.size;
     const Message in = message_of(a.sendbuff, bytes, false);
     const Blocks out = {a.recvbuff, bytes, a.stride, a.recvbuff};
@@ -25,4 +25,4 @@ BL_DEVICE void allgather_team(const struct bl_kernel_args &a) {
     if (gather_in_teams(a, peer_region(a, e), lines_of(in), flag, load, store)) epoch_end(a, flag);
 }
 
-BL_KERNEL(bl_allgather_team_bytes, allgather_team)
+BL_KERNEL(bl_allgather_ll128_warps_bytes, allgather_ll128_warps)

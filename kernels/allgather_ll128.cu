@@ -1,4 +1,4 @@
-/* allgather_line.cu - every rank sends its block, or a batch of blocks, to every peer, in lines; the datatype does not
+/* allgather_ll128.cu - every rank sends its block, or a batch of blocks, to every peer, in lines; the datatype does not
  * matter.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each
@@ -76,14 +76,14 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
     epoch_end(a, flag);
 }
 
-template <int N> BL_DEVICE void allgather_line(const struct bl_kernel_args &a) {
+template <int N> BL_DEVICE void allgather_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * a.size;
     gather<N>(a, message_of(a.sendbuff, bytes, false), Blocks{a.recvbuff, bytes, a.stride, a.recvbuff});
 }
 
-template <int N> BL_DEVICE void allgather_line_batch(const struct bl_batch_args &a) {
+template <int N> BL_DEVICE void allgather_ll128_batch(const struct bl_batch_args &a) {
     gather<N>(a.common, BatchInput<TypeU8>{a, 0}, BatchOutput<TypeU8>{a, 0});
 }
 
-BL_INSTANTIATE_BYTES(bl_allgather_line, allgather_line)
-BL_INSTANTIATE_BYTES_BATCH(bl_allgather_line_batch, allgather_line_batch)
+BL_INSTANTIATE_BYTES(bl_allgather_ll128, allgather_ll128)
+BL_INSTANTIATE_BYTES_BATCH(bl_allgather_ll128_batch, allgather_ll128_batch)

@@ -1,4 +1,4 @@
-/* allreduce_twoshot_multimem.cu - the switch adds: every rank reduces its share with loads that bring one value for all ranks,
+/* allreduce_twoshot_nvls.cu - the switch adds: every rank reduces its share with loads that bring one value for all ranks,
  * and stores it to all ranks at once.
  *
  * (1 + 1/n) of the bytes of the data each way on every rank's links, whatever the number of ranks; two barriers.  Each block
@@ -10,12 +10,12 @@
  * Contract: count >= 1 and at most layout.multicast_half bytes; the same grid of whole warps on all ranks, at most
  * BL_MAX_BLOCKS; datatype and redop of bl_multimem_redops(); sendbuff and recvbuff any alignment, equal or disjoint.
  * The order of additions is the switch's: all ranks get the same bits, another run may get others.  Halves and barrier:
- * multicast.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
+ * nvls.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
-#include "multicast.cuh"
+#include "nvls.cuh"
 
-template <int DATATYPE> BL_DEVICE void allreduce_twoshot_multimem(const struct bl_kernel_args &a) {
+template <int DATATYPE> BL_DEVICE void allreduce_twoshot_nvls(const struct bl_kernel_args &a) {
     Multicast m = multicast_begin(a);
     const uint64_t bytes = a.count * a.size, offset = data_offset(a, m);
     const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
@@ -55,4 +55,4 @@ template <int DATATYPE> BL_DEVICE void allreduce_twoshot_multimem(const struct b
     if (m.good) multicast_end(a, m);
 }
 
-BL_INSTANTIATE_MULTIMEM(bl_allreduce_twoshot_multimem, allreduce_twoshot_multimem)
+BL_INSTANTIATE_MULTIMEM(bl_allreduce_twoshot_nvls, allreduce_twoshot_nvls)

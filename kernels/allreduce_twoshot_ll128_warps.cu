@@ -1,7 +1,7 @@
-/* allreduce_twoshot_team.cu - small to middle all-reduces of many ranks: reduce-scatter, then all-gather, both in lines, in one
+/* allreduce_twoshot_ll128_warps.cu - small to middle all-reduces of many ranks: reduce-scatter, then all-gather, both in lines, in one
  * launch.
  *
- * Each rank owns one of nranks equal runs of lines.  A team (teams.cuh) takes the same four lines of every run: each of its warps
+ * Each rank owns one of nranks equal runs of lines.  A team (warps.cuh) takes the same four lines of every run: each of its warps
  * sends a peer the lines that the peer owns and receives the peer's version of this rank's; all of the team reduce these; then each warp
  * sends its peer the sums, and receives the peer's.  Two NVLink one-ways; 2 (n-1)/n of the data crosses each rank's link each
  * way, times 16/15.  No barrier between ranks, no fence.
@@ -9,7 +9,7 @@
  * Contract: count >= 1 and at most nranks * layout.peer_lines lines; any grid of blocks of at least 32 threads for each
  * two ranks, of as many threads on every rank, though not as many blocks: a block sends no sum of a round before it has
  * all inputs of that round, so no round may hold lines of two of a peer's rounds.  It does not: a rank with fewer lines a
- * round has all of its blocks in their first, and sends first (teams.cuh).  sendbuff and recvbuff any alignment, equal or
+ * round has all of its blocks in their first, and sends first (warps.cuh).  sendbuff and recvbuff any alignment, equal or
  * disjoint.  In place, each line is stored by the lanes that have loaded it, after the peer that
  * owns it had it.  Every rank sends and receives every line of a run, even those beyond the message's end, so that
  * something comes from each peer; results of a line are sent once this rank has read all inputs of it: staging.cuh needs
@@ -17,9 +17,9 @@
  */
 #include <primitives.cuh>
 #include "instantiate.cuh"
-#include "teams.cuh"
+#include "warps.cuh"
 
-template <class T> BL_DEVICE void allreduce_twoshot_team(const struct bl_kernel_args &a) {
+template <class T> BL_DEVICE void allreduce_twoshot_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_two_shots(e), bytes = a.count * T::SIZE;
     const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
@@ -39,4 +39,4 @@ template <class T> BL_DEVICE void allreduce_twoshot_team(const struct bl_kernel_
     if (reduce_in_teams<T>(a, inputs, run, flag, load, finish)) epoch_end(a, flag);
 }
 
-BL_INSTANTIATE_ONE(bl_allreduce_twoshot_team, allreduce_twoshot_team)
+BL_INSTANTIATE_ONE(bl_allreduce_twoshot_ll128_warps, allreduce_twoshot_ll128_warps)

@@ -1,4 +1,4 @@
-/* lines.cuh - messages as runs of lines: which lanes carry which line, and how lines are received. */
+/* ll128.cuh - messages as runs of lines: which lanes carry which line, and how lines are received. */
 #ifndef BEELINE_LINES_CUH
 #define BEELINE_LINES_CUH
 

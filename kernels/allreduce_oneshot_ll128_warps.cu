@@ -1,7 +1,7 @@
-/* allreduce_oneshot_team.cu - every rank sends its whole message to every peer, in lines; small messages of many ranks.
+/* allreduce_oneshot_ll128_warps.cu - every rank sends its whole message to every peer, in lines; small messages of many ranks.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
- * teams.cuh.  Every warp of a team loads the team's lines, each for its own rank.
+ * warps.cuh.  Every warp of a team loads the team's lines, each for its own rank.
  *
  * Contract: count >= 1 and at most layout.rank_lines lines; any grid of blocks of at least 32 threads for each two
  * ranks; sendbuff and recvbuff any alignment, equal or disjoint.  In place, a line is stored once all warps of its team
@@ -10,9 +10,9 @@
  */
 #include <primitives.cuh>
 #include "instantiate.cuh"
-#include "teams.cuh"
+#include "warps.cuh"
 
-template <class T> BL_DEVICE void allreduce_oneshot_team(const struct bl_kernel_args &a) {
+template <class T> BL_DEVICE void allreduce_oneshot_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;
     const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const uint64_t lines = lines_of(in);
@@ -23,4 +23,4 @@ template <class T> BL_DEVICE void allreduce_oneshot_team(const struct bl_kernel_
     if (reduce_in_teams<T>(a, rank_region(a, e), lines, flag, load, finish)) epoch_end(a, flag);
 }
 
-BL_INSTANTIATE_ONE(bl_allreduce_oneshot_team, allreduce_oneshot_team)
+BL_INSTANTIATE_ONE(bl_allreduce_oneshot_ll128_warps, allreduce_oneshot_ll128_warps)

@@ -1,7 +1,7 @@
-/* allreduce_oneshot_packet.cu - the smallest all-reduces: every rank sends its whole message to every peer, a word a
+/* allreduce_oneshot_ll.cu - the smallest all-reduces: every rank sends its whole message to every peer, a word a
  * packet.
  *
- * One NVLink one-way, no barrier, no fence; twice the bytes of the data.  What a thread does: packets.cuh.
+ * One NVLink one-way, no barrier, no fence; twice the bytes of the data.  What a thread does: ll.cuh.
  *
  * Contract: count >= 1 and at most layout.packets words; any grid of whole warps; sendbuff and recvbuff any alignment,
  * equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
@@ -9,9 +9,9 @@
  */
 #include <primitives.cuh>
 #include "instantiate.cuh"
-#include "packets.cuh"
+#include "ll.cuh"
 
-template <class T, int N> BL_DEVICE void allreduce_oneshot_packet(const struct bl_kernel_args &a) {
+template <class T, int N> BL_DEVICE void allreduce_oneshot_ll(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e);
     const Region region = packet_region(a, e);
     const auto send = [&](uint64_t k, uint64_t word) {
@@ -26,4 +26,4 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_packet(const struct b
     if (reduce_packets<T, N>(a, flag, send, from)) epoch_end(a, flag);
 }
 
-BL_INSTANTIATE(bl_allreduce_oneshot_packet, allreduce_oneshot_packet)
+BL_INSTANTIATE(bl_allreduce_oneshot_ll, allreduce_oneshot_ll)

@@ -1,4 +1,4 @@
-/* allgather_copy.cu - what an all-gather by the copy engines needs a kernel for: copies what a peer's copy engine has put
+/* allgather_ce.cu - what an all-gather by the copy engines needs a kernel for: copies what a peer's copy engine has put
  * into a slot to its place in recvbuff, gives the slot back, and maybe copies a piece of this rank's own block.
  *
  * A copy within a GPU takes multiprocessors, whoever makes it.  So that it need not wait for a kernel that fills the GPU, its
@@ -49,7 +49,7 @@ BL_DEVICE void copy_bytes(const unsigned char *source, unsigned char *target, ui
     copy_words<uint8_t>(source, target, done, bytes);
 }
 
-BL_DEVICE void allgather_copy(const struct bl_copy_args &a) {
+BL_DEVICE void allgather_ce(const struct bl_copy_args &a) {
     stream_wait();
     copy_bytes((const unsigned char *)a.slot, (unsigned char *)a.slot_to, (uint32_t)a.bytes);
     warp_sync();
@@ -61,4 +61,4 @@ BL_DEVICE void allgather_copy(const struct bl_copy_args &a) {
     if (a.own_to != a.own) copy_bytes((const unsigned char *)a.own, (unsigned char *)a.own_to, (uint32_t)a.bytes);
 }
 
-BL_KERNEL_NARROW(struct bl_copy_args, bl_allgather_copy_bytes, allgather_copy)
+BL_KERNEL_NARROW(struct bl_copy_args, bl_allgather_ce_bytes, allgather_ce)

@@ -1,18 +1,18 @@
-/* allgather_multicast.cu - every rank stores its block to all ranks at once; the datatype does not matter.
+/* allgather_nvls.cu - every rank stores its block to all ranks at once; the datatype does not matter.
  *
  * A rank's links take its block away once, whatever the number of ranks, and bring it the blocks of all; one barrier.  Blocks
  * of threads work in chunks, the next sent before this one of all ranks is waited for and copied out.
  *
  * Contract: count >= 1 and nranks blocks of it, each in whole units, at most layout.multicast_half bytes; the same grid
  * of whole warps on all ranks, at most BL_MAX_BLOCKS; recvbuff holds a block of each rank, `stride` bytes apart, and
- * sendbuff is this rank's, or lies elsewhere; any alignment.  Halves and barrier: multicast.cuh.  A wait that is told to
+ * sendbuff is this rank's, or lies elsewhere; any alignment.  Halves and barrier: nvls.cuh.  A wait that is told to
  * stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "messages.cuh"
-#include "multicast.cuh"
+#include "nvls.cuh"
 
-BL_DEVICE void allgather_multicast(const struct bl_kernel_args &a) {
+BL_DEVICE void allgather_nvls(const struct bl_kernel_args &a) {
     Multicast m = multicast_begin(a);
     const uint64_t bytes = a.count * a.size, units = units_of(bytes), offset = data_offset(a, m);
     const Message in = message_of(a.sendbuff, bytes);
@@ -50,4 +50,4 @@ BL_DEVICE void allgather_multicast(const struct bl_kernel_args &a) {
     if (m.good) multicast_end(a, m);
 }
 
-BL_KERNEL(bl_allgather_multicast_bytes, allgather_multicast)
+BL_KERNEL(bl_allgather_nvls_bytes, allgather_nvls)

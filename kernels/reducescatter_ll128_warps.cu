@@ -1,8 +1,8 @@
-/* reducescatter_team.cu - every rank sends each peer the block that it owns, in lines; the owner reduces them in rank order; small
+/* reducescatter_ll128_warps.cu - every rank sends each peer the block that it owns, in lines; the owner reduces them in rank order; small
  * blocks of many ranks.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
- * teams.cuh.
+ * warps.cuh.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two
  * ranks; buffers of any alignment.  sendbuff holds a block for each rank, `stride` bytes apart, and recvbuff is this
@@ -13,9 +13,9 @@
 #include <primitives.cuh>
 #include "instantiate.cuh"
 #include "messages.cuh"
-#include "teams.cuh"
+#include "warps.cuh"
 
-template <class T> BL_DEVICE void reducescatter_team(const struct bl_kernel_args &a) {
+template <class T> BL_DEVICE void reducescatter_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;
     const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff};
     const Message out = message_of(a.recvbuff, bytes);
@@ -27,4 +27,4 @@ template <class T> BL_DEVICE void reducescatter_team(const struct bl_kernel_args
     if (reduce_in_teams<T>(a, peer_region(a, e), lines, flag, load, finish)) epoch_end(a, flag);
 }
 
-BL_INSTANTIATE_ONE(bl_reducescatter_team, reducescatter_team)
+BL_INSTANTIATE_ONE(bl_reducescatter_ll128_warps, reducescatter_ll128_warps)

@@ -1,10 +1,10 @@
-/* reducescatter_line.cu - every rank sends each peer the block that it owns, of one message or of a batch, in lines; the
+/* reducescatter_ll128.cu - every rank sends each peer the block that it owns, of one message or of a batch, in lines; the
  * owner reduces them in rank order.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
  * of a block, each group sends that line of every peer's block and receives its own block's.  Longer blocks have two
  * crews: blocks of threads that only send, and those that only receive and reduce.  What is aligned, between up to 4 ranks,
- * goes as whole lines (lines.cuh) until the last few: then all that a group loads or polls is under way at once.
+ * goes as whole lines (ll128.cuh) until the last few: then all that a group loads or polls is under way at once.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  sendbuff
  * holds a block for each rank, `stride` bytes apart, and recvbuff is this rank's, or lies elsewhere.  In place, each
@@ -90,15 +90,15 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
     epoch_end(a, flag);
 }
 
-template <class T, int N> BL_DEVICE void reducescatter_line(const struct bl_kernel_args &a) {
+template <class T, int N> BL_DEVICE void reducescatter_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
     scatter<T, N>(a, N <= 4 ? N : a.nranks, Blocks{a.sendbuff, bytes, a.stride, a.recvbuff},
                   message_of(a.recvbuff, bytes));
 }
 
-template <class T, int N> BL_DEVICE void reducescatter_line_batch(const struct bl_batch_args &a) {
+template <class T, int N> BL_DEVICE void reducescatter_ll128_batch(const struct bl_batch_args &a) {
     scatter<T, N>(a.common, a.common.nranks, BatchInput<T>{a, 0}, BatchOutput<T>{a, 0});
 }
 
-BL_INSTANTIATE_EXACT(bl_reducescatter_line, reducescatter_line)
-BL_INSTANTIATE_BATCH(bl_reducescatter_line_batch, reducescatter_line_batch)
+BL_INSTANTIATE_EXACT(bl_reducescatter_ll128, reducescatter_ll128)
+BL_INSTANTIATE_BATCH(bl_reducescatter_ll128_batch, reducescatter_ll128_batch)

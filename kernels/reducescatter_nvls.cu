@@ -1,20 +1,20 @@
-/* reducescatter_multimem.cu - the switch adds: every rank copies its blocks into its replica, and reads its own block with
+/* reducescatter_nvls.cu - the switch adds: every rank copies its blocks into its replica, and reads its own block with
  * loads that bring one value for all ranks.
  *
  * Each rank's links bring it a block and take away one for each rank; a barrier before the loads, and one behind them, since
- * peers read here.  Blocks of threads work in chunks, as in allreduce_twoshot_multimem.cu.
+ * peers read here.  Blocks of threads work in chunks, as in allreduce_twoshot_nvls.cu.
  *
  * Contract: count >= 1 and nranks blocks of it, each in whole units, at most layout.multicast_half bytes; the same grid
  * of whole warps on all ranks, at most BL_MAX_BLOCKS; datatype and redop of bl_multimem_redops(); sendbuff holds a block
  * for each rank, `stride` bytes apart, and recvbuff is this rank's block of it, or lies elsewhere; any alignment.  The
- * order of additions is the switch's.  Halves and barrier: multicast.cuh.  A wait that is told to stop leaves the kernel
+ * order of additions is the switch's.  Halves and barrier: nvls.cuh.  A wait that is told to stop leaves the kernel
  * with recvbuff unspecified and the communicator unusable.
  */
 #include <primitives.cuh>
 #include "messages.cuh"
-#include "multicast.cuh"
+#include "nvls.cuh"
 
-template <int DATATYPE> BL_DEVICE void reducescatter_multimem(const struct bl_kernel_args &a) {
+template <int DATATYPE> BL_DEVICE void reducescatter_nvls(const struct bl_kernel_args &a) {
     Multicast m = multicast_begin(a);
     const uint64_t bytes = a.count * a.size, units = units_of(bytes), offset = data_offset(a, m);
     const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff};
@@ -45,4 +45,4 @@ template <int DATATYPE> BL_DEVICE void reducescatter_multimem(const struct bl_ke
     if (await_arrivals(a, m)) multicast_end(a, m);
 }
 
-BL_INSTANTIATE_MULTIMEM(bl_reducescatter_multimem, reducescatter_multimem)
+BL_INSTANTIATE_MULTIMEM(bl_reducescatter_nvls, reducescatter_nvls)

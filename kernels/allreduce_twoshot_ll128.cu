@@ -1,4 +1,4 @@
-/* allreduce_twoshot_line.cu - middle to large all-reduces: reduce-scatter, then all-gather, both in lines, in one launch;
+/* allreduce_twoshot_ll128.cu - middle to large all-reduces: reduce-scatter, then all-gather, both in lines, in one launch;
  * of one message or of a batch of messages.
  *
  * Each rank owns one of nranks equal runs of lines.  Three crews of blocks work at once, each going through its lines in
@@ -57,15 +57,15 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
     epoch_end(a, flag);
 }
 
-template <class T, int N> BL_DEVICE void allreduce_twoshot_line(const struct bl_kernel_args &a) {
+template <class T, int N> BL_DEVICE void allreduce_twoshot_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
     reduce_in_two_shots<T, N>(a, message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff),
                               message_of(a.recvbuff, bytes));
 }
 
-template <class T, int N> BL_DEVICE void allreduce_twoshot_line_batch(const struct bl_batch_args &a) {
+template <class T, int N> BL_DEVICE void allreduce_twoshot_ll128_batch(const struct bl_batch_args &a) {
     reduce_in_two_shots<T, N>(a.common, BatchInput<T>{a, 0}, BatchOutput<T>{a, 0});
 }
 
-BL_INSTANTIATE(bl_allreduce_twoshot_line, allreduce_twoshot_line)
-BL_INSTANTIATE_BATCH(bl_allreduce_twoshot_line_batch, allreduce_twoshot_line_batch)
+BL_INSTANTIATE(bl_allreduce_twoshot_ll128, allreduce_twoshot_ll128)
+BL_INSTANTIATE_BATCH(bl_allreduce_twoshot_ll128_batch, allreduce_twoshot_ll128_batch)

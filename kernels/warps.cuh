@@ -1,4 +1,4 @@
-/* teams.cuh - short messages of many ranks: the peers spread over the warps of a block.
+/* warps.cuh - short messages of many ranks: the peers spread over the warps of a block.
  *
  * Where a group of lanes carries a line to every peer and polls for that of every peer (crews.cuh), it does up to 15 things one
  * after another, and a launch that is over in microseconds waits for the instructions of all of them. Here each warp has one rank,
@@ -16,7 +16,7 @@
 #ifndef BEELINE_TEAMS_CUH
 #define BEELINE_TEAMS_CUH
 
-#include "lines.cuh"
+#include "ll128.cuh"
 
 enum {
     QUAD_WORDS = BL_QUAD * 16,

@@ -1,4 +1,4 @@
-/* alltoall_line.cu - every rank sends each peer a block of its own, in lines; the datatype does not matter.
+/* alltoall_ll128.cu - every rank sends each peer a block of its own, in lines; the datatype does not matter.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
  * of a block, each group sends that line of every block, and receives it of every peer.  Longer blocks have two crews:
@@ -17,7 +17,7 @@
 
 enum { SENDERS = 10 }; /* of 32 */
 
-template <int N> BL_DEVICE void alltoall_line(const struct bl_kernel_args &a) {
+template <int N> BL_DEVICE void alltoall_ll128(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * a.size;
     const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff}, out = {a.recvbuff, bytes, a.stride, a.recvbuff};
     const uint64_t lines = lines_of_block(in);
@@ -41,4 +41,4 @@ template <int N> BL_DEVICE void alltoall_line(const struct bl_kernel_args &a) {
     epoch_end(a, flag);
 }
 
-BL_INSTANTIATE_BYTES(bl_alltoall_line, alltoall_line)
+BL_INSTANTIATE_BYTES(bl_alltoall_ll128, alltoall_ll128)

@@ -1,4 +1,4 @@
-/* allreduce_oneshot_line.cu - every rank sends its whole message, or a batch of messages, to every peer, in lines.
+/* allreduce_oneshot_ll128.cu - every rank sends its whole message, or a batch of messages, to every peer, in lines.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.
  *
@@ -103,15 +103,15 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
     epoch_end(a, flag);
 }
 
-template <class T, int N> BL_DEVICE void allreduce_oneshot_line(const struct bl_kernel_args &a) {
+template <class T, int N> BL_DEVICE void allreduce_oneshot_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
     const bool in_place = a.sendbuff == a.recvbuff;
     reduce_in_one_shot<T, N>(a, message_of(a.sendbuff, bytes, in_place), message_of(a.recvbuff, bytes), in_place);
 }
 
-template <class T, int N> BL_DEVICE void allreduce_oneshot_line_batch(const struct bl_batch_args &a) {
+template <class T, int N> BL_DEVICE void allreduce_oneshot_ll128_batch(const struct bl_batch_args &a) {
     reduce_in_one_shot<T, N>(a.common, BatchInput<T>{a, 0}, BatchOutput<T>{a, 0}, a.in_place != 0);
 }
 
-BL_INSTANTIATE(bl_allreduce_oneshot_line, allreduce_oneshot_line)
-BL_INSTANTIATE_BATCH(bl_allreduce_oneshot_line_batch, allreduce_oneshot_line_batch)
+BL_INSTANTIATE(bl_allreduce_oneshot_ll128, allreduce_oneshot_ll128)
+BL_INSTANTIATE_BATCH(bl_allreduce_oneshot_ll128_batch, allreduce_oneshot_ll128_batch)

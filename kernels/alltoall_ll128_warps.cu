@@ -1,8 +1,8 @@
-/* alltoall_team.cu - every rank sends each peer a block of its own, in lines; the datatype does not matter; small blocks of many
+/* alltoall_ll128_warps.cu - every rank sends each peer a block of its own, in lines; the datatype does not matter; small blocks of many
  * ranks.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
- * teams.cuh.
+ * warps.cuh.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two
  * ranks; buffers of any alignment that do not overlap (NCCL has no all-to-all in place); in each, blocks of all ranks,
@@ -11,9 +11,9 @@
  */
 #include <primitives.cuh>
 #include "messages.cuh"
-#include "teams.cuh"
+#include "warps.cuh"
 
-BL_DEVICE void alltoall_team(const struct bl_kernel_args &a) {
+BL_DEVICE void alltoall_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * a.size;
     const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff}, out = {a.recvbuff, bytes, a.stride, a.recvbuff};
     const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
@@ -21,4 +21,4 @@ BL_DEVICE void alltoall_team(const struct bl_kernel_args &a) {
     if (gather_in_teams(a, peer_region(a, e), lines_of_block(in), flag, load, store)) epoch_end(a, flag);
 }
 
-BL_KERNEL(bl_alltoall_team_bytes, alltoall_team)
+BL_KERNEL(bl_alltoall_ll128_warps_bytes, alltoall_ll128_warps)

@@ -1,4 +1,4 @@
-/* broadcast_line.cu - the root sends its message to every peer, in lines; the datatype does not matter.
+/* broadcast_ll128.cu - the root sends its message to every peer, in lines; the datatype does not matter.
  *
  * One NVLink one-way, no barrier, no fence.  All blocks of the root send, all of the other ranks receive.  The root waits for
  * nobody, as long as there is room; the others wait for the root alone: oneway.cuh.
@@ -42,11 +42,11 @@ BL_DEVICE bool receive_message(const struct bl_kernel_args &a, const OneWay &o, 
     return true;
 }
 
-template <int N> BL_DEVICE void broadcast_line(const struct bl_kernel_args &a) {
+template <int N> BL_DEVICE void broadcast_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * a.size;
     const Message out = message_of(a.recvbuff, bytes);
     OneWay o = oneway_begin(a, lines_of(out));
     if (a.rank == a.root ? send_message<N>(a, o, bytes) : receive_message(a, o, out)) oneway_end(a, o, lines_of(out));
 }
 
-BL_INSTANTIATE_BYTES(bl_broadcast_line, broadcast_line)
+BL_INSTANTIATE_BYTES(bl_broadcast_ll128, broadcast_ll128)

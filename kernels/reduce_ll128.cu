@@ -1,4 +1,4 @@
-/* reduce_line.cu - every rank sends its message to the root, in lines, which reduces them in rank order.
+/* reduce_ll128.cu - every rank sends its message to the root, in lines, which reduces them in rank order.
  *
  * One NVLink one-way, no barrier, no fence.  All blocks of the root receive, all of the other ranks send.  The root waits for all
  * ranks; the others wait for nobody, as long as the root has room: oneway.cuh.
@@ -22,7 +22,7 @@ BL_DEVICE bool send_to_root(const struct bl_kernel_args &a, OneWay &o, const Mes
                        [](uint64_t, Pair) {}, [&] { return ready_to_send(a, o, 1u << a.root); });
 }
 
-template <class T, int N> BL_DEVICE void reduce_line(const struct bl_kernel_args &a) {
+template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
     const bool in_place = a.rank == a.root && a.sendbuff == a.recvbuff;
     const Message in = message_of(a.sendbuff, bytes, in_place), out = message_of(a.recvbuff, bytes);
@@ -40,4 +40,4 @@ template <class T, int N> BL_DEVICE void reduce_line(const struct bl_kernel_args
     oneway_end(a, o, lines_of(in));
 }
 
-BL_INSTANTIATE(bl_reduce_line, reduce_line)
+BL_INSTANTIATE(bl_reduce_ll128, reduce_ll128)
