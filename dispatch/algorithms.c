@@ -52,5 +52,5 @@ int bl_algorithm_find(enum bl_collective collective, const char *name) {
     if (!strcmp(name, "nccl")) return BL_ROUTE_NCCL;
     for (int i = 0; i < bl_algorithm_count; i++)
         if (bl_algorithms[i].collective == collective && !strcmp(bl_algorithms[i].name, name)) return i;
-    return -2;
+    return BL_NO_ALGORITHM;
 }

@@ -38,19 +38,18 @@ struct bl_facts {
 
 /* What the user set (from the environment of rank 0); zero or "" is unset. */
 struct bl_settings {
-    char force[BL_COLLECTIVES][32]; /* algorithm name, or "nccl" */
-    uint64_t max_bytes[BL_KERNELS]; /* per algorithm; UINT64_MAX is unset */
-    uint64_t fuse_max;              /* largest call that shares a launch with others of its group; 0: none does */
-    bool copy_engines;              /* all-gathers are to leave the multiprocessors alone */
-    bool deterministic;             /* what the switch adds, in an order of its own, is left out */
-    bool short_of_staging;          /* it is less than asked for: what it cannot carry at once is NCCL's */
-    const char *tuning_text;        /* content of the user's tuning file, or NULL */
-    const char *tuning_name;        /* its path, for messages */
+    const char *routes[BL_COLLECTIVES]; /* as bl_routes_parse reads them; NULL: nothing */
+    uint64_t fuse_max;                  /* largest call that shares a launch with others of its group; 0: none does */
+    bool copy_engines;                  /* all-gathers are to leave the multiprocessors alone */
+    bool deterministic;                 /* what the switch adds, in an order of its own, is left out */
+    bool short_of_staging;              /* it is less than asked for: what it cannot carry at once is NCCL's */
+    const char *tuning_text;            /* content of the user's tuning file, or NULL */
+    const char *tuning_name;            /* its path, for messages */
 };
 
 /* One algorithm: what it covers (bl_algorithm_covers) and what it needs.  The rows are algorithms.c's table, in order of preference. */
 struct bl_algorithm {
-    const char *name; /* "oneshot_ll"; what BEELINE_*_ALGO and tuning files say */
+    const char *name; /* "oneshot_ll"; what BEELINE_ALLREDUCE and tuning files say */
     enum bl_collective collective;
     enum bl_kernel kernel;
     int min_ranks, max_ranks;
@@ -68,7 +67,7 @@ enum bl_reason {
     BL_REASONS
 };
 
-enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 80 };
+enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 96 };
 
 /* Up to and including max_bytes, `algorithm` (an index of bl_algorithms, or BL_ROUTE_NCCL).  What the algorithm cannot
  * do at all on this communicator (ranks, capabilities, staging, the user's limit) is already cut off from max_bytes. */
@@ -111,7 +110,8 @@ struct bl_route {
 extern const struct bl_algorithm bl_algorithms[];
 extern const int bl_algorithm_count;
 
-/* The index, BL_ROUTE_NCCL for "nccl", -2 if there is no such algorithm. */
+/* The index, BL_ROUTE_NCCL for "nccl", BL_NO_ALGORITHM if there is no such algorithm. */
+enum { BL_NO_ALGORITHM = -2 };
 int bl_algorithm_find(enum bl_collective collective, const char *name);
 const char *bl_collective_name(enum bl_collective collective); /* "all_reduce" */
 
@@ -119,6 +119,18 @@ const char *bl_collective_name(enum bl_collective collective); /* "all_reduce" *
 static inline bool bl_algorithm_covers(const struct bl_algorithm *algorithm, int arch, int datatype, int redop) {
     return !algorithm->by_switch || (bl_multimem_redops(datatype, arch) >> redop & 1) != 0;
 }
+
+/* What a user says of one collective: "..16K oneshot_ll | ..24M twoshot_ll128 | nccl", as bl_table_describe says it, too (0 before
+ * the first .. and .. before the last name may be there or not); or one name, for all sizes.  Above the last size the thresholds hold. */
+enum { BL_ROUTES_ROWS = 8 };
+struct bl_routes {
+    int rows;
+    struct bl_routes_row {
+        uint64_t max_bytes; /* above that of the row before; UINT64_MAX: all that is left */
+        int algorithm;      /* or BL_ROUTE_NCCL */
+    } row[BL_ROUTES_ROWS];
+};
+bool bl_routes_parse(const char *text, enum bl_collective collective, struct bl_routes *routes);
 
 /* Builds the table.  Settings or files that do not make sense are skipped with a message each, handed to `warn` (which
  * may be NULL), and the table is still valid. */

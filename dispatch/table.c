@@ -126,9 +126,8 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
         capacity *= MOST_COPIES / (uint64_t)(facts->nranks - 1);
     else if (bl_kernel_in_pieces(algorithm->kernel, facts->nranks))
         capacity = LONGEST_MESSAGE;
-    uint64_t user = settings ? settings->max_bytes[algorithm->kernel] : UINT64_MAX;
-    *reason = user < capacity ? BL_REASON_LIMIT : whole ? BL_REASON_BUDGET : BL_REASON_STAGING;
-    return user < capacity ? user : capacity;
+    *reason = whole ? BL_REASON_BUDGET : BL_REASON_STAGING;
+    return capacity;
 }
 
 /* A threshold measured with `from` ranks, for `to` ranks: what goes to each peer, or comes from each, grows with their number. */
@@ -183,45 +182,49 @@ static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const 
     if (limit) add_range(r, limit < max_bytes ? limit : max_bytes, row->algorithm, blocks, threads, reason);
 }
 
-static void warn_forced(const char *name, enum bl_collective collective, const char *text,
+static void warn_forced(enum bl_collective collective, const char *what, const char *text,
                         void (*warn)(void *arg, const char *message), void *arg) {
-    char message[320], accepted[160] = "nccl";
-    size_t used = strlen(accepted);
+    char message[400], names[160] = "nccl";
+    size_t used = strlen(names);
 
     if (!warn) return;
-    for (int i = 0; i < bl_algorithm_count && used < sizeof accepted; i++)
+    for (int i = 0; i < bl_algorithm_count && used < sizeof names; i++)
         if (bl_algorithms[i].collective == collective)
-            used += snprintf(accepted + used, sizeof accepted - used, ", %s", bl_algorithms[i].name);
-    snprintf(message, sizeof message, "%s: forced algorithm '%.31s' %s; accepted: %s", bl_collective_name(collective),
-             name, text, accepted);
+            used += snprintf(names + used, sizeof names - used, ", %s", bl_algorithms[i].name);
+    snprintf(message, sizeof message, "%s: '%.80s' %s; there are %s", bl_collective_name(collective), what, text,
+             names);
     warn(arg, message);
 }
 
-/* Returns true if the forced algorithm now stands first. */
+/* What the user says comes first.  Returns true if there is any of it. */
 static bool add_forced(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
                        void (*warn)(void *arg, const char *message), void *arg) {
-    const char *name = settings ? settings->force[r->collective] : "";
-    enum bl_reason why;
+    const char *said = settings ? settings->routes[r->collective] : NULL;
+    struct bl_routes routes;
+    bool added = false;
 
-    if (!name[0]) return false;
-    int algorithm = bl_algorithm_find(r->collective, name);
-    if (algorithm == BL_ROUTE_NCCL) {
-        add_nccl(r, UINT64_MAX, BL_REASON_NCCL_FORCED);
-        return true;
-    }
-    if (algorithm < 0) {
-        warn_forced(name, r->collective, "is unknown", warn, arg);
+    if (!said) return false;
+    if (!bl_routes_parse(said, r->collective, &routes)) {
+        warn_forced(r->collective, said, "is not accepted", warn, arg);
         return false;
     }
-    if (!algorithm_limit(&bl_algorithms[algorithm], facts, settings, &why)) {
-        char text[128];
-        snprintf(text, sizeof text, "cannot serve this communicator (%s)", bl_reason_text(why));
-        warn_forced(name, r->collective, text, warn, arg);
-        return false;
+    const bool alone = routes.rows == 1 && routes.row[0].max_bytes == UINT64_MAX;
+    for (int i = 0; i < routes.rows; i++) {
+        const struct bl_tuning_row row = {.algorithm = routes.row[i].algorithm};
+        enum bl_reason why;
+        if (row.algorithm == BL_ROUTE_NCCL) {
+            add_nccl(r, routes.row[i].max_bytes, BL_REASON_NCCL_FORCED);
+        } else if (algorithm_limit(&bl_algorithms[row.algorithm], facts, settings, &why)) {
+            add_algorithm(r, facts, settings, &row, routes.row[i].max_bytes, alone ? BL_REASON_FORCED : BL_REASON_SAID);
+        } else {
+            char text[128];
+            snprintf(text, sizeof text, "cannot serve this communicator (%s)", bl_reason_text(why));
+            warn_forced(r->collective, bl_algorithms[row.algorithm].name, text, warn, arg);
+            continue;
+        }
+        added = true;
     }
-    struct bl_tuning_row row = {.algorithm = algorithm};
-    add_algorithm(r, facts, settings, &row, UINT64_MAX, BL_REASON_FORCED);
-    return true;
+    return added;
 }
 
 /* Whether all-gathers above LEFT_TO_KERNELS go to the copy engines, because they are asked for and can have them. */
@@ -287,7 +290,7 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
     }
     add_nccl(&r, UINT64_MAX, plain->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
     if (collective == BL_ALLREDUCE && forced)
-        snprintf(table->source, sizeof table->source, "forced %s", settings->force[collective]);
+        snprintf(table->source, sizeof table->source, "forced %.200s", settings->routes[collective]);
 }
 
 static void describe_pick(char *text, size_t size, const struct pick *pick, const struct bl_facts *facts) {

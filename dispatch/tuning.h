@@ -5,9 +5,10 @@
 #include "dispatch.h"
 
 /* Rows of one section for one collective and number of ranks.  A table needs up to two ranges for each; rows for multicast
- * may cut each other row in two; and one for a forced algorithm and two at the end. */
+ * may cut each other row in two; up to two for each that the user names, and two at the end. */
 enum { BL_TUNING_ROWS = 12 };
-_Static_assert(2 * BL_TUNING_ROWS + 2 * 2 * BL_TUNING_ROWS + 3 <= BL_MAX_RANGES, "a tuning file's rows fit a table");
+_Static_assert(2 * BL_TUNING_ROWS + 2 * 2 * BL_TUNING_ROWS + 2 * BL_ROUTES_ROWS + 2 <= BL_MAX_RANGES,
+               "a tuning file's rows fit a table, and a user's");
 
 enum { BL_TUNING_PLAIN = -3 }; /* `plain`: what the rows of the section without multicast say */
 

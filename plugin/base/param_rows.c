@@ -45,13 +45,6 @@ static void format_number(uint64_t value, bool suffixes, char *text, size_t size
     snprintf(text, size, "%llu%s", (unsigned long long)value, units[unit]);
 }
 
-static void format_bytes(uint64_t value, char *text, size_t size) {
-    if (value == UINT64_MAX)
-        snprintf(text, size, "unlimited");
-    else
-        format_number(value, true, text, size);
-}
-
 /* --- FLAG --- */
 static bool flag_parse(const struct bl_param_row *row, const char *text, void *member) {
     return bl_param_parse_flag(text, member);
@@ -74,9 +67,8 @@ static bool count_parse(const struct bl_param_row *row, const char *text, void *
     return true;
 }
 static bool bytes_parse(const struct bl_param_row *row, const char *text, void *member) {
-    uint64_t value = UINT64_MAX;
-    if (strcasecmp(text, "unlimited") != 0 && !parse_number(text, true, &value)) return false;
-    if (value < row->low || value > row->high) return false;
+    uint64_t value;
+    if (!parse_number(text, true, &value) || value < row->low || value > row->high) return false;
     *(uint64_t *)member = value;
     return true;
 }
@@ -87,15 +79,15 @@ static void count_format(const struct bl_param_row *row, const void *member, cha
     format_number(*(const uint64_t *)member, false, text, size);
 }
 static void bytes_format(const struct bl_param_row *row, const void *member, char *text, size_t size) {
-    format_bytes(*(const uint64_t *)member, text, size);
+    format_number(*(const uint64_t *)member, true, text, size);
 }
 static void count_accepted(const struct bl_param_row *row, char *text, size_t size) {
     snprintf(text, size, "a whole number, %llu to %llu", (unsigned long long)row->low, (unsigned long long)row->high);
 }
 static void bytes_accepted(const struct bl_param_row *row, char *text, size_t size) {
     char low[24], high[24];
-    format_bytes(row->low, low, sizeof(low));
-    format_bytes(row->high, high, sizeof(high));
+    format_number(row->low, true, low, sizeof(low));
+    format_number(row->high, true, high, sizeof(high));
     snprintf(text, size, "bytes, %s to %s", low, high);
 }
 
@@ -141,7 +133,7 @@ static void choice_accepted(const struct bl_param_row *row, char *text, size_t s
         used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? ", " : "", (int)length, name);
 }
 
-/* --- TEXT and ALGORITHM --- */
+/* --- TEXT and ROUTES --- */
 static bool text_parse(const struct bl_param_row *row, const char *text, void *member) {
     char *copy = strdup(text); /* the process may change its environment later */
     if (copy) *(const char **)member = copy;
@@ -157,15 +149,16 @@ static void text_format(const struct bl_param_row *row, const void *member, char
 static void text_accepted(const struct bl_param_row *row, char *text, size_t size) {
     snprintf(text, size, "a path");
 }
-static bool algorithm_parse(const struct bl_param_row *row, const char *text, void *member) {
-    enum { UNKNOWN = -2 };
-    return bl_algorithm_find((enum bl_collective)row->low, text) != UNKNOWN && text_parse(row, text, member);
+static bool routes_parse(const struct bl_param_row *row, const char *text, void *member) {
+    struct bl_routes routes;
+    return bl_routes_parse(text, (enum bl_collective)row->low, &routes) && text_parse(row, text, member);
 }
-static void algorithm_accepted(const struct bl_param_row *row, char *text, size_t size) {
+static void routes_accepted(const struct bl_param_row *row, char *text, size_t size) {
     size_t used = (size_t)snprintf(text, size, "nccl");
     for (int i = 0; i < bl_algorithm_count; i++)
         if (bl_algorithms[i].collective == (enum bl_collective)row->low && used < size)
             used += (size_t)snprintf(text + used, size - used, ", %s", bl_algorithms[i].name);
+    if (used < size) snprintf(text + used, size - used, "; or sizes and names: ..16K NAME | ..1M NAME | nccl");
 }
 
 /* --- SELECTION --- */
@@ -183,7 +176,7 @@ static const struct bl_param_kind bytes = {bytes_parse, number_default, bytes_fo
 static const struct bl_param_kind choice = {choice_parse, choice_default, choice_format, choice_accepted};
 static const struct bl_param_kind text = {text_parse, text_default, text_format, text_accepted};
 static const struct bl_param_kind selection = {selection_parse, text_default, text_format, selection_accepted};
-static const struct bl_param_kind algorithm = {algorithm_parse, text_default, text_format, algorithm_accepted};
+static const struct bl_param_kind routes = {routes_parse, text_default, text_format, routes_accepted};
 
 #define OFFSET(member) offsetof(struct bl_params, member)
 const struct bl_param_row bl_param_rows[] = {
@@ -195,8 +188,8 @@ const struct bl_param_row bl_param_rows[] = {
     {variable, &count, OFFSET(member), value, low, high, NULL, category, help},
 #define BL_PARAM_CHOICE(member, variable, value, names, category, help)                                                \
     {variable, &choice, OFFSET(member), value, 0, 0, names, category, help},
-#define BL_PARAM_ALGORITHM(member, variable, collective, category, help)                                               \
-    {variable, &algorithm, OFFSET(member), 0, collective, 0, NULL, category, help},
+#define BL_PARAM_ROUTES(member, variable, collective, category, help)                                                  \
+    {variable, &routes, OFFSET(member), 0, collective, 0, NULL, category, help},
 #define BL_PARAM_TEXT(member, variable, category, help)                                                                \
     {variable, &text, OFFSET(member), 0, 0, 0, NULL, category, help},
 #define BL_PARAM_SELECTION(member, variable, category, help)                                                           \

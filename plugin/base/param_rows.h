@@ -9,15 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Kinds of a row: FLAG (0/1/on/off/true/false/yes/no), BYTES (with K/M/G, or `unlimited` where UINT64_MAX is in range),
- * COUNT, CHOICE (of names), ALGORITHM (of a collective, or nccl; NULL if unset), TEXT (a path; NULL if unset).  A
+/* Kinds of a row: FLAG (0/1/on/off/true/false/yes/no), BYTES (with K/M/G, ),
+ * COUNT, CHOICE (of names), ROUTES (of a collective, or nccl; NULL if unset), TEXT (a path; NULL if unset).  A
  * variable that is set to nothing counts as unset. */
 struct bl_params {
 #define BL_PARAM_FLAG(member, variable, value, category, help)             bool member;
 #define BL_PARAM_BYTES(member, variable, value, low, high, category, help) uint64_t member;
 #define BL_PARAM_COUNT(member, variable, value, low, high, category, help) uint64_t member;
 #define BL_PARAM_CHOICE(member, variable, value, names, category, help)    int member;
-#define BL_PARAM_ALGORITHM(member, variable, collective, category, help)   const char *member;
+#define BL_PARAM_ROUTES(member, variable, collective, category, help)      const char *member;
 #define BL_PARAM_TEXT(member, variable, category, help)                    const char *member;
 #define BL_PARAM_SELECTION(member, variable, category, help)               const char *member;
 #include "params.def"

@@ -37,7 +37,7 @@ enum {
 #define BL_PARAM_BYTES(...)     +1
 #define BL_PARAM_COUNT(...)     +1
 #define BL_PARAM_CHOICE(...)    +1
-#define BL_PARAM_ALGORITHM(...) +1
+#define BL_PARAM_ROUTES(...)    +1
 #define BL_PARAM_TEXT(...)      +1
 #define BL_PARAM_SELECTION(...) +1
 #include "params.def"

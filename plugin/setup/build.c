@@ -56,8 +56,13 @@ static bool meet(struct bl_member **members, int count) {
 
 /* --- step: who are we? --- */
 static bool wants_copy_engines(void) {
-    const char *forced = bl_params()->allgather_algo;
-    return bl_params()->copy_engines || (forced && !strcmp(forced, bl_kernel_name(BL_KERNEL_ALLGATHER_CE)));
+    const char *said = bl_params()->allgather;
+    struct bl_routes routes;
+    bool wants = bl_params()->copy_engines;
+    if (said && bl_routes_parse(said, BL_ALLGATHER, &routes))
+        for (int i = 0; i < routes.rows; i++)
+            wants = wants || routes.row[i].algorithm == bl_algorithm_find(BL_ALLGATHER, "allgather_ce");
+    return wants;
 }
 
 static void know_oneself(struct bl_member *member) {
@@ -211,24 +216,12 @@ static void make_tables(struct bl_member *member) {
     if (member->all[0].copy_engines && !facts.layout.copy_bytes) tell_no_slots(member);
     char *tuning = params->tuning_file ? read_tuning_file(params->tuning_file) : NULL;
     struct bl_settings settings = {
-        .max_bytes = {[BL_KERNEL_ALLREDUCE_ONESHOT_LL] = params->oneshot_ll_max,
-                      [BL_KERNEL_ALLREDUCE_ONESHOT_LL128] = params->oneshot_ll128_max,
-                      [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = params->twoshot_ll128_max,
-                      [BL_KERNEL_ALLGATHER_LL128] = params->allgather_ll128_max,
-                      [BL_KERNEL_ALLGATHER_CE] = params->allgather_ce_max,
-                      [BL_KERNEL_REDUCESCATTER_LL128] = params->reducescatter_ll128_max,
-                      [BL_KERNEL_ALLTOALL_LL128] = params->alltoall_ll128_max,
-                      [BL_KERNEL_BROADCAST_LL128] = params->broadcast_ll128_max,
-                      [BL_KERNEL_REDUCE_LL128] = params->reduce_ll128_max,
-                      [BL_KERNEL_ALLREDUCE_ONESHOT_LL128_WARPS] = params->oneshot_ll128_warps_max,
-                      [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_WARPS] = params->twoshot_ll128_warps_max,
-                      [BL_KERNEL_ALLGATHER_LL128_WARPS] = params->allgather_ll128_warps_max,
-                      [BL_KERNEL_REDUCESCATTER_LL128_WARPS] = params->reducescatter_ll128_warps_max,
-                      [BL_KERNEL_ALLTOALL_LL128_WARPS] = params->alltoall_ll128_warps_max,
-                      [BL_KERNEL_ALLREDUCE_ONESHOT_NVLS] = params->oneshot_nvls_max,
-                      [BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS] = params->twoshot_nvls_max,
-                      [BL_KERNEL_ALLGATHER_NVLS] = params->allgather_nvls_max,
-                      [BL_KERNEL_REDUCESCATTER_NVLS] = params->reducescatter_nvls_max},
+        .routes = {[BL_ALLREDUCE] = params->allreduce,
+                   [BL_ALLGATHER] = params->allgather,
+                   [BL_REDUCESCATTER] = params->reducescatter,
+                   [BL_ALLTOALL] = params->alltoall,
+                   [BL_BROADCAST] = params->broadcast,
+                   [BL_REDUCE] = params->reduce},
         .fuse_max = params->fuse_max,
         .copy_engines = member->all[0].copy_engines,
         .deterministic = params->deterministic,
@@ -236,12 +229,6 @@ static void make_tables(struct bl_member *member) {
         .tuning_text = tuning,
         .tuning_name = params->tuning_file,
     };
-    const char *const forced[BL_COLLECTIVES] = {
-        [BL_ALLREDUCE] = params->allreduce_algo,         [BL_ALLGATHER] = params->allgather_algo,
-        [BL_REDUCESCATTER] = params->reducescatter_algo, [BL_ALLTOALL] = params->alltoall_algo,
-        [BL_BROADCAST] = params->broadcast_algo,         [BL_REDUCE] = params->reduce_algo};
-    for (int c = 0; c < BL_COLLECTIVES; c++)
-        if (forced[c]) snprintf(settings.force[c], sizeof(settings.force[c]), "%s", forced[c]);
     /* What is wrong with the settings is said once, of the table that will serve if all goes well. */
     bl_table_build(&comm->table, &facts, &settings, plans_multicast(member) ? NULL : warn_table, NULL);
     facts.caps |= BL_CAP_MULTICAST;

@@ -42,7 +42,7 @@ def routes(records):
                           f"{best / min(others):.2f}", f"{least:.2f}", f"{best / least:.2f}"])
         if lines:
             yield Table(f"Algorithms of {NAMES[collective]}{MODES[mode]}, {ranks} ranks",
-                        f"Each forced with `BEELINE_{collective.replace('_', '').upper()}_ALGO`; in place, bf16, {HOW[mode]}. {FLOOR}",
+                        f"Each forced with `BEELINE_{collective.replace('_', '').upper()}`; in place, bf16, {HOW[mode]}. {FLOOR}",
                         ["bytes a rank", *names, "NCCL", "best / NCCL", "floor", "best / floor"], lines)
 
 

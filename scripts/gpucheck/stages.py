@@ -107,7 +107,7 @@ def perf_eager(box):
 
 def perf_routes(box):
     sizes = box.pick("-b 256 -e 16M -f 2 -n 11 -G 20 --seconds 0.5", "-b 256 -e 4K -f 4 -n 3 -G 2")
-    return [box.perf(f"{n} ranks {name}", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=30, BEELINE_ALLREDUCE_ALGO=name)
+    return [box.perf(f"{n} ranks {name}", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=30, BEELINE_ALLREDUCE=name)
             for n in box.ranks for name in algorithms(box.root)]
 
 
@@ -146,7 +146,7 @@ def perf_types(box):
 
 
 PARTS = "all_gather,reduce_scatter"
-FORCED = (("all_gather", "ALLGATHER"), ("reduce_scatter", "REDUCESCATTER"))  # BEELINE_..._ALGO
+FORCED = (("all_gather", "ALLGATHER"), ("reduce_scatter", "REDUCESCATTER"))  # BEELINE_...
 
 
 def parts(ranks, low, high, factor):
@@ -174,7 +174,7 @@ def perf_gather_routes(box):
             for name in algorithms(box.root, variable):
                 how = box.pick("-n 9 -G 10 -w 2 --seconds 0.15", "-n 2 -G 2 -w 1")
                 steps.append(box.perf(f"{n} ranks {name}", "--spawn", n, "-c", collective, "--place", "in",
-                                      *parts(n, 256, *box.pick((64 << 20, 4), (1024, 4))), *how, limit=20, **{f"BEELINE_{variable}_ALGO": name}))
+                                      *parts(n, 256, *box.pick((64 << 20, 4), (1024, 4))), *how, limit=20, **{f"BEELINE_{variable}": name}))
     return steps
 
 
@@ -381,7 +381,7 @@ def torch_gather(box):
     n, names = box.most, [algorithms(box.root, variable) for _, variable in FORCED]
     steps = [torch_job(box, f"{n} gather", n, "torch_gather.py", True, 90)]
     for i in range(max(map(len, names))):
-        forced = {f"BEELINE_{variable}_ALGO": of[min(i, len(of) - 1)] for (_, variable), of in zip(FORCED, names) if of}
+        forced = {f"BEELINE_{variable}": of[min(i, len(of) - 1)] for (_, variable), of in zip(FORCED, names) if of}
         steps.append(torch_job(box, f"{n} {' '.join(forced.values())}", n, "torch_gather.py", True, 60, "--sections",
                                "gather,scatter,large,coalesced,streams,graphs", **forced))
     return steps
@@ -395,7 +395,7 @@ def fsdp(box):
 def overlap(box):
     """An all-gather beside a matrix product: through NCCL, and each of Beeline's algorithms."""
     names = algorithms(box.root, "ALLGATHER")
-    jobs = [Job("nccl", False), *(Job(name, True, "--route", name, BEELINE_ALLGATHER_ALGO=name, **FEW_WORDS) for name in names)]
+    jobs = [Job("nccl", False), *(Job(name, True, "--route", name, BEELINE_ALLGATHER=name, **FEW_WORDS) for name in names)]
     return torch_turns(box, [box.most], "torch_overlap.py", 50, "--jobs", len(jobs), jobs=jobs)
 
 
@@ -404,7 +404,7 @@ def host_time(box):
     sizes = box.pick("-b 1K -e 64K -f 8 -n 20 -G 50 -w 20", "-b 1K -e 1K -f 8 -n 2 -G 2")
     common = ("--spawn", box.most, "--mode", "eager", "--place", "out", *sizes)
     return [box.perf("own routes", *common, limit=30),
-            box.perf("routes to NCCL", *common, limit=30, BEELINE_ALLREDUCE_ALGO="nccl")]
+            box.perf("routes to NCCL", *common, limit=30, BEELINE_ALLREDUCE="nccl")]
 
 
 def setup_time(box):

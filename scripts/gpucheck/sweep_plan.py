@@ -31,7 +31,7 @@ STAGES = {
 
 
 def variable(collective):
-    """As in BEELINE_..._ALGO, and in the names of the dispatcher's table."""
+    """As in BEELINE_..., and in the names of the dispatcher's table."""
     return collective.replace("_", "").upper()
 
 

@@ -6,7 +6,7 @@ import sys
 from gpucheck import stages
 from gpucheck.process import Step
 
-ALGORITHMS = (  # collective; what BEELINE_..._ALGO forces; with multicast, and without
+ALGORITHMS = (  # collective; what BEELINE_... forces; with multicast, and without
     ("all_reduce", "ALLREDUCE", "oneshot_nvls", "oneshot_ll"),
     ("all_reduce", "ALLREDUCE", "twoshot_nvls", "twoshot_ll128"),
     ("all_gather", "ALLGATHER", "allgather_nvls", "allgather_ll128"),
@@ -15,7 +15,7 @@ ALGORITHMS = (  # collective; what BEELINE_..._ALGO forces; with multicast, and 
 COLLECTIVES = "all_reduce,all_gather,reduce_scatter"
 ON = dict(BEELINE_MULTICAST="1")
 # An object is made only where a row or a forced algorithm would use it.
-USED = dict(ON, BEELINE_ALLREDUCE_ALGO="twoshot_nvls")
+USED = dict(ON, BEELINE_ALLREDUCE="twoshot_nvls")
 STANDS = r"INFO .*\bmulticast [0-9.]+ [KM]iB"  # the line that a communicator with an object prints
 GRIDS = (8, 16, 32, 64, 128)
 
@@ -60,7 +60,7 @@ def check(box):
     not, eager and in graphs."""
     steps = []
     for collective, variable, name, _ in ALGORITHMS:
-        env = dict(ON, **{f"BEELINE_{variable}_ALGO": name})
+        env = dict(ON, **{f"BEELINE_{variable}": name})
         for n in box.ranks:
             common = ("-c", collective, "-n", "1", "-w", "0")
             kinds = box.pick("-d all -o all" if n in measured(box) else "-d bfloat16,half,float,int32 -o sum,max", "-d bfloat16,int32 -o sum,max")
@@ -78,7 +78,7 @@ def bits(box):
     if box.emulated or not box.torch:
         return []
     return [stages.torch_job(box, f"{box.most} {name}", box.most, "torch_allreduce.py", True, 120, "--sections", sections,
-                             **ON, BEELINE_ALLREDUCE_ALGO=name)
+                             **ON, BEELINE_ALLREDUCE=name)
             for name, sections in (("twoshot_nvls", "same_bits"), ("oneshot_nvls", "bits,same_bits"))]
 
 
@@ -99,7 +99,7 @@ def measure(box):
     for n in reversed(measured(box)):
         for collective, variable, ours, plain in ALGORITHMS:
             for name, env in ((ours, ON), (plain, dict(BEELINE_MULTICAST="0"))):
-                forced = {f"BEELINE_{variable}_ALGO": name}
+                forced = {f"BEELINE_{variable}": name}
                 steps.append(box.perf(f"{name}, {n} ranks, graph", "-t", n, "-c", collective, "--mode", "graph", "--place", "out", *graph,
                                       limit=120, want=route(name), **env, **forced))
                 if n == box.most:

@@ -1,6 +1,6 @@
 /* tune.c - beeline-perf --tune FILE: times every algorithm of the collectives against NCCL and writes a tuning file.
  *
- * Each algorithm is a run of its own with BEELINE_<COLLECTIVE>_ALGO set, because a communicator's routes are fixed when it
+ * Each algorithm is a run of its own with BEELINE_<COLLECTIVE> set, because a communicator's routes are fixed when it
  * is made; what compares between runs is the ratio to NCCL, which is timed in turn in each.  Bytes where the algorithm
  * does not serve show by the route.  Of a size, the best ratio wins, and only if it beats NCCL by enough (least_ratio).
  *
@@ -19,9 +19,9 @@
 enum { MAX_SIZES = 128, MAX_ALGORITHMS = 24 };
 
 static const char *const variables[BL_COLLECTIVES] = {
-    [BL_ALLREDUCE] = "BEELINE_ALLREDUCE_ALGO",         [BL_ALLGATHER] = "BEELINE_ALLGATHER_ALGO",
-    [BL_REDUCESCATTER] = "BEELINE_REDUCESCATTER_ALGO", [BL_ALLTOALL] = "BEELINE_ALLTOALL_ALGO",
-    [BL_BROADCAST] = "BEELINE_BROADCAST_ALGO",         [BL_REDUCE] = "BEELINE_REDUCE_ALGO",
+    [BL_ALLREDUCE] = "BEELINE_ALLREDUCE",         [BL_ALLGATHER] = "BEELINE_ALLGATHER",
+    [BL_REDUCESCATTER] = "BEELINE_REDUCESCATTER", [BL_ALLTOALL] = "BEELINE_ALLTOALL",
+    [BL_BROADCAST] = "BEELINE_BROADCAST",         [BL_REDUCE] = "BEELINE_REDUCE",
 };
 
 struct table {

@@ -50,11 +50,11 @@ def params_refused(case):
         ["BEELINE_DEBUG=LOUD is not accepted: want NONE, WARN, INFO, TRACE; using the default, WARN"],
         BEELINE_DEBUG="LOUD",
     )
-    parameters(case, ["BEELINE_ALLREDUCE_ALGO=ring is not accepted: want nccl, "], BEELINE_ALLREDUCE_ALGO="ring")
+    parameters(case, ["BEELINE_ALLREDUCE=ring is not accepted: want nccl, "], BEELINE_ALLREDUCE="ring")
     for variable, text, accepted in (
-        ("BEELINE_ALLGATHER_ALGO", "twoshot_ll128", "nccl, allgather_ll128, allgather_ll128_warps, allgather_ce"),
-        ("BEELINE_ALLGATHER_ALGO", "allgather_ll128_batch", "nccl, allgather_ll128, allgather_ll128_warps, allgather_ce"),
-        ("BEELINE_REDUCESCATTER_ALGO", "allgather_ll128", "nccl, reducescatter_ll128, reducescatter_ll128_warps"),
+        ("BEELINE_ALLGATHER", "twoshot_ll128", "nccl, allgather_ll128, allgather_ll128_warps, allgather_ce"),
+        ("BEELINE_ALLGATHER", "allgather_ll128_batch", "nccl, allgather_ll128, allgather_ll128_warps, allgather_ce"),
+        ("BEELINE_REDUCESCATTER", "allgather_ll128", "nccl, reducescatter_ll128, reducescatter_ll128_warps"),
     ):
         parameters(case, ["%s=%s is not accepted: want %s" % (variable, text, accepted)], **{variable: text})
     for text in ("2", "ZERO"):
@@ -73,10 +73,10 @@ def params_accepted(case):
         "BEELINE_ENABLE": ("0", "ON", "False", "yes", ""),
         "BEELINE_TIMEOUT": ("0", "1000000"),
         "BEELINE_DEBUG": ("warn", "Warn"),
-        "BEELINE_ONESHOT_LL128_MAX": ("0", "unlimited", "16G"),
-        "BEELINE_ALLREDUCE_ALGO": ("nccl", "oneshot_ll128"),
-        "BEELINE_ALLGATHER_ALGO": ("nccl", "allgather_ll128", "allgather_ce"),
-        "BEELINE_REDUCESCATTER_ALGO": ("nccl", "reducescatter_ll128"),
+        "BEELINE_FUSE_MAX": ("0", "64K", "1G"),
+        "BEELINE_ALLREDUCE": ("nccl", "oneshot_ll128", "..16K oneshot_ll | ..24M twoshot_ll128 | nccl", "0..64K oneshot_ll128 | .. nccl"),
+        "BEELINE_ALLGATHER": ("nccl", "allgather_ll128", "allgather_ce"),
+        "BEELINE_REDUCESCATTER": ("nccl", "reducescatter_ll128"),
         "BEELINE_COPY_ENGINES": ("0", "1", "no", "ON"),
         "NCCL_CTA_POLICY": ("0", "1", "2", "ZERO", "EFFICIENCY", "-7x"),
         "NCCL_GRAPH_MIXING_SUPPORT": ("0", "1", "-2"),

@@ -94,7 +94,7 @@ def made_beside():
 
 def budget():
     """Dozens of communicators: the first has all that it can use, the last is NCCL's, all are right."""
-    case("budget", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 comm_budget", "--env BEELINE_DEBUG=INFO", "--env BEELINE_ALLREDUCE_ALGO=oneshot_ll"),
+    case("budget", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 comm_budget", "--env BEELINE_DEBUG=INFO", "--env BEELINE_ALLREDUCE=oneshot_ll"),
                           "--lines 12 'staging 52.0 MiB'", "--lines 112 ' staging [0-9.]+ MiB'", "--lines 64 'BEELINE_BUDGET is used up'", "--within 100"))
     case("budget/none", expect(allreduce("processes", 2, "--env BEELINE_BUDGET=0", "--env BEELINE_DEBUG=INFO"),
                                "--lines 2 'rank 0: its process.s BEELINE_BUDGET is used up'"))
@@ -145,7 +145,7 @@ def settings():
                                          f"--lines 2 '{LEFT}rank 1 cannot be reached: .*BEELINE_ENABLE=0'"))
     case("settings/all_disabled", expect(allreduce("processes", 3, "--env BEELINE_ENABLE=0", "--env BEELINE_DEBUG=INFO"),
                                          "--lines 0 ' communicator '"))
-    case("settings/different", expect(allreduce("processes", 3, shell=f"{one} BEELINE_ALLREDUCE_ALGO=nccl;", route="oneshot_ll"),
+    case("settings/different", expect(allreduce("processes", 3, shell=f"{one} BEELINE_ALLREDUCE=nccl;", route="oneshot_ll"),
                                       "--warn 'rank 1 has other settings than rank 0'"))
     case("settings/rank_0_holds", expect(allreduce("processes", 3, shell=f"{one} BEELINE_STAGING=2M;", route="oneshot_ll"),
                                          "--warn 'rank 1 has other settings than rank 0'"))
@@ -154,12 +154,12 @@ def settings():
                                             f"--lines 2 '{LEFT}rank 1: {variable}$'"))
     for variable in ("NCCL_P2P_DISABLE=0", "NCCL_P2P_LEVEL=NVL", "NCCL_P2P_LEVEL=3"):
         case(f"settings/{variable}", expect(allreduce("processes", 2, f"--env {variable}", route="oneshot_ll")))
-    forced = [f"--env BEELINE_{name}_ALGO=nccl" for name in ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", "REDUCE")]
+    forced = [f"--env BEELINE_{name}=nccl" for name in ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", "REDUCE")]
     case("settings/forced_to_nccl", expect(allreduce("processes", 2, *forced, "--env BEELINE_DEBUG=INFO"),
                                            f"--info '{LEFT}no call would be Beeline.s'"))
     # The self-test has few of its kernels left, or none.
     for name, left in (("scatter", ("ALLREDUCE", "ALLGATHER")), ("none", ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER"))):
-        options = [f"--env BEELINE_{other}_ALGO=nccl" for other in left]
+        options = [f"--env BEELINE_{other}=nccl" for other in left]
         case(f"settings/selftest_of_{name}", expect(allreduce("processes", 4, *options, "--env BEELINE_DEBUG=INFO", route="nccl"),
                                                     "--lines 4 'communicator .*: rank . of 4 on '"))
     case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_ll"),
@@ -181,7 +181,7 @@ def gathers(mode, nranks, *options, route, shell=""):
 def copy_engines():
     """Who may ask for copy engines, and what comes of it."""
     asked = "--env BEELINE_COPY_ENGINES=1"
-    for variable in ("BEELINE_COPY_ENGINES=1", "NCCL_CTA_POLICY=2", "NCCL_CTA_POLICY=ZERO", "BEELINE_ALLGATHER_ALGO=allgather_ce"):
+    for variable in ("BEELINE_COPY_ENGINES=1", "NCCL_CTA_POLICY=2", "NCCL_CTA_POLICY=ZERO", "BEELINE_ALLGATHER=allgather_ce"):
         case(f"copy_engines/{variable}", expect(gathers("processes", 2, f"--env {variable}", route="allgather_ce")))
     for variables in (("NCCL_CTA_POLICY=0",), ("NCCL_CTA_POLICY=1",), ("NCCL_CTA_POLICY=EFFICIENCY",), ("NCCL_CTA_POLICY=-7x",),
                       ("BEELINE_COPY_ENGINES=0", "NCCL_CTA_POLICY=2")):
@@ -200,13 +200,13 @@ def copy_engines():
              expect(gathers(mode, 2, lacks, asked, "--env BEELINE_DEBUG=INFO", route="allgather_ll128"),
                     "--info 'no copy engines for its all-gathers: rank 0: its driver has no stream memory operations'"))
         case(f"copy_engines/lacking_forced/{mode}",
-             expect(gathers(mode, 2, lacks, "--env BEELINE_ALLGATHER_ALGO=allgather_ce", route="allgather_ll128"),
+             expect(gathers(mode, 2, lacks, "--env BEELINE_ALLGATHER=allgather_ce", route="allgather_ll128"),
                     "--warn 'all_gather: forced algorithm .allgather_ce. cannot serve this communicator .no staging for the copy engines'"))
     # A driver call that fails in the midst of an all-gather.
     for nth, call in enumerate(("cuMemcpyDtoDAsync@0#1", "cuMemcpyDtoDAsync@0#2", "cuStreamBatchMemOp@0#4", "cuStreamBatchMemOp@0#6")):
         for m, scenario in enumerate(("copy_half_eager", "copy_half_captured")):
             case(f"{scenario}/{call}",
-                 expect(faults(scenario, ("processes", "threads")[(nth + m) % 2], 3, f"--env BEELINE_ALLGATHER_ALGO=allgather_ce --fault {call}=CUDA_ERROR_UNKNOWN"),
+                 expect(faults(scenario, ("processes", "threads")[(nth + m) % 2], 3, f"--env BEELINE_ALLGATHER=allgather_ce --fault {call}=CUDA_ERROR_UNKNOWN"),
                         "--leaks --warn 'an all-gather by the copy engines on rank 0 of 3 failed half way'"))
     for connections in (1, 2):
         case(f"copy_engines/connections/{connections}",

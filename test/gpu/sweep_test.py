@@ -186,7 +186,7 @@ def test_refusals(_):
         assert done.returncode == status, done.stdout
         return done.stdout
     assert "multicast" in plan(2, BEELINE_MULTICAST="1").lower()
-    assert "BEELINE_ALLREDUCE_ALGO" in plan(2, BEELINE_ALLREDUCE_ALGO="nccl")
+    assert "BEELINE_ALLREDUCE" in plan(2, BEELINE_ALLREDUCE="nccl")
     text = plan(0, BEELINE_MULTICAST="0")
     assert "smoke / 8 ranks all" in text and "beside  candidates / 2 ranks" in text and not os.path.exists(os.path.join(TMP, "none")), text
 

@@ -132,7 +132,7 @@ class Run:
 
 def beeline_serves(collective="ALLREDUCE"):
     """Whether Beeline is in this process and not switched off for the collective."""
-    if os.environ.get("BEELINE_ENABLE", "1") != "1" or os.environ.get(f"BEELINE_{collective}_ALGO") == "nccl":
+    if os.environ.get("BEELINE_ENABLE", "1") != "1" or os.environ.get(f"BEELINE_{collective}") == "nccl":
         return False
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:

@@ -4,18 +4,20 @@
 Every algorithm meets every datatype at every number of ranks (of 16 most in `make soak`); modes, odd alignments, capture, small
 staging and schedules are varied on top, not multiplied out.
 """
+import re
+
 RANKS = (2, 3, 4, 7, 8, 16)
 MODES = ("groups", "threads", "processes")
 DATATYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2")
 # Each algorithm: its collective, and the variable that forces it.
-ALGORITHMS = {"oneshot_ll": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "oneshot_ll128": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"),
-              "twoshot_ll128": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "allgather_ll128": ("all_gather", "BEELINE_ALLGATHER_ALGO"),
-              "allgather_ce": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "reducescatter_ll128": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO"),
-              "alltoall_ll128": ("all_to_all", "BEELINE_ALLTOALL_ALGO"), "broadcast_ll128": ("broadcast", "BEELINE_BROADCAST_ALGO"),
-              "reduce_ll128": ("reduce", "BEELINE_REDUCE_ALGO"),
-              "oneshot_ll128_warps": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"), "twoshot_ll128_warps": ("all_reduce", "BEELINE_ALLREDUCE_ALGO"),
-              "allgather_ll128_warps": ("all_gather", "BEELINE_ALLGATHER_ALGO"), "reducescatter_ll128_warps": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO"),
-              "alltoall_ll128_warps": ("all_to_all", "BEELINE_ALLTOALL_ALGO")}
+ALGORITHMS = {"oneshot_ll": ("all_reduce", "BEELINE_ALLREDUCE"), "oneshot_ll128": ("all_reduce", "BEELINE_ALLREDUCE"),
+              "twoshot_ll128": ("all_reduce", "BEELINE_ALLREDUCE"), "allgather_ll128": ("all_gather", "BEELINE_ALLGATHER"),
+              "allgather_ce": ("all_gather", "BEELINE_ALLGATHER"), "reducescatter_ll128": ("reduce_scatter", "BEELINE_REDUCESCATTER"),
+              "alltoall_ll128": ("all_to_all", "BEELINE_ALLTOALL"), "broadcast_ll128": ("broadcast", "BEELINE_BROADCAST"),
+              "reduce_ll128": ("reduce", "BEELINE_REDUCE"),
+              "oneshot_ll128_warps": ("all_reduce", "BEELINE_ALLREDUCE"), "twoshot_ll128_warps": ("all_reduce", "BEELINE_ALLREDUCE"),
+              "allgather_ll128_warps": ("all_gather", "BEELINE_ALLGATHER"), "reducescatter_ll128_warps": ("reduce_scatter", "BEELINE_REDUCESCATTER"),
+              "alltoall_ll128_warps": ("all_to_all", "BEELINE_ALLTOALL")}
 ALL_REDUCES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
 TEAMS = ("oneshot_ll128_warps", "twoshot_ll128_warps", "allgather_ll128_warps", "reducescatter_ll128_warps", "alltoall_ll128_warps")
 OTHERS = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128", *TEAMS)  # which have fewer cases
@@ -26,11 +28,14 @@ SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 
 CREWS = ("", "--sms 7 ")
 
 
+FORCES = re.compile("BEELINE_(ALLREDUCE|ALLGATHER|REDUCESCATTER|ALLTOALL|BROADCAST|REDUCE)=")
+
+
 def box(mode, nranks, seed="$SEED", environment="", options="", program="collectives", arguments=""):
     """A command line on an emulated box."""
     start = f"-n {nranks} " if mode == "processes" else ""
-    if nranks >= 8 and "_ALGO=" in environment and "_team" not in environment:
-        options += "--block 64 "  # small blocks are quicker here, and only teams need larger ones
+    if nranks >= 8 and FORCES.search(environment) and "_warps" not in environment:
+        options += "--block 64 "  # small blocks are quicker here, and only a warp for each peer needs larger ones
     if nranks >= 5:  # its self-test takes a while on two cores
         environment = f"BEELINE_SETUP_TIMEOUT=120 {environment}".rstrip()
     env = f"env {environment} " if environment else ""
@@ -160,10 +165,10 @@ def capacity():
     """Messages round the capacity of one launch and far beyond it, with the least staging and with the default."""
     for nranks in (2, 3, 4, 8):
         case(f"capacity/oneshot_ll/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=oneshot_ll",
+             box("groups", nranks, environment="BEELINE_ALLREDUCE=oneshot_ll",
                  arguments="-t int8,bfloat16 -o sum -c 16383,16384,16385,32760,32767,32768 -b 2"))
         case(f"capacity/small_staging/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_ll128 BEELINE_STAGING=1M",
+             box("groups", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128 BEELINE_STAGING=1M",
                  arguments="-t uint8,bfloat16 -o sum -c 30719-30721,61440,200000,262147 -a twoshot_ll128 -b 2"))
         for algorithm, datatypes in (("allgather_ll128", "uint8"), ("reducescatter_ll128", "bfloat16"), ("alltoall_ll128", "uint8"),
                                      ("broadcast_ll128", "uint8"), ("reduce_ll128", "bfloat16")):
@@ -182,7 +187,7 @@ def capacity():
                  arguments=f"{arguments} -t uint8 -c {room - 1}-{room + 1},{2 * room},{2 * room + 17},{4 * room + 1} "
                            f"-x odd -b 3 -g 2"))
     case("capacity/oneshot_ll128/2",  # two ranks: in pieces, too
-         box("groups", 2, environment="BEELINE_ALLREDUCE_ALGO=oneshot_ll128 BEELINE_STAGING=1M", options=CREWS[1],
+         box("groups", 2, environment="BEELINE_ALLREDUCE=oneshot_ll128 BEELINE_STAGING=1M", options=CREWS[1],
              arguments="-t uint8,bfloat16 -o sum -c 100000,200000,400001,600001 -a oneshot_ll128 -b 2"))
     environment, arguments = forced("reducescatter_ll128")
     for nranks in (3, 4):
@@ -194,10 +199,10 @@ def capacity():
              arguments="-C all -t bfloat16 -o sum -c 7,1000,20000 -g 4 -b 4 -k 12"))
     for nranks in (2, 4):
         case(f"capacity/large/{nranks}",
-             box("threads", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_ll128", options=CREWS[nranks == 4],
+             box("threads", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128", options=CREWS[nranks == 4],
                  arguments="-t bfloat16,float -o sum -c 1000003 -x elements -a twoshot_ll128 -b 1"))
         case(f"capacity/large_small_staging/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE_ALGO=twoshot_ll128 BEELINE_STAGING=1M",
+             box("groups", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128 BEELINE_STAGING=1M",
                  arguments="-t bfloat16 -o avg -c 500009 -x elements -a twoshot_ll128 -b 1 -g 1"), "timeout=120")
 
 
@@ -232,7 +237,7 @@ BESIDE_EACH_OTHER = {"stream_two_communicators", "group_two_communicators", "gra
 
 
 # Scenarios mix Beeline's calls with broadcasts: as NCCL's, to show that calls of both keep their order, and as Beeline's.
-BROADCASTS = ("BEELINE_BROADCAST_ALGO=nccl", "", "BEELINE_BROADCAST_ALGO=nccl")
+BROADCASTS = ("BEELINE_BROADCAST=nccl", "", "BEELINE_BROADCAST=nccl")
 
 
 def growth():
@@ -259,7 +264,7 @@ def scenarios():
 
 def oneway():
     """Broadcasts and reduces that are done before their peers have called; on staging as it is, and on the least."""
-    forced_both = "BEELINE_BROADCAST_ALGO=broadcast_ll128 BEELINE_REDUCE_ALGO=reduce_ll128"
+    forced_both = "BEELINE_BROADCAST=broadcast_ll128 BEELINE_REDUCE=reduce_ll128"
     for s, scenario in enumerate(("oneway_ahead", "oneway_in_turn")):
         for n, nranks in enumerate((2, 3, 4, 8, 16)):
             for m, mode in enumerate(MODES):
@@ -270,7 +275,7 @@ def oneway():
 
 
 # What all-gathers go by: kernels, kernels up to 128K a rank and copy engines beyond, copy engines in many pieces.
-COPYING = {"": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": "BEELINE_ALLGATHER_ALGO=allgather_ce BEELINE_STAGING=1M"}
+COPYING = {"": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": "BEELINE_ALLGATHER=allgather_ce BEELINE_STAGING=1M"}
 
 
 def blocks():
@@ -300,7 +305,7 @@ def blocks():
                      box(mode, 2, program="scenarios", environment=f"{COPYING['copy']} CUDA_DEVICE_MAX_CONNECTIONS={connections}",
                          arguments=f"-a allgather_ce blocks_{end}"))
             case(f"blocks_{end}/line/{mode}",
-                 box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER_ALGO=allgather_ll128",
+                 box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER=allgather_ll128",
                      arguments=f"-a allgather_ll128 blocks_{end}"))
 
 
@@ -308,19 +313,19 @@ def fused():
     """Groups whose calls share launches: over ranks and algorithms, and how many launches they are."""
     for n, nranks in enumerate(RANKS):
         for a, algorithm in enumerate(("", "oneshot_ll128", "twoshot_ll128")):
-            environment = f"BEELINE_ALLREDUCE_ALGO={algorithm} BEELINE_STAGING=1M" if algorithm else ""
+            environment = f"BEELINE_ALLREDUCE={algorithm} BEELINE_STAGING=1M" if algorithm else ""
             case(f"fused/{algorithm or 'table'}/{nranks}",
                  box(MODES[(n + a) % 3], nranks, program="scenarios", environment=environment,
                      arguments=f"-k {8 if nranks < 7 else 3} fused_many"))
     for m, mode in enumerate(MODES):
         case(f"fused_in_place/{mode}",
-             box(mode, (2, 4, 3)[m], program="scenarios", environment="BEELINE_ALLREDUCE_ALGO=oneshot_ll128", options=CREWS[1], arguments="fused_in_place"))
+             box(mode, (2, 4, 3)[m], program="scenarios", environment="BEELINE_ALLREDUCE=oneshot_ll128", options=CREWS[1], arguments="fused_in_place"))
     for name, environment, counts, launches in (
             ("table", "", "64,65,140,1,2,63", 123111),
-            ("capacity", "BEELINE_ALLREDUCE_ALGO=oneshot_ll128 BEELINE_STAGING=1M", "64,100", 0),
-            ("twoshot_ll128", "BEELINE_ALLREDUCE_ALGO=twoshot_ll128", "64,100", 12),
-            ("oneshot_ll", "BEELINE_ALLREDUCE_ALGO=oneshot_ll", "2,7", 27),
-            ("limit", "BEELINE_TWOSHOT_LL128_MAX=15K BEELINE_ONESHOT_LL128_MAX=15K BEELINE_TWOSHOT_LL128_WARPS_MAX=15K BEELINE_ONESHOT_LL128_WARPS_MAX=15K", "50,64", 0),
+            ("capacity", "BEELINE_ALLREDUCE=oneshot_ll128 BEELINE_STAGING=1M", "64,100", 0),
+            ("twoshot_ll128", "BEELINE_ALLREDUCE=twoshot_ll128", "64,100", 12),
+            ("oneshot_ll", "BEELINE_ALLREDUCE=oneshot_ll", "2,7", 27),
+            ("limit", "'BEELINE_ALLREDUCE=..15K oneshot_ll128 | nccl'", "50,64", 0),
             ("off", "BEELINE_FUSE_MAX=0", "1,2,7", 127)):
         for m, mode in enumerate(MODES):
             case(f"fused/launches/{name}/{mode}",
@@ -333,7 +338,7 @@ def fused():
             case(f"fused/launches/{name}/{mode}",
                  box(mode, (3, 4, 2)[m], program="scenarios", arguments=f"-C {collectives} -c {counts} -k {launches} fused_launches"))
     # Streams that have room for less than a group's launches.
-    for m, environment in enumerate(("", "BEELINE_ALLGATHER_ALGO=allgather_ce")):
+    for m, environment in enumerate(("", "BEELINE_ALLGATHER=allgather_ce")):
         case(f"fused_two_communicators/shallow/{m + 2}",
              box("groups", m + 2, program="scenarios", environment=f"{environment} BEELINE_FUSE_MAX=0 BEELINE_EMU_DEPTH=24".strip(),
                  options=ROOMY, arguments="fused_two_communicators"))
@@ -378,10 +383,10 @@ def kernels():
 # Algorithms on a multicast object, on a box that has them: what they cover.
 NVLS = "-t nvls "
 BY_SWITCH = ("half,bfloat16,int32,uint32,int64,uint64", "sum,min,max")
-MULTICAST = {"oneshot_nvls": ("all_reduce", "BEELINE_ALLREDUCE_ALGO", ("all", "all")),
-             "twoshot_nvls": ("all_reduce", "BEELINE_ALLREDUCE_ALGO", BY_SWITCH),
-             "allgather_nvls": ("all_gather", "BEELINE_ALLGATHER_ALGO", ("uint8,bfloat16,double", "sum")),
-             "reducescatter_nvls": ("reduce_scatter", "BEELINE_REDUCESCATTER_ALGO", BY_SWITCH)}
+MULTICAST = {"oneshot_nvls": ("all_reduce", "BEELINE_ALLREDUCE", ("all", "all")),
+             "twoshot_nvls": ("all_reduce", "BEELINE_ALLREDUCE", BY_SWITCH),
+             "allgather_nvls": ("all_gather", "BEELINE_ALLGATHER", ("uint8,bfloat16,double", "sum")),
+             "reducescatter_nvls": ("reduce_scatter", "BEELINE_REDUCESCATTER", BY_SWITCH)}
 
 
 def multicast():

@@ -188,11 +188,11 @@ static void test_collectives(void) {
     EXPECT(&plan, &table, 3 * (BL_COLLECTIVES - BL_REDUCESCATTER - 1));
     /* The copy engines have no batch: with them forced, every all-gather is alone; only above 128K where they are asked for. */
     struct bl_facts slots = with_slots(facts_of("NVIDIA H200", 90, 4));
-    snprintf(settings.force[BL_ALLGATHER], sizeof settings.force[0], "allgather_ce");
+    settings.routes[BL_ALLGATHER] = "allgather_ce";
     build(&table, &slots, &settings);
     for (int i = 0; i < 6; i++) add_to(&plan, i % 2 ? BL_ALLGATHER : BL_REDUCESCATTER, 9, BL_INT32, BL_SUM);
     EXPECT(&plan, &table, 4);
-    settings.force[BL_ALLGATHER][0] = 0;
+    settings.routes[BL_ALLGATHER] = NULL;
     settings.copy_engines = true;
     build(&table, &slots, &settings);
     for (int i = 0; i < 12; i++) add_to(&plan, BL_ALLGATHER, 1000, i % BL_DATATYPES, BL_SUM);
@@ -225,11 +225,8 @@ static void test_kernels(void) {
     EXPECT_BATCH(&table, 101, two);
     EXPECT_BATCH(&table, 10000, two);
     EXPECT_BATCH(&table, 10001, NULL);
-    /* A limit on an algorithm holds for its batches. */
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_ONESHOT_LL128] = 0;
-    make_table(&table, 4, &settings);
-    EXPECT_BATCH(&table, 2, two);
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = 1200;
+    /* What the user says holds for batches. */
+    settings.routes[BL_ALLREDUCE] = "..1200 twoshot_ll128 | nccl";
     make_table(&table, 4, &settings);
     EXPECT_BATCH(&table, 10, two);
     EXPECT_BATCH(&table, 11, NULL);
@@ -238,7 +235,7 @@ static void test_kernels(void) {
 static void force(struct bl_table *table, const char *name) {
     struct bl_settings settings = settings_of(NULL);
     settings.fuse_max = 1 * M;
-    snprintf(settings.force[BL_ALLREDUCE], sizeof settings.force[BL_ALLREDUCE], "%s", name);
+    settings.routes[BL_ALLREDUCE] = name;
     make_table(table, 4, &settings);
 }
 

@@ -118,7 +118,7 @@ static void reasons(void) {
     CHECK(as_built_in(serves(&table, BL_REDUCESCATTER, 1000, BL_FLOAT32, BL_SUM, NULL)), "deterministic");
 
     settings = settings_of(file);
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS] = 4 * M;
+    settings.routes[BL_ALLREDUCE] = "..4M twoshot_nvls | twoshot_ll128";
     build(&table, &facts, &settings);
     EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_nvls");
     EXPECT(&table, 4 * M + 8, BL_BFLOAT16, BL_SUM, "twoshot_ll128");
@@ -138,7 +138,7 @@ static void forced(void) {
             struct bl_settings settings = settings_of(NULL);
             struct bl_table table;
             struct messages m = {0};
-            strcpy(settings.force[algorithms[i].collective], algorithms[i].name);
+            settings.routes[algorithms[i].collective] = algorithms[i].name;
             build(&table, &facts, &settings);
             const char *got = serves(&table, algorithms[i].collective, 100, BL_BFLOAT16, BL_SUM, NULL);
             CHECK(!strcmp(got, algorithms[i].name), "%d ranks: %s", n, got);
@@ -195,8 +195,9 @@ static void many_rows(void) {
     struct bl_settings settings = settings_of(text);
     struct bl_table table;
     build(&table, &facts, &settings);
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS] = 31 * K;
-    strcpy(settings.force[BL_ALLREDUCE], "oneshot_ll");
+    settings.routes[BL_ALLREDUCE] =
+        "..1 oneshot_ll | ..2 nccl | ..3 oneshot_ll | ..4 nccl | ..5 twoshot_nvls | ..6 nccl | ..7 oneshot_nvls | "
+        "..8 nccl";
     build(&table, &facts, &settings);
     CHECK(table.ranges[BL_ALLREDUCE] < BL_MAX_RANGES, "%u ranges", table.ranges[BL_ALLREDUCE]);
     EXPECT(&table, 1u << 30, BL_BFLOAT16, BL_SUM, "nccl");

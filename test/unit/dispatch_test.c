@@ -170,7 +170,7 @@ static void test_forced(void) {
     struct bl_table table;
     char text[256];
 
-    snprintf(settings.force[BL_ALLREDUCE], 32, "oneshot_ll");
+    settings.routes[BL_ALLREDUCE] = "oneshot_ll";
     build(&table, &facts, &settings);
     EXPECT(&table, packets, "oneshot_ll", FORCED);
     EXPECT(&table, packets + 1, "oneshot_ll128", TUNED);
@@ -179,17 +179,23 @@ static void test_forced(void) {
     bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
     CHECK(strstr(text, "0..64K oneshot_ll | ..") == text, "%s", text);
 
-    snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot_ll128");
+    settings.routes[BL_ALLREDUCE] = "twoshot_ll128";
     build(&table, &facts, &settings);
     EXPECT(&table, 1, "twoshot_ll128", FORCED);
     EXPECT(&table, 1ull << 40, "twoshot_ll128", FORCED);
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = 1 * M;
+    settings.routes[BL_ALLREDUCE] = "..1M twoshot_ll128 | nccl";
     build(&table, &facts, &settings);
-    EXPECT(&table, 1 * M, "twoshot_ll128", FORCED);
-    EXPECT(&table, 1 * M + 1, "nccl", LIMIT);
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = UINT64_MAX;
+    EXPECT(&table, 1 * M, "twoshot_ll128", SAID);
+    EXPECT(&table, 1 * M + 1, "nccl", NCCL_FORCED);
+    settings.routes[BL_ALLREDUCE] = "0..300 nccl|..1M oneshot_ll|..2M twoshot_ll128";
+    build(&table, &facts, &settings);
+    EXPECT(&table, 300, "nccl", NCCL_FORCED);
+    EXPECT(&table, packets, "oneshot_ll", SAID);
+    EXPECT(&table, packets + 1, "twoshot_ll128", SAID); /* where what is named cannot, the next one serves */
+    EXPECT(&table, 2 * M, "twoshot_ll128", SAID);
+    EXPECT(&table, 2 * M + 1, "twoshot_ll128", TUNED);
 
-    snprintf(settings.force[BL_ALLREDUCE], 32, "nccl");
+    settings.routes[BL_ALLREDUCE] = "nccl";
     build(&table, &facts, &settings);
     EXPECT(&table, 1, "nccl", NCCL_FORCED);
     EXPECT(&table, UINT64_MAX / 4, "nccl", NCCL_FORCED);
@@ -197,18 +203,43 @@ static void test_forced(void) {
     CHECK(!strcmp(text, "0.. nccl"), "%s", text);
 
     struct messages m = {0};
-    snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot");
+    settings.routes[BL_ALLREDUCE] = "twoshot";
     bl_table_build(&table, &facts, &settings, keep, &m);
-    CHECK(m.count == 1 && strstr(m.text[0], "'twoshot' is unknown") && strstr(m.text[0], "twoshot_ll128"), "%s",
+    CHECK(m.count == 1 && strstr(m.text[0], "'twoshot' is not accepted") && strstr(m.text[0], "twoshot_ll128"), "%s",
           m.text[0]);
     EXPECT(&table, 1, "oneshot_ll", TUNED);
 
     m.count = 0;
-    snprintf(settings.force[BL_ALLREDUCE], 32, "twoshot_ll128");
+    settings.routes[BL_ALLREDUCE] = "twoshot_ll128";
     facts.caps = BL_CAP_P2P;
     bl_table_build(&table, &facts, &settings, keep, &m);
     CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "NVLink"), "%s", m.text[0]);
     EXPECT(&table, 1, "nccl", CAPS);
+}
+
+/* What describes a table makes the same one; and what is not accepted. */
+static void test_routes(void) {
+    static const char *const refused[] = {
+        "",         "|",          "nccl|",           "..1K",         "1K oneshot_ll",         "..1X oneshot_ll",
+        ".. ",      "..1Knccl",   "nccl | nccl",     "oneshot_ll,",  "..2K nccl | ..1K nccl", "..1K nccl | ..1K nccl",
+        "0 nccl",   "1..2K nccl", "allgather_ll128", "oneshot_ll x", ".. nccl | ..1K nccl",   "..99999999999G nccl",
+        "... nccl", "..-1 nccl"};
+    struct bl_facts facts = with_slots(facts_of("NVIDIA H200", 90, 4));
+    struct bl_routes routes;
+    for (unsigned i = 0; i < sizeof refused / sizeof *refused; i++)
+        CHECK(!bl_routes_parse(refused[i], BL_ALLREDUCE, &routes), "'%s'", refused[i]);
+    for (int c = 0; c < BL_COLLECTIVES; c++) {
+        struct bl_settings settings = settings_of(NULL);
+        struct bl_table table;
+        char text[256], again[256];
+        build(&table, &facts, &settings);
+        bl_table_describe(&table, c, text, sizeof text);
+        settings.routes[c] = text;
+        build(&table, &facts, &settings);
+        bl_table_describe(&table, c, again, sizeof again);
+        CHECK(!strcmp(text, again), "%s, then %s", text, again);
+        CHECK(table.range[c][0].reason == BL_REASON_SAID, "%s", text);
+    }
 }
 
 /* The other collectives have settings of their own; all-gather by the copy engines needs slots in the staging. */
@@ -218,24 +249,22 @@ static void test_forced_others(void) {
     struct bl_table table;
     struct messages m = {0};
 
-    snprintf(settings.force[BL_ALLGATHER], 32, "allgather_ll128");
-    snprintf(settings.force[BL_REDUCESCATTER], 32, "reducescatter_ll128");
-    settings.max_bytes[BL_KERNEL_REDUCESCATTER_LL128] = 1 * M;
+    settings.routes[BL_ALLGATHER] = "allgather_ll128";
+    settings.routes[BL_REDUCESCATTER] = ".. reducescatter_ll128";
     build(&table, &facts, &settings);
     EXPECT_GATHER(&table, 1ull << 40, "allgather_ll128", FORCED);
-    EXPECT_SCATTER(&table, 1 * M, "reducescatter_ll128", FORCED);
-    EXPECT_SCATTER(&table, 1 * M + 1, "nccl", LIMIT);
+    EXPECT_SCATTER(&table, 1ull << 40, "reducescatter_ll128", FORCED);
     EXPECT(&table, 1, "oneshot_ll", TUNED);
     CHECK(strstr(table.source, "built-in"), "%s", table.source);
 
-    snprintf(settings.force[BL_ALLGATHER], 32, "nccl");
-    snprintf(settings.force[BL_REDUCESCATTER], 32, "nccl");
+    settings.routes[BL_ALLGATHER] = "nccl";
+    settings.routes[BL_REDUCESCATTER] = "nccl";
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 1, "nccl", NCCL_FORCED);
     EXPECT_SCATTER(&table, 1, "nccl", NCCL_FORCED);
 
     settings = settings_of(NULL);
-    snprintf(settings.force[BL_ALLGATHER], 32, "allgather_ce");
+    settings.routes[BL_ALLGATHER] = "allgather_ce";
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 1, "allgather_ce", FORCED);
     EXPECT_GATHER(&table, longest_copy(&slots), "allgather_ce", FORCED);
@@ -252,9 +281,9 @@ static void test_forced_others(void) {
     EXPECT_SCATTER(&table, 1, "nccl", CAPS);
 
     m.count = 0;
-    snprintf(settings.force[BL_ALLGATHER], 32, "gather");
+    settings.routes[BL_ALLGATHER] = "gather";
     bl_table_build(&table, &facts, &settings, keep, &m);
-    CHECK(m.count == 1 && strstr(m.text[0], "'gather' is unknown") &&
+    CHECK(m.count == 1 && strstr(m.text[0], "'gather' is not accepted") &&
               strstr(m.text[0], "allgather_ll128, allgather_ll128_warps, allgather_ce"),
           "%s", m.text[0]);
 }
@@ -309,17 +338,13 @@ static void test_copy_engines(void) {
     EXPECT_GATHER(&table, 1 * M, "nccl", NO_SLOTS);
     settings = settings_of(NULL);
     settings.copy_engines = true;
-    snprintf(settings.force[BL_ALLGATHER], 32, "allgather_ll128");
+    settings.routes[BL_ALLGATHER] = "allgather_ll128";
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 1 * M, "allgather_ll128", FORCED);
-    settings.force[BL_ALLGATHER][0] = 0;
-    settings.max_bytes[BL_KERNEL_ALLGATHER_CE] = 1 * M; /* limits hold */
+    settings.routes[BL_ALLGATHER] = "..1M allgather_ce | nccl";
     build(&table, &slots, &settings);
-    EXPECT_GATHER(&table, 1 * M, "allgather_ce", COPY_ENGINES);
-    EXPECT_GATHER(&table, 1 * M + 1, "nccl", LIMIT);
-    settings.max_bytes[BL_KERNEL_ALLGATHER_CE] = 0;
-    build(&table, &slots, &settings);
-    EXPECT_GATHER(&table, 1 * M, "allgather_ll128", TUNED);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ce", SAID);
+    EXPECT_GATHER(&table, 1 * M + 1, "nccl", NCCL_FORCED);
 }
 
 static void test_limits(void) {
@@ -335,15 +360,6 @@ static void test_limits(void) {
     EXPECT(&table, 16 * M, "nccl", CAPS);
     EXPECT(&table, 16 * M + 1, "nccl", NCCL_TUNED);
     facts.caps = BL_CAP_P2P | BL_CAP_NVLINK;
-
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_ONESHOT_LL] = 0; /* off: the next row serves */
-    settings.max_bytes[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = 1 * M;
-    build(&table, &facts, &settings);
-    EXPECT(&table, 1, "oneshot_ll128", TUNED);
-    EXPECT(&table, 1 * M, "twoshot_ll128", TUNED);
-    EXPECT(&table, 1 * M + 1, "nccl", LIMIT);
-    EXPECT(&table, 16 * M, "nccl", LIMIT);
-    EXPECT(&table, 16 * M + 1, "nccl", NCCL_TUNED);
 
     settings = settings_of("gpu any\nall_reduce 4 max oneshot_ll128");
     uint64_t lines = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL128, 4, &facts.layout);
@@ -526,6 +542,7 @@ int main(void) {
     test_builtin();
     test_overrides();
     test_forced();
+    test_routes();
     test_forced_others();
     test_copy_engines();
     test_limits();

@@ -44,7 +44,6 @@ static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks) {
 
 static inline struct bl_settings settings_of(const char *tuning) {
     struct bl_settings settings = {.tuning_text = tuning, .tuning_name = "my.tune"};
-    for (int i = 0; i < BL_KERNELS; i++) settings.max_bytes[i] = UINT64_MAX;
     return settings;
 }
 
