@@ -1,4 +1,11 @@
-# Beeline: make, make check, make demo, make install.  V=1 shows commands, WERROR=1 makes warnings errors.
+# Builds Beeline; test/test.mk has what tests it.  `make help` prints these lines, and those there:
+#   make [ARCHS="80 90 100f"] [V=1] [WERROR=1]      the library and beeline-perf, in build/; V=1 shows commands
+#   make emu                                        also the emulated box
+#   make demo                                       a sweep on this box's GPUs, else on an emulated box
+#   make install [PREFIX=DIR] [DESTDIR=DIR]         the library, beeline-perf and beeline-run
+#   make clean                                      removes build/
+#   make help                                       this list
+#
 # Tests need no GPU code but that it compiles: they have a build of their own, for one architecture, hardly optimised.
 TESTING := $(filter check soak mutations sanitize,$(MAKECMDGOALS))
 BUILD   ?= $(if $(TESTING),build/check,build)
@@ -157,6 +164,9 @@ install: all
 clean:
 	rm -rf $(BUILD)
 
+help:
+	@sed -n 's/^#   make/make/p' Makefile test/test.mk
+
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all emu check demo install clean
+.PHONY: all emu check demo install clean help
 .DELETE_ON_ERROR:

@@ -3,8 +3,9 @@
 #   make soak                                       also the long ones
 #   make mutations [SAMPLE=n] [SEED=n]              plants bugs in host code and sees whether the cases notice
 #   make sanitize                                   the cases that make sense with sanitizers, in builds of their own
-#   make lint                                       format-check, analyse, layout
+#   make lint                                       format-check, analyse, layout, links of the documentation
 #   make format                                     rewrites the sources in the project's style
+#   make kernel-times gpu-programs                  programs for boxes with GPUs: docs/measuring.md
 SEED  ?= 1
 # One more than there are processors: some cases mostly wait.
 JOBS  ?= $(shell expr $$(nproc) + 1)
@@ -124,5 +125,7 @@ analyse: $(GEN)
 lint: format-check analyse
 	$(call say,LINT,layout)
 	$(Q)scripts/check-layout
+	$(call say,LINT,docs)
+	$(Q)scripts/check-docs
 
 .PHONY: check soak mutations sanitize setup-deps kernel-times gpu-programs test-programs format format-check analyse lint
