@@ -8,7 +8,7 @@ compares what came through, bit for bit.  Of functions that Beeline serves itsel
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "plugin"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "plugin", "real"))
 import abi  # noqa: E402
 
 COMMON = [
