@@ -64,7 +64,7 @@ $(BUILD)/gen/thresholds.h: dispatch/embed.py $(wildcard dispatch/thresholds/*.tu
 
 # Ranks with libraries of other sources do not work together.
 SOURCES := $(sort $(wildcard $(addsuffix /*.[ch],plugin/* dispatch kernels) plugin/*/*.def plugin/real/abi* plugin/nccl/export.map dispatch/*.def \
-                           dispatch/thresholds/*.tune kernels/*.cu kernels/*.cuh)) $(NCCL_H)
+                           dispatch/thresholds/*.tune kernels/*.cu kernels/*.cuh kernels/*.def)) $(NCCL_H)
 $(BUILD)/gen/build_id.h: $(SOURCES) VERSION
 	$(call say,GEN,$(@F))
 	$(Q)mkdir -p $(@D) && printf '#define BEELINE_VERSION "%s"\n#define BL_BUILD_ID "%.12s"\n' "$$(cat VERSION)" "$$(cat $(SOURCES) | sha256sum)" > $@
@@ -78,7 +78,7 @@ FATBINS := $(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU))
 # Those whose machine code scripts/check-machine-code reads are optimised in every build.
 CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls
 
-$(BUILD)/kernels/%.fatbin: kernels/%.cu $(wildcard kernels/*.cuh) $(wildcard kernels/*.h)
+$(BUILD)/kernels/%.fatbin: kernels/%.cu $(wildcard kernels/*.cuh kernels/*.h kernels/*.def)
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
 

@@ -1,4 +1,4 @@
-/* algorithms.c - the table of algorithms, in order of preference, and look-ups by name. */
+/* algorithms.c - the rows of kernels/algorithms.def as a table, and look-ups by name. */
 #include <string.h>
 
 #include "dispatch.h"
@@ -9,33 +9,15 @@
 #define MULTICAST (PUSH | BL_CAP_MULTICAST)
 
 const struct bl_algorithm bl_algorithms[] = {
-    {"oneshot_ll", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_LL, 2, 16, PUSH, .to_each_peer = true, .batch = -1},
-    {"oneshot_ll128", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_LL128, 2, 16, PUSH, .to_each_peer = true,
-     .batch = BL_KERNEL_ALLREDUCE_ONESHOT_LL128_BATCH},
-    {"twoshot_ll128", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_TWOSHOT_LL128, 2, 16, PUSH,
-     .batch = BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH},
-    {"oneshot_ll128_warps", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_LL128_WARPS, 2, 16, PUSH, .to_each_peer = true,
-     .batch = BL_KERNEL_ALLREDUCE_ONESHOT_LL128_BATCH},
-    {"twoshot_ll128_warps", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_WARPS, 2, 16, PUSH,
-     .batch = BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH},
-    {"oneshot_nvls", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_ONESHOT_NVLS, 2, 16, MULTICAST, .to_each_peer = true,
-     .batch = -1},
-    {"twoshot_nvls", BL_ALLREDUCE, BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS, 2, 16, MULTICAST, .by_switch = true, .batch = -1},
-    {"allgather_ll128", BL_ALLGATHER, BL_KERNEL_ALLGATHER_LL128, 2, 16, PUSH, .batch = BL_KERNEL_ALLGATHER_LL128_BATCH},
-    {"allgather_ll128_warps", BL_ALLGATHER, BL_KERNEL_ALLGATHER_LL128_WARPS, 2, 16, PUSH,
-     .batch = BL_KERNEL_ALLGATHER_LL128_BATCH},
-    {"allgather_ce", BL_ALLGATHER, BL_KERNEL_ALLGATHER_CE, 2, 16, PUSH, .batch = -1},
-    {"allgather_nvls", BL_ALLGATHER, BL_KERNEL_ALLGATHER_NVLS, 2, 16, MULTICAST, .batch = -1},
-    {"reducescatter_ll128", BL_REDUCESCATTER, BL_KERNEL_REDUCESCATTER_LL128, 2, 16, PUSH,
-     .batch = BL_KERNEL_REDUCESCATTER_LL128_BATCH},
-    {"reducescatter_ll128_warps", BL_REDUCESCATTER, BL_KERNEL_REDUCESCATTER_LL128_WARPS, 2, 16, PUSH,
-     .batch = BL_KERNEL_REDUCESCATTER_LL128_BATCH},
-    {"reducescatter_nvls", BL_REDUCESCATTER, BL_KERNEL_REDUCESCATTER_NVLS, 2, 16, MULTICAST, .by_switch = true,
-     .batch = -1},
-    {"alltoall_ll128", BL_ALLTOALL, BL_KERNEL_ALLTOALL_LL128, 2, 16, PUSH, .batch = -1},
-    {"alltoall_ll128_warps", BL_ALLTOALL, BL_KERNEL_ALLTOALL_LL128_WARPS, 2, 16, PUSH, .batch = -1},
-    {"broadcast_ll128", BL_BROADCAST, BL_KERNEL_BROADCAST_LL128, 2, 16, PUSH, .to_each_peer = true, .batch = -1},
-    {"reduce_ll128", BL_REDUCE, BL_KERNEL_REDUCE_LL128, 2, 16, PUSH, .to_each_peer = true, .batch = -1},
+#define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, batch, traits)                                \
+    {#name,                                                                                                            \
+     BL_##collective,                                                                                                  \
+     BL_KERNEL_##KERNEL,                                                                                               \
+     BL_KERNEL_##batch,                                                                                                \
+     (traits)&BL_NVLS ? MULTICAST : PUSH,                                                                              \
+     ((traits)&BL_EACH_PEER) != 0,                                                                                     \
+     ((traits)&BL_BY_SWITCH) != 0},
+#include "algorithms.def"
 };
 const int bl_algorithm_count = sizeof bl_algorithms / sizeof *bl_algorithms;
 

@@ -47,16 +47,13 @@ struct bl_settings {
     const char *tuning_name;            /* its path, for messages */
 };
 
-/* One algorithm: what it covers (bl_algorithm_covers) and what it needs.  The rows are algorithms.c's table, in order of preference. */
+/* One algorithm: what it covers (bl_algorithm_covers) and what it needs.  The rows are those of algorithms.def, in order of preference. */
 struct bl_algorithm {
     const char *name; /* "oneshot_ll"; what BEELINE_ALLREDUCE and tuning files say */
     enum bl_collective collective;
-    enum bl_kernel kernel;
-    int min_ranks, max_ranks;
-    unsigned needs;    /* BL_CAP_* */
-    bool to_each_peer; /* a rank sends, or gets, a whole message for each peer: with more ranks it pays up to less */
-    bool by_switch; /* the switch reduces: what bl_multimem_redops() has, in an order of its own; else all there is */
-    int batch;      /* enum bl_kernel that does the same for several messages, or -1 */
+    enum bl_kernel kernel, batch; /* batch: does the same for several messages, or BL_KERNEL_NONE */
+    unsigned needs;               /* BL_CAP_* */
+    bool to_each_peer, by_switch; /* enum bl_trait */
 };
 
 /* Why a route was picked; the texts are in reason.def. */

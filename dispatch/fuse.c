@@ -10,7 +10,8 @@
 /* A batch is never launched in pieces. */
 static bool carries(const struct bl_table *table, const struct bl_algorithm *algorithm, const struct bl_batch *batch,
                     uint64_t bytes) {
-    return algorithm->batch >= 0 && bl_algorithm_covers(algorithm, table->arch, batch->datatype, batch->redop) &&
+    return algorithm->batch != BL_KERNEL_NONE &&
+           bl_algorithm_covers(algorithm, table->arch, batch->datatype, batch->redop) &&
            bytes <= bl_kernel_capacity(algorithm->batch, table->nranks, &table->layout);
 }
 
@@ -23,7 +24,7 @@ bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *
         if (range->algorithm == BL_ROUTE_NCCL) return false;
         const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
         if (bytes <= range->max_bytes && carries(table, algorithm, batch, bytes)) {
-            bl_range_route(table, range, (enum bl_kernel)algorithm->batch, bytes, route);
+            bl_range_route(table, range, algorithm->batch, bytes, route);
             return true;
         }
         if (forced) return false; /* what is forced carries the batch, or nothing does */

@@ -113,7 +113,7 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
     *reason = BL_REASON_DETERMINISTIC;
     if (algorithm->by_switch && settings && settings->deterministic) return 0;
     *reason = BL_REASON_RANKS;
-    if (facts->nranks < algorithm->min_ranks || facts->nranks > algorithm->max_ranks) return 0;
+    if (facts->nranks < 2 || facts->nranks > BL_MAX_RANKS) return 0;
     *reason = BL_REASON_THREADS;
     if (bl_kernel_threads(algorithm->kernel, facts->nranks, 0) > most_threads(facts)) return 0;
     uint64_t capacity = bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
@@ -369,7 +369,7 @@ void bl_table_uses(const struct bl_table *table, uint64_t bytes[BL_KERNELS]) {
             if (range->algorithm == BL_ROUTE_NCCL) continue;
             const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
             raise_to(&bytes[algorithm->kernel], range->max_bytes);
-            if (algorithm->batch >= 0)
+            if (algorithm->batch != BL_KERNEL_NONE)
                 raise_to(&bytes[algorithm->batch], range->max_bytes < MOST_OF_A_BATCH / BL_BATCH_MAX
                                                        ? range->max_bytes * BL_BATCH_MAX
                                                        : MOST_OF_A_BATCH);

@@ -18,7 +18,7 @@
 #include "types.cuh"
 #include "words.cuh"
 
-/* Of 32; measured on H200 (docs/algorithms.md). */
+/* Of 32; measured on H200 (docs/notebook.md). */
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far) {
     return nranks > 2 ? 8 : far ? 6 : 5;
 }

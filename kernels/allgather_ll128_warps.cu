@@ -22,7 +22,7 @@ BL_DEVICE void allgather_ll128_warps(const struct bl_kernel_args &a) {
         const Message block = block_of(out, peer);
         if (peer != a.rank || lies_apart(in, block, line)) store_line(block, line, v);
     };
-    if (gather_in_teams(a, peer_region(a, e), lines_of(in), flag, load, store)) epoch_end(a, flag);
+    if (gather_in_bundles(a, peer_region(a, e), lines_of(in), flag, load, store)) epoch_end(a, flag);
 }
 
 BL_KERNEL(bl_allgather_ll128_warps_bytes, allgather_ll128_warps)

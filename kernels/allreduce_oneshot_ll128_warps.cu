@@ -1,10 +1,10 @@
 /* allreduce_oneshot_ll128_warps.cu - every rank sends its whole message to every peer, in lines; small messages of many ranks.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
- * warps.cuh.  Every warp of a team loads the team's lines, each for its own rank.
+ * warps.cuh.  Every warp of a bundle loads the bundle's lines, each for its own rank.
  *
  * Contract: count >= 1 and at most layout.rank_lines lines; any grid of blocks of at least 32 threads for each two
- * ranks; sendbuff and recvbuff any alignment, equal or disjoint.  In place, a line is stored once all warps of its team
+ * ranks; sendbuff and recvbuff any alignment, equal or disjoint.  In place, a line is stored once all warps of its bundle
  * have loaded it. Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable.
  */
@@ -17,10 +17,10 @@ template <class T> BL_DEVICE void allreduce_oneshot_ll128_warps(const struct bl_
     const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
     const uint64_t lines = lines_of(in);
     const auto load = [&](unsigned, uint64_t line) { return load_end_line(in, line); };
-    const auto finish = [&](const Team &t, uint64_t first, const QuadLine &, const uint64_t *sums, Wait &) {
+    const auto finish = [&](const Bundle &t, uint64_t first, const QuadLine &, const uint64_t *sums, Wait &) {
         return store_sums(t, first, lines, sums, [&](uint64_t line, Pair sum) { store_line(out, line, sum); });
     };
-    if (reduce_in_teams<T>(a, rank_region(a, e), lines, flag, load, finish)) epoch_end(a, flag);
+    if (reduce_in_bundles<T>(a, rank_region(a, e), lines, flag, load, finish)) epoch_end(a, flag);
 }
 
 BL_INSTANTIATE_ONE(bl_allreduce_oneshot_ll128_warps, allreduce_oneshot_ll128_warps)

@@ -20,7 +20,7 @@
 #include "types.cuh"
 #include "words.cuh"
 
-enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/algorithms.md) */
+enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/notebook.md) */
 
 template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in, const Out &out) {

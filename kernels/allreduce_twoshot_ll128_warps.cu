@@ -1,8 +1,8 @@
 /* allreduce_twoshot_ll128_warps.cu - small to middle all-reduces of many ranks: reduce-scatter, then all-gather, both in lines, in one
  * launch.
  *
- * Each rank owns one of nranks equal runs of lines.  A team (warps.cuh) takes the same four lines of every run: each of its warps
- * sends a peer the lines that the peer owns and receives the peer's version of this rank's; all of the team reduce these; then each warp
+ * Each rank owns one of nranks equal runs of lines.  A bundle (warps.cuh) takes the same four lines of every run: each of its warps
+ * sends a peer the lines that the peer owns and receives the peer's version of this rank's; all of the bundle reduce these; then each warp
  * sends its peer the sums, and receives the peer's.  Two NVLink one-ways; 2 (n-1)/n of the data crosses each rank's link each
  * way, times 16/15.  No barrier between ranks, no fence.
  *
@@ -25,18 +25,18 @@ template <class T> BL_DEVICE void allreduce_twoshot_ll128_warps(const struct bl_
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
     const Region inputs = peer_region(a, e), results = result_region(a, e);
     const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(in, peer * run + line); };
-    const auto finish = [&](const Team &t, uint64_t, const QuadLine &q, const uint64_t *sums, Wait &wait) {
-        if (t.team >= t.teams) return true;
-        const Pair sum = take_line(sums + t.team * QUAD_WORDS), mine[BL_WARP_RANKS] = {sum, sum};
+    const auto finish = [&](const Bundle &t, uint64_t, const QuadLine &q, const uint64_t *sums, Wait &wait) {
+        if (t.bundle >= t.bundles) return true;
+        const Pair sum = take_line(sums + t.bundle * QUAD_WORDS), mine[BL_WARP_RANKS] = {sum, sum};
         Pair theirs[BL_WARP_RANKS];
-        if (!exchange_in_team(a, results, t, q, BL_MUTATION(54) ? flag - EPOCH_STEP : flag, mine, theirs, wait))
+        if (!exchange_in_bundle(a, results, t, q, BL_MUTATION(54) ? flag - EPOCH_STEP : flag, mine, theirs, wait))
             return false;
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
-            if (has_rank(a, t, q, k)) store_line(out, rank_in_team(t, k) * run + q.line, theirs[k]);
+            if (has_rank(a, t, q, k)) store_line(out, rank_in_bundle(t, k) * run + q.line, theirs[k]);
         return true;
     };
-    if (reduce_in_teams<T>(a, inputs, run, flag, load, finish)) epoch_end(a, flag);
+    if (reduce_in_bundles<T>(a, inputs, run, flag, load, finish)) epoch_end(a, flag);
 }
 
 BL_INSTANTIATE_ONE(bl_allreduce_twoshot_ll128_warps, allreduce_twoshot_ll128_warps)

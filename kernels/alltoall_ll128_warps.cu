@@ -18,7 +18,7 @@ BL_DEVICE void alltoall_ll128_warps(const struct bl_kernel_args &a) {
     const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff}, out = {a.recvbuff, bytes, a.stride, a.recvbuff};
     const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
     const auto store = [&](unsigned peer, uint64_t line, Pair v) { store_line(block_of(out, peer), line, v); };
-    if (gather_in_teams(a, peer_region(a, e), lines_of_block(in), flag, load, store)) epoch_end(a, flag);
+    if (gather_in_bundles(a, peer_region(a, e), lines_of_block(in), flag, load, store)) epoch_end(a, flag);
 }
 
 BL_KERNEL(bl_alltoall_ll128_warps_bytes, alltoall_ll128_warps)

@@ -14,7 +14,7 @@
 
 /* Whether a launch that touches so many lines, here and in the staging, finds them no longer in a cache of 50 MB. */
 BL_DEVICE bool beyond_cache(uint64_t lines) {
-    return lines > (24 << 20) / LINE_BYTES; /* measured: docs/algorithms.md */
+    return lines > (24 << 20) / LINE_BYTES; /* measured: docs/notebook.md */
 }
 
 /* Asks for nothing. */

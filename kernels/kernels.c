@@ -34,52 +34,23 @@ static const char *const redops[BL_REDOPS] = {"sum", "prod", "max", "min", "avg"
 
 /* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, packets, slots, rings; or of the
  * memory behind the multicast object: packets, a half, a half divided among the ranks. */
-enum shares { PACKETS, PEERS, RANKS, TWOSHOT, SLOTS, RINGS, MULTICAST_PACKETS, MULTICAST_WHOLE, MULTICAST_BLOCKS };
+enum share { PACKETS, PEERS, RANKS, TWOSHOT, SLOTS, RINGS, MULTICAST_PACKETS, MULTICAST_WHOLE, MULTICAST_BLOCKS };
 
 /* For how many ranks kernels are there: up to 2, 4, 8, 16; or these and 3; or fewer; or one for all. */
-enum unrolled { ALL, ALL_AND_3, ALL_BUT_2, BATCHED, ONE };
+enum instances { ALL, ALL_AND_3, ALL_BUT_2, BATCHED, ONE };
 
 static const struct {
     const char *name, *symbol;
-    enum shares shares;
-    bool reduces, batch, team, narrow; /* narrow: blocks are single warps */
-    enum unrolled unrolled;            /* instantiate.cuh, nvls.cuh */
+    enum share share;
+    enum instances instances; /* instantiate.cuh, nvls.cuh */
+    unsigned traits;          /* enum bl_trait */
+    bool batch;
 } kernels[BL_KERNELS] = {
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LL] = {"oneshot_ll", "allreduce_oneshot_ll", PACKETS, .reduces = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LL128] = {"oneshot_ll128", "allreduce_oneshot_ll128", RANKS, .reduces = true},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = {"twoshot_ll128", "allreduce_twoshot_ll128", TWOSHOT, .reduces = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LL128_BATCH] = {"oneshot_ll128_batch", "allreduce_oneshot_ll128_batch", RANKS,
-                                                 .reduces = true, .batch = true, .unrolled = BATCHED},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH] = {"twoshot_ll128_batch", "allreduce_twoshot_ll128_batch", TWOSHOT,
-                                                 .reduces = true, .batch = true, .unrolled = BATCHED},
-    [BL_KERNEL_ALLGATHER_LL128] = {"allgather_ll128", "allgather_ll128", PEERS},
-    [BL_KERNEL_ALLGATHER_LL128_BATCH] = {"allgather_ll128_batch", "allgather_ll128_batch", PEERS, .batch = true,
-                                         .unrolled = BATCHED},
-    [BL_KERNEL_REDUCESCATTER_LL128] = {"reducescatter_ll128", "reducescatter_ll128", PEERS, .reduces = true,
-                                       .unrolled = ALL_AND_3},
-    [BL_KERNEL_REDUCESCATTER_LL128_BATCH] = {"reducescatter_ll128_batch", "reducescatter_ll128_batch", PEERS,
-                                             .reduces = true, .batch = true, .unrolled = BATCHED},
-    [BL_KERNEL_ALLTOALL_LL128] = {"alltoall_ll128", "alltoall_ll128", PEERS},
-    [BL_KERNEL_BROADCAST_LL128] = {"broadcast_ll128", "broadcast_ll128", RINGS},
-    [BL_KERNEL_REDUCE_LL128] = {"reduce_ll128", "reduce_ll128", RINGS, .reduces = true},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LL128_WARPS] = {"oneshot_ll128_warps", "allreduce_oneshot_ll128_warps", RANKS,
-                                                 .reduces = true, .team = true, .unrolled = ONE},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_WARPS] = {"twoshot_ll128_warps", "allreduce_twoshot_ll128_warps", TWOSHOT,
-                                                 .reduces = true, .team = true, .unrolled = ONE},
-    [BL_KERNEL_ALLGATHER_LL128_WARPS] = {"allgather_ll128_warps", "allgather_ll128_warps", PEERS, .team = true,
-                                         .unrolled = ONE},
-    [BL_KERNEL_REDUCESCATTER_LL128_WARPS] = {"reducescatter_ll128_warps", "reducescatter_ll128_warps", PEERS,
-                                             .reduces = true, .team = true, .unrolled = ONE},
-    [BL_KERNEL_ALLTOALL_LL128_WARPS] = {"alltoall_ll128_warps", "alltoall_ll128_warps", PEERS, .team = true,
-                                        .unrolled = ONE},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_NVLS] = {"oneshot_nvls", "allreduce_oneshot_nvls", MULTICAST_PACKETS, .reduces = true,
-                                          .unrolled = ALL_BUT_2},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS] = {"twoshot_nvls", "allreduce_twoshot_nvls", MULTICAST_WHOLE, .reduces = true,
-                                          .unrolled = ONE},
-    [BL_KERNEL_ALLGATHER_NVLS] = {"allgather_nvls", "allgather_nvls", MULTICAST_BLOCKS, .unrolled = ONE},
-    [BL_KERNEL_REDUCESCATTER_NVLS] = {"reducescatter_nvls", "reducescatter_nvls", MULTICAST_BLOCKS, .reduces = true,
-                                      .unrolled = ONE},
-    [BL_KERNEL_ALLGATHER_CE] = {"allgather_ce", "allgather_ce", SLOTS, .narrow = true, .unrolled = ONE},
+#define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, batch, traits)                                \
+    [BL_KERNEL_##KERNEL] = {#name, #symbol, share, instances, traits, false},
+#define BL_BATCH(KERNEL, symbol, name, share, traits)                                                                  \
+    [BL_KERNEL_##KERNEL] = {#name, #symbol, share, BATCHED, traits, true},
+#include "algorithms.def"
 };
 
 static bool is_kernel(int kernel) {
@@ -102,8 +73,12 @@ const char *bl_kernel_name(int kernel) {
     return is_kernel(kernel) ? kernels[kernel].name : "?";
 }
 
+static bool has(int kernel, enum bl_trait trait) {
+    return is_kernel(kernel) && (kernels[kernel].traits & trait) != 0;
+}
+
 bool bl_kernel_reduces(int kernel) {
-    return is_kernel(kernel) && kernels[kernel].reduces;
+    return has(kernel, BL_REDUCES);
 }
 
 bool bl_kernel_batch(int kernel) {
@@ -111,11 +86,11 @@ bool bl_kernel_batch(int kernel) {
 }
 
 bool bl_kernel_multicast(int kernel) {
-    return is_kernel(kernel) && kernels[kernel].shares >= MULTICAST_PACKETS;
+    return has(kernel, BL_NVLS);
 }
 
 bool bl_kernel_in_rounds(int kernel) {
-    return is_kernel(kernel) && (kernels[kernel].team || kernels[kernel].shares == PACKETS);
+    return is_kernel(kernel) && (has(kernel, BL_BY_WARPS) || kernels[kernel].share == PACKETS);
 }
 
 uint32_t bl_multimem_redops(int datatype, int arch) {
@@ -136,14 +111,9 @@ uint32_t bl_multimem_redops(int datatype, int arch) {
     }
 }
 
-/* Whether the switch makes its sums. */
-static bool by_switch(int kernel) {
-    return kernels[kernel].reduces && kernels[kernel].shares >= MULTICAST_WHOLE;
-}
-
 /* Whether there is a kernel of this kind for the datatype, whatever the architecture. */
 static bool has_datatype(int kernel, int datatype) {
-    return !by_switch(kernel) || bl_multimem_redops(datatype, 100) != 0;
+    return !has(kernel, BL_BY_SWITCH) || bl_multimem_redops(datatype, 100) != 0;
 }
 
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size) {
@@ -153,14 +123,14 @@ int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t 
                                    [BATCHED] = {4, 4, 4, 16, 16}};
     if (!is_kernel(kernel) || datatype < 0 || datatype >= BL_DATATYPES) return -1;
     if (nranks < 2 || nranks > BL_MAX_RANKS || !has_datatype(kernel, datatype)) return -1;
-    const enum unrolled unrolled = kernels[kernel].unrolled;
-    const char *type = kernels[kernel].reduces ? datatypes[datatype].symbol : "bytes";
+    const enum instances instances = kernels[kernel].instances;
+    const char *type = has(kernel, BL_REDUCES) ? datatypes[datatype].symbol : "bytes";
     int n;
-    if (unrolled == ONE)
+    if (instances == ONE)
         n = snprintf(symbol, size, "bl_%s_%s", kernels[kernel].symbol, type);
     else
         n = snprintf(symbol, size, "bl_%s_%s_%d", kernels[kernel].symbol, type,
-                     up_to[unrolled][(nranks > 2) + (nranks > 3) + (nranks > 4) + (nranks > 8)]);
+                     up_to[instances][(nranks > 2) + (nranks > 3) + (nranks > 4) + (nranks > 8)]);
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
@@ -170,7 +140,7 @@ static uint64_t lesser(uint64_t a, uint64_t b) {
 
 uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout) {
     if (!is_kernel(kernel)) return 0;
-    switch (kernels[kernel].shares) {
+    switch (kernels[kernel].share) {
     case PACKETS: return layout->packets * PACKET_DATA;
     case PEERS: return layout->peer_lines * BL_LINE_DATA;
     case RANKS: return layout->rank_lines * BL_LINE_DATA;
@@ -186,8 +156,8 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
 
 bool bl_kernel_in_pieces(int kernel, int nranks) {
     if (!is_kernel(kernel) || kernels[kernel].batch) return false;
-    if (kernels[kernel].shares == RANKS) return nranks == 2;
-    return kernels[kernel].shares != PACKETS && kernels[kernel].shares != MULTICAST_PACKETS;
+    if (kernels[kernel].share == RANKS) return nranks == 2;
+    return kernels[kernel].share != PACKETS && kernels[kernel].share != MULTICAST_PACKETS;
 }
 
 static uint64_t divide_up(uint64_t a, uint64_t b) {
@@ -195,14 +165,13 @@ static uint64_t divide_up(uint64_t a, uint64_t b) {
 }
 
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
-    if (is_kernel(kernel) && kernels[kernel].narrow) return 32;
-    const unsigned least =
-        is_kernel(kernel) && kernels[kernel].team ? 32 * (unsigned)divide_up((uint64_t)nranks, BL_WARP_RANKS) : 32;
+    if (has(kernel, BL_ONE_WARP)) return 32;
+    const unsigned least = has(kernel, BL_BY_WARPS) ? 32 * (unsigned)divide_up((uint64_t)nranks, BL_WARP_RANKS) : 32;
     return threads > least ? threads : least;
 }
 
-/* A quad of lines for each team, whose warps have a rank each if they are that many. */
-static uint64_t team_blocks(int nranks, uint64_t lines, unsigned threads) {
+/* A quad of lines for each bundle, whose warps have a rank each if they are that many. */
+static uint64_t blocks_by_warps(int nranks, uint64_t lines, unsigned threads) {
     const uint64_t warps = threads / 32, n = (uint64_t)nranks;
     return divide_up(divide_up(lines, BL_QUAD), warps >= n ? warps / n : warps / divide_up(n, BL_WARP_RANKS));
 }
@@ -210,12 +179,12 @@ static uint64_t team_blocks(int nranks, uint64_t lines, unsigned threads) {
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks) {
     const uint64_t most = max_blocks < BL_MAX_BLOCKS ? max_blocks : BL_MAX_BLOCKS;
     const uint64_t lines = bl_lines_of(bytes), groups = threads / LINE_LANES;
-    const bool runs = kernels[kernel].shares == TWOSHOT;
+    const bool runs = kernels[kernel].share == TWOSHOT;
     uint64_t need;
-    if (kernels[kernel].team) {
-        need = team_blocks(nranks, runs ? divide_up(lines, (uint64_t)nranks) : lines, threads);
+    if (has(kernel, BL_BY_WARPS)) {
+        need = blocks_by_warps(nranks, runs ? divide_up(lines, (uint64_t)nranks) : lines, threads);
     } else
-        switch (kernels[kernel].shares) {
+        switch (kernels[kernel].share) {
         case PACKETS:
         case MULTICAST_PACKETS: need = divide_up(divide_up(bytes, PACKET_DATA), threads); break;
         case TWOSHOT:
@@ -325,7 +294,7 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
 /* Lines from each peer, and of a ring, with which `kernel` carries so many bytes in one launch. */
 static uint64_t peer_lines_for(int kernel, int nranks, uint64_t bytes) {
     const uint64_t lines = bl_lines_of(bytes), n = (uint64_t)nranks;
-    switch (kernels[kernel].shares) {
+    switch (kernels[kernel].share) {
     case PEERS: return lines;
     case RANKS: return divide_up((lines + LINES_STEP - 1) * n, n - 1);
     case TWOSHOT: return divide_up(lines, n);
@@ -333,7 +302,7 @@ static uint64_t peer_lines_for(int kernel, int nranks, uint64_t bytes) {
     }
 }
 static uint64_t ring_lines_for(int kernel, uint64_t bytes) {
-    return kernels[kernel].shares == RINGS ? 3 * (bl_lines_of(bytes) + LINES_GRAIN) : 0;
+    return kernels[kernel].share == RINGS ? 3 * (bl_lines_of(bytes) + LINES_GRAIN) : 0;
 }
 
 void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_t bytes[BL_KERNELS]) {

@@ -29,7 +29,7 @@ enum {
 enum {
     BL_LINE_DATA = 120, /* user data of a line */
     BL_BATCH_MAX = 64,  /* messages of a batch */
-    BL_QUAD = 4,        /* lines that a warp of a team carries at a time */
+    BL_QUAD = 4,        /* lines that a warp of a bundle carries at a time */
     BL_WARP_RANKS = 2,  /* ranks that it has, at most */
     BL_MULTICAST_WORDS = 2 * BL_MAX_BLOCKS
 };
@@ -52,30 +52,22 @@ enum bl_datatype {
 
 enum bl_redop { BL_SUM, BL_PROD, BL_MAX, BL_MIN, BL_AVG, BL_REDOPS };
 
+/* The rows of algorithms.def. */
 enum bl_kernel {
-    BL_KERNEL_ALLREDUCE_ONESHOT_LL,          /* 16-byte packets, 8 bytes of data each: the smallest messages */
-    BL_KERNEL_ALLREDUCE_ONESHOT_LL128,       /* 128-byte lines, 120 bytes of data each */
-    BL_KERNEL_ALLREDUCE_TWOSHOT_LL128,       /* reduce-scatter then all-gather, in lines */
-    BL_KERNEL_ALLREDUCE_ONESHOT_LL128_BATCH, /* the same two for several messages at once: struct bl_batch_args */
-    BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH,
-    BL_KERNEL_ALLGATHER_LL128,
-    BL_KERNEL_ALLGATHER_LL128_BATCH,
-    BL_KERNEL_REDUCESCATTER_LL128,
-    BL_KERNEL_REDUCESCATTER_LL128_BATCH,
-    BL_KERNEL_ALLTOALL_LL128,
-    BL_KERNEL_BROADCAST_LL128,
-    BL_KERNEL_REDUCE_LL128,
-    BL_KERNEL_ALLREDUCE_ONESHOT_LL128_WARPS, /* the same with the peers spread over warps: few lines, many ranks */
-    BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_WARPS,
-    BL_KERNEL_ALLGATHER_LL128_WARPS,
-    BL_KERNEL_REDUCESCATTER_LL128_WARPS,
-    BL_KERNEL_ALLTOALL_LL128_WARPS,
-    BL_KERNEL_ALLREDUCE_ONESHOT_NVLS, /* these need a multicast object: nvls.cuh */
-    BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS,
-    BL_KERNEL_ALLGATHER_NVLS,
-    BL_KERNEL_REDUCESCATTER_NVLS,
-    BL_KERNEL_ALLGATHER_CE, /* copy engines do it, but for what stays on a GPU: plugin/launch/copy.h */
+    BL_KERNEL_NONE = -1,
+#define BL_ALGORITHM(KERNEL, ...) BL_KERNEL_##KERNEL,
+#define BL_BATCH(KERNEL, ...)     BL_KERNEL_##KERNEL,
+#include "algorithms.def"
     BL_KERNELS
+};
+
+enum bl_trait {
+    BL_REDUCES = 1,
+    BL_EACH_PEER = 2, /* a rank sends, or gets, a whole message for each peer: with more ranks it pays up to less */
+    BL_BY_WARPS = 4,  /* the peers of a line are spread over the warps of a block */
+    BL_ONE_WARP = 8,  /* blocks are single warps, to fit beside others */
+    BL_NVLS = 16,     /* it needs a multicast object */
+    BL_BY_SWITCH = 32 /* the switch reduces: what bl_multimem_redops() has, in an order of its own */
 };
 
 /* Words in host memory that kernels and host share, one set per rank of a communicator.

@@ -1,8 +1,8 @@
 /* ll.cuh - one-shot all-reduces a word a packet: what those that send to each peer and those that send to all at once
  * have in common.
  */
-#ifndef BEELINE_PACKETS_CUH
-#define BEELINE_PACKETS_CUH
+#ifndef BEELINE_LL_CUH
+#define BEELINE_LL_CUH
 
 #include "mutation.cuh"
 #include "staging.cuh"

@@ -1,6 +1,6 @@
 /* ll128.cuh - messages as runs of lines: which lanes carry which line, and how lines are received. */
-#ifndef BEELINE_LINES_CUH
-#define BEELINE_LINES_CUH
+#ifndef BEELINE_LL128_CUH
+#define BEELINE_LL128_CUH
 
 #include "mutation.cuh"
 #include "staging.cuh"

@@ -20,8 +20,8 @@
  * (MOST_AHEAD at most) or whether it is missing, so one load tells who has come.  A launch must have the same grid on all
  * ranks.  Blocks wait for the same block of the peers alone, so blocks that begin in order need not be resident together.
  */
-#ifndef BEELINE_MULTICAST_CUH
-#define BEELINE_MULTICAST_CUH
+#ifndef BEELINE_NVLS_CUH
+#define BEELINE_NVLS_CUH
 
 #include "mutation.cuh"
 #include "staging.cuh"

@@ -21,7 +21,7 @@
 
 enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all that a sender has to load */
 
-/* Of 32; measured on H200 with up to 4 ranks (docs/algorithms.md). */
+/* Of 32; measured on H200 with up to 4 ranks (docs/notebook.md). */
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool in_runs) {
     return nranks == 2 ? (far ? 6 : 5) : nranks == 3 || in_runs ? 7 : 12;
 }

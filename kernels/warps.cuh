@@ -3,7 +3,7 @@
  * Where a group of lanes carries a line to every peer and polls for that of every peer (crews.cuh), it does up to 15 things one
  * after another, and a launch that is over in microseconds waits for the instructions of all of them. Here each warp has one rank,
  * or two, to send to and to receive from. A warp carries four lines at a time, a *quad*; the warps that carry the same quad
- * are a *team*, and what they received meets in the block's memory, where it is reduced in rank order. So each line takes
+ * are a *bundle*, and what they received meets in the block's memory, where it is reduced in rank order. So each line takes
  * nranks times the threads, or half as many: for messages that have fewer lines than the grid has groups.
  *
  * All threads of the grid call what is here. Where sums are made, the warps of a block go through their quads in rounds
@@ -13,67 +13,67 @@
  * There is one such kernel for all numbers of ranks. Contract: a block has at least 32 threads for each two ranks
  * (bl_kernel_threads).
  */
-#ifndef BEELINE_TEAMS_CUH
-#define BEELINE_TEAMS_CUH
+#ifndef BEELINE_WARPS_CUH
+#define BEELINE_WARPS_CUH
 
 #include "ll128.cuh"
 
 enum {
     QUAD_WORDS = BL_QUAD * 16,
     MOST_WARPS = BL_MAX_THREADS / 32,
-    INPUT_WORDS = BL_WARP_RANKS * MOST_WARPS * QUAD_WORDS, /* a quad of each rank of each team */
-    TEAM_WORDS = INPUT_WORDS + MOST_WARPS * QUAD_WORDS     /* and its sum */
+    INPUT_WORDS = BL_WARP_RANKS * MOST_WARPS * QUAD_WORDS, /* a quad of each rank of each bundle */
+    BUNDLE_WORDS = INPUT_WORDS + MOST_WARPS * QUAD_WORDS   /* and its sum */
 };
 
-struct Team {
-    unsigned warps;   /* of each team of this block; the i-th warp has the ranks i and, if it exists, i + warps */
-    unsigned teams;   /* of this block */
-    unsigned team, i; /* this thread's; there may be warps without a team */
+struct Bundle {
+    unsigned warps;     /* of each bundle of this block; the i-th warp has the ranks i and, if it exists, i + warps */
+    unsigned bundles;   /* of this block */
+    unsigned bundle, i; /* this thread's; there may be warps without a bundle */
 };
 
-/* A rank for each warp, if that makes enough teams for all lines at once; else two. */
-BL_DEVICE Team team_of(const struct bl_kernel_args &a, uint64_t lines) {
+/* A rank for each warp, if that makes enough bundles for all lines at once; else two. */
+BL_DEVICE Bundle bundle_of(const struct bl_kernel_args &a, uint64_t lines) {
     const unsigned warps = threads_in_block() / 32, warp = thread_in_block() / 32;
     const bool single = lines <= (uint64_t)blocks_in_grid() * (warps / a.nranks) * BL_QUAD;
-    Team t;
+    Bundle t;
     t.warps = single ? a.nranks : (a.nranks + 1) / 2;
-    t.teams = warps / t.warps;
-    t.team = warp / t.warps;
+    t.bundles = warps / t.warps;
+    t.bundle = warp / t.warps;
     t.i = warp % t.warps;
     return t;
 }
-BL_DEVICE unsigned rank_in_team(const Team &t, int k) {
+BL_DEVICE unsigned rank_in_bundle(const Bundle &t, int k) {
     return t.i + k * t.warps;
 }
 
 /* The first lines of the block's quads, round by round: from first_quad on, in steps. */
-BL_DEVICE uint64_t first_quad(const Team &t) {
-    return (uint64_t)block_in_grid() * t.teams * BL_QUAD;
+BL_DEVICE uint64_t first_quad(const Bundle &t) {
+    return (uint64_t)block_in_grid() * t.bundles * BL_QUAD;
 }
-BL_DEVICE uint64_t quad_step(const Team &t) {
-    return (uint64_t)blocks_in_grid() * t.teams * BL_QUAD;
+BL_DEVICE uint64_t quad_step(const Bundle &t) {
+    return (uint64_t)blocks_in_grid() * t.bundles * BL_QUAD;
 }
 
 /* This thread's part in one round. */
 struct QuadLine {
     uint64_t line;
-    bool exists; /* the line does, and the thread has a team */
+    bool exists; /* the line does, and the thread has a bundle */
 };
-BL_DEVICE QuadLine quad_of(const Team &t, uint64_t first, uint64_t lines) {
-    const uint64_t line = first + t.team * BL_QUAD + lane_in_warp() / LINE_LANES;
-    return {line, t.team < t.teams && line < lines};
+BL_DEVICE QuadLine quad_of(const Bundle &t, uint64_t first, uint64_t lines) {
+    const uint64_t line = first + t.bundle * BL_QUAD + lane_in_warp() / LINE_LANES;
+    return {line, t.bundle < t.bundles && line < lines};
 }
 
 /* Whether the warp has a k-th rank, and a line for it. */
-BL_DEVICE bool has_rank(const struct bl_kernel_args &a, const Team &t, const QuadLine &q, int k) {
-    return q.exists && rank_in_team(t, k) < a.nranks;
+BL_DEVICE bool has_rank(const struct bl_kernel_args &a, const Bundle &t, const QuadLine &q, int k) {
+    return q.exists && rank_in_bundle(t, k) < a.nranks;
 }
 
 /* Sends mine[k] to the warp's k-th rank and receives that of theirs; of this rank itself it is its own.  False: the wait
  * failed. */
-BL_DEVICE bool exchange_in_team(const struct bl_kernel_args &a, const Region &region, const Team &t, const QuadLine &q,
-                                uint64_t flag, const Pair (&mine)[BL_WARP_RANKS], Pair (&theirs)[BL_WARP_RANKS],
-                                Wait &wait) {
+BL_DEVICE bool exchange_in_bundle(const struct bl_kernel_args &a, const Region &region, const Bundle &t,
+                                  const QuadLine &q, uint64_t flag, const Pair (&mine)[BL_WARP_RANKS],
+                                  Pair (&theirs)[BL_WARP_RANKS], Wait &wait) {
     const unsigned part = lane_in_warp() % LINE_LANES;
     const unsigned char *at[BL_WARP_RANKS];
     LineView view[BL_WARP_RANKS];
@@ -81,7 +81,7 @@ BL_DEVICE bool exchange_in_team(const struct bl_kernel_args &a, const Region &re
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
 #pragma unroll
     for (int k = 0; k < BL_WARP_RANKS; k++) {
-        const unsigned peer = rank_in_team(t, k);
+        const unsigned peer = rank_in_bundle(t, k);
         missing[k] = has_rank(a, t, q, k) && peer != a.rank;
         if (missing[k]) send_line(a, region, peer, q.line, mine[k], BL_MUTATION(51) ? flag - 1 : flag);
         at[k] = kept(place_of(a, region, a.rank, peer) + offset_of(region, q.line));
@@ -96,7 +96,7 @@ BL_DEVICE bool exchange_in_team(const struct bl_kernel_args &a, const Region &re
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++) {
             const bool here = !missing[k] || line_arrived(view[k], part, flag) || BL_MUTATION(52);
-            if (!here) peer = rank_in_team(t, k);
+            if (!here) peer = rank_in_bundle(t, k);
             all = all && here;
         }
         if (warp_all(all)) break;
@@ -121,10 +121,10 @@ BL_DEVICE Pair take_line(const uint64_t *quad) {
     return v;
 }
 
-/* Reduces the quads of each team in rank order, a word a thread: a loop, because instructions that run once cost the time
+/* Reduces the quads of each bundle in rank order, a word a thread: a loop, because instructions that run once cost the time
  * to fetch them. */
-template <class T> BL_DEVICE void reduce_quads(const struct bl_kernel_args &a, const Team &t, uint64_t *words) {
-    for (unsigned i = thread_in_block(); i < t.teams * QUAD_WORDS; i += threads_in_block()) {
+template <class T> BL_DEVICE void reduce_quads(const struct bl_kernel_args &a, const Bundle &t, uint64_t *words) {
+    for (unsigned i = thread_in_block(); i < t.bundles * QUAD_WORDS; i += threads_in_block()) {
         if (i % 16 == 15) continue;
         const uint64_t *const inputs = words + i / QUAD_WORDS * a.nranks * QUAD_WORDS + i % QUAD_WORDS;
         Sum<T, 1> sum;
@@ -143,13 +143,13 @@ template <class T> BL_DEVICE void reduce_quads(const struct bl_kernel_args &a, c
 }
 
 /* Sends each peer its lines, receives theirs, and reduces what came.  load(peer, line) gives what goes to that rank, of zeros
- * beyond the end; finish(team, first, quad, sums, wait) is called by all threads once the sums of a round are in `sums`, a
- * quad for each team, and says whether to go on.  False here and below: leave the kernel. */
+ * beyond the end; finish(bundle, first, quad, sums, wait) is called by all threads once the sums of a round are in `sums`, a
+ * quad for each bundle, and says whether to go on.  False here and below: leave the kernel. */
 template <class T, class Load, class Finish>
-BL_DEVICE bool reduce_in_teams(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t flag,
-                               Load load, Finish finish) {
-    const Team t = team_of(a, lines);
-    uint64_t *const words = block_words<TEAM_WORDS>();
+BL_DEVICE bool reduce_in_bundles(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t flag,
+                                 Load load, Finish finish) {
+    const Bundle t = bundle_of(a, lines);
+    uint64_t *const words = block_words<BUNDLE_WORDS>();
     Wait wait = wait_begin(flag);
     bool good = true;
     for (uint64_t first = first_quad(t); first < lines; first += quad_step(t)) {
@@ -158,12 +158,12 @@ BL_DEVICE bool reduce_in_teams(const struct bl_kernel_args &a, const Region &reg
         Pair mine[BL_WARP_RANKS], theirs[BL_WARP_RANKS];
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
-            mine[k] = has_rank(a, t, q, k) ? load(rank_in_team(t, k), q.line) : Pair{0, 0};
-        good = exchange_in_team(a, region, t, q, flag, mine, theirs, wait);
+            mine[k] = has_rank(a, t, q, k) ? load(rank_in_bundle(t, k), q.line) : Pair{0, 0};
+        good = exchange_in_bundle(a, region, t, q, flag, mine, theirs, wait);
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
             if (has_rank(a, t, q, k))
-                put_line(words + (t.team * a.nranks + rank_in_team(t, k)) * QUAD_WORDS, theirs[k]);
+                put_line(words + (t.bundle * a.nranks + rank_in_bundle(t, k)) * QUAD_WORDS, theirs[k]);
         if (!block_all(good)) return false;
         reduce_quads<T>(a, t, words);
         if (!BL_MUTATION(53)) block_sync();
@@ -174,29 +174,29 @@ BL_DEVICE bool reduce_in_teams(const struct bl_kernel_args &a, const Region &reg
 
 /* finish() of those whose sums are for this rank: store(line, sum), by the block's first warps, a quad each. */
 template <class Store>
-BL_DEVICE bool store_sums(const Team &t, uint64_t first, uint64_t lines, const uint64_t *sums, Store store) {
-    const unsigned team = thread_in_block() / 32;
-    const uint64_t line = first + team * BL_QUAD + lane_in_warp() / LINE_LANES;
-    if (team < t.teams && line < lines) store(line, take_line(sums + team * QUAD_WORDS));
+BL_DEVICE bool store_sums(const Bundle &t, uint64_t first, uint64_t lines, const uint64_t *sums, Store store) {
+    const unsigned bundle = thread_in_block() / 32;
+    const uint64_t line = first + bundle * BL_QUAD + lane_in_warp() / LINE_LANES;
+    if (bundle < t.bundles && line < lines) store(line, take_line(sums + bundle * QUAD_WORDS));
     return true;
 }
 
 /* Sends each peer its lines and receives theirs: store(peer, line, data) is called for those of this rank, too. */
 template <class Load, class Store>
-BL_DEVICE bool gather_in_teams(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t flag,
-                               Load load, Store store) {
-    const Team t = team_of(a, lines);
+BL_DEVICE bool gather_in_bundles(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t flag,
+                                 Load load, Store store) {
+    const Bundle t = bundle_of(a, lines);
     Wait wait = wait_begin(flag);
     for (uint64_t first = first_quad(t); first < lines; first += quad_step(t)) {
         const QuadLine q = quad_of(t, first, lines);
         Pair mine[BL_WARP_RANKS], theirs[BL_WARP_RANKS];
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
-            mine[k] = has_rank(a, t, q, k) ? load(rank_in_team(t, k), q.line) : Pair{0, 0};
-        if (!exchange_in_team(a, region, t, q, flag, mine, theirs, wait)) return false;
+            mine[k] = has_rank(a, t, q, k) ? load(rank_in_bundle(t, k), q.line) : Pair{0, 0};
+        if (!exchange_in_bundle(a, region, t, q, flag, mine, theirs, wait)) return false;
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
-            if (has_rank(a, t, q, k)) store(rank_in_team(t, k), q.line, theirs[k]);
+            if (has_rank(a, t, q, k)) store(rank_in_bundle(t, k), q.line, theirs[k]);
     }
     return true;
 }

@@ -5,7 +5,9 @@
 #ifndef BEELINE_FORWARD_H
 #define BEELINE_FORWARD_H
 
-#include "comm/comm.h"
+#include "nccl.h"
+
+struct bl_comm;
 
 /* Before the real call, which is not made inside of another: an error is the caller's result, and the real call is not made. */
 ncclResult_t bl_forward_before(ncclComm_t comm, cudaStream_t stream);

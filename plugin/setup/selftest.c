@@ -29,7 +29,7 @@ enum { LONG = 128 << 10, SHORT = 16 << 10 };
 
 /* Halves alternate from launch to launch, so kernels that have halves run twice.  The packets are all written; of the lines
  * enough that every peer, a good part of the multiprocessors and the crews of all-reduce are met: bytes of one region take
- * one way.  So do the lines of teams, which are not run. */
+ * one way.  So do the lines that are spread over warps, which are not run. */
 static const struct run staging_runs[] = {
     {BL_KERNEL_ALLREDUCE_ONESHOT_LL, BL_UINT64, LONG},
     {BL_KERNEL_ALLREDUCE_ONESHOT_LL, BL_UINT64, LONG},

@@ -50,9 +50,10 @@ class Box:
 
 
 def algorithms(root, collective="ALLREDUCE"):
-    """Names of a collective's algorithms that need no multicast object, from the dispatcher's own table."""
-    with open(os.path.join(root, "dispatch/algorithms.c"), encoding="utf-8") as source:
-        return re.findall(rf'\{{"(\w+)", BL_{collective}, \w+, \d+, \d+, PUSH,', source.read())
+    """Names of a collective's algorithms that need no multicast object, from the one list of all."""
+    with open(os.path.join(root, "kernels/algorithms.def"), encoding="utf-8") as rows:
+        found = re.findall(rf"^BL_ALGORITHM\(\w+, \w+, (\w+), {collective}, (.*)\)$", rows.read(), re.M)
+    return [name for name, rest in found if "BL_NVLS" not in rest]
 
 
 def served(root, collectives=("ALLREDUCE",)):

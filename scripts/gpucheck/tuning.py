@@ -118,7 +118,7 @@ def row_lines(collective, ranks, found):
     lines = []
     for size, name in [*((size_text(size), name) for size, name in found), ("max", NCCL)]:
         algorithm, *options = name.split()
-        lines.append(" ".join((f"{collective} {ranks} {size:>5} {algorithm:<14}", *options)).rstrip())
+        lines.append(" ".join((f"{collective} {ranks} {size:>5} {algorithm:<25}", *options)).rstrip())
     return lines
 
 

@@ -103,7 +103,7 @@ int report_open(struct report *report, const struct bench *bench) {
     printf("# times in us per call, median of the slowest rank; GB/s and host us per call of the measured side; event: "
            "by the\n"
            "# device's clock\n#\n"
-           "# %10s %12s %8s %6s %5s %5s | %9s %9s %7s %8s %8s %9s %9s %8s | %-16s %s\n",
+           "# %10s %12s %8s %6s %5s %5s | %9s %9s %7s %8s %8s %9s %9s %8s | %-25s %s\n",
            "size(B)", "count", "type", "redop", "mode", "place", "beeline", "nccl", "nccl/bl", "algbw", "busbw", "p99",
            "event", "host", "route", "#wrong");
     fflush(stdout);
@@ -203,7 +203,7 @@ void report_row(struct report *report, const struct row *row) {
         if (row->calls > 1) snprintf(event, sizeof event, "%.2f", mine.event * 1e6);
         snprintf(host, sizeof host, "%.2f", mine.host_median * 1e6);
     }
-    printf("  %10llu %12llu %8s %6s %5s %5s | %9.2f %9.2f %7.3f %8.2f %8.2f %9.2f %9s %8s | %-16s %llu\n",
+    printf("  %10llu %12llu %8s %6s %5s %5s | %9.2f %9.2f %7.3f %8.2f %8.2f %9.2f %9s %8s | %-25s %llu\n",
            (unsigned long long)row->bytes, (unsigned long long)row->count, bl_datatype_name(row->datatype), redop, mode,
            place, mine.median * 1e6, base.median * 1e6, ratio, algbw, algbw * bus, mine.p99 * 1e6, event, host,
            row->route, (unsigned long long)mine.wrong);

@@ -50,7 +50,7 @@ def headers(case):
 def layout_catches(case):
     """check-layout finds each breach that it is there for."""
     breaches = {
-        "dispatch/a.c": '#include "log.h"\n',
+        "dispatch/a.c": '#include "base/log.h"\n',
         "dispatch/b.c": "#include <cuda.h>\n",
         "dispatch/c.c": "int f(void) { return printf(1); }\n",
         "kernels/a.cu": '#include "dispatch.h"\n',

@@ -201,7 +201,7 @@ def copy_engines():
                     "--info 'no copy engines for its all-gathers: rank 0: its driver has no stream memory operations'"))
         case(f"copy_engines/lacking_forced/{mode}",
              expect(gathers(mode, 2, lacks, "--env BEELINE_ALLGATHER=allgather_ce", route="allgather_ll128"),
-                    "--warn 'all_gather: forced algorithm .allgather_ce. cannot serve this communicator .no staging for the copy engines'"))
+                    "--warn 'all_gather: .allgather_ce. cannot serve this communicator .no staging for the copy engines'"))
     # A driver call that fails in the midst of an all-gather.
     for nth, call in enumerate(("cuMemcpyDtoDAsync@0#1", "cuMemcpyDtoDAsync@0#2", "cuStreamBatchMemOp@0#4", "cuStreamBatchMemOp@0#6")):
         for m, scenario in enumerate(("copy_half_eager", "copy_half_captured")):

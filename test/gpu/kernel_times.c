@@ -203,13 +203,13 @@ static void time_one(struct session *s, struct call *call, struct row *row, int 
 
 static void print_rows(const struct session *s, int collective, const struct row *rows, int count) {
     const struct config *config = s->config;
-    printf("\n%-24s", collective_name(collective));
+    printf("\n%-30s", collective_name(collective));
     for (int k = 0; k < config->sizes; k++) printf(" %8llu", (unsigned long long)config->size[k]);
     printf("    wrong\n");
     for (int r = 0; r < count; r++) {
         char label[64];
         snprintf(label, sizeof label, "%s/%u", bl_kernel_name(rows[r].kernel), rows[r].threads);
-        printf("%-24s", label);
+        printf("%-30s", label);
         for (int k = 0; k < config->sizes; k++)
             if (rows[r].timed[k])
                 printf(" %8.2f", rows[r].us[k]);
@@ -228,7 +228,7 @@ static void error_of(struct session *s, struct call *call, const struct shape *s
     if (bytes > bl_kernel_capacity(shape->kernel, s->rig->part->count, &s->rig->layout)) return;
     poison_results(s->rig, call);
     if (!rounding_measure(s->rig, call, shape, &found)) fail_wait(s->rig, shape, bytes);
-    printf("%-24s %-9s %-4s %9llu %8.3f %8.2f %7.2f%% %8.3f %8.2f %7.2f%%\n", bl_kernel_name(shape->kernel),
+    printf("%-30s %-9s %-4s %9llu %8.3f %8.2f %7.2f%% %8.3f %8.2f %7.2f%%\n", bl_kernel_name(shape->kernel),
            bl_datatype_name(call->datatype), bl_redop_name(call->redop), (unsigned long long)bytes, found.kernel.mean,
            found.kernel.most, found.kernel.right * 100, found.chain.mean, found.chain.most, found.chain.right * 100);
     fflush(stdout);
@@ -310,7 +310,7 @@ static void body(struct part *part) {
            multiprocessors, config->errors ? "random values" : "bfloat16 sums", s.most_blocks);
     if (config->errors) {
         printf("# units of the last place of the exact result; then what each addition rounded to the type would do\n");
-        printf("%-24s %-9s %-4s %9s %8s %8s %8s %8s %8s %8s\n", "", "", "", "bytes", "mean", "most", "right", "mean",
+        printf("%-30s %-9s %-4s %9s %8s %8s %8s %8s %8s %8s\n", "", "", "", "bytes", "mean", "most", "right", "mean",
                "most", "right");
         errors_of(&s, ALL_REDUCE);
         errors_of(&s, REDUCE_SCATTER);

@@ -73,7 +73,7 @@ def errors():
     check({r["collective"] for r in records} == {"all_reduce", "reduce_scatter"} and {r["bytes"] for r in records} == set(SIZES), records)
     check(all(0 < r["mean_ulp"] <= 0.5 and r["max_ulp"] < 0.6 and r["right"] >= 0.99 for r in records), records)
     check(all(r["chain_max_ulp"] > 1 and r["chain_right"] < 0.9 for r in records if r["bytes"] == 2048), records)
-    check(sum(line.startswith("twoshot_ll128") for line in output.splitlines()) == 4 * len(SIZES), output)
+    check(sum(line.startswith("twoshot_ll128 ") for line in output.splitlines()) == 4 * len(SIZES), output)
 
 
 all_kernels()

@@ -58,7 +58,7 @@ for (ranks, times), names in PROGRAMS.items():
     for name in names.split():
         case(name, f"-g {ranks} {BEELINE}", f"programs --ranks {ranks} --repeat {times} {SIZES} {name}")
 # Large for all of them: what is captured is to go to NCCL.
-LINES = " ".join(f"--env BEELINE_{name}_LINE_MAX=64K" for name in ("GATHER", "SCATTER", "EXCHANGE", "BROADCAST", "REDUCE"))
+LINES = " ".join(f"--env 'BEELINE_{name.upper()}=..64K {name}_ll128 | nccl'" for name in ("allgather", "reducescatter", "alltoall", "broadcast", "reduce"))
 for name in ("captured_after_small", "broadcast_in_place"):
     case(name, f"-g 3 {BEELINE} {LINES}", f"programs --ranks 3 --repeat 2 {SIZES} {name}")
 for name, times in (("green_communicators", 3), ("green_communicators_graphs", 3), ("many_communicators_threads", 8)):

@@ -4,23 +4,22 @@
 Every algorithm meets every datatype at every number of ranks (of 16 most in `make soak`); modes, odd alignments, capture, small
 staging and schedules are varied on top, not multiplied out.
 """
+import pathlib
 import re
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RANKS = (2, 3, 4, 7, 8, 16)
 MODES = ("groups", "threads", "processes")
 DATATYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2")
 # Each algorithm: its collective, and the variable that forces it.
-ALGORITHMS = {"oneshot_ll": ("all_reduce", "BEELINE_ALLREDUCE"), "oneshot_ll128": ("all_reduce", "BEELINE_ALLREDUCE"),
-              "twoshot_ll128": ("all_reduce", "BEELINE_ALLREDUCE"), "allgather_ll128": ("all_gather", "BEELINE_ALLGATHER"),
-              "allgather_ce": ("all_gather", "BEELINE_ALLGATHER"), "reducescatter_ll128": ("reduce_scatter", "BEELINE_REDUCESCATTER"),
-              "alltoall_ll128": ("all_to_all", "BEELINE_ALLTOALL"), "broadcast_ll128": ("broadcast", "BEELINE_BROADCAST"),
-              "reduce_ll128": ("reduce", "BEELINE_REDUCE"),
-              "oneshot_ll128_warps": ("all_reduce", "BEELINE_ALLREDUCE"), "twoshot_ll128_warps": ("all_reduce", "BEELINE_ALLREDUCE"),
-              "allgather_ll128_warps": ("all_gather", "BEELINE_ALLGATHER"), "reducescatter_ll128_warps": ("reduce_scatter", "BEELINE_REDUCESCATTER"),
-              "alltoall_ll128_warps": ("all_to_all", "BEELINE_ALLTOALL")}
+NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all",
+         "BROADCAST": "broadcast", "REDUCE": "reduce"}
+ROWS = re.findall(r"^BL_ALGORITHM\(\w+, \w+, (\w+), (\w+), (.*)\)$", (ROOT / "kernels/algorithms.def").read_text(), re.M)
+# What each is of, and the variable that forces it; those that need a multicast object are below.
+ALGORITHMS = {name: (NAMES[collective], f"BEELINE_{collective}") for name, collective, rest in ROWS if "BL_NVLS" not in rest}
 ALL_REDUCES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
-TEAMS = ("oneshot_ll128_warps", "twoshot_ll128_warps", "allgather_ll128_warps", "reducescatter_ll128_warps", "alltoall_ll128_warps")
-OTHERS = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128", *TEAMS)  # which have fewer cases
+SPREAD = tuple(name for name, _, rest in ROWS if "BL_BY_WARPS" in rest)
+OTHERS = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128", *SPREAD)  # which have fewer cases
 SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4,
         "int64": 8, "uint64": 8, "double": 8}
 
@@ -108,23 +107,23 @@ def gathered():
 
 
 def others():
-    """All-to-all, broadcast, reduce and all that goes by teams: few cases of many datatypes each, with counts of the narrowest, on
-    both kinds of grids.  For teams: grids that take all lines in one round, and smaller ones."""
+    """All-to-all, broadcast, reduce and all that spreads over warps: few cases of many datatypes each, with counts of the narrowest, on
+    both kinds of grids.  For the latter: grids that take all lines in one round, and smaller ones."""
     types = {"alltoall_ll128": ("uint8,double", "bfloat16,f8e5m2,uint32"), "broadcast_ll128": ("uint8,bfloat16", "double,f8e4m3,int32"),
              "reduce_ll128": (",".join(DATATYPES[::2]), ",".join(DATATYPES[1::2]))}
     for a, algorithm in enumerate(OTHERS):
         environment, arguments = forced(algorithm)
         as_line = algorithm.replace("allgather_ll128_warps", "alltoall_ll128").replace("alltoall_ll128_warps", "alltoall_ll128")
-        team = algorithm in TEAMS
-        for n, nranks in enumerate((*RANKS[:-1], 9, 16) if team else RANKS):
-            soak = "soak/" if team and nranks > 8 and a % 2 else ""  # 9 and 16 ranks take longest, and teams share most of their code
-            for c, crews in enumerate(CREWS[(a + n) % 2:][:1] if team else CREWS if nranks < 9 else CREWS[1:]):
+        spread = algorithm in SPREAD
+        for n, nranks in enumerate((*RANKS[:-1], 9, 16) if spread else RANKS):
+            soak = "soak/" if spread and nranks > 8 and a % 2 else ""  # 9 and 16 ranks take longest, and these share most of their code
+            for c, crews in enumerate(CREWS[(a + n) % 2:][:1] if spread else CREWS if nranks < 9 else CREWS[1:]):
                 datatypes = types.get(as_line, types["reduce_ll128"])[(n + c) % 2]
                 counts = edge_counts(min(datatypes.split(","), key=SIZE.get), nranks, 5000 if nranks < 8 else 1500)
                 case(f"{soak}{algorithm}/{nranks}{'/crews' if crews else ''}",
                      box(MODES[(a + n + c) % 3], nranks, environment=environment, options=crews,
                          arguments=f"{arguments} -t {datatypes} -o all -c {listed(counts)} -x elements "
-                                   f"-b 8 -k {120 if nranks < 7 else 60 if nranks < 9 else 10 if team else 24}"),
+                                   f"-b 8 -k {120 if nranks < 7 else 60 if nranks < 9 else 10 if spread else 24}"),
                      "soak timeout=600 " if soak else "")
 
 
@@ -153,7 +152,7 @@ def odd_alignment():
 def captured():
     for algorithm in ALGORITHMS:
         environment, arguments = forced(algorithm)
-        for nranks in (3,) if algorithm in TEAMS else (2, 4, 7) if algorithm in OTHERS else (2, 3, 4, 8) if algorithm == "allgather_ce" else RANKS[:-1]:
+        for nranks in (3,) if algorithm in SPREAD else (2, 4, 7) if algorithm in OTHERS else (2, 3, 4, 8) if algorithm == "allgather_ce" else RANKS[:-1]:
             mode = MODES[nranks % 3]
             case(f"captured/{algorithm}/{nranks}",
                  box(mode, nranks, environment=environment, options=CREWS[nranks % 2],
@@ -210,7 +209,7 @@ def schedules():
     """The same calls under other interleavings."""
     for algorithm in ALGORITHMS:
         environment, arguments = forced(algorithm)
-        for seed in range(1, 7 if algorithm in ALL_REDUCES else 2 if algorithm in TEAMS else 3 if algorithm in OTHERS else 5):
+        for seed in range(1, 7 if algorithm in ALL_REDUCES else 2 if algorithm in SPREAD else 3 if algorithm in OTHERS else 5):
             nranks = (2, 3, 4)[seed % 3]
             case(f"schedule/{algorithm}/{seed}",
                  box("groups" if seed % 2 else "processes", nranks, seed=f"$((SEED * 100 + {seed}))", environment=environment,
@@ -370,7 +369,7 @@ def kernels():
         for nranks in RANKS if name in ("shapes", "late", "oneway", "multicast") else (2, 3, 16):
             command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 if nranks < 7 else 6 if nranks < 16 else 3} {name}")
             case(f"kernels/{name}/{nranks}", command.replace("--beeline ", ""))
-            if name in ("shapes", "late") and 2 < nranks < 16:  # several teams in a block, a warp for each rank: by default blocks are too small for that
+            if name in ("shapes", "late") and 2 < nranks < 16:  # several bundles in a block, a warp for each rank: by default blocks are too small for that
                 case(f"kernels/{name}/{nranks}/large-blocks", command.replace("--beeline ", "--block 256 "))
     for nranks in (2, 3, 5, 8):
         command = box("groups", nranks, program="kernels", options="--block 256 --sms 4 ", arguments=f"-k {20 if nranks < 5 else 8} places")

@@ -375,9 +375,9 @@ static void test_limits(void) {
     EXPECT(&table, 8 * K, "oneshot_ll128_warps", TUNED);
     CHECK(select_for(&table, BL_ALLREDUCE, 8 * K).threads == 128, "four warps for 7 ranks");
     CHECK(select_for(&table, BL_ALLREDUCE, 16 * K).threads == 32, "as the row says");
-    CHECK(bl_table_valid(&table), "a table of teams");
+    CHECK(bl_table_valid(&table), "a table of rows by warps");
     table.range[BL_ALLREDUCE][0].threads = 96;
-    CHECK(!bl_table_valid(&table), "a team with too few warps was accepted");
+    CHECK(!bl_table_valid(&table), "a row with too few warps was accepted");
     seven.max_threads = 96;
     build(&table, &seven, &settings);
     EXPECT(&table, 8 * K, "oneshot_ll128", TUNED);

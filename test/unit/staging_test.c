@@ -250,12 +250,12 @@ static void multimem(void) {
     CHECK(bl_multimem_redops(-1, 100) == 0 && bl_multimem_redops(BL_DATATYPES, 100) == 0);
 }
 
-/* Teams need a warp for each two ranks; nothing else asks for more than was wished for, and one for less. */
+/* Those by warps need a warp for each two ranks; nothing else asks for more than was wished for, and one for less. */
 static void threads(void) {
     for (int k = 0; k < BL_KERNELS; k++)
         for (int n = 2; n <= BL_MAX_RANKS; n++)
             for (unsigned wished = 0; wished <= BL_MAX_THREADS; wished += 32) {
-                const unsigned least = strstr(bl_kernel_name(k), "_team") ? ((unsigned)n + 1) / 2 * 32 : 32;
+                const unsigned least = strstr(bl_kernel_name(k), "_warps") ? ((unsigned)n + 1) / 2 * 32 : 32;
                 const unsigned given = bl_kernel_threads(k, n, wished);
                 const bool narrow = k == BL_KERNEL_ALLGATHER_CE; /* single warps */
                 CHECK(given == (wished > least && !narrow ? wished : least), "%s, %d ranks: %u threads for %u",
@@ -283,7 +283,7 @@ static void names(void) {
                 if (s == symbols) strcpy(seen[symbols++], symbol);
             }
     }
-    /* One for each datatype where it matters; of teams one, of batches two, of others four; see enum unrolled. */
+    /* One for each datatype where it matters; of those by warps one, of batches two, of others four; see enum instances. */
     int expected = 0;
     for (int k = 0; k < BL_KERNELS; k++) {
         const char *name = bl_kernel_name(k);
