@@ -7,7 +7,7 @@
 #   make help                                       this list
 #
 # Tests need no GPU code but that it compiles: they have a build of their own, for one architecture, hardly optimised.
-TESTING := $(filter check soak mutations sanitize,$(MAKECMDGOALS))
+TESTING := $(filter check soak mutations asan tsan sanitize,$(MAKECMDGOALS))
 BUILD   ?= $(if $(TESTING),build/check,build)
 PREFIX  ?= /usr/local
 DESTDIR ?=

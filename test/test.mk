@@ -2,7 +2,7 @@
 #   make check [ONLY=substring] [SEED=n] [JOBS=n]   builds what the cases need and runs them
 #   make soak                                       also the long ones
 #   make mutations [SAMPLE=n] [SEED=n]              plants bugs in host code and sees whether the cases notice
-#   make sanitize                                   the cases that make sense with sanitizers, in builds of their own
+#   make asan, make tsan                            the cases that make sense with sanitizers, in builds of their own; make sanitize: both
 #   make lint                                       format-check, analyse, layout, links of the documentation
 #   make format                                     rewrites the sources in the project's style
 #   make kernel-times gpu-programs                  programs for boxes with GPUs: docs/measuring.md
@@ -101,8 +101,12 @@ mutations:
 	@test -e $(BUILD)/mutate/coverage.json || BUILD=$(BUILD) test/mutate/mutate coverage
 	@BUILD=$(BUILD) test/mutate/mutate sample --sample $(SAMPLE) --seed $(SEED)
 
+asan:
+	@BUILD=$(BUILD) test/sanitize/run address
+tsan:
+	@BUILD=$(BUILD) test/sanitize/run thread
 sanitize:
-	@BUILD=$(BUILD) test/sanitize/run address && BUILD=$(BUILD) test/sanitize/run thread
+	@$(MAKE) --no-print-directory BUILD=$(BUILD) asan && $(MAKE) --no-print-directory BUILD=$(BUILD) tsan
 
 # What the build and the tests need of Debian: installed where that is allowed, else named.
 setup-deps:
@@ -128,4 +132,4 @@ lint: format-check analyse
 	$(call say,LINT,docs)
 	$(Q)scripts/check-docs
 
-.PHONY: check soak mutations sanitize setup-deps kernel-times gpu-programs test-programs format format-check analyse lint
+.PHONY: check soak mutations asan tsan sanitize setup-deps kernel-times gpu-programs test-programs format format-check analyse lint
