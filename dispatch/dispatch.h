@@ -64,10 +64,10 @@ enum bl_reason {
     BL_REASONS
 };
 
-enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 96 };
+enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 112 };
 
 /* Up to and including max_bytes, `algorithm` (an index of bl_algorithms, or BL_ROUTE_NCCL).  What the algorithm cannot
- * do at all on this communicator (ranks, capabilities, staging, the user's limit) is already cut off from max_bytes. */
+ * do at all on this communicator (ranks, capabilities, staging) is already cut off from max_bytes. */
 struct bl_range {
     uint64_t max_bytes;
     int32_t algorithm;
@@ -119,7 +119,7 @@ static inline bool bl_algorithm_covers(const struct bl_algorithm *algorithm, int
 
 /* What a user says of one collective: "..16K oneshot_ll | ..24M twoshot_ll128 | nccl", as bl_table_describe says it, too (0 before
  * the first .. and .. before the last name may be there or not); or one name, for all sizes.  Above the last size the thresholds hold. */
-enum { BL_ROUTES_ROWS = 8 };
+enum { BL_ROUTES_ROWS = 16 };
 struct bl_routes {
     int rows;
     struct bl_routes_row {

@@ -13,7 +13,7 @@ static void skip_blanks(const char **at) {
 
 /* "16K": digits, and one of K, M and G.  False if there are none, or too many. */
 static bool read_bytes(const char **at, uint64_t *bytes) {
-    static const char units[] = "KMG";
+    static const char units[] = "KMGkmg";
     uint64_t value = 0;
     const char *from = *at;
     for (; **at >= '0' && **at <= '9'; (*at)++)
@@ -22,16 +22,16 @@ static bool read_bytes(const char **at, uint64_t *bytes) {
             return false;
     if (*at == from) return false;
     const char *unit = **at ? strchr(units, **at) : NULL;
-    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    const int shift = unit ? 10 * (int)((unit - units) % 3 + 1) : 0;
     *at += unit != NULL;
     *bytes = value << shift;
-    return value <= (UINT64_MAX - 1) >> shift;
+    return value && value <= (UINT64_MAX - 1) >> shift;
 }
 
 /* "0..16K", "..16K", ".." or nothing, which means all that is left. */
-static bool read_sizes(const char **at, uint64_t *max_bytes) {
+static bool read_sizes(const char **at, bool first, uint64_t *max_bytes) {
     *max_bytes = UINT64_MAX;
-    if (!strncmp(*at, "0..", 3)) (*at)++;
+    if (first && !strncmp(*at, "0..", 3)) (*at)++;
     if (strncmp(*at, "..", 2)) return true;
     *at += 2;
     return (is_blank(**at) || read_bytes(at, max_bytes)) && is_blank(**at);
@@ -53,7 +53,7 @@ bool bl_routes_parse(const char *text, enum bl_collective collective, struct bl_
         struct bl_routes_row *row = &routes->row[routes->rows];
         if (routes->rows == BL_ROUTES_ROWS) return false;
         skip_blanks(&at);
-        if (!read_sizes(&at, &row->max_bytes)) return false;
+        if (!read_sizes(&at, !routes->rows, &row->max_bytes)) return false;
         skip_blanks(&at);
         row->algorithm = read_name(&at, collective);
         if (row->algorithm == BL_NO_ALGORITHM) return false;

@@ -196,35 +196,56 @@ static void warn_forced(enum bl_collective collective, const char *what, const c
     warn(arg, message);
 }
 
-/* What the user says comes first.  Returns true if there is any of it. */
-static bool add_forced(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
-                       void (*warn)(void *arg, const char *message), void *arg) {
+/* Blocks and threads as they were measured for this algorithm at this size, or a larger one, or any. */
+static struct bl_tuning_row as_measured(const struct pick *pick, int picks, int algorithm, uint64_t max_bytes,
+                                        int nranks) {
+    struct bl_tuning_row found = {.algorithm = algorithm};
+    for (int p = 0; p < picks; p++)
+        for (int i = 0; i < pick[p].rows; i++) {
+            const struct bl_tuning_row *row = &pick[p].row[i];
+            if (row->algorithm != algorithm) continue;
+            found.blocks = row->blocks;
+            found.threads = row->threads;
+            if (scale(row->max_bytes, algorithm, row->ranks, nranks) >= max_bytes) return found;
+        }
+    return found;
+}
+
+/* How far the user's own rows reach: 0 if there are none. */
+static uint64_t add_said(struct ranges *r, const struct build *build, const struct bl_settings *settings,
+                         void (*warn)(void *arg, const char *message), void *arg) {
+    const struct bl_facts *facts = build->facts;
     const char *said = settings ? settings->routes[r->collective] : NULL;
     struct bl_routes routes;
-    bool added = false;
+    uint64_t reached = 0;
 
-    if (!said) return false;
+    if (!said) return 0;
     if (!bl_routes_parse(said, r->collective, &routes)) {
         warn_forced(r->collective, said, "is not accepted", warn, arg);
-        return false;
+        return 0;
     }
-    const bool alone = routes.rows == 1 && routes.row[0].max_bytes == UINT64_MAX;
     for (int i = 0; i < routes.rows; i++) {
-        const struct bl_tuning_row row = {.algorithm = routes.row[i].algorithm};
+        const int algorithm = routes.row[i].algorithm;
+        const uint64_t max_bytes = routes.row[i].max_bytes;
+        const struct pick picks[] = {build->pick[0][r->collective], build->pick[1][r->collective]};
         enum bl_reason why;
-        if (row.algorithm == BL_ROUTE_NCCL) {
-            add_nccl(r, routes.row[i].max_bytes, BL_REASON_NCCL_FORCED);
-        } else if (algorithm_limit(&bl_algorithms[row.algorithm], facts, settings, &why)) {
-            add_algorithm(r, facts, settings, &row, routes.row[i].max_bytes, alone ? BL_REASON_FORCED : BL_REASON_SAID);
+        if (algorithm == BL_ROUTE_NCCL) {
+            add_nccl(r, max_bytes, BL_REASON_NCCL_FORCED);
+        } else if (algorithm_limit(&bl_algorithms[algorithm], facts, settings, &why)) {
+            const struct bl_tuning_row row = routes.rows > 1
+                                                 ? as_measured(picks, 2, algorithm, max_bytes, facts->nranks)
+                                                 : (struct bl_tuning_row){.algorithm = algorithm};
+            add_algorithm(r, facts, settings, &row, max_bytes,
+                          max_bytes == UINT64_MAX ? BL_REASON_FORCED : BL_REASON_SAID);
         } else {
             char text[128];
             snprintf(text, sizeof text, "cannot serve this communicator (%s)", bl_reason_text(why));
-            warn_forced(r->collective, bl_algorithms[row.algorithm].name, text, warn, arg);
+            warn_forced(r->collective, bl_algorithms[algorithm].name, text, warn, arg);
             continue;
         }
-        added = true;
+        reached = max_bytes;
     }
-    return added;
+    return reached;
 }
 
 /* Whether all-gathers above LEFT_TO_KERNELS go to the copy engines, because they are asked for and can have them. */
@@ -281,15 +302,15 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
     struct ranges r = {.table = table, .collective = collective};
     const struct pick *plain = &build->pick[0][collective], *multicast = &build->pick[1][collective];
 
-    bool forced = add_forced(&r, facts, settings, warn, arg);
-    const bool copies = !forced && takes_copies(&r, facts, settings);
+    const uint64_t said = add_said(&r, build, settings, warn, arg);
+    const bool copies = said != UINT64_MAX && takes_copies(&r, facts, settings);
     add_multicast_rows(&r, multicast, plain, facts, settings, copies ? LEFT_TO_KERNELS : UINT64_MAX);
     if (copies) {
         const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
         add_algorithm(&r, facts, settings, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
     }
     add_nccl(&r, UINT64_MAX, plain->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
-    if (collective == BL_ALLREDUCE && forced)
+    if (collective == BL_ALLREDUCE && said)
         snprintf(table->source, sizeof table->source, "forced %.200s", settings->routes[collective]);
 }
 

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Kinds of a row: FLAG (0/1/on/off/true/false/yes/no), BYTES (with K/M/G, ),
+/* Kinds of a row: FLAG (0/1/on/off/true/false/yes/no), BYTES (with K/M/G),
  * COUNT, CHOICE (of names), ROUTES (of a collective, or nccl; NULL if unset), TEXT (a path; NULL if unset).  A
  * variable that is set to nothing counts as unset. */
 struct bl_params {
@@ -36,7 +36,7 @@ struct bl_param_row {
     const char *variable;
     const struct bl_param_kind *kind;
     size_t offset;             /* of the member in struct bl_params */
-    uint64_t value, low, high; /* default and range; of a choice, its index; of an algorithm, low is the collective */
+    uint64_t value, low, high; /* default and range; of a choice, its index; of routes, low is the collective */
     const char *names;         /* of a choice: "NONE|WARN" */
     const char *category, *help;
 };

@@ -28,7 +28,7 @@ void bl_stats_arm(void) {
 
 void bl_stats_log(struct bl_comm *comm) {
     if (!bl_params()->stats) return;
-    char text[1200] = "no calls";
+    char text[1800] = "no calls";
     size_t used = 0;
     for (int row = 0; row <= BL_KERNELS; row++) {
         if (!comm->calls[row]) continue;

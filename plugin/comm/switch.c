@@ -18,6 +18,7 @@ struct bl_switch_page {
     pthread_mutex_t lock;           /* a rank may die with it */
     _Atomic uint64_t point;         /* twice the call of the last change, plus 1 if Beeline serves from there on */
     uint64_t claimed[BL_MAX_RANKS]; /* the first call that each has not claimed */
+    uint64_t passed[BL_MAX_RANKS];  /* calls that each had made for good when it claimed last */
 };
 
 int bl_switch_join(struct bl_comm *comm, int fd, char *why, size_t size) {
@@ -58,6 +59,7 @@ static bool serves(struct bl_turnout *turnout, struct bl_switch_page *page, int 
     if (call >= turnout->claimed) {
         lock(page);
         turnout->claimed = page->claimed[rank] = call + CLAIM;
+        page->passed[rank] = turnout->calls - turnout->grouped; /* those of an open group may yet be none */
         pthread_mutex_unlock(&page->lock);
     }
     const uint64_t point = atomic_load_explicit(&page->point, memory_order_acquire);
@@ -101,7 +103,7 @@ void bl_switch_decide(struct bl_comm *comm, bool on) {
     lock(page);
     for (int rank = 0; rank < comm->nranks; rank++) {
         if (page->claimed[rank] > call) call = page->claimed[rank];
-        passed = passed && (page->claimed[rank] >= (last >> 1) + CLAIM || last >> 1 == 0);
+        passed = passed && (page->passed[rank] > last >> 1 || last >> 1 == 0);
     }
     if (passed) atomic_store_explicit(&page->point, call << 1 | on, memory_order_release);
     pthread_mutex_unlock(&page->lock);

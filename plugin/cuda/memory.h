@@ -1,6 +1,6 @@
 /* memory.h - staging: device memory of one rank that every rank of the communicator maps.
  *
- * Steps, each of which may fail alone and is voted on by setup.c: create (allocate, map here, zero), export a file
+ * Steps, each of which may fail alone and is voted on in set-up: create (allocate, map here, zero), export a file
  * descriptor, import each peer's, release.  Release undoes whatever was done, in reverse, and is safe at any point.
  * User memory is never exported or mapped.
  * Threads: one at a time for one struct bl_memory.

@@ -36,7 +36,7 @@ static void plan(struct bl_collected *calls, int first, int count) {
     tell_fused(comm, all, launches);
 }
 
-static int gather(const struct bl_collected *calls, int first, const struct bl_call *batch[BL_BATCH_MAX]) {
+static int collect(const struct bl_collected *calls, int first, const struct bl_call *batch[BL_BATCH_MAX]) {
     int count = 0;
     for (int i = first; i >= 0 && count < BL_BATCH_MAX; i = calls[i].next) batch[count++] = &calls[i].call;
     return count;
@@ -44,7 +44,7 @@ static int gather(const struct bl_collected *calls, int first, const struct bl_c
 
 static ncclResult_t launch(const struct bl_collected *calls, int first) {
     const struct bl_call *batch[BL_BATCH_MAX];
-    return calls[first].next < 0 ? bl_launch(&calls[first].call) : bl_launch_batch(batch, gather(calls, first, batch));
+    return calls[first].next < 0 ? bl_launch(&calls[first].call) : bl_launch_batch(batch, collect(calls, first, batch));
 }
 
 ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
@@ -61,7 +61,7 @@ ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
         calls[comms++].turn = i; /* a communicator's first call leads */
     }
     for (int i = 0; i < count && result == ncclSuccess; i++)
-        if (calls[i].leads && calls[i].next >= 0) result = bl_launch_batch_check(batch, gather(calls, i, batch));
+        if (calls[i].leads && calls[i].next >= 0) result = bl_launch_batch_check(batch, collect(calls, i, batch));
     while (comms > 0) {
         int left = 0;
         for (int c = 0; c < comms && result == ncclSuccess; c++) {

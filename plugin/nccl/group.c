@@ -140,7 +140,7 @@ static void forget_calls(bool made) {
     group.error = ncclSuccess;
 }
 
-/* As around each forwarded call (collectives.c): it is here that NCCL launches them. */
+/* As around each forwarded call (forward.c): it is here that NCCL launches them. */
 static ncclResult_t end_real(void) {
     const bool relaxed = group.depth == 1 && group.forwarded_count > 0;
     const CUstreamCaptureMode mode = relaxed ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;

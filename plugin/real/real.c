@@ -78,12 +78,24 @@ static bool is_beeline(const struct link_map *map) {
 
 static const char not_nccl[] = "not an NCCL", beeline_itself[] = "Beeline itself";
 
-/* A preload before Beeline's, which hands its calls on to Beeline.  (The program itself, the first of all, may be linked with NCCL.) */
+static const char *base_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* A preload before Beeline's, which hands its calls on to Beeline.  (The program itself, the first of all, may be linked with
+ * NCCL; and a preload may be the NCCL that somebody wants.) */
 static bool stands_in_front(const struct link_map *map) {
-    const struct link_map *libc = object_of((void *)dlclose), *at = object_of((void *)beeline_identity);
-    const struct link_map *self = at;
+    struct link_map *libc = NULL;
+    const struct link_map *self = object_of((void *)beeline_identity), *at = self;
+    void *home = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    if (home) {
+        dlinfo(home, RTLD_DI_LINKMAP, &libc);
+        dlclose(home);
+    }
     while (at && at != libc) at = at->l_next;
-    if (!at) return false; /* we came later than what the process began with */
+    if (!at || strncmp(base_of(map->l_name), "libnccl.so", 10) == 0)
+        return false; /* or we came after what the process began with */
     for (at = self->l_prev; at && at->l_prev; at = at->l_prev)
         if (at == map) return true;
     return false;
@@ -156,8 +168,7 @@ struct scan {
 
 static int scan_object(struct dl_phdr_info *info, size_t size, void *data) {
     struct scan *scan = data;
-    const char *base = strrchr(info->dlpi_name, '/');
-    base = base ? base + 1 : info->dlpi_name;
+    const char *base = base_of(info->dlpi_name);
     if (!*base || info->dlpi_addr == scan->self || strncmp(base, scan->prefix, strlen(scan->prefix)) != 0 ||
         scan->skip-- > 0)
         return 0;

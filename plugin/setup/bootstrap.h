@@ -18,7 +18,7 @@
 
 #include "kernels.h"
 
-enum { BL_MESH_MESSAGE = 16384 };
+enum { BL_MESH_MESSAGE = 20480 };
 
 struct bl_mesh {
     int rank, nranks;

@@ -108,7 +108,7 @@ static void build(struct bl_member *members, int count) {
 static void log_served(const struct bl_member *member) {
     const struct bl_comm *comm = member->comm;
     const int version = bl_real_version();
-    char routes[1200], multicast[280], limit[60] = "";
+    char routes[1600], multicast[280], limit[60] = "";
     size_t used = 0;
     if (member->multicast.fate == BL_FAILED && comm->rank == 0)
         bl_log_at(NULL, BL_LOG_WARN,
@@ -116,7 +116,7 @@ static void log_served(const struct bl_member *member) {
                   (unsigned long long)comm->id, member->multicast.why);
     if (!bl_log_enabled(BL_LOG_INFO)) return;
     for (int c = 0; c < BL_COLLECTIVES && used < sizeof(routes); c++) {
-        char ranges[256];
+        char ranges[512];
         bl_table_describe(&comm->table, (enum bl_collective)c, ranges, sizeof(ranges));
         used += (size_t)snprintf(routes + used, sizeof(routes) - used, "%s%s %s", c ? "; " : "",
                                  bl_collective_name((enum bl_collective)c), ranges);

@@ -9,7 +9,7 @@ from .tuning import NCCL
 KIB, MIB = 1 << 10, 1 << 20
 MOST = 64 * MIB
 THREADS = {64: 4 * KIB, 128: 2 * MIB, 256: MOST}  # and up to which size
-TEAM_RANKS = 2  # of a warp; kernels.c, bl_kernel_threads
+WARP_RANKS = 2  # of a warp; kernels.c, bl_kernel_threads
 
 
 def ranges(ranks):
@@ -24,7 +24,7 @@ def candidates_of(names, ranks):
     """[(least bytes, most, candidate)]"""
     found, known = [], ranges(ranks)
     for name in names:
-        fewest = 32 * -(-ranks // TEAM_RANKS) if name.endswith("_warps") else 32
+        fewest = 32 * -(-ranks // WARP_RANKS) if name.endswith("_warps") else 32
         least, most = known.get(name, (1, MOST))
         found += [(least, min(most, limit), f"{name} threads={t}") for t, limit in THREADS.items() if t >= fewest and least <= limit]
     return found

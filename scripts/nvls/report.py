@@ -119,7 +119,7 @@ def times(found):
             mine = [row for row in rows if row["collective"] == collective and row["ranks"] == ranks]
             if not mine:
                 continue
-            lines += ["", f"{collective}, {ranks} ranks", " ".join([f"{'bytes':>8}", *(f"{name:>18}" for name in names), f"{'NCCL':>10}",
+            lines += ["", f"{collective}, {ranks} ranks", " ".join([f"{'bytes':>8}", *(f"{name:>25}" for name in names), f"{'NCCL':>10}",
                                                                   f"{'NCCL, no NVLS':>14}", f"{'tuned':>10}  route"])]
             for size in sorted({row["bytes"] for row in mine}):
                 at = [row for row in mine if row["bytes"] == size and row["stage"] == "measure"]

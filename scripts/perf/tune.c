@@ -178,7 +178,7 @@ static void write_ratios(FILE *f, const struct options *options, const struct si
         bl_collective_name(collective), "bytes");
     for (int a = 0; a < bl_algorithm_count; a++)
         if ((int)bl_algorithms[a].collective == collective && is_tried(options, a))
-            fprintf(f, " %17s", bl_algorithms[a].name);
+            fprintf(f, " %25s", bl_algorithms[a].name);
     for (int i = 0; i < sizes->count; i++) {
         fprintf(f, "\n#   %10llu", (unsigned long long)sizes->bytes[i]);
         for (int a = 0; a < bl_algorithm_count; a++)

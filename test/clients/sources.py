@@ -55,6 +55,7 @@ def layout_catches(case):
         "dispatch/c.c": "int f(void) { return printf(1); }\n",
         "kernels/a.cu": '#include "dispatch.h"\n',
         "kernels/b.c": "void f(void) { abort(); }\n",
+        "kernels/c.cu": '__device__ void f() { asm volatile("nop;"); }\n',
         "plugin/nccl/a.c": 'char *f(void) { return getenv("X"); }\n',
         "plugin/nccl/b.c": 'void *f(void) { return dlopen("libnccl.so.2", 1); }\n',
         "plugin/nccl/c.c": "int f(void) { return cuInit(0); }\n",

@@ -256,6 +256,10 @@ static void test_forced(void) {
     EXPECT_BATCH(&table, 2, "oneshot_ll128_batch");
     EXPECT_BATCH(&table, lines, "oneshot_ll128_batch");
     EXPECT_BATCH(&table, lines + 1, NULL); /* rather two launches than another algorithm */
+    force(&table, "..16K oneshot_ll | .. oneshot_ll128");
+    EXPECT_BATCH(&table, 2, "oneshot_ll128_batch");
+    EXPECT_BATCH(&table, lines + 1, NULL);
+    force(&table, "oneshot_ll128");
     add_many(&plan, 60, lines / 10 * BL_LINE_DATA, BL_UINT8, BL_SUM);
     EXPECT(&plan, &table, 6);
 }

@@ -217,29 +217,67 @@ static void test_forced(void) {
     EXPECT(&table, 1, "nccl", CAPS);
 }
 
-/* What describes a table makes the same one; and what is not accepted. */
+/* What describes the routes of a collective, given as a setting, leads to the same ones, with the same blocks. */
+static void same_again(const struct bl_facts *facts, enum bl_collective c, bool short_of_staging) {
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table, again;
+    char text[512], texts[512];
+    settings.short_of_staging = short_of_staging;
+    build(&table, facts, &settings);
+    bl_table_describe(&table, c, text, sizeof text);
+    settings.routes[c] = text;
+    build(&again, facts, &settings);
+    bl_table_describe(&again, c, texts, sizeof texts);
+    CHECK(!strcmp(text, texts), "%s, then %s", text, texts);
+    for (uint64_t bytes = 1; bytes < (uint64_t)1 << 40; bytes = bytes * 3 / 2 + 1) {
+        const struct bl_request request = {c, bytes, BL_FLOAT32, BL_SUM, 0}; /* which the switch can reduce, too */
+        struct bl_route one, two;
+        bl_table_select(&table, &request, &one);
+        bl_table_select(&again, &request, &two);
+        CHECK(one.algorithm == two.algorithm && one.blocks == two.blocks && one.threads == two.threads,
+              "%s: %d ranks, %llu bytes: %u blocks, then %u", text, facts->nranks, (unsigned long long)bytes,
+              one.blocks, two.blocks);
+    }
+}
+
+/* What is accepted, and what is not. */
 static void test_routes(void) {
-    static const char *const refused[] = {
-        "",         "|",          "nccl|",           "..1K",         "1K oneshot_ll",         "..1X oneshot_ll",
-        ".. ",      "..1Knccl",   "nccl | nccl",     "oneshot_ll,",  "..2K nccl | ..1K nccl", "..1K nccl | ..1K nccl",
-        "0 nccl",   "1..2K nccl", "allgather_ll128", "oneshot_ll x", ".. nccl | ..1K nccl",   "..99999999999G nccl",
-        "... nccl", "..-1 nccl"};
-    struct bl_facts facts = with_slots(facts_of("NVIDIA H200", 90, 4));
+    static const char *const refused[] = {"",
+                                          "|",
+                                          "nccl|",
+                                          "..1K",
+                                          "1K oneshot_ll",
+                                          "..1X oneshot_ll",
+                                          ".. ",
+                                          "..1Knccl",
+                                          "nccl | nccl",
+                                          "oneshot_ll,",
+                                          "..2K nccl | ..1K nccl",
+                                          "..1K nccl | ..1K nccl",
+                                          "0 nccl",
+                                          "1..2K nccl",
+                                          "allgather_ll128",
+                                          "oneshot_ll x",
+                                          ".. nccl | ..1K nccl",
+                                          "..99999999999G nccl",
+                                          "... nccl",
+                                          "..-1 nccl",
+                                          "..1K nccl | 0..2K nccl",
+                                          "..0 nccl"};
     struct bl_routes routes;
     for (unsigned i = 0; i < sizeof refused / sizeof *refused; i++)
         CHECK(!bl_routes_parse(refused[i], BL_ALLREDUCE, &routes), "'%s'", refused[i]);
-    for (int c = 0; c < BL_COLLECTIVES; c++) {
-        struct bl_settings settings = settings_of(NULL);
-        struct bl_table table;
-        char text[256], again[256];
-        build(&table, &facts, &settings);
-        bl_table_describe(&table, c, text, sizeof text);
-        settings.routes[c] = text;
-        build(&table, &facts, &settings);
-        bl_table_describe(&table, c, again, sizeof again);
-        CHECK(!strcmp(text, again), "%s, then %s", text, again);
-        CHECK(table.range[c][0].reason == BL_REASON_SAID, "%s", text);
-    }
+    CHECK(bl_routes_parse(" ..16k oneshot_ll|..1m oneshot_ll128 | .. nccl ", BL_ALLREDUCE, &routes) && routes.rows == 3,
+          "%d rows", routes.rows);
+    CHECK(routes.row[0].max_bytes == 16 * K && routes.row[1].max_bytes == 1 * M &&
+              routes.row[2].max_bytes == UINT64_MAX,
+          "other sizes");
+    for (int n = 2; n <= BL_MAX_RANKS; n++)
+        for (int with = 0; with < 8; with++) {
+            struct bl_facts facts = facts_of(with & 4 ? "Some GPU" : "NVIDIA H200", 90, n);
+            if (with & 1) facts = with_multicast(facts);
+            for (int c = 0; c < BL_COLLECTIVES; c++) same_again(&facts, c, with & 2);
+        }
 }
 
 /* The other collectives have settings of their own; all-gather by the copy engines needs slots in the staging. */
@@ -341,6 +379,10 @@ static void test_copy_engines(void) {
     settings.routes[BL_ALLGATHER] = "allgather_ll128";
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 1 * M, "allgather_ll128", FORCED);
+    settings.routes[BL_ALLGATHER] = "..16K allgather_ll128";
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 16 * K, "allgather_ll128", SAID);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ce", COPY_ENGINES);
     settings.routes[BL_ALLGATHER] = "..1M allgather_ce | nccl";
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 1 * M, "allgather_ce", SAID);
