@@ -137,7 +137,7 @@ void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const 
 /* True for every table that bl_table_build makes: to be asked of one that came over a wire, before it is used. */
 bool bl_table_valid(const struct bl_table *table);
 
-/* Raises bytes[kernel] to the most that calls bring to it in a launch: in a group, several calls at once. */
+/* Raises bytes[kernel] to the most that calls bring to it in a launch, or several of a group together. */
 void bl_table_uses(const struct bl_table *table, uint64_t bytes[BL_KERNELS]);
 
 /* Picks.  Pure; a few dozen nanoseconds. */

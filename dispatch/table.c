@@ -22,9 +22,6 @@ static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that
  * Where it is full the thread waits, and may be the one that has to launch on the other GPUs before it moves. */
 static const uint64_t MOST_COPIES = 256;
 
-/* Calls of a group do not need larger staging than this to share launches: those are long then. */
-static const uint64_t MOST_OF_A_BATCH = 4 << 20;
-
 /* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
  * of ranks come before rows for another; of those, the user's before built-in ones; `gpu any` of the built-in ones is
  * last. */
@@ -390,10 +387,7 @@ void bl_table_uses(const struct bl_table *table, uint64_t bytes[BL_KERNELS]) {
             if (range->algorithm == BL_ROUTE_NCCL) continue;
             const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
             raise_to(&bytes[algorithm->kernel], range->max_bytes);
-            if (algorithm->batch != BL_KERNEL_NONE)
-                raise_to(&bytes[algorithm->batch], range->max_bytes < MOST_OF_A_BATCH / BL_BATCH_MAX
-                                                       ? range->max_bytes * BL_BATCH_MAX
-                                                       : MOST_OF_A_BATCH);
+            if (algorithm->batch != BL_KERNEL_NONE) raise_to(&bytes[algorithm->batch], range->max_bytes);
         }
 }
 
