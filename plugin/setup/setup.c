@@ -150,6 +150,8 @@ static void log_left(const struct bl_member *member) {
     bl_log(verdict->fate == BL_FAILED && speaks && !ended ? BL_LOG_WARN : BL_LOG_INFO,
            "communicator %016llx of %d ranks is left to NCCL: %s", (unsigned long long)comm->id, comm->nranks,
            verdict->why);
+    bl_trace("communicator %016llx rank %d: left after %.2f ms", (unsigned long long)comm->id, comm->rank,
+             (double)(bl_clock_ns() - member->begin) / 1e6);
 }
 
 static void free_leftovers(struct bl_member *member) {

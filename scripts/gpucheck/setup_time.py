@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""Times ncclCommInitRank and ncclCommDestroy, one process a rank, and the device memory that a communicator takes.
+"""Times ncclCommInitRank and ncclCommDestroy, one process a rank, and the device memory that communicators take.
 
-  setup_time.py --ranks 4 [--rounds 4]     one JSON record on stdout; run it with and without LD_PRELOAD
+  setup_time.py --ranks 4 [--rounds 4] [--keep 20]     one JSON record on stdout; run it with and without LD_PRELOAD
+
+Each of --rounds makes a communicator and destroys it; what a rank holds more after the last than after the tenth part of
+them is the record's growth.  --keep makes communicators that stay, each of which does an all-reduce of 4 KB; MiB on one
+GPU beyond the context are told after the first and after the last.
 """
 import argparse
 import ctypes
@@ -11,6 +15,9 @@ import os
 import statistics
 import sys
 import time
+
+
+NCCL_FLOAT, NCCL_SUM = 7, 0
 
 
 class UniqueId(ctypes.Structure):
@@ -37,28 +44,73 @@ def open_device(cuda, rank):
     checked(cuda, "cuCtxSetCurrent", context)
 
 
-def one_rank(rank, ranks, rounds, barrier, raw_id, results):
-    cuda, nccl = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnccl.so.2")
-    open_device(cuda, rank)
-    for number in range(rounds):
-        if rank == 0:
+def held(cuda):
+    """What must not grow with the number of communicators that were made and destroyed."""
+    with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/statm", encoding="utf-8") as statm:
+        return dict(device_mib=-free_bytes(cuda) / 2**20, host_mib=int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20,
+                    mappings=len(maps.readlines()), descriptors=len(os.listdir("/proc/self/fd")), threads=len(os.listdir("/proc/self/task")))
+
+
+class Rank:
+    def __init__(self, rank, ranks, barrier, raw_id):
+        self.cuda, self.nccl = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnccl.so.2")
+        self.rank, self.ranks, self.barrier, self.raw_id = rank, ranks, barrier, raw_id
+        open_device(self.cuda, rank)
+
+    def make(self):
+        """A communicator, and the seconds that its making took."""
+        if self.rank == 0:
             made = UniqueId()
-            checked(nccl, "ncclGetUniqueId", ctypes.byref(made))
-            raw_id[:] = bytes(made)
-        barrier.wait()
-        unique, comm = UniqueId.from_buffer_copy(bytes(raw_id)), ctypes.c_void_p()
-        before = free_bytes(cuda)
-        barrier.wait()
+            checked(self.nccl, "ncclGetUniqueId", ctypes.byref(made))
+            self.raw_id[:] = bytes(made)
+        self.barrier.wait()
+        unique, comm = UniqueId.from_buffer_copy(bytes(self.raw_id)), ctypes.c_void_p()
+        self.barrier.wait()
         start = time.perf_counter()
-        checked(nccl, "ncclCommInitRank", ctypes.byref(comm), ranks, unique, rank)
-        made_in = time.perf_counter() - start
-        barrier.wait()
-        taken = before - free_bytes(cuda)
-        barrier.wait()
+        checked(self.nccl, "ncclCommInitRank", ctypes.byref(comm), self.ranks, unique, self.rank)
+        return comm, time.perf_counter() - start
+
+    def free(self):
+        """Bytes of the GPU, while no rank makes or ends anything."""
+        self.barrier.wait()
+        found = free_bytes(self.cuda)
+        self.barrier.wait()
+        return found
+
+    def round(self):
+        """(seconds to make a communicator, to destroy it, bytes that it takes)"""
+        before = self.free()
+        comm, made_in = self.make()
+        taken = before - self.free()
         start = time.perf_counter()
-        checked(nccl, "ncclCommDestroy", comm)
-        results.put((number, made_in, time.perf_counter() - start, taken))
-        barrier.wait()
+        checked(self.nccl, "ncclCommDestroy", comm)
+        return made_in, time.perf_counter() - start, taken
+
+    def keep(self, count):
+        """MiB beyond the context with one communicator, and with all of them."""
+        message = ctypes.c_uint64()
+        checked(self.cuda, "cuMemAlloc_v2", ctypes.byref(message), 4096)
+        before, used = self.free(), []
+        for _ in range(count):
+            comm, _ = self.make()
+            checked(self.nccl, "ncclAllReduce", message, message, ctypes.c_size_t(1024), NCCL_FLOAT, NCCL_SUM, comm, None)
+            checked(self.cuda, "cuCtxSynchronize")
+            used.append((before - self.free()) / 2**20)
+        return dict(one_mib=round(used[0], 1), kept=count, kept_mib=round(used[-1], 1))
+
+
+def one_rank(rank, options, barrier, raw_id, results):
+    member, rounds, first, told = Rank(rank, options.ranks, barrier, raw_id), [], None, {}
+    for number in range(options.rounds):
+        rounds.append(member.round())
+        if number + 1 == (options.rounds + 9) // 10:
+            first = held(member.cuda)
+    if first:
+        last = held(member.cuda)
+        told["growth"] = {name: round(last[name] - first[name], 1) for name in last}
+    told |= member.keep(options.keep) if options.keep else {}
+    results.put((rounds, told))
+    barrier.wait()
     results.close()
     results.join_thread()
 
@@ -67,17 +119,17 @@ def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--ranks", type=int, required=True)
     p.add_argument("--rounds", type=int, default=4)
+    p.add_argument("--keep", type=int, default=0)
     options = p.parse_args()
     context = multiprocessing.get_context("fork")
     barrier, raw_id, results = context.Barrier(options.ranks), context.Array("B", 128, lock=False), context.Queue()
-    ranks = [context.Process(target=one_rank, args=(r, options.ranks, options.rounds, barrier, raw_id, results))
-             for r in range(options.ranks)]
+    ranks = [context.Process(target=one_rank, args=(r, options, barrier, raw_id, results)) for r in range(options.ranks)]
     for process in ranks:
         process.start()
-    rounds, wanted = [], options.rounds * options.ranks
-    while len(rounds) < wanted:
+    found = []
+    while len(found) < options.ranks:
         try:
-            rounds.append(results.get(timeout=0.5))
+            found.append(results.get(timeout=0.5))
         except Exception:  # noqa: BLE001 - queue.Empty: look whether a rank has failed
             if any(process.exitcode for process in ranks):
                 barrier.abort()
@@ -85,10 +137,12 @@ def main():
     for process in ranks:
         process.join()
     # A round ends with its slowest rank; the first also loads the libraries' kernels.
-    slowest = [max(r[1] for r in rounds if r[0] == number) for number in range(options.rounds)]
-    print(json.dumps(dict(record="setup", ranks=options.ranks, preload=os.environ.get("LD_PRELOAD", ""),
-                          first_s=round(slowest[0], 4), init_s=round(statistics.median(slowest[1:] or slowest), 4),
-                          destroy_s=round(statistics.median(r[2] for r in rounds), 4), bytes=max(r[3] for r in rounds))))
+    rounds = list(zip(*(of_rank for of_rank, _ in found)))
+    slowest = [max(made_in for made_in, _, _ in of_round) for of_round in rounds]
+    timed = dict(first_s=round(slowest[0], 4), init_s=round(statistics.median(slowest[1:] or slowest), 4),
+                 destroy_s=round(statistics.median(r[1] for of_round in rounds for r in of_round), 4),
+                 bytes=max(r[2] for of_round in rounds for r in of_round)) if rounds else {}
+    print(json.dumps(dict(record="setup", ranks=options.ranks, preload=os.environ.get("LD_PRELOAD", ""), rounds=options.rounds, **timed, **found[0][1])))
     return 0
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -375,6 +376,29 @@ def torch_distributed(box):
             for n in sorted(box.ranks)]
 
 
+def plans(n):
+    """Which ranks have Beeline (b), another build of it (o), nothing (-): every set of ranks without, and two builds."""
+    some = ["".join("-b"[bits >> rank & 1] for rank in range(n)) for bits in range(1, 2**n - 1)]
+    return [*some, "b" * (n - 1) + "o", *(["bo" * (n // 2)] if n > 3 else [])]
+
+
+def preloads(box):
+    """Jobs whose ranks do not all have the same preload, twenty at a time; on two GPUs each 20 times."""
+    if box.emulated:
+        return []
+    other = os.path.join(tempfile.mkdtemp(prefix="gpu-check-"), "libbeeline.so")
+    subprocess.run([os.path.join(box.root, "test/meeting/other_build"), box.library, other], check=True)
+    steps = []
+    for n in box.ranks:
+        jobs = [torch_job(box, f"{plan} {number}", n, "torch_preloads.py", False, 90, "--plan", plan, "--library", box.library, "--other", other,
+                          BEELINE_DEBUG="INFO")
+                for plan in plans(n) for number in range(20 if n == 2 else 5)]
+        for first in range(0, len(jobs), 20):
+            jobs[first].beside += jobs[first + 1:first + 20]
+            steps.append(jobs[first])
+    return steps
+
+
 def torch_gather(box):
     """All-gather and reduce-scatter through PyTorch: as Beeline routes them, then each algorithm forced."""
     if box.emulated:
@@ -430,11 +454,11 @@ STAGES = {"facts": facts, "smoke": smoke, "multicast-off": multicast_off, "perf-
           "setup-time": setup_time, "neutrality": neutrality, "perf-groups": perf_groups, "perf-types": perf_types,
           "latency": latency, "load": load, "decode": decode, "perf-gather": perf_gather, "perf-gather-routes": perf_gather_routes,
           "perf-gather-groups": perf_gather_groups, "perf-gather-types": perf_gather_types, "torch-gather": torch_gather,
-          "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others, "torch-distributed": torch_distributed, "truth": truth,
+          "preloads": preloads, "fsdp": fsdp, "overlap": overlap, "perf-others": perf_others, "torch-distributed": torch_distributed, "truth": truth,
           **vllm_stage.STAGES, **program_stages.STAGES}
 BY_NAME = {**vllm_stage.STAGES, **program_stages.STAGES}  # need a network or `make gpu-programs`: asked for by name
 DEFAULT = [name for name in STAGES if name not in BY_NAME]
 
 # Seconds for a whole stage, where that is less than its steps' limits together.
 LIMITS = {"perf-groups": 25, "perf-types": 45, "latency": 25, "load": 50, "decode": 60, "perf-gather": 40, "perf-gather-routes": 45,
-          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "fsdp": 100, "overlap": 50, "perf-others": 40, **program_stages.LIMITS}
+          "perf-gather-groups": 20, "perf-gather-types": 40, "torch-gather": 120, "preloads": 300, "fsdp": 100, "overlap": 50, "perf-others": 40, **program_stages.LIMITS}
