@@ -390,7 +390,7 @@ def preloads(box):
     subprocess.run([os.path.join(box.root, "test/meeting/other_build"), box.library, other], check=True)
     steps = []
     for n in box.ranks:
-        jobs = [torch_job(box, f"{plan} {number}", n, "torch_preloads.py", False, 90, "--plan", plan, "--library", box.library, "--other", other,
+        jobs = [torch_job(box, f"{plan} {number}", n, "torch_preloads.py", False, 90, f"--plan={plan}", "--library", box.library, "--other", other,
                           BEELINE_DEBUG="INFO")
                 for plan in plans(n) for number in range(20 if n == 2 else 5)]
         for first in range(0, len(jobs), 20):
@@ -438,7 +438,7 @@ def setup_time(box):
     for n in box.ranks[:1]:
         rounds = 2 if box.emulated else 4
         for name, preload in (("without", False), ("with", True)):
-            steps.append(Step(f"{n} ranks {name}", [sys.executable, program, "--ranks", n, "--rounds", rounds],
+            steps.append(Step(f"{n} ranks {name}", [sys.executable, program, "--ranks", n, "--rounds", rounds, "--keep", 20],
                               box.env(preload, BEELINE_DEBUG="INFO"), 45, '"record": "setup"'))
     return steps
 

@@ -67,6 +67,7 @@ static int all_reduce(const struct client_nccl *nccl, struct gpu *gpus, int coun
         for (int i = 0; i < count; i++) host[i] = (float)(i * (g + 1));
         CU(cuCtxSetCurrent(gpus[g].context));
         CU(cuMemcpyHtoD(gpus[g].send, host, (size_t)count * sizeof(float)));
+        CU(cuStreamSynchronize(CU_STREAM_LEGACY)); /* a copy from pageable memory may return before it is done */
     }
     if (opt_out)
         NCCL(pncclGroupStart());

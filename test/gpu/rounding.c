@@ -66,7 +66,7 @@ bool rounding_measure(struct rig *rig, struct call *call, const struct shape *sh
             chain[k] = narrowed(call->datatype, chain[k] + widen(call->datatype, values, k));
         }
         part_enter(part, i);
-        CU_OK(cuMemcpyHtoD(call_sendbuff(call, i), values, elements * sizeof *values));
+        box_upload(call_sendbuff(call, i), values, elements * sizeof *values);
     }
     rig_settle(rig);
     for (int i = 0; i < part->count; i++) rig_launch(rig, call, shape, i);

@@ -88,6 +88,11 @@ static void open_driver(void) {
 static int wanted_ranks;
 static pthread_barrier_t thread_barrier;
 
+void box_upload(CUdeviceptr to, const void *from, size_t bytes) {
+    CU_OK(cuMemcpyHtoD(to, from, bytes));
+    CU_OK(cuStreamSynchronize(CU_STREAM_LEGACY));
+}
+
 /* --- parts --- */
 
 int box_mode(const char *name) {

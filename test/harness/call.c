@@ -167,9 +167,9 @@ void call_refill(struct part *part, struct call *call) {
     for (int i = 0; i < part->count; i++) {
         part_enter(part, i);
         poison(call->seed, image, room);
-        CU_OK(cuMemcpyHtoD(call->recv[i], image, room));
+        box_upload(call->recv[i], image, room);
         fill(part, call, i, image);
-        CU_OK(cuMemcpyHtoD(call->send[i], image, room));
+        box_upload(call->send[i], image, room);
     }
     free(image);
 }

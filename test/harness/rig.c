@@ -55,9 +55,9 @@ void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
     for (int r = 0; r < BL_MAX_RANKS; r++) begun[r] = cursor;
     for (int i = 0; i < rig->part->count; i++) {
         part_enter(rig->part, i);
-        CU_OK(cuMemcpyHtoD(rig->epochs[i], words, sizeof words));
-        CU_OK(cuMemcpyHtoD(rig->staging[i] + rig->layout.oneway_offset, begun, sizeof begun));
-        if (rig->multicast) CU_OK(cuMemcpyHtoD(rig->multicast->words[i], epochs, sizeof epochs));
+        box_upload(rig->epochs[i], words, sizeof words);
+        box_upload(rig->staging[i] + rig->layout.oneway_offset, begun, sizeof begun);
+        if (rig->multicast) box_upload(rig->multicast->words[i], epochs, sizeof epochs);
     }
     rig_settle(rig);
 }

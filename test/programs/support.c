@@ -211,10 +211,9 @@ void vector_fill(struct part *part, struct vector *vector, uint64_t seed) {
     CHECK(image);
     vector->seed = seed;
     for (size_t i = 0; i < vector->count; i++) image[i] = value(seed, self(part)->rank, i);
-    CU_OK(cuMemcpyHtoD(vector->send, image, bytes));
+    box_upload(vector->send, image, bytes);
     memset(image, 0xa5, bytes);
-    CU_OK(cuMemcpyHtoD(vector->recv, image, bytes));
-    CU_OK(cuStreamSynchronize(CU_STREAM_LEGACY)); /* a copy from pageable memory may return before it is done */
+    box_upload(vector->recv, image, bytes);
     free(image);
 }
 

@@ -69,7 +69,7 @@ static void one(struct part *part, ncclComm_t comm, CUstream stream, int t, size
     CU_OK(cuMemAlloc(&send, bytes));
     CU_OK(cuMemAlloc(&recv, bytes));
     for (size_t i = 0; i < count; i++) put(image, i, datatype, value(types[t].largest, self(part)->rank, i));
-    CU_OK(cuMemcpyHtoD(send, image, count * size));
+    box_upload(send, image, count * size);
     CU_OK(cuStreamSynchronize(CU_STREAM_LEGACY));
     doing(part, "average of %s, %zu bytes", ref_datatype_name(datatype), bytes);
 

@@ -109,9 +109,9 @@ static void floats_open(struct part *part, struct floats *f) {
         CU_OK(cuMemAlloc(&f->in[i], most * sizeof *image));
         CU_OK(cuMemAlloc(&f->out[i], most * sizeof *image));
         for (size_t k = 0; k < most; k++) image[k] = input_at(part->rank[i].rank, (int)k);
-        CU_OK(cuMemcpyHtoD(f->in[i], image, most * sizeof *image));
+        box_upload(f->in[i], image, most * sizeof *image);
         memset(image, 0xff, most * sizeof *image);
-        CU_OK(cuMemcpyHtoD(f->out[i], image, most * sizeof *image));
+        box_upload(f->out[i], image, most * sizeof *image);
     }
     free(image);
 }
@@ -267,7 +267,7 @@ static void one_rank(struct part *part, const struct options *o) {
         float image[16], back[16];
         for (int k = 0; k < 16; k++) image[k] = (float)k;
         CU_OK(cuMemAlloc(&p, sizeof image));
-        CU_OK(cuMemcpyHtoD(p, image, sizeof image));
+        box_upload(p, image, sizeof image);
         NCCL_OK(ncclAllReduce((void *)p, (void *)p, 16, ncclFloat, ncclSum, comm, rank->stream[0]));
         CU_OK(cuStreamSynchronize(rank->stream[0]));
         CU_OK(cuMemcpyDtoH(back, p, sizeof back));

@@ -31,7 +31,7 @@ static void blocks_open(struct part *part, struct blocks *blocks, size_t count) 
         CU_OK(cuMemAlloc(&blocks->buffer[i], n * count * sizeof *image));
         for (size_t b = 0; b < n; b++)
             for (size_t k = 0; k < count; k++) image[b * count + k] = b == own ? fresh(b, k) : 0xeeeeeeee;
-        CU_OK(cuMemcpyHtoD(blocks->buffer[i], image, n * count * sizeof *image));
+        box_upload(blocks->buffer[i], image, n * count * sizeof *image);
     }
     free(image);
 }

@@ -11,7 +11,7 @@ static void sums_on(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffe
     uint32_t image[100];
     for (int k = 0; k < 100; k++) image[k] = (uint32_t)(r + 1 + k);
     struct rank *rank = part_enter(part, i);
-    CU_OK(cuMemcpyHtoD(buffer, image, sizeof image));
+    box_upload(buffer, image, sizeof image);
     NCCL_OK(ncclAllReduce((void *)buffer, (void *)buffer, 100, ncclUint32, ncclSum, comm, rank->stream[0]));
 }
 
@@ -204,7 +204,7 @@ static void nonblocking(struct part *part, const struct options *o) {
             struct rank *rank = part_enter(part, i);
             uint32_t image[100];
             for (int k = 0; k < 100; k++) image[k] = (uint32_t)(rank->rank + 1 + k);
-            CU_OK(cuMemcpyHtoD(buffer[i], image, sizeof image));
+            box_upload(buffer[i], image, sizeof image);
             result = ncclAllReduce((void *)buffer[i], (void *)buffer[i], 100, ncclUint32, ncclSum, comms[i],
                                    rank->stream[0]);
             CHECK(result == ncclSuccess || result == ncclInProgress);

@@ -49,7 +49,7 @@ void chain_open(struct part *part, struct chain *chain, size_t count) {
         CU_OK(cuMemAlloc(&chain->from[i], count * sizeof *image));
         CU_OK(cuMemAlloc(&chain->to[i], count * sizeof *image));
         for (size_t k = 0; k < count; k++) image[k] = chain_value(chain, part->rank[i].rank, k);
-        CU_OK(cuMemcpyHtoD(chain->from[i], image, count * sizeof *image));
+        box_upload(chain->from[i], image, count * sizeof *image);
     }
     free(image);
 }

@@ -36,6 +36,45 @@ static bool pageable(uintptr_t address) {
     return !emu_range_of(address);
 }
 
+static bool of_gpu(uintptr_t address) {
+    struct emu_range *range = emu_range_of(address);
+    return range && range->device >= 0;
+}
+
+/* Until the GPU begins what a call has left to it, in microseconds. */
+static unsigned draw_late(void) {
+    enum { MOST_US = 200 };
+    static _Atomic uint64_t drawn;
+    uint64_t state = (emu_config.seed + 1) * 0x9e3779b97f4a7c15u + ++drawn * 0xd1342543de82ef95u;
+    return (unsigned)(emu_random(&state) % MOST_US);
+}
+
+static bool stage(struct emu_op *op, const void *src) {
+    op->copy.staged = malloc(op->copy.bytes);
+    if (op->copy.staged) memcpy(op->copy.staged, src, op->copy.bytes);
+    return op->copy.staged;
+}
+
+/* As the real driver: a call without "async" returns when the host's part is done.  The end of what came from pageable
+ * memory is still under way then, and all of a copy from GPU to GPU; only the default stream, and what waits for it, come after. */
+static CUresult copy_on_default(struct emu_op *op, bool from_host, bool to_host) {
+    enum { END = 64 << 10 };
+    if (to_host || (from_host && !pageable((uintptr_t)op->copy.src))) return emu_enqueue_and_wait(NULL, op);
+    size_t before = from_host && op->copy.bytes > END ? op->copy.bytes - END : 0;
+    if (before) {
+        struct emu_op first = *op;
+        first.copy.bytes = before;
+        CUresult result = emu_enqueue_and_wait(NULL, &first);
+        if (result != CUDA_SUCCESS) return result;
+    }
+    op->copy.dst = (char *)op->copy.dst + before;
+    op->copy.src = (const char *)op->copy.src + before;
+    op->copy.bytes -= before;
+    op->copy.late_us = draw_late();
+    if (from_host && !stage(op, op->copy.src)) return CUDA_ERROR_OUT_OF_MEMORY;
+    return emu_enqueue(NULL, op);
+}
+
 static CUresult copy(uintptr_t dst, uintptr_t src, size_t bytes, enum side to, enum side from, CUstream stream,
                      bool async) {
     struct emu_context *context;
@@ -45,7 +84,7 @@ static CUresult copy(uintptr_t dst, uintptr_t src, size_t bytes, enum side to, e
     if (!dst || !src || !good(context, dst, bytes, to, true) || !good(context, src, bytes, from, false))
         return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_COPY, .copy = {.dst = (void *)dst, .src = (void *)src, .bytes = bytes}};
-    if (!async) return emu_enqueue_and_wait(NULL, &op);
+    if (!async) return copy_on_default(&op, !of_gpu(src), !of_gpu(dst));
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     struct emu_stream *s;
     emu_lock();
@@ -54,11 +93,7 @@ static CUresult copy(uintptr_t dst, uintptr_t src, size_t bytes, enum side to, e
     if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
         /* As the real driver: pageable memory has been read, or written, when the call returns. */
         if (pageable(dst)) return emu_enqueue_and_wait(stream, &op);
-        if (pageable(src)) {
-            op.copy.staged = malloc(bytes);
-            if (!op.copy.staged) return CUDA_ERROR_OUT_OF_MEMORY;
-            memcpy(op.copy.staged, (void *)src, bytes);
-        }
+        if (pageable(src) && !stage(&op, op.copy.src)) return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return emu_enqueue(stream, &op);
 }
@@ -104,7 +139,10 @@ static CUresult set(uintptr_t dst, uint32_t value, unsigned width, size_t count,
     if (dst % width || !good(context, dst, count * width, ANY, true)) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_SET,
                         .set = {.dst = (void *)dst, .count = count, .width = width, .value = value}};
-    return async ? emu_enqueue(stream, &op) : emu_enqueue_and_wait(NULL, &op);
+    if (async) return emu_enqueue(stream, &op);
+    if (!of_gpu(dst)) return emu_enqueue_and_wait(NULL, &op);
+    op.set.late_us = draw_late();
+    return emu_enqueue(NULL, &op);
 }
 
 EMU_CALL(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count)) {

@@ -257,12 +257,14 @@ struct emu_op {
             const void *src;
             size_t bytes;
             void *staged;
-        } copy; /* owns staged */
+            unsigned late_us; /* until it begins */
+        } copy;               /* owns staged */
         struct {
             void *dst;
             size_t count;
             unsigned width;
             uint32_t value;
+            unsigned late_us;
         } set;
         struct {
             CUhostFn function;

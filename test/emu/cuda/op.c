@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <time.h>
 
 struct wait {
@@ -47,6 +48,7 @@ static void run_host(struct emu_op *op) {
 
 /* Between two GPUs of a broken box, what arrives is not what was sent. */
 static void run_copy(struct emu_op *op, const struct emu_issuer *by) {
+    if (op->copy.late_us) usleep(op->copy.late_us);
     const void *src = op->copy.staged ? op->copy.staged : op->copy.src;
     emu_late_store(by, op->context, op->copy.dst, src, op->copy.bytes);
     if (emu_config.topology != EMU_BROKEN || !op->copy.bytes) return;
@@ -69,6 +71,7 @@ static void fill(void *dst, unsigned width, uint32_t value, size_t count) {
 /* Late ones in blocks, which copies of one pattern make. */
 static void run_set(struct emu_op *op, const struct emu_issuer *by) {
     enum { BLOCK = 1 << 20 };
+    if (op->set.late_us) usleep(op->set.late_us);
     size_t bytes = op->set.count * op->set.width, block = bytes < BLOCK ? bytes : BLOCK;
     void *pattern = emu_late_is(op->context, op->set.dst) ? malloc(block) : NULL;
     if (!pattern) {

@@ -31,11 +31,11 @@ void test_box_open(struct test_box *box, int n) {
         OK(cuModuleLoadData(&box->module[i], "any image"));
         OK(cuMemAlloc(&box->result[i], TEST_RESULT));
         OK(cuMemAlloc(&box->words[i], 4096));
-        OK(cuMemsetD8(box->words[i], 0, 4096));
+        OK(settled(cuMemsetD8(box->words[i], 0, 4096)));
         OK(cuMemCreate(&handle, TEST_STAGING, &prop, 0));
         box->staging[i] = test_map(handle, TEST_STAGING, n);
         OK(cuMemRelease(handle));
-        OK(cuMemsetD8(box->staging[i], 0, TEST_STAGING));
+        OK(settled(cuMemsetD8(box->staging[i], 0, TEST_STAGING)));
     }
 }
 

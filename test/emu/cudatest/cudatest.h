@@ -71,6 +71,11 @@ extern int test_failures;
 #define OK(call)               EXPECT(call, CUDA_SUCCESS)
 bool test_expect(CUresult result, CUresult expected, const char *call, const char *file, int line);
 
+/* Of a call without "async", and that what it left to the GPU is done. */
+static inline CUresult settled(CUresult result) {
+    return result == CUDA_SUCCESS ? cuStreamSynchronize(CU_STREAM_LEGACY) : result;
+}
+
 /* One process that drives n GPUs: a context, a stream, staging and result memory of each, mapped for all. */
 struct test_box {
     int n;
@@ -98,8 +103,8 @@ void test_pair_run(void (*body)(struct test_pair *)); /* in both */
 void test_pair_meet(const struct test_pair *pair);
 
 /* The tests, by file; each is a row of main.c's table. */
-void test_streams(void), test_legacy_stream(void), test_events(void), test_event_again(void), test_contexts(void),
-    test_handles(void), test_handles_again(void), test_handles_gone(void);
+void test_streams(void), test_legacy_stream(void), test_unsettled(void), test_events(void), test_event_again(void),
+    test_contexts(void), test_handles(void), test_handles_again(void), test_handles_gone(void);
 void test_capture(void), test_capture_fork(void), test_capture_forbidden(void), test_capture_events(void),
     test_capture_ranks(void);
 void test_memory(void), test_mapping(void), test_processes(void), test_guard(void), test_no_peer(void), test_fork(void);

@@ -24,7 +24,7 @@ void test_capture(void) {
     test_box_open(&box, 1);
     CUstream stream = box.stream[0];
     /* result = result + 1, twice, recorded; nothing happens until the graph is launched */
-    OK(cuMemcpyHtoD(box.result[0], data, sizeof data));
+    OK(settled(cuMemcpyHtoD(box.result[0], data, sizeof data)));
     OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     captured_copy(&box, box.result[0], N);
     captured_copy(&box, box.result[0], N);

@@ -190,7 +190,7 @@ static void release_memory(void) {
     OK(cuMemCreate(&handle, TEST_STAGING, &prop, 0));
     CUdeviceptr address = test_map(handle, TEST_STAGING, 1);
     OK(cuMemRelease(handle));
-    OK(cuMemsetD8(address, 1, 8)); /* the mapping keeps the memory, not the handle */
+    OK(settled(cuMemsetD8(address, 1, 8))); /* the mapping keeps the memory, not the handle */
     cuMemRelease(handle);
 }
 

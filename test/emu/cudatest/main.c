@@ -28,6 +28,7 @@ struct test {
 static const struct test tests[] = {
     {"streams", test_streams, "2", NULL, 3, ALWAYS},
     {"legacy-stream", test_legacy_stream, "1", NULL, 1, ALWAYS},
+    {"unsettled", test_unsettled, "1", NULL, 3, ALWAYS},
     {"events", test_events, "2", NULL, 3, ALWAYS},
     {"event-again", test_event_again, "1", NULL, 3, ALWAYS},
     {"contexts", test_contexts, "2", NULL, 1, ALWAYS},

@@ -113,13 +113,13 @@ void test_writers(void) {
     value = turn + 1;
     RELEASES(0, cuMemcpyHtoD(word, &value, sizeof value));
     value = turn + 1;
-    OK(cuMemcpyHtoD(source, &value, sizeof value));
+    OK(settled(cuMemcpyHtoD(source, &value, sizeof value)));
     RELEASES(1, cuMemcpyDtoDAsync(word, source, sizeof value, box.stream[1]));
     wide = turn;
     OK(cuCtxSetCurrent(box.context[0]));
-    OK(cuMemcpyHtoD(source, &wide, sizeof wide));
+    OK(settled(cuMemcpyHtoD(source, &wide, sizeof wide)));
     struct bl_kernel_args args = test_args(&box, 1);
-    OK(cuMemcpyDtoD(box.staging[1], source, sizeof wide));
+    OK(settled(cuMemcpyDtoD(box.staging[1], source, sizeof wide)));
     args.sendbuff = (void *)(uintptr_t)box.staging[1];
     args.recvbuff = (void *)(uintptr_t)word;
     args.count = 1;
@@ -141,7 +141,7 @@ void test_waits_alone(void) {
     OK(cuCtxSetCurrent(box.context[0]));
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CUdeviceptr word = box.staging[0], marks = box.result[0], data = box.result[0] + 4096;
-    OK(cuMemsetD32(marks, 0, 64));
+    OK(settled(cuMemsetD32(marks, 0, 64)));
     for (int i = 0; i < STREAMS; i++) { /* without waiting: nothing has come yet */
         OK(cuStreamCreate(&waiting[i], CU_STREAM_NON_BLOCKING));
         OK(cuStreamWaitValue32(waiting[i], word, 1, CU_STREAM_WAIT_VALUE_GEQ));
@@ -281,7 +281,7 @@ void test_memop_release(void) {
     OK(cuStreamEndCapture(stream, &graph));
     OK(cuGraphInstantiate(&exec, graph, 0));
     for (int i = 0; i < 6; i++) {
-        OK(cuMemsetD32(mark, 0, 1));
+        OK(settled(cuMemsetD32(mark, 0, 1)));
         if (i < 4) {
             OK(cuGraphLaunch(exec, stream));
         } else {
@@ -292,13 +292,13 @@ void test_memop_release(void) {
         OK(cuMemcpyDtoH(&got, mark, 4));
         CHECK(got == 0);
         if (i & 1)
-            OK(cuMemsetD32(word, 0x7fff0000, 2));
+            OK(settled(cuMemsetD32(word, 0x7fff0000, 2)));
         else
             OK(cuMemsetD32Async(word, 0x7fff0000, 2, other));
         OK(cuStreamSynchronize(stream));
         OK(cuMemcpyDtoH(&got, mark, 4));
         CHECK(got == 1);
-        OK(cuMemsetD32(word, 0, 2));
+        OK(settled(cuMemsetD32(word, 0, 2)));
     }
     OK(cuGraphExecDestroy(exec));
     OK(cuGraphDestroy(graph));
@@ -337,7 +337,7 @@ void test_memop_destroy(void) {
     unsigned got = 0;
     test_box_open(&box, 1);
     CUdeviceptr word = box.staging[0], mark = box.result[0];
-    OK(cuMemsetD32(mark, 0, 1));
+    OK(settled(cuMemsetD32(mark, 0, 1)));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuStreamWaitValue32(stream, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
     OK(cuMemsetD32Async(mark, 7, 1, stream));
@@ -354,7 +354,7 @@ void test_memop_destroy(void) {
                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     OK(cuMemCreate(&handle, TEST_STAGING, &prop, 0));
     words = test_map(handle, TEST_STAGING, 1);
-    OK(cuMemsetD32(words, 0, 2));
+    OK(settled(cuMemsetD32(words, 0, 2)));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuStreamWaitValue32(stream, words, 1, CU_STREAM_WAIT_VALUE_GEQ));
     OK(cuMemsetD32Async(words + 4, 7, 1, stream));

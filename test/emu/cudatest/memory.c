@@ -32,7 +32,7 @@ void test_memory(void) {
     CHECK(type == CU_MEMORYTYPE_DEVICE && device == 1);
     EXPECT(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)data),
            CUDA_ERROR_INVALID_VALUE);
-    OK(cuMemsetD32(p, 0x01020304, 25));
+    OK(settled(cuMemsetD32(p, 0x01020304, 25)));
     OK(cuMemcpyDtoH(data, p, 101));
     CHECK(data[0] == 4 && data[99] == 1);
     OK(cuMemFree(p));
@@ -70,13 +70,13 @@ void test_mapping(void) {
     EXPECT(cuMemsetD8(address + unit, 0, 8), CUDA_ERROR_INVALID_VALUE); /* mapped is not accessible */
     CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     OK(cuMemSetAccess(address + unit, unit, &access, 1));
-    OK(cuMemsetD8(address + unit, 0, 8));
+    OK(settled(cuMemsetD8(address + unit, 0, 8)));
     EXPECT(cuMemAddressFree(address, 2 * unit), CUDA_ERROR_INVALID_VALUE); /* still mapped */
     OK(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(address + unit)));
     CHECK(again == handle);
     OK(cuMemRelease(again));
     OK(cuMemRelease(handle)); /* the mapping keeps the memory */
-    OK(cuMemsetD8(address + unit, 1, 8));
+    OK(settled(cuMemsetD8(address + unit, 1, 8)));
     OK(cuMemUnmap(address + unit, unit));
     EXPECT(cuMemsetD8(address + unit, 0, 8), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemAddressFree(address, 2 * unit));
@@ -99,7 +99,7 @@ static void join_pair(struct test_pair *pair, int rank, int socket) {
     OK(cuMemCreate(&pair->mine, TEST_STAGING, &prop, 0));
     OK(cuMemExportToShareableHandle(&fd, pair->mine, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     pair->own = test_map(pair->mine, TEST_STAGING, 2);
-    OK(cuMemsetD8(pair->own, 0, TEST_STAGING)); /* zeroed before the other knows it */
+    OK(settled(cuMemsetD8(pair->own, 0, TEST_STAGING))); /* zeroed before the other knows it */
     test_send_fd(socket, fd);
     close(fd);
     fd = test_receive_fd(socket);

@@ -159,7 +159,7 @@ static void fill(struct test_team *team, int block, const struct row *row) {
         unsigned char bytes[16];
         for (int at = 0; at < 16; at += row->size) memcpy(bytes + at, &row->in[r], (size_t)row->size);
         OK(cuCtxSetCurrent(team->member[r].context));
-        OK(cuMemcpyHtoD(team->member[r].own + (CUdeviceptr)block * 16, bytes, 16));
+        OK(settled(cuMemcpyHtoD(team->member[r].own + (CUdeviceptr)block * 16, bytes, 16)));
         OK(cuCtxSynchronize());
     }
 }

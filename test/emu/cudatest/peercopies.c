@@ -66,9 +66,9 @@ static void do_ways(bool captured) {
         }
         for (unsigned time = 0; time < 3; time++) {
             unsigned char value = (unsigned char)(1 + i * 3 + time);
-            OK(cuMemsetD8(to - !first_byte, 0xee, BYTES + 2));
-            OK(cuMemsetD8(from, value, BYTES));
-            OK(cuMemsetD32(gate, 0, 1));
+            OK(settled(cuMemsetD8(to - !first_byte, 0xee, BYTES + 2)));
+            OK(settled(cuMemsetD8(from, value, BYTES)));
+            OK(settled(cuMemsetD32(gate, 0, 1)));
             OK(cuStreamWaitValue32(stream, gate, 1, CU_STREAM_WAIT_VALUE_EQ));
             OK(captured ? cuGraphLaunch(exec, stream) : cuMemcpyDtoDAsync(to, from, BYTES, stream));
             OK(cuMemsetD8Async(from, 0xdd, BYTES, stream)); /* it has been read */
@@ -171,7 +171,7 @@ void test_priority(void) {
         OK(cuMemcpyDtoDAsync(box.staging[0], box.result[0], BYTES, stream));
         OK(cuStreamSynchronize(stream));
         CHECK(all_are(box.staging[0], 9, BYTES));
-        OK(cuMemsetD8(box.staging[0], 0, BYTES));
+        OK(settled(cuMemsetD8(box.staging[0], 0, BYTES)));
         OK(cuStreamDestroy(stream));
     }
     EXPECT(cuStreamCreateWithPriority(NULL, 0, 0), CUDA_ERROR_INVALID_VALUE);

@@ -28,7 +28,7 @@ void test_queues(void) {
     unsigned got[2] = {7, 7};
     test_box_open(&box, 1);
     CUdeviceptr word = box.staging[0], marks = box.result[0];
-    OK(cuMemsetD32(marks, 0, 2));
+    OK(settled(cuMemsetD32(marks, 0, 2)));
     for (int i = 0; i < 4; i++) OK(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
     OK(cuStreamWaitValue32(stream[0], word, 1, CU_STREAM_WAIT_VALUE_EQ));
     OK(cuMemsetD32Async(marks, 1, 1, stream[2]));

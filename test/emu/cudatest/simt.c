@@ -26,7 +26,7 @@ void test_copies(void) {
     struct bl_kernel_args args = test_args(&box, 0);
     for (int i = 0; i < N; i++) data[i] = (uint64_t)i * 3;
     OK(cuMemAlloc(&from, sizeof data));
-    OK(cuMemcpyHtoD(from, data, sizeof data));
+    OK(settled(cuMemcpyHtoD(from, data, sizeof data)));
     args.sendbuff = (void *)(uintptr_t)from;
     args.count = N;
     OK(test_launch(&box, 0, "test_copy", 9, 33, &args)); /* more blocks than four multiprocessors hold */
@@ -157,7 +157,7 @@ static void message(const char *kernel, uint32_t what, unsigned threads) {
     for (int time = 0; time < TIMES; time++) {
         for (int rank = 0; rank < 2; rank++) {
             OK(cuCtxSetCurrent(box.context[rank]));
-            OK(cuMemsetD8(box.staging[rank], 0, TEST_STAGING));
+            OK(settled(cuMemsetD8(box.staging[rank], 0, TEST_STAGING)));
         }
         exchange(&box, kernel, what, THREADS, threads);
         for (int rank = 0; rank < 2; rank++) {

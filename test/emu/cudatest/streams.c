@@ -63,6 +63,36 @@ void test_legacy_stream(void) {
     test_box_close(&box);
 }
 
+/* What a call without "async" has left to the GPU: it comes before all of the default stream and of those that wait for it,
+ * and other streams may still find what was there. */
+void test_unsettled(void) {
+    enum { TRIES = 100, WAYS = 3, READERS = 3 };
+    struct test_box box;
+    CUstream blocking;
+    int before[WAYS][READERS] = {{0}};
+    test_box_open(&box, 1);
+    OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    CUdeviceptr word = box.result[0], source = word + 64;
+    for (uint32_t i = 1; i < WAYS * READERS * TRIES; i++) {
+        const int way = (int)(i % WAYS), reader = (int)(i / WAYS % READERS);
+        uint32_t seen = 0, value = i;
+        OK(settled(cuMemsetD32(source, value, 1)));
+        OK(way == 0   ? cuMemcpyHtoD(word, &value, sizeof value)
+           : way == 1 ? cuMemsetD32(word, value, 1)
+                      : cuMemcpyDtoD(word, source, sizeof value));
+        value = 0; /* has been read */
+        OK(reader == 0   ? cuMemcpyDtoH(&seen, word, sizeof seen)
+           : reader == 1 ? cuMemcpyDtoHAsync(&seen, word, sizeof seen, blocking)
+                         : cuMemcpyDtoHAsync(&seen, word, sizeof seen, box.stream[0]));
+        OK(cuStreamSynchronize(CU_STREAM_LEGACY));
+        OK(cuStreamSynchronize(box.stream[0]));
+        before[way][reader] += seen != i;
+    }
+    for (int way = 0; way < WAYS; way++) CHECK(before[way][0] == 0 && before[way][1] == 0 && before[way][2] > 0);
+    OK(cuStreamDestroy(blocking));
+    test_box_close(&box);
+}
+
 void test_events(void) {
     struct log log = {0};
     struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0};

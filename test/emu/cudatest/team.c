@@ -48,7 +48,7 @@ static void member_open(struct test_member *m, int rank, int n) {
     OK(cuMemAlloc(&m->result, TEST_RESULT));
     OK(cuMemCreate(&m->memory, TEST_STAGING, &prop, 0));
     m->own = test_map_for(m->memory, TEST_STAGING, rank);
-    OK(cuMemsetD8(m->own, 0, TEST_STAGING));
+    OK(settled(cuMemsetD8(m->own, 0, TEST_STAGING)));
     OK(cuCtxSynchronize());
 }
 

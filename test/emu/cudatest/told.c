@@ -24,7 +24,7 @@ enum how {
 };
 
 static void fill(CUdeviceptr to, unsigned value) {
-    OK(cuMemsetD32(to, value, BYTES / 4));
+    OK(settled(cuMemsetD32(to, value, BYTES / 4)));
 }
 
 static bool all_are(CUdeviceptr from, unsigned value) {

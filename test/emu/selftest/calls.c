@@ -270,6 +270,7 @@ static void test_memory(void) {
         ncclWindow_t window;
         OK(ncclMemAlloc(&memory, 1000));
         CU(cuMemsetD8((CUdeviceptr)memory, 1, 1000));
+        CU(cuStreamSynchronize(CU_STREAM_LEGACY));
         OK(ncclCommRegister(comms[l], memory, 1000, &handle));
         OK(ncclCommDeregister(comms[l], handle));
         IS(ncclCommDeregister(comms[l], handle), ncclInvalidArgument);

@@ -67,7 +67,7 @@ struct buffer make(ncclDataType_t type, size_t n) {
     b.copy = malloc(b.bytes + 2 * GUARD);
     memset(b.copy, 0xa5, b.bytes + 2 * GUARD);
     CU(cuMemAlloc(&b.device, b.bytes + 2 * GUARD));
-    CU(cuMemcpyHtoD(b.device, b.copy, b.bytes + 2 * GUARD));
+    upload(&b);
     return b;
 }
 
@@ -79,6 +79,7 @@ void *host(struct buffer *b) {
 }
 void upload(struct buffer *b) {
     CU(cuMemcpyHtoD(b->device, b->copy, b->bytes + 2 * GUARD));
+    CU(cuStreamSynchronize(CU_STREAM_LEGACY)); /* a copy from pageable memory may return before it is done */
 }
 void drop(struct buffer *b) {
     CU(cuMemFree(b->device));
