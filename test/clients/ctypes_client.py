@@ -5,6 +5,7 @@ import ctypes
 import sys
 
 GPUS, COUNT, OPT_OUT_COUNT = 2, 1000, 1001
+STREAM_LEGACY = 1
 FLOAT, SUM = 7, 0
 
 
@@ -56,6 +57,7 @@ def main():
         for gpu in range(GPUS):
             current(contexts[gpu])
             to_device(buffers[gpu][0], values(*(i * (gpu + 1) for i in range(count))), size(4 * count))
+            wait(void(STREAM_LEGACY))  # a copy from pageable memory may return before it is done
         start()
         for gpu in range(GPUS):
             all_reduce(buffers[gpu][0], buffers[gpu][1], size(count), FLOAT, SUM, void(comms[gpu]), streams[gpu])
