@@ -25,7 +25,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t loaded = PTHREAD_COND_INITIALIZER;
 
 static void unload(struct bl_modules *modules) {
-    for (int i = 0; i < SPARES; i++) bl_memory_release(&modules->spare[i]);
     while (modules->count > 0) bl_driver()->cuModuleUnload(modules->module[--modules->count]);
     free(modules);
 }
@@ -54,6 +53,18 @@ static void take_out(const struct bl_modules *modules) {
     *link = modules->next;
 }
 
+/* Those of contexts that have ended, and their modules with them: the handle is another one's now. */
+static void forget_ended(CUcontext context, uint64_t context_id) {
+    for (struct bl_modules **link = &first, *one; (one = *link);) {
+        if (one->context == context && one->context_id != context_id && !one->users && !one->loading) {
+            *link = one->next;
+            free(one);
+        } else {
+            link = &one->next;
+        }
+    }
+}
+
 /* Without the lock: to load may wait for the context's work, which may need another thread that sets up on another GPU. */
 static int load_apart(struct bl_modules *modules, char *why, size_t size) {
     pthread_mutex_unlock(&lock);
@@ -68,6 +79,7 @@ static int load_apart(struct bl_modules *modules, char *why, size_t size) {
 int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t context_id, char *why, size_t size) {
     struct bl_modules *one, *failed = NULL;
     pthread_mutex_lock(&lock);
+    forget_ended(context, context_id);
     while ((one = find_of(context, context_id)) && one->loading) pthread_cond_wait(&loaded, &lock);
     if (!one && (one = calloc(1, sizeof(*one) + sizeof(CUmodule) * (size_t)bl_fatbin_count))) {
         one->context = context;
@@ -137,10 +149,16 @@ void bl_modules_keep(struct bl_modules *modules, struct bl_memory *memory) {
 }
 
 void bl_modules_close(struct bl_modules *modules) {
+    struct bl_memory spare[SPARES] = {{0}};
     if (!modules) return;
     pthread_mutex_lock(&lock);
-    const bool unused = --modules->users == 0;
-    if (unused) take_out(modules);
+    const bool unused = --modules->users == 0, ends = unused && !modules->context_id;
+    for (int i = 0; i < SPARES && unused; i++) {
+        spare[i] = modules->spare[i];
+        modules->spare[i] = (struct bl_memory){0};
+    }
+    if (ends) take_out(modules);
     pthread_mutex_unlock(&lock);
-    if (unused) unload(modules); /* which may wait for the work of others */
+    for (int i = 0; i < SPARES; i++) bl_memory_release(&spare[i]); /* which may wait for the work of others */
+    if (ends) unload(modules);
 }

@@ -1,7 +1,8 @@
 /* modules.h - the embedded kernels, loaded once a context and looked up by name.
  *
- * Threads: any; one lock, which is not held while modules load.  bl_modules_open loads at the first use of a context, and bl_modules_close unloads behind the
- * last.  The context must be current.
+ * Threads: any; one lock, which is not held while modules load.  bl_modules_open loads at the first use of a context.  They stay until
+ * the context ends, as NCCL's own: loading takes 25 ms, and some of the host's memory each time.  Only where the driver cannot
+ * tell one context from another under the same handle are they unloaded behind the last use.  The context must be current.
  */
 #ifndef BEELINE_MODULES_H
 #define BEELINE_MODULES_H
@@ -25,7 +26,7 @@ int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
 
 void bl_modules_close(struct bl_modules *modules);
 
-/* Memory for a self-test; two are kept for the next ones until the modules go, since to release it may wait for all of the GPU's
+/* Memory for a self-test; two are kept for the next ones while the modules are in use, since to release it may wait for all of the GPU's
  * work.  0, or -1 with what failed in `why`. */
 int bl_modules_scratch(struct bl_modules *modules, struct bl_memory *memory, CUdevice device, uint64_t bytes, char *why,
                        size_t size);

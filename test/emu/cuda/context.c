@@ -54,6 +54,8 @@ static void context_end(struct emu_context *context) {
         } else if (o->kind == EMU_EVENT && ((struct emu_event *)o)->context == context) {
             o->orphan = true;
             emu_object_end(o);
+        } else if (o->kind == EMU_MODULE && ((struct emu_module *)o)->context == context) {
+            emu_module_end((struct emu_module *)o);
         }
     }
     emu_context_free_memory(context);

@@ -432,9 +432,11 @@ struct emu_node *emu_graph_add(struct emu_graph *graph, struct emu_op *op, struc
 struct emu_module {
     struct emu_object object;
     struct emu_context *context; /* NULL for a CUlibrary */
+    const void *image;
     void *library;
     struct emu_function *functions; /* those that were asked for, the last first */
 };
+void emu_module_end(struct emu_module *module); /* and all its functions; under the lock */
 struct emu_function {
     struct emu_object object;
     struct emu_module *module;

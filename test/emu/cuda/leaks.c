@@ -35,6 +35,17 @@ static const int of_range[] = {[EMU_PLAIN] = PLAIN,       [EMU_HOST] = PINNED,  
 static const int of_kind[EMU_KINDS] = {[EMU_STREAM] = STREAMS, [EMU_EVENT] = EVENTS, [EMU_MODULE] = MODULES,
                                        [EMU_GRAPH] = GRAPHS,   [EMU_EXEC] = EXECS,   [EMU_HANDLE] = HANDLES};
 
+/* Kernels may stay loaded while their context lives, as NCCL's do: each image once. */
+static bool is_kept(const struct emu_module *module) {
+    if (!module->context || !module->context->retained) return false;
+    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_MODULE, o));) {
+        const struct emu_module *other = (struct emu_module *)o;
+        if (o->alive && other != module && other->context == module->context && other->image == module->image)
+            return false;
+    }
+    return true;
+}
+
 static void add(struct sum *sums, const struct emu_object *o) {
     const struct emu_range *range = (const struct emu_range *)o;
     const struct emu_context *context = (const struct emu_context *)o;
@@ -56,8 +67,10 @@ static void add(struct sum *sums, const struct emu_object *o) {
         if (!context->retained) return;
         index = CONTEXTS;
         break;
-    case EMU_EVENT:
     case EMU_MODULE:
+        if (is_kept((const struct emu_module *)o)) return;
+        break;
+    case EMU_EVENT:
     case EMU_GRAPH:
     case EMU_EXEC: break;
     default: return;

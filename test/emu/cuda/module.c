@@ -41,22 +41,25 @@ static CUresult load(struct emu_module **out, const void *image, bool library) {
     struct emu_module *module = emu_object_new(EMU_MODULE, sizeof *module);
     if (!module) return CUDA_ERROR_OUT_OF_MEMORY;
     module->context = context;
+    module->image = image;
     module->library = handle;
     *out = module;
     return CUDA_SUCCESS;
 }
 
 /* The library stays open: a kernel of it may still be running. */
+void emu_module_end(struct emu_module *module) {
+    for (struct emu_function *function = module->functions; function; function = function->next)
+        emu_object_end(function);
+    emu_object_end(module);
+}
+
 static CUresult unload(const void *handle) {
     emu_lock();
     struct emu_module *module = emu_object_get(handle, EMU_MODULE);
     CUresult result = module ? emu_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) emu_context_may_wait(module->context);
-    if (result == CUDA_SUCCESS && module->object.alive) {
-        for (struct emu_function *function = module->functions; function; function = function->next)
-            emu_object_end(function);
-        emu_object_end(module);
-    }
+    if (result == CUDA_SUCCESS && module->object.alive) emu_module_end(module);
     emu_unlock();
     return result;
 }
