@@ -41,7 +41,7 @@ struct bl_param_row {
     const char *category, *help;
 };
 
-/* `other` sets what `variable` sets, where that is unset; for a flag, `words` ("2|ZERO") are those that set it. */
+/* One of the `words` ("2|ZERO") in `other` sets the flag that is `variable`, where that is unset. */
 struct bl_param_also {
     const char *variable, *other, *words;
 };

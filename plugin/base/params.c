@@ -67,8 +67,10 @@ static const char *value_of(const char *variable) {
     return text && *text ? text : NULL;
 }
 
+/* What a variable of NCCL may say is NCCL's affair. */
 static void refuse(const struct bl_param_row *row, const char *text) {
     char accepted[192], used[48];
+    if (strcmp(row->category, "nccl") == 0) return;
     row->kind->accepted(row, accepted, sizeof(accepted));
     row->kind->format(row, member_of(row), used, sizeof(used));
     snprintf(complaint(), COMPLAINT, "%s=%.64s is not accepted: want %s; using the default, %s", row->variable, text,
@@ -89,10 +91,8 @@ static void read_row(int index) {
     for (int i = 0; i < bl_param_also_count; i++) {
         const char *other = bl_param_alsos[i].other;
         if (strcmp(bl_param_alsos[i].variable, row->variable) != 0 || !(text = value_of(other))) continue;
-        /* What another library's variable may say is that library's affair: no complaint. */
-        const char *words = bl_param_alsos[i].words;
-        if (words && !bl_param_is_one_of(text, words)) continue;
-        if (row->kind->parse(row, words ? "1" : text, member_of(row))) sources[index].variable = other;
+        if (bl_param_is_one_of(text, bl_param_alsos[i].words) && row->kind->parse(row, "1", member_of(row)))
+            sources[index].variable = other;
     }
 }
 

@@ -80,6 +80,7 @@ def params_accepted(case):
         "BEELINE_COPY_ENGINES": ("0", "1", "no", "ON"),
         "NCCL_CTA_POLICY": ("0", "1", "2", "ZERO", "EFFICIENCY", "-7x"),
         "NCCL_GRAPH_MIXING_SUPPORT": ("0", "1", "-2"),
+        "NCCL_MAX_CTAS": ("4", "-1", "many"),
     }.items():
         for text in texts:
             parameters(case, **{name: text})

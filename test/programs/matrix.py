@@ -72,6 +72,6 @@ for name in ("late_peer", "late_peer_graph"):
 SOAK = "--threads 2 --seed $SEED"
 case("soak-alone", "-g 4", f"soak --ranks 4 {SOAK} --no-graphs --calls 2000 --most 64K --no-shrink")
 case("soak", "-g 2 --beeline", f"soak --ranks 2 {SOAK} --calls 10000 --most 64K --no-shrink")
-case("soak-ordered", "-g 2 --beeline --env BEELINE_LAUNCH_ORDER=1", f"soak --ranks 2 {SOAK} --calls 3000 --most 64K --no-shrink")
+case("soak-ordered", "-g 2 --beeline --env NCCL_LAUNCH_ORDER_IMPLICIT=1", f"soak --ranks 2 {SOAK} --calls 3000 --most 64K --no-shrink")
 case("soak-4", "-g 4 --beeline", f"soak --ranks 4 {SOAK} --calls 800 --most 16K --no-shrink")
 case("soak-long", "-g 4 --beeline", f"soak --ranks 4 {SOAK} --seconds 120 --most 64K", "soak timeout=300 ")

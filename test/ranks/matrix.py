@@ -256,7 +256,7 @@ def scenarios():
     # Graphs that never overlap what is beside them need no event of their own.
     for s, scenario in enumerate(("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")):
         case(f"no_mixing/{scenario}", box(MODES[s % 3], 2 + s % 2, program="scenarios", arguments=scenario,
-                                          environment=("BEELINE_GRAPH_MIXING=0", "NCCL_GRAPH_MIXING_SUPPORT=0")[s % 2]))
+                                          environment="NCCL_GRAPH_MIXING_SUPPORT=0"))
     # What an abort cannot wait for may be reported as left behind, and said.
     case("turn_aborted_behind/threads", box("threads", 3, program="scenarios", arguments="turn_aborted_behind"), "warn-ok leak-ok")
 
