@@ -2,8 +2,8 @@
 import os
 import sys
 
-from . import fetch_vllm
-from .process import Step
+from ..process import Step
+from ..programs import fetch_vllm
 
 PASSED = r"(?m)^[1-9]\d* passed, 0 failed"
 SMALL = dict(all_reduce="oneshot_ll128", all_gather="allgather_ll128", reduce_scatter="reducescatter_ll128", broadcast="broadcast_ll128", reduce="reduce_ll128")
@@ -22,7 +22,7 @@ def emulated_box(box):
 def vllm(box):
     """Fetches the wrapper where it is not there yet; without it nothing else can run."""
     folder = box.vllm or os.path.join(box.build, "vllm")
-    yield Step("fetch", [sys.executable, os.path.join(box.root, "scripts/gpucheck/fetch_vllm.py"), folder], limit=120)
+    yield Step("fetch", box.program("fetch_vllm.py", folder), limit=120)
     if not fetch_vllm.complete(folder):
         return
     more = emulated_box(box) if box.emulated else {}
@@ -33,6 +33,3 @@ def vllm(box):
         yield Step(f"{n} NCCL alone", argv, box.env(False, **more), 120, PASSED)
         yield Step(f"{n} preloaded", [*argv, "--served"], box.env(True, **more), 120, PASSED)
         yield Step(f"{n} named", [*argv, "--served"], box.env(False, **more, **named), 120, PASSED)
-
-
-STAGES = {"vllm": vllm}

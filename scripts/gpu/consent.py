@@ -1,8 +1,9 @@
 """What keeps multicast objects from being created here, and what is said before any is."""
 import os
 import re
-import subprocess
 import time
+
+from .machine import output_of
 
 # The variables that forbid multicast, and the values that do not.
 VARIABLES = (("NCCL_NVLS_ENABLE", ("", "1", "2")), ("TORCH_SYMM_MEM_DISABLE_MULTICAST", ("", "0")), ("NVSHMEM_DISABLE_NVLS", ("", "0")))
@@ -32,25 +33,18 @@ def settings():
     return found
 
 
-def output_of(*argv):
-    try:
-        return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
 def gpus():
     """Names, as nvidia-smi lists them."""
-    return [line for line in output_of("nvidia-smi", "-L").splitlines() if line.startswith("GPU ")]
+    return [line for line in output_of(["nvidia-smi", "-L"]).splitlines() if line.startswith("GPU ")]
 
 
 def others():
     """Signs of others on the GPUs: nobody else may use them.  Between steps none is ours; one that has just ended may show still."""
     for last in (False, True):
-        rows = output_of("nvidia-smi", "--query-compute-apps=pid,name", "--format=csv,noheader").splitlines()
+        rows = output_of(["nvidia-smi", "--query-compute-apps=pid,name", "--format=csv,noheader"]).splitlines()
         found = [f"another process uses the GPUs: {row}" for row in rows if re.match(r"\d+", row)]
         # Processes of other containers are not listed.
-        used = output_of("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits").split()
+        used = output_of(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]).split()
         if not used or not all(mib.isdigit() for mib in used):
             found.append("nvidia-smi does not say how much memory of the GPUs is in use")
         else:
@@ -62,7 +56,7 @@ def others():
 
 
 def slices():
-    return "Enabled" in output_of("nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader").split()
+    return "Enabled" in output_of(["nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader"]).split()
 
 
 def reasons(emulated):

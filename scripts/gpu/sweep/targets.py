@@ -2,7 +2,7 @@
 import functools
 import os
 
-from .records import rows, size_of, size_text
+from ..records import rows, size_of, size_text
 
 PEERS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "peers.tsv")
 PEERS_GPU = "NVIDIA H200"

@@ -2,6 +2,7 @@
 import statistics
 
 from .records import floor_us, launches, rows, size_text
+from .table import columns
 from .tables import tables
 
 
@@ -88,9 +89,7 @@ def table_notes(records):
     """As text in columns."""
     notes = []
     for table in tables(records):
-        widths = [max(len(cell) for cell in column) for column in zip(table.header, *table.lines)]
-        notes += [f"{table.title}: {table.about}"]
-        notes += ["  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths)).rstrip() for line in (table.header, *table.lines)]
+        notes += [f"{table.title}: {table.about}", *("  " + line for line in columns(table.header, table.lines))]
     return notes
 
 

@@ -1,9 +1,8 @@
 """Stages of gpu-check that run the programs of `make gpu-programs`: what NCCL runs, a soak, and what kernels rest on."""
 import os
-import sys
 
-from . import machine
-from .process import Step
+from .. import machine
+from ..process import Step
 
 
 def built(box, name):
@@ -12,8 +11,7 @@ def built(box, name):
 
 def both_ways(box, name, n, gpus, arguments, limit, names=None, beeline_env=()):
     """Programs of n ranks with NCCL alone and with Beeline, at the same time where there are GPUs for both."""
-    argv = [sys.executable, os.path.join(box.root, "scripts/gpucheck/both_ways.py"), "--library", box.library,
-            "--gpus", ",".join(gpus[:n])]
+    argv = box.program("both_ways.py", "--library", box.library, "--gpus", ",".join(gpus[:n]))
     argv += ["--other-gpus", ",".join(gpus[n:2 * n])] if len(gpus) >= 2 * n else []
     argv += ["--names", ",".join(names)] if names else []
     for item in beeline_env:
@@ -39,8 +37,6 @@ def programs(box):
 
 def early(box):
     """Kernels that start early ahead of a collective; on one GPU alone, who waits for whom."""
-    if box.emulated:
-        return []
     path = built(box, "gpu/early")
     return [Step("alone", [path, "--only", "chain"], box.env(preload=False), 40, "early: ok"),
             Step("with Beeline", [path, "--only", "collective", "--tries", 300], box.env(), 40, "early: ok")]
@@ -56,11 +52,5 @@ def soak(box):
 
 def lines(box):
     """Whole lines and packets, loaded while peers overwrite them."""
-    if box.emulated:
-        return []
     return [Step(f"{n} GPUs", [built(box, "gpu/lines"), "--gpus", n, "--seconds", 60 // len(box.ranks)], limit=120, want="lines: ok")
             for n in box.ranks]
-
-
-STAGES = {"programs": programs, "early": early, "soak": soak, "lines": lines}
-LIMITS = {"programs": 600}

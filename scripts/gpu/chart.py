@@ -65,8 +65,8 @@ def curve(points, x_axis, y_axis, colour, dashed):
     return parts
 
 
-def chart(title, unit, series):
-    """series: [(name, [(size, value)...], dashed)].  The text of an SVG file."""
+def write(path, title, unit, series):
+    """An SVG file.  series: [(name, [(size, value)...], dashed)]."""
     series = [(name, sorted(points), dashed) for name, points, dashed in series if points]
     sizes = sorted({x for _, points, dashed in series if not dashed for x, _ in points})
     values = [y for _, points, _ in series for _, y in points]
@@ -86,4 +86,5 @@ def chart(title, unit, series):
         x = LEFT + 10 + i * (WIDTH - LEFT - RIGHT) / len(series)
         parts.append(f'<rect x="{x:.1f}" y="{HEIGHT - 24}" width="14" height="4" class="mark{colour}"/>')
         parts.append(text(x + 20, HEIGHT - 18, name, "start"))
-    return "\n".join(parts) + "\n</svg>\n"
+    with open(path, "w", encoding="utf-8") as out:
+        out.write("\n".join(parts) + "\n</svg>\n")

@@ -1,10 +1,11 @@
 """The stages of validate-nvls in their order: a stage is a function of the box that gives its steps."""
 import os
 import shlex
-import sys
 
-from gpucheck import stages
-from gpucheck.process import Step
+from .. import machine
+from ..box import FEW_WORDS, served
+from ..process import Stage, Step
+from . import torch
 
 ALGORITHMS = (  # collective; what BEELINE_... forces; with multicast, and without
     ("all_reduce", "ALLREDUCE", "oneshot_nvls", "oneshot_ll"),
@@ -39,14 +40,14 @@ def facts(box):
 def without(box):
     """Beeline and NCCL as they are without multicast objects of Beeline's: nothing is created yet."""
     sizes = box.pick("-b 8 -e 16M -f 8 --odd -n 3 -G 3 -w 1", "-b 8 -e 4K -f 8 --odd -n 1 -G 2 -w 0")
-    return [box.perf(f"{box.most} ranks", "-t", box.most, "-c", COLLECTIVES, *sizes, limit=90, want=stages.served(box.root),
-                     BEELINE_MULTICAST="0", **stages.FEW_WORDS)]
+    return [box.perf(f"{box.most} ranks", "-t", box.most, "-c", COLLECTIVES, *sizes, limit=90, want=served(),
+                     BEELINE_MULTICAST="0", **FEW_WORDS)]
 
 
 def first(box):
     """The first objects: two ranks, then all, as threads and as processes."""
     sizes = box.pick("-b 8 -e 64K -f 8 -n 1 -G 1 -w 0", "-b 64 -e 1K -f 16 -n 1 -G 1 -w 0")
-    return [box.perf(f"{n} {how}", option, n, *sizes, limit=90, want=STANDS, **USED, **stages.FEW_WORDS)
+    return [box.perf(f"{n} {how}", option, n, *sizes, limit=90, want=STANDS, **USED, **FEW_WORDS)
             for n in sorted({2, box.most}) for how, option in (("threads", "-t"), ("processes", "--spawn"))]
 
 
@@ -75,18 +76,17 @@ def check(box):
 
 def bits(box):
     """All ranks get the same bits, of numbers whose sum depends on the order; needs PyTorch."""
-    if box.emulated or not box.torch:
+    if not machine.output_of(["python3", "-c", "import torch; print(torch.__version__)"]):
         return []
-    return [stages.torch_job(box, f"{box.most} {name}", box.most, "torch_allreduce.py", True, 120, "--sections", sections,
+    return [torch.torchrun(box, f"{box.most} {name}", box.most, "torch_allreduce.py", True, 120, "--sections", sections,
                              **ON, BEELINE_ALLREDUCE=name)
             for name, sections in (("twoshot_nvls", "same_bits"), ("oneshot_nvls", "bits,same_bits"))]
 
 
 def slots(box):
     """Objects are given back: many communicators, one after another."""
-    program = os.path.join(box.root, "scripts/gpucheck/setup_time.py")
     rounds = 3 if box.emulated else 40
-    return [Step(f"{box.most} ranks {name}", [sys.executable, program, "--ranks", box.most, "--rounds", rounds], box.env(**env),
+    return [Step(f"{box.most} ranks {name}", box.program("setup_time.py", "--ranks", box.most, "--rounds", rounds), box.env(**env),
                  240, '"record": "setup"') for name, env in (("without", dict(BEELINE_MULTICAST="0")), ("with", USED))]
 
 
@@ -138,10 +138,10 @@ def tuned(box):
     """Beeline with these thresholds, and NCCL."""
     sizes = box.pick("-b 256 -e 256M -f 2 -n 15 -G 20 -w 3 --seconds 0.6", "-b 1K -e 4K -f 4 -n 2 -G 2 -w 1")
     return [box.perf(f"{n} ranks", "-t", n, "-c", COLLECTIVES, "--mode", "graph", "--place", "out", *sizes, limit=240,
-                     want="0 wrong values", BEELINE_TUNING_FILE=tuned_file(box, n), **ON, **stages.FEW_WORDS)
+                     want="0 wrong values", BEELINE_TUNING_FILE=tuned_file(box, n), **ON, **FEW_WORDS)
             for n in reversed(measured(box))]
 
 
-STAGES = {"facts": facts, "without": without, "first": first, "check": check, "bits": bits, "slots": slots, "measure": measure,
-          "grids": grids, "tune": tune, "tuned": tuned}
+STAGES = {plan.__name__: Stage(plan.__name__, plan, on_gpus=plan == bits)
+          for plan in (facts, without, first, check, bits, slots, measure, grids, tune, tuned)}
 CREATES = ("first", "check", "bits", "slots", "measure", "grids", "tune", "tuned")  # stages whose communicators have multicast objects

@@ -1,7 +1,7 @@
-"""A table, and what those who make them share.
+"""A table, those who write one as text or on a page, and what those who make them share.
 
-A table is a title, what was measured, the header and the lines; all cells are text.  Some have a chart: a name for its file
-and its curves, as svg.chart has them.
+A table is a title, what was measured, the header and the lines; all cells are text.  Some have a chart: a name for its file,
+its curves, as chart.write has them, and its title where that is another.
 """
 from collections import namedtuple
 
@@ -18,6 +18,20 @@ HOW = dict(graph="a thread a GPU", eager="one process a rank, calls back to back
 
 def markdown(header, lines):
     return ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header), *("| " + " | ".join(line) + " |" for line in lines), ""]
+
+
+def columns(header, lines, form=None):
+    """As text.  form: of a line; else every cell is as wide as the widest of its column, and to the right."""
+    form = form or "  ".join(f"{{:>{max(map(len, column))}}}" for column in zip(header, *lines))
+    return [form.format(*line).rstrip() for line in (header, *lines)]
+
+
+def page(title, provenance, about, tables, chart=lambda table: []):
+    """For docs/benchmarks.  chart: makes the lines that show a table's."""
+    lines = [f"# {title}", "", *(f"- {line}" for line in provenance), "", *about, ""]
+    for table in tables:
+        lines += [f"## {table.title}", "", table.about, "", *chart(table), *markdown(table.header, table.lines)]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def ranks_of(series):

@@ -2,16 +2,15 @@
 import os
 import time
 
-from . import process, sweep_plan, sweep_tables, tuning
-from .records import read
-from .stages import served
-from .sweep_results import checked, write_atomically
+from .. import process, tuning
+from ..box import served
+from ..store import figures, left_by
+from . import plan, tables
 
 LEAST = 4  # seconds under which nothing is begun
 PATIENCE = (25, 3)  # a step may take so many seconds, and so many times what is expected
 FAILURES = 2  # of a number of ranks, after which it is left alone
-LOG_BYTES = 12 << 20
-SERVED = (sweep_plan.SMOKE, sweep_plan.CANDIDATES)  # stages in which Beeline must serve something
+SERVED = (plan.SMOKE, plan.CANDIDATES)  # stages in which Beeline must serve something
 
 
 def finished(output):
@@ -19,20 +18,37 @@ def finished(output):
     return any(line.startswith("# ") and " wrong values" in line for line in output.splitlines()[-8:])
 
 
+def checked(found):
+    """Of rows that were run for their values alone: how many there are of each collective and datatype, and those that were wrong."""
+    kept, count = [], {}
+    for r in found:
+        if r.get("record") != "row":
+            kept.append(r)
+            continue
+        wrong = r["beeline"]["wrong"] + r["nccl"]["wrong"]
+        one = count.setdefault((r["collective"], r["datatype"]), dict(record="checked", collective=r["collective"], datatype=r["datatype"],
+                                                                      ranks=r["ranks"], rows=0, wrong=0, routes=[]))
+        one["rows"] += 1
+        one["wrong"] += wrong
+        one["routes"] = sorted({*one["routes"], r["route"]})
+        kept += [r] if wrong else []
+    return kept + list(count.values())
+
+
 class Sweep:
     def __init__(self, box, results, options, said, command, **where):
         """where: of the machine, for the records: host and driver."""
         self.box, self.results, self.options, self.said, self.command, self.where = box, results, options, said, command, where
-        self.plan = sweep_plan.Plan(box)
+        self.plan = plan.Plan(box)
         self.batches = [batch for batch in self.plan.batches() if batch[0].stage in options.stages]
-        self.failures, self.left_out, self.warnings, self.found = {}, {}, {}, {}
-        self.served = served(box.root, [sweep_plan.variable(c) for c in self.plan.table])
+        self.failures, self.left_out, self.found = {}, {}, {}
+        self.served = served([plan.variable(c) for c in self.plan.table])
 
     # --- what there is to do ---
 
     def tunings_of(self, job):
         """The tuning files of a job; None if what it needs is not measured yet."""
-        if job.stage != sweep_plan.TUNED:
+        if job.stage != plan.TUNED:
             return job.tunings()
         lines = [line for collective in job.collectives for line in self.thresholds(job.ranks, collective)]
         if len({line.split()[0] for line in lines}) < len(job.collectives):
@@ -55,7 +71,7 @@ class Sweep:
             job = self.plan.needed(ranks, collective)
             if not self.is_done(job):
                 return []
-            rows = tuning.tuning_rows(self.results.steps[job.key][1], sweep_plan.CANDIDATES, ranks, collective, self.options.margin)
+            rows = tuning.tuning_rows(self.results.steps[job.key][1], plan.CANDIDATES, ranks, collective, self.options.margin)
             self.found[ranks, collective] = tuning.row_lines(collective, ranks, rows)
         return self.found[ranks, collective]
 
@@ -120,7 +136,7 @@ class Sweep:
         elif files:
             env["BEELINE_TUNING_FILE"] = files[0]
         limit = min(left, 100 if self.box.emulated else PATIENCE[0] + PATIENCE[1] * job.seconds)
-        return self.box.perf(job.key, *arguments, limit=limit, want=self.served if job.stage in SERVED else None, **env)
+        return self.box.perf(job.name, *arguments, limit=limit, want=self.served if job.stage in SERVED else None, **env)
 
     def run_batch(self, jobs, left):
         """The jobs at the same time, each with GPUs of its own."""
@@ -134,16 +150,16 @@ class Sweep:
         for job, text, result in zip(jobs, map("".join, tunings), process.run(steps[0], left, self.box.folder)):
             if result.timed_out and result.seconds > left - 1:  # the sweep's time is over, not the step's
                 self.left_out[job.key] = "cut off: no time"
-                self.log(job, text, result, "cut off")
+                self.results.log(job.key, result, "cut off", text)
                 continue
             self.keep(job, text, result, [name for name in names if name != job.key], max(each.seconds for each in jobs))
 
     def keep(self, job, text, result, beside, expected):
         """A step that did not get to its end leaves its marker alone; one with wrong values all its records."""
-        found = read(result.step.records) if os.path.exists(result.step.records) else []
+        found = left_by(result)
         if not (result.good or finished(result.output)):
             found = []
-        if job.stage == sweep_plan.TYPES:
+        if job.stage == plan.TYPES:
             found = checked(found)  # tens of thousands otherwise
         tag = dict(stage=job.stage, step=job.name, beside=beside)
         found = [dict(tag, **r) for r in found]
@@ -157,22 +173,9 @@ class Sweep:
         self.results.add(marker, found)
         self.left_out.pop(job.key, None)
         if not result.good:
-            smoke = job.stage == sweep_plan.SMOKE
+            smoke = job.stage == plan.SMOKE
             self.failures[job.ranks] = FAILURES if smoke else self.failures.get(job.ranks, 0) + 1
-        for line in result.warnings:
-            self.warnings.setdefault(line.split(" WARN", 1)[-1].strip()[:240], job.key)
-        verdict = "ok" if result.good else f"FAILED: {result.reason}"
-        self.log(job, text, result, verdict)
-        print(f"  {job.key}: {verdict[:400]} ({result.seconds:.1f} s)", flush=True)
-
-    def log(self, job, text, result, verdict):
-        path = os.path.join(self.options.out, "logs.txt")
-        output = result.output
-        if os.path.exists(path) and os.path.getsize(path) > LOG_BYTES:
-            output = output[-4000:]
-        added = " ".join(f"{name}={value}" for name, value in result.step.env.items())
-        with open(path, "a", encoding="utf-8") as out:
-            out.write(f"===== {job.key}: {verdict} ({result.seconds:.1f} s)\n$ {added} {' '.join(result.step.argv)}\n{text}{output}\n")
+        self.results.tell(job.stage, result, text)
 
     # --- what it leaves ---
 
@@ -180,10 +183,7 @@ class Sweep:
         """All files; the lines of the summary."""
         records = self.results.records()
         runs = [r for r in records if r.get("record") == "run"]
-        summary = self.summary(records)
-
-        def put(name, text):
-            write_atomically(os.path.join(self.options.out, name), text)
+        summary, put = self.summary(records), self.results.put
         self.results.write()
         if runs:
             nvls = self.results.identity.get("NCCL_NVLS_ENABLE") or "unset"
@@ -192,7 +192,7 @@ class Sweep:
                                          [marker.get("driver", "") for marker in self.results.markers().values()])
             put("thresholds.tune", "\n".join([*head, *self.tune_lines(device)]) + "\n")
             title = f"{max(self.box.ranks)} to {min(self.box.ranks)} ranks: {device['name']}"
-            for name, text in sweep_tables.pages(records, title, [line.lstrip("# ") for line in head if "Source:" not in line]).items():
+            for name, text in tables.pages(records, title, [line.lstrip("# ") for line in head if "Source:" not in line]).items():
                 put(name, text)
         put("summary.txt", "\n".join(summary) + "\n")
         return summary
@@ -221,9 +221,4 @@ class Sweep:
                 reason = self.left_out.get(job.key, "failed" if job.key in markers else "not begun")
                 reasons.setdefault((job.stage, reason), []).append(job.name)
             lines += [f"  {stage} ({reason}): {', '.join(names)}" for (stage, reason), names in reasons.items()]
-        lines += [f"warning at {where}: {text}" for text, where in list(self.warnings.items())[:8]]
-        try:
-            lines += ["", *sweep_tables.summary(records)]
-        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-            lines.append(f"no figures: {type(error).__name__} {error}")
-        return lines
+        return [*lines, *self.results.warning_lines(), "", *figures(tables.summary, records)]

@@ -5,18 +5,23 @@ LINK_GBS = 360.0  # kernel stores or loads over NVLink 4, one GPU to the others,
 LAUNCH_US, ONE_WAY_US = 0.73, 1.32  # an empty kernel in a graph; a signal from GPU to GPU
 
 
-def read(path):
-    """All records of a file of JSON lines; a line cut off by the end of a run is left out, and what is none."""
+def parse(lines):
+    """All records of JSON lines; a line cut off by the end of a run is left out, and what is none."""
     records = []
-    with open(path, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict):
-                records.append(record)
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            records.append(record)
     return records
+
+
+def read(path):
+    """Those of a file."""
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        return parse(lines)
 
 
 def rows(records, stage=None, **fields):

@@ -1,10 +1,12 @@
-"""One command of a stage: started, limited in time, ended with everything that it started, and logged."""
+"""Stages, and the commands that they are made of: one is started, limited in time, ended with everything that it started, and logged."""
 import ctypes
+import math
 import os
 import re
 import signal
 import subprocess
 import time
+from collections import namedtuple
 
 TAG = "GPU_CHECK_STEP"
 LOG_BYTES = 768 << 10  # of one step; more is cut in the middle
@@ -17,6 +19,14 @@ PR_SET_PDEATHSIG = 1
 def end_with_parent():
     """Runs in a new process: it must not stay on the GPUs when we are killed outright."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Stage(namedtuple("Stage", "name plan limit on_gpus by_name", defaults=[math.inf, False, False])):
+    """plan: a function of the box that gives the steps; limit: seconds for the whole stage, where that is less than its steps' limits
+    together; on_gpus: an emulated box has no such steps; by_name: runs where it is asked for only."""
+
+    def steps(self, box):
+        return [] if self.on_gpus and box.emulated else self.plan(box)
 
 
 class Step:

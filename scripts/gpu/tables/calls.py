@@ -1,8 +1,6 @@
-"""Tables that the summary and the page share: groups, types, latency, calls beside a matrix product, decoding; from
-gather_tables.py those of all-gather, reduce-scatter and FSDP, from other_tables.py of the collectives after them, from truth_tables.py of errors."""
-from . import gather_tables, other_tables, truth_tables
-from .records import floor_us, part_bytes, rows, size_text
-from .table import NAMES, Table, pairs, ranks_of, spread, wrong
+"""Tables of groups, types and latency, calls beside a matrix product, and decoding."""
+from ..records import floor_us, part_bytes, rows, size_text
+from ..table import NAMES, Table, pairs, ranks_of, spread, wrong
 
 
 GROUPS = ("all_reduce", "all_gather", "reduce_scatter")
@@ -130,7 +128,3 @@ def decode(records):
                     "choice changes all that follow.",
                     ["ranks", "batch", "bytes a call", "tokens/s with", "tokens/s without", "with / without", "µs a step with", "µs without", "step",
                      "error of the logits", "choices", "tokens"], lines)
-
-
-def tables(records):
-    return [table for part in (groups, types, latency, load, decode, *gather_tables.PARTS, *other_tables.PARTS, *truth_tables.PARTS) for table in part(records)]

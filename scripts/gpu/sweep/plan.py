@@ -5,9 +5,9 @@ A job's seconds are estimated from its rows; what they were is compared with tha
 import functools
 from itertools import zip_longest
 
+from ..box import algorithms, blocks
+from ..records import part_bytes, size_of
 from .candidates import files_of, forced_on, rows_text
-from .records import part_bytes, size_of
-from .stages import algorithms
 
 ALL_REDUCE = ("all_reduce",)
 OTHERS = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
@@ -96,19 +96,14 @@ def estimate(ranks, arguments, forced=()):
     return 0.8 + 0.5 * ranks + more + rows * row * (5 if group > 1 else 1) + size * group / MIB * 0.0025
 
 
-def blocks(ranks, low, high, factor):
-    """Sizes of a rank's block from low to high: beeline-perf's are of the whole message."""
-    return ("-b", low * ranks, "-e", high * ranks, "-f", factor)
-
-
-def tables_of(root):
+def tables_of():
     """{collective: its algorithms that rows may name}"""
-    return {c: [name for name in algorithms(root, variable(c)) if name not in NO_CANDIDATES] for c in (*ALL_REDUCE, *OTHERS)}
+    return {c: [name for name in algorithms(variable(c)) if name not in NO_CANDIDATES] for c in (*ALL_REDUCE, *OTHERS)}
 
 
 class Plan:
     def __init__(self, box):
-        self.box, self.table = box, tables_of(box.root)
+        self.box, self.table = box, tables_of()
 
     def pick(self, real, emulated):
         return self.box.pick(real, emulated)

@@ -1,20 +1,20 @@
 """The page and the summary of sweep-ranks, from its records."""
 import statistics
 
-from .notes import emulated
-from .records import LAUNCH_US, LINK_GBS, ONE_WAY_US, floor_us, part_bytes, part_floor_us, rows, size_text
-from .sweep_plan import CANDIDATES, EAGER, SWEEP, TUNED, TYPES
-from .table import HOW, MODES, NAMES, Table, markdown, ranks_of, wrong
-from .tables import groups
+from ..notes import emulated
+from ..records import LAUNCH_US, LINK_GBS, ONE_WAY_US, floor_us, part_bytes, part_floor_us, rows, size_text
+from .plan import CANDIDATES, EAGER, SWEEP, TUNED, TYPES
+from ..table import HOW, MODES, NAMES, Table, page, ranks_of, wrong
+from ..tables.calls import groups
 from .targets import PEERS_GPU, peers, targets
-from .tuning import NCCL, measurements
+from ..tuning import NCCL, measurements
 
 PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 ROUTED = {SWEEP: "by the built-in thresholds", TUNED: "by the thresholds of this sweep", EAGER: "by the built-in thresholds"}
 ABOUT = ("µs a call, the slowest rank, median over samples; bf16, sums where there is something to add; Beeline and NCCL in turn in the same run. "
          f"Floor: of all-reduces F(S, n) = {LAUNCH_US} + min({ONE_WAY_US} + (n-1) S/B, {2 * ONE_WAY_US} + 2 (n-1)/n S/B), of all-gathers, reduce-scatters "
          f"and all-to-alls with c bytes a rank {LAUNCH_US} + {ONE_WAY_US} + (n-1) c/B, B = {LINK_GBS:.0f} GB/s. Best peer: the fastest of NCCL's symmetric "
-         "kernels and vLLM's custom all-reduces, on registered buffers, measured on 2026-11-20 (scripts/gpucheck/peers.tsv), not in this run.")
+         "kernels and vLLM's custom all-reduces, on registered buffers, measured on 2026-11-20 (scripts/gpu/sweep/peers.tsv), not in this run.")
 
 
 def grouped(pairs):
@@ -161,14 +161,6 @@ def values(records):
 def summary(records):
     lines = [*target_lines(records), *values(records)]
     return lines if emulated(records) else [*lines, *slower(records), "", *figures(records)]
-
-
-def page(title, provenance, about, tables):
-    """For docs/benchmarks."""
-    lines = [f"# {title}", "", *(f"- {line}" for line in provenance), "", *about, ""]
-    for table in tables:
-        lines += [f"## {table.title}", "", table.about, "", *markdown(table.header, table.lines)]
-    return "\n".join(lines).rstrip() + "\n"
 
 
 def pages(records, title, provenance):

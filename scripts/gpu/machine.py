@@ -4,7 +4,8 @@ import os
 import subprocess
 import sys
 
-EMULATED = os.environ.get("BEELINE_EMU_GPUS")
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+EMULATED = os.environ.get("BEELINE_EMU_GPUS") if "BEELINE_EMU_RUN" in os.environ else None  # both of emu-box
 FIND_NCCL = "import nvidia.nccl as m; print(list(m.__path__)[0] + '/lib')"
 NCCL_VERSION = "import ctypes; v = ctypes.c_int(); ctypes.CDLL('libnccl.so.2').ncclGetVersion(ctypes.byref(v)); print(v.value)"
 
@@ -49,12 +50,12 @@ def nccl_version(**env):
     return int(output_of([sys.executable, "-c", NCCL_VERSION], **env) or 0)
 
 
-def built(root, name):
+def built(name):
     """The build folder; builds where libbeeline.so is missing."""
-    build = os.path.join(root, name)
+    build = os.path.join(ROOT, name)
     if not os.path.exists(os.path.join(build, "libbeeline.so")):
         print(f"# {name}/libbeeline.so is missing: building", flush=True)
-        subprocess.run(["make", "-C", root, f"BUILD={name}", f"-j{os.cpu_count()}", "all"], check=True, timeout=600)
+        subprocess.run(["make", "-C", ROOT, f"BUILD={name}", f"-j{os.cpu_count()}", "all"], check=True, timeout=600)
     return build
 
 
