@@ -14,7 +14,7 @@ import unittest.mock
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
-from gpu import notes, process, records, tables  # noqa: E402
+from gpu import chart, notes, process, records, tables  # noqa: E402
 from gpu.box import Box, algorithms  # noqa: E402
 from gpu.programs import fetch_vllm  # noqa: E402
 from gpu.stages import STAGES  # noqa: E402
@@ -156,16 +156,20 @@ def test_report(results):
     assert done.returncode == 0, done.stderr
     with open(os.path.join(folder, "page.md"), encoding="utf-8") as page:
         content = page.read()
-    assert "| 512K | 7.55 | 14.44 | 0.52 | 5.55 | 1.36 |" in content and "page-graph-4.svg" in content, content
+    assert "| 512K | 7.55 | 14.44 | 0.52 | 5.55 | 1.36 |" in content, content
     assert "F(S, n) = 0.73 + min(1.32 + (n-1) S/B, 2.64 + 2 (n-1)/n S/B)" in content and "B = 360 GB/s" in content, content
     assert "One launch (empty kernel), in the same processes: 2.00" in content and "host Beeline / launch" in content, content
     for table in tables.tables(made_up()):
         assert f"## {table.title}" in content and f"| {' | '.join(table.lines[0])} |" in content, content
+    if chart.MISSING:
+        assert done.stderr == f"report: {chart.MISSING}\n" and ".svg" not in content, done.stderr
+        return
     for name in ("graph-4", "latency-4", "all-gather-graph-4", "reduce-scatter-eager-4"):
         assert f"page-{name}.svg" in content, content
-        with open(os.path.join(folder, f"page-{name}.svg"), encoding="utf-8") as chart:
-            text = chart.read()
+        with open(os.path.join(folder, f"page-{name}.svg"), encoding="utf-8") as drawn:
+            text = drawn.read()
         assert text.rstrip().endswith("</svg>") and all(f">{label}" in text for label in ("Beeline", "NCCL", "floor")), text
+        assert all(f'="stroke: {light}"]{{stroke:{dark}!important}}' in text for light, dark in chart.CURVES) and f"stroke: {chart.CURVES[0][0]}" in text, text
 
 
 def test_tables(_):
