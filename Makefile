@@ -75,16 +75,16 @@ last_arch = $(patsubst %f,%,$(lastword $(ARCHS)))
 GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(last_arch),code=compute_$(last_arch)
 FATBINS := $(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU))
 
-# Those whose machine code scripts/check-machine-code reads are optimised in every build.
+# Those whose machine code scripts/build/check-machine-code reads are optimised in every build.
 CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls
 
 $(BUILD)/kernels/%.fatbin: kernels/%.cu $(wildcard kernels/*.cuh kernels/*.h kernels/*.def)
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
 
-$(BUILD)/gen/fatbin.S: $(FATBINS) scripts/embed-fatbin
+$(BUILD)/gen/fatbin.S: $(FATBINS) scripts/build/embed-fatbin
 	$(call say,GEN,$(@F))
-	$(Q)mkdir -p $(@D) && scripts/embed-fatbin $(FATBINS) > $@
+	$(Q)mkdir -p $(@D) && scripts/build/embed-fatbin $(FATBINS) > $@
 
 $(BUILD)/gen/fatbin.o: $(BUILD)/gen/fatbin.S
 	$(Q)$(CC) -c -o $@ $<

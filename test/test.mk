@@ -128,8 +128,8 @@ analyse: $(GEN)
 
 lint: format-check analyse
 	$(call say,LINT,layout)
-	$(Q)scripts/check-layout
+	$(Q)scripts/build/check-layout
 	$(call say,LINT,docs)
-	$(Q)scripts/check-docs
+	$(Q)scripts/build/check-docs
 
 .PHONY: check soak mutations asan tsan sanitize setup-deps kernel-times gpu-programs test-programs format format-check analyse lint

@@ -1,4 +1,4 @@
-/* modules.c - loads the fatbins that scripts/embed-fatbin put into the library. */
+/* modules.c - loads the fatbins that scripts/build/embed-fatbin put into the library. */
 #include "modules.h"
 
 #include <pthread.h>

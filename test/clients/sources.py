@@ -89,6 +89,6 @@ def layout_catches(case):
         os.makedirs(os.path.dirname(case.path(name)), exist_ok=True)
         with open(case.path(name), "w", encoding="utf-8") as file:
             file.write(text)
-    done = case.run([os.path.join(ROOT, "scripts", "check-layout"), case.folder], status=1)
+    done = case.run([os.path.join(ROOT, "scripts/build/check-layout"), case.folder], status=1)
     caught = {line.split(":")[0] for line in done.stdout.splitlines()}
     check(caught == set(breaches), "missed %s, wrongly %s" % (set(breaches) - caught, caught - set(breaches)))

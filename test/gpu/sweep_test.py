@@ -12,7 +12,8 @@ import time
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from gpucheck import records, sweep_plan  # noqa: E402
+from gpu import records  # noqa: E402
+from gpu.sweep import plan as sweep_plan  # noqa: E402
 
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 TMP = os.path.join(os.environ.get("TEST_TMP", "/tmp"), f"sweep-{os.getpid()}")

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
-from gpucheck import candidates, machine, process, records, stages, sweep_plan, sweep_results, sweep_run, sweep_tables, targets, tuning  # noqa: E402
+from gpu import machine, process, store, tuning  # noqa: E402
+from gpu.box import Box, algorithms  # noqa: E402
+from gpu.sweep import candidates, plan, run as sweep_run, tables, targets  # noqa: E402
 from tools_test import row  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -19,18 +21,18 @@ ALL = (8, 7, 6, 5, 4, 3, 2)
 
 
 def a_box(gpus, ranks, folder="/tmp"):
-    return stages.Box(ROOT, "build", gpus, list(ranks), False, "", None, folder)
+    return Box("build", gpus, list(ranks), folder)
 
 
 def a_sweep(folder, gpus=8, ranks=ALL):
-    options = SimpleNamespace(out=folder, limit=460, margin=0.03, gpus=[(str(i), "NVIDIA H200") for i in range(gpus)], stages=list(sweep_plan.STAGES))
-    return sweep_run.Sweep(a_box(gpus, ranks, folder), sweep_results.Results(folder, {}), options, [], "command", host="host")
+    options = SimpleNamespace(out=folder, limit=460, margin=0.03, gpus=[(str(i), "NVIDIA H200") for i in range(gpus)], stages=list(plan.STAGES))
+    return sweep_run.Sweep(a_box(gpus, ranks, folder), store.Steps(folder, {}), options, [], "command", host="host")
 
 
 def test_shared(_):
     for gpus, ranks, want in ((8, ALL, [(8,), (7,), (6, 2), (5, 3), (4,)]), (4, (4, 3, 2), [(4,), (3,), (2,)]), (2, (2,), [(2,)]),
                               (8, (6, 4, 2), [(6, 2), (4,)]), (16, (16, 8, 4), [(16,), (8, 4)])):
-        assert sweep_plan.shared(ranks, gpus) == want, (gpus, ranks)
+        assert plan.shared(ranks, gpus) == want, (gpus, ranks)
 
 
 def test_plan(_):
@@ -42,9 +44,9 @@ def test_plan(_):
     assert len(set(keys)) == len(keys)
     assert all(sum(job.ranks for job in batch) <= 8 for batch in batches) and any(len(batch) > 1 for batch in batches)
     for ranks in ALL:
-        for collective in (*sweep_plan.ALL_REDUCE, *sweep_plan.OTHERS):
+        for collective in (*plan.ALL_REDUCE, *plan.OTHERS):
             forced = {name for job in jobs if job.ranks == ranks for rows in job.forced for _, name in rows.get(collective, ()) if name != "nccl"}
-            names = {name for name in stages.algorithms(ROOT, sweep_plan.variable(collective)) if name != "allgather_ce"}
+            names = {name for name in algorithms(plan.variable(collective)) if name != "allgather_ce"}
             assert {name.split()[0] for name in forced} == names and all(f"{name} threads=256" in forced for name in names), (ranks, collective, forced)
     order = [f"smoke / {n} ranks all" for n in ALL[:5]] + ["sweep / 8 ranks all_reduce", "candidates / 8 ranks all_reduce", "tuned / 8 ranks all_reduce",
              "sweep / 8 ranks others", "candidates / 8 ranks others", "sweep / 7 ranks all_reduce", "candidates / 6 ranks others",
@@ -56,17 +58,17 @@ def test_plan(_):
     assert {(job.stage, job.ranks) for job in jobs[:need]} >= {(stage, n) for n in ALL for stage in ("smoke", "sweep", "candidates", "tuned", "eager")}
     assert max(job.seconds for job in jobs) < 30 and float(next(line for line in lines if "groups / 8" in line).split()[1]) < 430, lines
     assert not any(job.stage == "types" and job.ranks == 4 for job in jobs)
-    four = sweep_plan.Plan(a_box(4, (4, 3, 2))).batches()
+    four = plan.Plan(a_box(4, (4, 3, 2))).batches()
     assert {job.ranks for batch in four for job in batch if job.stage == "types"} == {4, 3, 2}
-    for plan in (batches, four, sweep_plan.Plan(a_box(8, (2,))).batches()):
-        number = {job.key: i for i, batch in enumerate(plan) for job in batch}
+    for found in (batches, four, plan.Plan(a_box(8, (2,))).batches()):
+        number = {job.key: i for i, batch in enumerate(found) for job in batch}
         assert all(number[key.replace("tuned", "candidates")] < i for key, i in number.items() if key.startswith("tuned")), number
 
 
 def test_files(_):
     """Every candidate has its range in one file, and no size two in a file; blocks that a kernel cannot have are none."""
     for ranks in (2, 3, 8, 16):
-        names = {c: found for c, found in sweep_plan.tables_of(ROOT).items()}
+        names = {c: found for c, found in plan.tables_of().items()}
         files = candidates.files_of(names, ranks)
         for collective, of in names.items():
             wanted = candidates.candidates_of(of, ranks)
@@ -87,12 +89,12 @@ def test_rows_of(_):
     """As beeline-perf counts them."""
     for arguments, want in (("-c all_reduce --mode graph --place both -b 8 -e 64 -f 2", (8, 2 * 120)), ("-c all_to_all,broadcast -b 1K -e 1K", (6, 6 * KIB)),
                             ("-c all_reduce -d all -o all --odd --offset 0,1 --mode eager -b 3 -e 3", (480, 1440))):
-        assert sweep_plan.rows_of(2, arguments.split()) == want, arguments
+        assert plan.rows_of(2, arguments.split()) == want, arguments
     arguments = "-c all_reduce,all_gather --mode graph --place both -b 8 -e 64 -f 2".split()
     forced = [dict(all_reduce=[(16, "a")], all_gather=[(4, "nccl"), (32, "b")]), dict(all_reduce=[], all_gather=[(8, "c")])]
-    assert sweep_plan.rows_of(2, arguments, forced) == (2 * (2 + 3 + 2), 2 * (24 + 112 + 24))
-    assert sweep_plan.estimate(8, arguments, forced) > sweep_plan.estimate(8, arguments, forced[:1]) + 1
-    assert 2 < sweep_plan.estimate(8, "-c all_reduce".split()) < 30
+    assert plan.rows_of(2, arguments, forced) == (2 * (2 + 3 + 2), 2 * (24 + 112 + 24))
+    assert plan.estimate(8, arguments, forced) > plan.estimate(8, arguments, forced[:1]) + 1
+    assert 2 < plan.estimate(8, "-c all_reduce".split()) < 30
 
 
 def test_devices(folder):
@@ -228,7 +230,7 @@ def test_tables(_):
             row("tuned", "t", 2 * KIB, 4.5, 16.0, "oneshot_ll", ranks=8, beside=["tuned / 2 ranks x"]),
             row("eager", "e", KIB, 8.0, 30.0, "oneshot_ll", "eager", ranks=8, beside=[])]
     rows[2]["nccl"]["wrong"] = 3
-    graph, eager = sweep_tables.sweeps([run, *rows])
+    graph, eager = tables.sweeps([run, *rows])
     assert graph.header == ["bytes", "Beeline", "NCCL", "NCCL / Beeline", "x floor", "best peer", "/ best peer", "in place: Beeline", "NCCL", "NCCL / Beeline",
                             "built in: Beeline", "route", "wrong"], graph.header
     assert graph.lines[0] == ["1K", "4.00", "16.00", "4.00", "1.93", "4.47 nccl-sym", "0.89", "5.00", "15.00", "3.00", "4.40 oneshot_ll128",
@@ -236,7 +238,7 @@ def test_tables(_):
     assert graph.lines[1] == ["2K", "4.50", "16.00", "3.56", "2.15", "", "", "", "", "", "", "oneshot_ll", "0"], graph.lines
     assert "meanwhile: tuned / 2 ranks x" in graph.about and "by the thresholds of this sweep" in graph.title and "meanwhile" not in eager.about
     assert eager.lines == [["1K", "8.00", "30.00", "3.75", "3.00", "3.00", "oneshot_ll", "0"]], eager.lines
-    (elsewhere, _) = sweep_tables.sweeps([dict(run, devices=[dict(name="NVIDIA B200", arch=100)] * 8), *rows])
+    (elsewhere, _) = tables.sweeps([dict(run, devices=[dict(name="NVIDIA B200", arch=100)] * 8), *rows])
     assert elsewhere.lines[0] == [*graph.lines[0][:5], *graph.lines[0][7:]] and "best peer" not in elsewhere.header, elsewhere
 
 
@@ -244,34 +246,34 @@ def test_results(folder):
     """A step whose records are not all there does not count, nor one of another identity; a good run takes the place of a failed one."""
     def marker(step, good=True):
         return dict(stage="sweep", step=step, good=good, reason=None, arguments="a", tuning="")
-    one = sweep_results.Results(folder, dict(library="x", gpus=["g"] * 2))
+    one = store.Steps(folder, dict(library="x", gpus=["g"] * 2))
     tag = dict(stage="sweep", record="row")
     one.add(marker("a"), [dict(tag, step="a", n=1), dict(tag, step="a", n=2)])
     one.add(marker("b", False), [])
     one.write()
-    other = sweep_results.Results(folder, dict(library="x", gpus=["g"] * 2))
+    other = store.Steps(folder, dict(library="x", gpus=["g"] * 2))
     assert other.load(one.path) == 2 and other.done("sweep / a", "a", "") and not other.done("sweep / a", "b", "") and not other.done("sweep / b", "a", "")
     assert len(other.records()) == 4
     one.add(marker("b"), [dict(tag, step="b", n=3)])
     one.write()
     assert other.load(one.path, merged=True) == 1 and other.done("sweep / b", "a", "") and other.markers()["sweep / b"]["merged"]
     try:
-        sweep_results.Results(folder, dict(library="x", gpus=["g"] * 4)).load(one.path)
+        store.Steps(folder, dict(library="x", gpus=["g"] * 4)).load(one.path)
         raise AssertionError("other GPUs are taken for the same")
-    except sweep_results.Different as why:
+    except store.Different as why:
         assert "2 x g there, 4 x g here" in str(why), why
     with open(one.path, encoding="utf-8") as whole:
         lines = whole.read().splitlines()
     with open(one.path, "w", encoding="utf-8") as cut:
         cut.write("\n".join(line for line in lines if json.loads(line).get("n") != 2))
-    less = sweep_results.Results(folder, {})
+    less = store.Steps(folder, {})
     assert less.load(one.path) == 1 and not less.done("sweep / a", "a", "")
 
 
 def test_tuned_waits(folder):
     """Nothing runs with thresholds that are not all measured; and none are written."""
     sweep = a_sweep(folder, 2, (2,))
-    job = next(job for batch in sweep.batches for job in batch if job.stage == "tuned" and job.collectives == sweep_plan.ALL_REDUCE)
+    job = next(job for batch in sweep.batches for job in batch if job.stage == "tuned" and job.collectives == plan.ALL_REDUCE)
     needed = sweep.plan.needed(2, "all_reduce")
     assert not sweep.may_run(job) and sweep.thresholds(2, "all_reduce") == []
     found = [forced(8 << k, "oneshot_ll128 threads=64", 3.0, collective="all_reduce", ranks=2) for k in range(8)]

@@ -14,7 +14,10 @@ import unittest.mock
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
-from gpucheck import fetch_vllm, notes, process, records, stages, tables  # noqa: E402
+from gpu import chart, notes, process, records, tables  # noqa: E402
+from gpu.box import Box, algorithms  # noqa: E402
+from gpu.programs import fetch_vllm  # noqa: E402
+from gpu.stages import STAGES  # noqa: E402
 import torch_turns  # noqa: E402
 
 KIB = 1 << 10
@@ -153,16 +156,20 @@ def test_report(results):
     assert done.returncode == 0, done.stderr
     with open(os.path.join(folder, "page.md"), encoding="utf-8") as page:
         content = page.read()
-    assert "| 512K | 7.55 | 14.44 | 0.52 | 5.55 | 1.36 |" in content and "page-graph-4.svg" in content, content
+    assert "| 512K | 7.55 | 14.44 | 0.52 | 5.55 | 1.36 |" in content, content
     assert "F(S, n) = 0.73 + min(1.32 + (n-1) S/B, 2.64 + 2 (n-1)/n S/B)" in content and "B = 360 GB/s" in content, content
     assert "One launch (empty kernel), in the same processes: 2.00" in content and "host Beeline / launch" in content, content
     for table in tables.tables(made_up()):
         assert f"## {table.title}" in content and f"| {' | '.join(table.lines[0])} |" in content, content
+    if chart.MISSING:
+        assert done.stderr == f"report: {chart.MISSING}\n" and ".svg" not in content, done.stderr
+        return
     for name in ("graph-4", "latency-4", "all-gather-graph-4", "reduce-scatter-eager-4"):
         assert f"page-{name}.svg" in content, content
-        with open(os.path.join(folder, f"page-{name}.svg"), encoding="utf-8") as chart:
-            text = chart.read()
+        with open(os.path.join(folder, f"page-{name}.svg"), encoding="utf-8") as drawn:
+            text = drawn.read()
         assert text.rstrip().endswith("</svg>") and all(f">{label}" in text for label in ("Beeline", "NCCL", "floor")), text
+        assert all(f'="stroke: {light}"]{{stroke:{dark}!important}}' in text for light, dark in chart.CURVES) and f"stroke: {chart.CURVES[0][0]}" in text, text
 
 
 def test_tables(_):
@@ -248,9 +255,9 @@ def test_turns(results):
 
 def test_turn_jobs(_):
     """Both jobs of a pair share folder and GPUs, and differ in the preload; pairs share the folder around theirs."""
-    box = stages.Box(ROOT, "build", 4, [4, 2], False, "", None, "/tmp")
+    box = Box("build", 4, [4, 2], "/tmp")
     for name, ranks in (("load", [4]), ("decode", [4, 2]), ("fsdp", [4])):
-        (step,) = stages.STAGES[name](box)
+        (step,) = STAGES[name].steps(box)
         jobs = [step, *step.beside]
         folders = [job.argv[job.argv.index("--turns") + 1] for job in jobs]
         assert len(jobs) == 2 * len(ranks) == len({job.records for job in jobs})
@@ -260,19 +267,18 @@ def test_turn_jobs(_):
             assert folders[2 * i] == folders[2 * i + 1]
             assert ("LD_PRELOAD" in one.env, "LD_PRELOAD" in other.env) == (True, False)
             assert one.env["CUDA_VISIBLE_DEVICES"] == other.env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"[:2 * number - 1]
-    (step,) = stages.STAGES["overlap"](box)
-    jobs, names = [step, *step.beside], ["nccl", *stages.algorithms(ROOT, "ALLGATHER")]
+    (step,) = STAGES["overlap"].steps(box)
+    jobs, names = [step, *step.beside], ["nccl", *algorithms("ALLGATHER")]
     assert len({job.argv[job.argv.index("--turns") + 1] for job in jobs}) == 1 and len({job.records for job in jobs}) == len(names)
     assert [job.env.get("BEELINE_ALLGATHER", "nccl") for job in jobs] == names == [
         job.argv[job.argv.index("--route") + 1] if "--route" in job.argv else "nccl" for job in jobs]
     assert ["LD_PRELOAD" in job.env for job in jobs] == [False] + [True] * (len(names) - 1)
     assert all(job.argv[job.argv.index("--jobs") + 1] == str(len(names)) for job in jobs)
-    assert set(stages.LIMITS) <= set(stages.STAGES)
 
 
 def test_torch_distributed(_):
     """The fewest ranks first; Beeline on one side alone, which waits as long as it takes; verdicts of all in one file that stays."""
-    steps = stages.STAGES["torch-distributed"](stages.Box(ROOT, "build", 4, [4, 2], False, "/nccl", None, "/tmp"))
+    steps = STAGES["torch-distributed"].steps(Box("build", 4, [4, 2], "/tmp", "/nccl"))
     assert [step.argv[step.argv.index("--ranks") + 1] for step in steps] == ["2", "4"]
     for step in steps:
         sides = [word for before, word in zip(step.argv, step.argv[1:]) if before == "--with"]
@@ -283,8 +289,8 @@ def test_torch_distributed(_):
 
 def test_others(_):
     """Every number of ranks has a run in graphs and an eager one."""
-    box = stages.Box(ROOT, "build", 4, [4, 2], False, "", None, "/tmp")
-    steps = stages.STAGES["perf-others"](box)
+    box = Box("build", 4, [4, 2], "/tmp")
+    steps = STAGES["perf-others"].steps(box)
     runs = [(step.argv[step.argv.index("--mode") + 1], next(how for how in ("-t", "--spawn") if how in step.argv)) for step in steps]
     assert runs == [("graph", "-t")] * 2 + [("eager", "--spawn")] * 2 and len({step.name for step in steps}) == 4, runs
     assert all(step.argv[step.argv.index("-c") + 1] == "all_to_all,broadcast,reduce" for step in steps)
@@ -293,12 +299,12 @@ def test_others(_):
 def test_vllm(results):
     """Without vLLM's files nothing but the attempt to fetch them, which says what to do; with them each number of ranks three ways."""
     folder = os.path.dirname(results)
-    box = stages.Box(ROOT, "build", 4, [4, 2], False, "", None, folder, folder)
-    (fetch,) = stages.STAGES["vllm"](box)
+    box = Box("build", 4, [4, 2], folder, vllm=folder)
+    (fetch,) = STAGES["vllm"].steps(box)
     failed = subprocess.run(fetch.argv, capture_output=True, text=True, check=False, env={**os.environ, "PIP_INDEX_URL": f"file://{folder}/none"})
     assert failed.returncode == 1 and "FAILED: cannot fetch vLLM" in failed.stderr and "--vllm" in failed.stderr, failed
     with unittest.mock.patch.object(fetch_vllm, "complete", return_value=True):
-        steps = list(stages.STAGES["vllm"](box))[1:]
+        steps = list(STAGES["vllm"].steps(box))[1:]
     ways = [(step.argv[step.argv.index("--ranks") + 1], "--served" in step.argv, "LD_PRELOAD" in step.env, "VLLM_NCCL_SO_PATH" in step.env) for step in steps]
     assert ways == [(n, *way) for n in "42" for way in ((False, False, False), (True, True, False), (True, False, True))], ways
     assert not any({"PYTHONPATH", "BEELINE_TUNING_FILE"} & set(step.env) or "--sizes" in step.argv for step in steps)
@@ -361,7 +367,7 @@ def test_truth(results):
 
 
 def test_algorithms(_):
-    assert set(NAMES) <= set(stages.algorithms(ROOT))
+    assert set(NAMES) <= set(algorithms())
 
 
 def test_syntax(_):

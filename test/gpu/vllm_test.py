@@ -14,7 +14,7 @@ import time
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from gpucheck import fetch_vllm  # noqa: E402
+from gpu.programs import fetch_vllm  # noqa: E402
 
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 FILES = os.environ.get("BEELINE_TEST_VLLM") or os.path.join(BUILD, "vllm")
@@ -97,7 +97,7 @@ def test_broken_rank(_):
 
 def main():
     if not fetch_vllm.complete(FILES):
-        print(f"vLLM {fetch_vllm.VERSION} is not in {FILES}: scripts/gpucheck/fetch_vllm.py {FILES} fetches it")
+        print(f"vLLM {fetch_vllm.VERSION} is not in {FILES}: scripts/gpu/programs/fetch_vllm.py {FILES} fetches it")
         return 77
     for name, test in [(name, function) for name, function in globals().items() if name.startswith("test_")]:
         began = time.monotonic()

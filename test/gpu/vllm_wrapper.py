@@ -4,7 +4,7 @@
   vllm_wrapper.py --vllm DIR --ranks 4 --served      with Beeline preloaded, or VLLM_NCCL_SO_PATH naming it
   vllm_wrapper.py --vllm DIR --ranks 4               with NCCL alone
 
-DIR has what scripts/gpucheck/fetch_vllm.py fetches.  With --served each rank also counts its calls, and compares with Beeline's own count
+DIR has what scripts/gpu/programs/fetch_vllm.py fetches.  With --served each rank also counts its calls, and compares with Beeline's own count
 of what it served: all that are small, and none of the large ones.  The last line is `N passed, N failed`; exit status 0 if none failed.
 """
 import argparse

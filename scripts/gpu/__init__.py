@@ -1,0 +1,1 @@
+"""What the commands for boxes with GPUs share: stages and their steps, records, tables, thresholds."""

@@ -1,0 +1,56 @@
+"""Stages of gpu-check that run the programs of `make gpu-programs`: what NCCL runs, a soak, and what kernels rest on."""
+import os
+
+from .. import machine
+from ..process import Step
+
+
+def built(box, name):
+    return os.path.join(box.build, "test", name)
+
+
+def both_ways(box, name, n, gpus, arguments, limit, names=None, beeline_env=()):
+    """Programs of n ranks with NCCL alone and with Beeline, at the same time where there are GPUs for both."""
+    argv = box.program("both_ways.py", "--library", box.library, "--gpus", ",".join(gpus[:n]))
+    argv += ["--other-gpus", ",".join(gpus[n:2 * n])] if len(gpus) >= 2 * n else []
+    argv += ["--names", ",".join(names)] if names else []
+    for item in beeline_env:
+        argv += ["--env", item]
+    return Step(name, [*argv, built(box, "programs/programs"), "--ranks", n, *arguments], box.env(preload=False), limit,
+                r", 0 that NCCL alone runs and Beeline does not")
+
+
+SMALL = "--small 1K --middle 32K --large 256K"  # for the emulated box
+LATE = ["late_peer", "late_peer_graph"]
+
+
+def programs(box):
+    """Programs that NCCL runs: 20 times each; then a peer that is late by seconds, without a limit and with one that is too short."""
+    gpus = [name for name, _ in machine.gpus()]
+    often = box.pick("--repeat 20 --late 0.2 --limit 60", f"--repeat 2 --late 0.2 --limit 25 {SMALL}")
+    steps = [both_ways(box, f"{n} ranks", n, gpus, often, 360) for n in box.ranks]
+    seconds = box.pick("--late 8 --limit 60", f"--late 3 --limit 60 {SMALL}")
+    late = both_ways(box, "late", 2, gpus[:2], seconds, 60, LATE)
+    late.beside = [both_ways(box, "late, limited", 2, gpus[-2:], [*seconds, "--may-fail"], 60, LATE, ["BEELINE_TIMEOUT=2"])]
+    return [*steps, late]
+
+
+def early(box):
+    """Kernels that start early ahead of a collective; on one GPU alone, who waits for whom."""
+    path = built(box, "gpu/early")
+    return [Step("alone", [path, "--only", "chain"], box.env(preload=False), 40, "early: ok"),
+            Step("with Beeline", [path, "--only", "collective", "--tries", 300], box.env(), 40, "early: ok")]
+
+
+def soak(box):
+    """Random collectives from one seed, every byte checked; a little with NCCL alone, so that a failure is Beeline's."""
+    path, (seconds, alone) = built(box, "programs/soak"), box.pick(("100", "10"), ("10", "5"))
+    common = ["--ranks", box.most, *box.pick("", "--most 4K")]
+    return [Step("NCCL alone", [path, *common, "--seconds", alone, "--no-shrink"], box.env(preload=False), 60, "soak: ok"),
+            Step("Beeline", [path, *common, "--seconds", seconds, "--shrink", 60], box.env(BEELINE_TIMEOUT=60), 200, "soak: ok")]
+
+
+def lines(box):
+    """Whole lines and packets, loaded while peers overwrite them."""
+    return [Step(f"{n} GPUs", [built(box, "gpu/lines"), "--gpus", n, "--seconds", 60 // len(box.ranks)], limit=120, want="lines: ok")
+            for n in box.ranks]

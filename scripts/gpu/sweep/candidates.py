@@ -1,0 +1,60 @@
+"""The candidates for thresholds, each algorithm with each block size where it may win, and the fewest tuning files that force them all.
+
+A candidate has a range of bytes, as tuning files have them; those whose ranges do not meet share a file.  Sizes that a file gives to NCCL
+are not measured with it (beeline-perf --served).
+"""
+from ..records import size_text
+from ..tuning import NCCL
+
+KIB, MIB = 1 << 10, 1 << 20
+MOST = 64 * MIB
+THREADS = {64: 4 * KIB, 128: 2 * MIB, 256: MOST}  # and up to which size
+WARP_RANKS = 2  # of a warp; kernels.c, bl_kernel_threads
+
+
+def ranges(ranks):
+    """{algorithm: (least bytes, most)}, wide of the crossings of 2 and 4 ranks; others are tried everywhere."""
+    # What is sent to every peer grows with the peers, and two shots take two trips.
+    one_shot = 1 << (32 * MIB // ranks**2).bit_length() - 1
+    return {"oneshot_ll": (1, 64 * KIB), "oneshot_ll128": (256, one_shot), "twoshot_ll128": (16 * KIB, MOST),
+            "oneshot_ll128_warps": (1, 128 * KIB), "twoshot_ll128_warps": (8 * KIB, 2 * MIB), "reducescatter_ll128_warps": (1, 512 * KIB)}
+
+
+def candidates_of(names, ranks):
+    """[(least bytes, most, candidate)]"""
+    found, known = [], ranges(ranks)
+    for name in names:
+        fewest = 32 * -(-ranks // WARP_RANKS) if name.endswith("_warps") else 32
+        least, most = known.get(name, (1, MOST))
+        found += [(least, min(most, limit), f"{name} threads={t}") for t, limit in THREADS.items() if t >= fewest and least <= limit]
+    return found
+
+
+def rows_for(candidates):
+    """Lists of rows [(most bytes, candidate)] that hold each candidate once, as few as can be; the rest is NCCL's."""
+    lists = []
+    for least, most, name in sorted(candidates):
+        rows = next((rows for rows in lists if rows[-1][0] < least), None)
+        if rows is None:
+            rows = []
+            lists.append(rows)
+        before = rows[-1][0] if rows else 0
+        rows += [*([(least - 1, NCCL)] if before < least - 1 else []), (most, name)]
+    return lists
+
+
+def files_of(names, ranks):
+    """names: {collective: its algorithms}; of each file {collective: rows}."""
+    lists = {collective: rows_for(candidates_of(of, ranks)) for collective, of in names.items()}
+    return [{collective: rows[i] if i < len(rows) else [] for collective, rows in lists.items()} for i in range(max(map(len, lists.values())))]
+
+
+def forced_on(rows, size):
+    """The candidate of a size; None where NCCL serves."""
+    name = next((name for most, name in rows if size <= most), NCCL)
+    return None if name == NCCL else name
+
+
+def rows_text(collective, ranks, rows):
+    """As lines of a tuning file."""
+    return "".join(f"{collective} {ranks} {size} {name}\n" for size, name in [*((size_text(most), name) for most, name in rows), ("max", NCCL)])

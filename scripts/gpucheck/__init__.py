@@ -1,1 +1,0 @@
-"""Parts of scripts/gpu-check, scripts/report and scripts/tune-from-json."""
