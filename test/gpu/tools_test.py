@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest.mock
@@ -15,6 +14,7 @@ sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
 from gpucheck import fetch_vllm, notes, process, records, stages, tables  # noqa: E402
+import each  # noqa: E402
 import torch_turns  # noqa: E402
 
 KIB = 1 << 10
@@ -370,22 +370,12 @@ def test_syntax(_):
             ast.parse(source.read(), path)
 
 
-def main():
-    failed = 0
-    tests = [(name, function) for name, function in globals().items() if name.startswith("test_")]
-    for name, function in tests:
-        with tempfile.TemporaryDirectory() as folder:
-            results = os.path.join(folder, "results.jsonl")
-            with open(results, "w", encoding="utf-8") as out:
-                out.writelines(json.dumps(record) + "\n" for record in made_up())
-            try:
-                function(results)
-            except AssertionError as error:
-                failed += 1
-                print(f"FAILED: {name}: {error}")
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+def made_up_results(folder):
+    results = os.path.join(folder, "results.jsonl")
+    with open(results, "w", encoding="utf-8") as out:
+        out.writelines(json.dumps(record) + "\n" for record in made_up())
+    return results
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(each.run(globals(), made_up_results))
