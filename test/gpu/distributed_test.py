@@ -10,6 +10,8 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
+import each  # noqa: E402
+
 HERE = os.path.dirname(os.path.realpath(__file__))
 STAND_IN = os.path.join(HERE, "distributed_stand_in.py")
 
@@ -97,20 +99,5 @@ def gloo():
     return 0 if same.returncode == 0 and differs.returncode == 1 and "differs: test_get_rank: without ok, ok, ok, ok; with failed, " in differs.stdout else 1
 
 
-def main():
-    if "--gloo" in sys.argv:
-        return gloo()
-    failed, tests = 0, [(name, function) for name, function in globals().items() if name.startswith("test_")]
-    for name, function in tests:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                function(folder)
-            except AssertionError as error:
-                failed += 1
-                print(f"FAILED: {name}: {error}")
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(gloo() if "--gloo" in sys.argv else each.run(globals()))

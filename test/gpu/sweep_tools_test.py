@@ -5,7 +5,6 @@ import io
 import json
 import os
 import sys
-import tempfile
 from types import SimpleNamespace
 
 sys.dont_write_bytecode = True
@@ -14,6 +13,7 @@ sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
 from gpu import machine, process, store, tuning  # noqa: E402
 from gpu.box import Box, algorithms  # noqa: E402
 from gpu.sweep import candidates, plan, run as sweep_run, tables, targets  # noqa: E402
+import each  # noqa: E402
 from tools_test import row  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -305,19 +305,5 @@ def test_visible(folder):
         machine.EMULATED = os.environ.get("BEELINE_EMU_GPUS")
 
 
-def main():
-    tests = [(name, function) for name, function in globals().items() if name.startswith("test_")]
-    failed = 0
-    for name, function in tests:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                function(folder)
-            except AssertionError as error:
-                failed += 1
-                print(f"FAILED: {name}: {error}")
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(each.run(globals()))

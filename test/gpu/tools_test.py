@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest.mock
@@ -18,6 +17,7 @@ from gpu import chart, notes, process, records, tables  # noqa: E402
 from gpu.box import Box, algorithms  # noqa: E402
 from gpu.programs import fetch_vllm  # noqa: E402
 from gpu.stages import STAGES  # noqa: E402
+import each  # noqa: E402
 import torch_turns  # noqa: E402
 
 KIB = 1 << 10
@@ -376,22 +376,12 @@ def test_syntax(_):
             ast.parse(source.read(), path)
 
 
-def main():
-    failed = 0
-    tests = [(name, function) for name, function in globals().items() if name.startswith("test_")]
-    for name, function in tests:
-        with tempfile.TemporaryDirectory() as folder:
-            results = os.path.join(folder, "results.jsonl")
-            with open(results, "w", encoding="utf-8") as out:
-                out.writelines(json.dumps(record) + "\n" for record in made_up())
-            try:
-                function(results)
-            except AssertionError as error:
-                failed += 1
-                print(f"FAILED: {name}: {error}")
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+def made_up_results(folder):
+    results = os.path.join(folder, "results.jsonl")
+    with open(results, "w", encoding="utf-8") as out:
+        out.writelines(json.dumps(record) + "\n" for record in made_up())
+    return results
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(each.run(globals(), made_up_results))

@@ -1,447 +1,364 @@
 #!/usr/bin/env python3
 """Prints the cases of test/ranks: who drives the ranks, how many, which algorithm, which datatypes, which counts.
 
-Every algorithm meets every datatype at every number of ranks (of 16 most in `make soak`); modes, odd alignments, capture, small
-staging and schedules are varied on top, not multiplied out.
+The rows below are all of them; `test/run --coverage` says what they add up to.  Every algorithm meets every datatype at every number of ranks (of
+16 most in `make soak`); modes, grids, odd alignments, capture, small staging and schedules are varied on top, not multiplied out.
 """
+import itertools
 import pathlib
 import re
+import types
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RANKS = (2, 3, 4, 7, 8, 16)
 MODES = ("groups", "threads", "processes")
-DATATYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2")
-# Each algorithm: its collective, and the variable that forces it.
+SIZE = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "half": 2, "float": 4, "double": 8, "bfloat16": 2,
+        "f8e4m3": 1, "f8e5m2": 1}
+DATATYPES = tuple(SIZE)
 NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all",
          "BROADCAST": "broadcast", "REDUCE": "reduce"}
-ROWS = re.findall(r"^BL_ALGORITHM\(\w+, \w+, (\w+), (\w+), (.*)\)$", (ROOT / "kernels/algorithms.def").read_text(), re.M)
-# What each is of, and the variable that forces it; those that need a multicast object are below.
-ALGORITHMS = {name: (NAMES[collective], f"BEELINE_{collective}") for name, collective, rest in ROWS if "BL_NVLS" not in rest}
-ALL_REDUCES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
-SPREAD = tuple(name for name, _, rest in ROWS if "BL_BY_WARPS" in rest)
-OTHERS = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128", *SPREAD)  # which have fewer cases
-SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4,
-        "int64": 8, "uint64": 8, "double": 8}
+# Each algorithm's collective: of kernels/algorithms.def.
+COLLECTIVE = dict(re.findall(r"^BL_ALGORITHM\(\w+, \w+, (\w+), (\w+),", (ROOT / "kernels/algorithms.def").read_text(), re.M))
 
 # A box of few multiprocessors has grids in which every block does all the work; of more, grids with crews.
-CREWS = ("", "--sms 7 ")
+GRIDS = ("", "--sms 7 ")
+NVLS = "-t nvls "
+# Kernels of two communicators must be resident at once, on hardware too, so the box has room for both: a grid has at most a block for
+# each multiprocessor, which holds two.
+ROOMY = "--sms 16 "
+SMALL = "BEELINE_STAGING=1M"
+SOAK = "soak timeout=600"
 
+
+# --- how a row says what differs from case to case: a field is a value, or a function of the case's point ---
+
+def turn(values, *dimensions):
+    """They take turns, as the dimensions' values go by."""
+    return lambda p: values[sum(p.at[name] for name in dimensions) % len(values)]
+
+
+def modulo(dimension, values):
+    return lambda p: values[getattr(p, dimension) % len(values)]
+
+
+def least(steps):
+    """{ranks: value}: the value of the largest number that is not more than the ranks."""
+    return lambda p: next(value for ranks, value in reversed(steps.items()) if p.ranks >= ranks)
+
+
+def of(dimension, values):
+    return lambda p: values[getattr(p, dimension)]
+
+
+def edges(most, datatype=None):
+    """Counts at the edges of words, lines, ranks' shares, for messages of at most so many bytes, of this datatype or the first."""
+    def counts(p):
+        size = SIZE[datatype or p.first]
+        bytes_most = most(p) if callable(most) else most
+        found = set(range(0, 9)) | {15, 16, 17, 31, 33, 59, 60, 61, 119, 120, 121, 127, 255, 1023}
+        middles = [words // size for words in (8, 16, 120, 240, 120 * p.ranks, 240 * p.ranks, bytes_most)] + [p.ranks, 3 * p.ranks]
+        found |= {max(0, middle + d) for middle in middles for d in (-1, 0, 1)} | {bytes_most // size // 2 + 1}
+        return ",".join(str(c) for c in sorted(found) if c * size <= bytes_most)
+    return counts
+
+
+def forced(algorithm, environment=""):
+    return f"BEELINE_{COLLECTIVE[algorithm]}={algorithm} {environment}".strip()
+
+
+# --- the rows ---
 
 FORCES = re.compile("BEELINE_(ALLREDUCE|ALLGATHER|REDUCESCATTER|ALLTOALL|BROADCAST|REDUCE)=")
+OPTIONS = "Caetocxgbk"  # of test/harness/options.h, in the order in which they are written
 
 
-def box(mode, nranks, seed="$SEED", environment="", options="", program="collectives", arguments=""):
-    """A command line on an emulated box."""
-    start = f"-n {nranks} " if mode == "processes" else ""
-    if nranks >= 8 and FORCES.search(environment) and "_warps" not in environment:
+def row(name, over, program="collectives", soak="", attributes="", where=None, **fields):
+    """One case for each combination of what `over` lists; those with `soak` run in `make soak` only.  Fields, which may be dimensions of
+    `over`, too: ranks, mode, types, seed, environment, options (of the box), word (behind the program's options), without_beeline, and
+    the program's options by their letters.  Collectives of an `algorithm` are forced to it and must have taken it."""
+    for at in itertools.product(*(range(len(values)) for values in over.values())):
+        p = types.SimpleNamespace(**{key: values[k] for (key, values), k in zip(over.items(), at)}, at=dict(zip(over, at)))
+        if where and not where(p):
+            continue
+        for key in ("ranks", "mode", "types"):  # other fields may ask for these
+            if key in fields:
+                setattr(p, key, value(fields[key], p))
+        if hasattr(p, "types"):
+            p.first = p.types.partition(",")[0]
+            fields["t"] = p.types
+        said = soak(p) if callable(soak) else soak
+        print(" ".join(word for word in ("soak/" * bool(said) + value(name, p), attributes, said) if word), "|",
+              command(p, program, {key: value(field, p) for key, field in fields.items()}))
+
+
+def value(field, p):
+    field = field(p) if callable(field) else field
+    return field.format(**vars(p)) if isinstance(field, str) else field
+
+
+def command(p, program, fields):
+    environment, options, seed = fields.get("environment", ""), fields.get("options", ""), fields.get("seed", "$SEED")
+    if hasattr(p, "algorithm") and p.algorithm and program == "collectives":
+        environment = forced(p.algorithm, environment)
+        fields = {"C": NAMES[COLLECTIVE[p.algorithm]], "a": p.algorithm, **fields}
+    if p.ranks >= 8 and FORCES.search(environment) and "_warps" not in environment:
         options += "--block 64 "  # small blocks are quicker here, and only a warp for each peer needs larger ones
-    if nranks >= 5:  # its self-test takes a while on two cores
+    if p.ranks >= 5:  # its self-test takes a while on two cores
         environment = f"BEELINE_SETUP_TIMEOUT=120 {environment}".rstrip()
-    env = f"env {environment} " if environment else ""
-    return (f"{env}scripts/emu-box -g {nranks} {start}--seed {seed} --beeline {options}-- "
-            f"$BUILD/test/ranks/{program} -m {mode} -n {nranks} -s {seed} {arguments}").rstrip()
+    words = [f"env {environment}" if environment else "", f"scripts/emu-box -g {p.ranks}", f"-n {p.ranks}" if p.mode == "processes" else "",
+             f"--seed {seed}", "" if fields.get("without_beeline") else "--beeline", options.strip(), "--",
+             f"$BUILD/test/ranks/{program} -m {p.mode} -n {p.ranks} -s {seed}"]
+    words += [f"-{letter} {fields[letter]}".rstrip() for letter in OPTIONS if fields.get(letter, "") != ""]
+    return " ".join(word for word in (*words, fields.get("word", "")) if word)
 
 
-def case(name, command, attributes=""):
-    print(f"{name} {attributes}| {command}" if attributes else f"{name} | {command}")
+ALL_REDUCES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
+BLOCKS = ("allgather_ll128", "reducescatter_ll128")
+FEWER = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128")  # which have fewer cases
+SPREAD = ("oneshot_ll128_warps", "twoshot_ll128_warps", "allgather_ll128_warps", "reducescatter_ll128_warps", "alltoall_ll128_warps")
+CREWS = of("grid", {"": "", "crews/": GRIDS[1], "/crews": GRIDS[1]})
+
+# --- an algorithm with all that it takes ---
+
+MOST = {"oneshot_ll": 4096, "oneshot_ll128": 6000, "twoshot_ll128": 20000, "reducescatter_ll128": 5000}  # bytes of a call, or a block
+# Many ranks take longest, the algorithms share what depends on the datatype, and 7 and 8 ranks a kernel: of so many one runs always.
+RARE = {7: 2, 8: 2, 16: 4}
+row("{algorithm}/{ranks}/{types}", dict(algorithm=tuple(MOST), ranks=RANKS, types=DATATYPES),
+    soak=lambda p: SOAK if (p.at["algorithm"] + p.at["types"] + (p.ranks == 8)) % RARE.get(p.ranks, 1) else "",
+    mode=lambda p: MODES[(p.at["algorithm"] + p.at["ranks"] + p.at["types"] // 2) % 2],
+    options=lambda p: GRIDS[p.at["types"] // (4 if p.ranks == 16 else 1) % 2],
+    o="all", c=edges(lambda p: MOST[p.algorithm] // (4 if p.ranks == 16 else 1)), x="elements", b=8,
+    k=lambda p: 50 if p.ranks == 16 else 80 if p.algorithm == "reducescatter_ll128" else 120)
+
+# What moves bytes: few datatypes, but every count and number of ranks, on grids with crews and without.
+MOVED = dict(mode=turn(MODES, "ranks", "grid", "types"), options=CREWS, c=edges(least({2: 5000, 16: 1500})), x="elements", b=8,
+             k=least({2: 90, 16: 40}))
+WIDTHS = ("uint8", "bfloat16,f8e5m2", "double,uint32")
+row("{algorithm}/{ranks}/{grid}{first}", dict(algorithm=("allgather_ll128",), ranks=RANKS, grid=("", "crews/"), types=WIDTHS),
+    where=lambda p: p.ranks < 8 or p.at["types"] == (p.at["ranks"] + p.at["grid"]) % 3, **MOVED)
+row("{algorithm}/{ranks}/{first}", dict(algorithm=("allgather_ce",), ranks=(2, 3, 4, 8), grid=("",), types=WIDTHS), **MOVED)
+
+# Few cases of many datatypes each; of the warps on grids that take all lines in one round, and on smaller ones.
+REDUCED = (",".join(DATATYPES[::2]), ",".join(DATATYPES[1::2]))
+IN_TWO = {"broadcast_ll128": ("uint8,bfloat16", "f8e4m3,double,int32"), **dict.fromkeys(("reduce_ll128", *SPREAD), REDUCED),
+          **dict.fromkeys(("alltoall_ll128", "allgather_ll128_warps", "alltoall_ll128_warps"), ("uint8,double", "f8e5m2,bfloat16,uint32"))}
+IN_FEW = dict(o="all", options=CREWS, c=edges(least({2: 5000, 8: 1500})), x="elements", b=8)
 
 
-def forced(algorithm):
-    """The environment that forces it, and the options that ask for it and check that it served."""
-    collective, variable = ALGORITHMS[algorithm]
-    return f"{variable}={algorithm}", f"-C {collective} -a {algorithm}"
+def both(p):
+    """How far both kinds of grids have gone round, where both are."""
+    return p.at["ranks"] + (p.at["grid"] if p.ranks < 9 else 0)
 
 
-def around(elements, reach=1):
-    """The counts next to `elements`, as a set."""
-    return {max(0, elements + d) for d in range(-reach, reach + 1)}
+row("{algorithm}/{ranks}{grid}", dict(algorithm=FEWER, ranks=RANKS, grid=("", "/crews")), where=lambda p: p.ranks < 9 or p.grid,
+    mode=lambda p: MODES[(p.at["algorithm"] + both(p)) % 3], types=lambda p: IN_TWO[p.algorithm][both(p) % 2],
+    k=least({2: 120, 7: 60, 9: 24}), **IN_FEW)
+# 9 and 16 ranks take longest, and these share most of their code.
+row("{algorithm}/{ranks}{grid}", dict(algorithm=SPREAD, ranks=(2, 3, 4, 7, 8, 9, 16), grid=("/crews", "")),
+    where=lambda p: p.at["grid"] == (p.at["algorithm"] + p.at["ranks"]) % 2,
+    soak=lambda p: SOAK if p.ranks > 8 and p.at["algorithm"] % 2 == 0 else "",
+    mode=turn(MODES, "algorithm", "ranks"), types=lambda p: IN_TWO[p.algorithm][p.at["ranks"] % 2],
+    k=least({2: 120, 7: 60, 9: 10}), **IN_FEW)
+
+# --- no algorithm forced: the routes and their boundaries as shipped ---
+
+TABLE = dict(t="all", o="all", x="elements")  # of 16 ranks, which take longest, one mode
+row("table/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak=lambda p: SOAK if p.ranks == 16 and p.mode != "processes" else "",
+    c="0-40,59-61,119-121,511-513,1000,4095-4097,10000,16383-16385", k=least({2: 40, 8: 20, 16: 6}), **TABLE)
+row("table/others/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak=lambda p: SOAK if p.ranks == 16 and p.mode != "threads" else "",
+    C="all", c="0-40,59-61,511-513,1000,4095-4097", k=least({2: 40, 8: 15, 16: 5}), **TABLE)
+
+# --- odd alignment, capture, and the same calls under other interleavings ---
+
+SCHEDULE = dict(mode=modulo("other", ("processes", "groups")), ranks=modulo("other", (2, 3, 4)), seed="$((SEED * 100 + {other}))",
+                t="int32,bfloat16", o="sum", c="1,15,16,60,121,900", g=3, b=6)
+# Of which algorithms, at which ranks, and how many schedules.
+for algorithms, captured, odd, schedules in ((ALL_REDUCES, RANKS[:-1], (2, 4, 7), 6), (BLOCKS, RANKS[:-1], (2, 4, 7), 4),
+                                             (("allgather_ce",), (2, 3, 4, 8), (2, 4, 7), 4), (FEWER, (2, 4, 7), (3,), 2), (SPREAD, (3,), (3,), 1)):
+    row("odd_alignment/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=odd), mode="groups",
+        t="all", o="sum,avg", c=edges(2500, "float"), x="odd", k=150)
+    row("captured/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=captured), mode=modulo("ranks", MODES), options=modulo("ranks", GRIDS),
+        t="half,bfloat16,int32,f8e4m3", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=least({2: 24, 8: 12}))
+    row("schedule/{algorithm}/{other}", dict(algorithm=algorithms, other=range(1, schedules + 1)), **SCHEDULE)
+row("captured/late_launch/3", {}, mode="threads", ranks=3, environment="BEELINE_EARLY_LAUNCH=0",
+    C="all", t="bfloat16", o="sum", c="7,1000,20000", g=4, b=4, k=12)
+
+# --- round the capacity of one launch and far beyond it, with the least staging and with the default ---
+
+row("capacity/oneshot_ll/{ranks}", dict(ranks=(2, 3, 4, 8)), mode="groups", environment="BEELINE_ALLREDUCE=oneshot_ll",
+    t="int8,bfloat16", o="sum", c="16383,16384,16385,32760,32767,32768", b=2)
+row("capacity/small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 3, 4, 8)), mode="groups", environment=SMALL,
+    t="uint8,bfloat16", o="sum", c="30719-30721,61440,200000,262147", b=2)
+row("capacity/oneshot_ll128/2", dict(algorithm=("oneshot_ll128",)), mode="groups", ranks=2, environment=SMALL, options=GRIDS[1],  # in pieces, too
+    t="uint8,bfloat16", o="sum", c="100000,200000,400001,600001", b=2)
 
 
-def edge_counts(datatype, nranks, most_bytes):
-    """Counts at the edges of words, lines, ranks' shares, for messages of at most most_bytes."""
-    size = SIZE[datatype]
-    counts = set(range(0, 9)) | {15, 16, 17, 31, 33, 59, 60, 61, 119, 120, 121, 127, 255, 1023}
-    for words in (8, 16, 120, 240, 120 * nranks, 120 * nranks * 2):
-        counts |= around(words // size)
-    counts |= around(nranks) | around(3 * nranks)
-    counts |= around(most_bytes // size) | {most_bytes // size // 2 + 1}
-    return sorted(c for c in counts if c * size <= most_bytes)
+def about(room):
+    """About what a launch holds, and what two do not."""
+    return f"{room - room // 10},{room + room // 10},{2 * room + 1}"
 
 
-def listed(counts):
-    return ",".join(str(c) for c in counts)
+for algorithms, ranks in ((BLOCKS, (2, 3, 4, 8)), (FEWER, (3, 4))):
+    row("capacity/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=ranks), mode=modulo("ranks", MODES), options=modulo("ranks", GRIDS),
+        environment=SMALL, types=lambda p: "bfloat16" if "reduce" in p.algorithm else "uint8",
+        c=lambda p: about(480000 // (p.ranks - 1) // SIZE[p.first]), x="elements", b=2, g=1)
 
 
-def algorithms_by_datatypes():
-    # Bytes of a call, or of a block where there are several.
-    most = {"oneshot_ll": 4096, "oneshot_ll128": 6000, "twoshot_ll128": 20000, "reducescatter_ll128": 5000}
-    for a, algorithm in enumerate(most):
-        environment, arguments = forced(algorithm)
-        calls = {"reducescatter_ll128": 80}.get(algorithm, 120)
-        for n, nranks in enumerate(RANKS):
-            for d, datatype in enumerate(DATATYPES):
-                # Many ranks take longest, the algorithms share what depends on the datatype, and 7 and 8 ranks a kernel.
-                rare = {7: (a + d) % 2, 8: (a + d + 1) % 2, 16: (a + d) % 4}.get(nranks)
-                soak = "soak/" if rare else ""
-                mode = MODES[(a + n + d // 2) % 2]
-                counts = edge_counts(datatype, nranks, most[algorithm] if nranks < 16 else most[algorithm] // 4)
-                case(f"{soak}{algorithm}/{nranks}/{datatype}",
-                     box(mode, nranks, environment=environment, options=CREWS[(d if nranks < 16 else d // 4) % 2],
-                         arguments=f"{arguments} -t {datatype} -o all -c {listed(counts)} -x elements "
-                                   f"-b 8 -k {calls if nranks < 16 else 50}"), "soak timeout=600 " if soak else "")
+def slots(p):
+    room = (1 << 20) * 3 // 4 // max(p.ranks - 1, 2) // 128 * 128 if p.ranks < 8 else 70000
+    return f"{room - 1}-{room + 1},{2 * room},{2 * room + 17},{4 * room + 1}"
 
 
-def gathered():
-    """All-gather moves bytes: few datatypes, but every count and number of ranks, on grids with crews and without."""
-    for algorithm, ranks in (("allgather_ll128", RANKS), ("allgather_ce", (2, 3, 4, 8))):
-        environment, arguments = forced(algorithm)
-        for n, nranks in enumerate(ranks):
-            for c, crews in enumerate(CREWS if algorithm == "allgather_ll128" else ("",)):
-                for d, datatypes in enumerate(("uint8", "bfloat16,f8e5m2", "double,uint32")):
-                    if algorithm == "allgather_ll128" and nranks >= 8 and d != (n + c) % 3:
-                        continue  # slow, and of the same kernels as with other datatypes
-                    counts = edge_counts(datatypes.partition(",")[0], nranks, 5000 if nranks < 16 else 1500)
-                    case(f"{algorithm}/{nranks}/{'crews/' if crews else ''}{datatypes.partition(',')[0]}",
-                         box(MODES[(n + c + d) % 3], nranks, environment=environment, options=crews,
-                             arguments=f"{arguments} -t {datatypes} -c {listed(counts)} -x elements -b 8 -k {90 if nranks < 16 else 40}"))
+row("capacity/{algorithm}/{ranks}", dict(algorithm=("allgather_ce",), ranks=(2, 3, 4, 8)), mode=modulo("ranks", MODES), environment=SMALL,
+    t="uint8", c=slots, x="odd", b=3, g=2)
+row("few_warps/{algorithm}/{ranks}", dict(algorithm=("reducescatter_ll128",), ranks=(3, 4)), mode="groups", options="--sms 1 --block 32 ",  # than peers
+    t="bfloat16", o="sum", c="481,2000,2001", x="elements", g=2)
+row("capacity/large/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 4)), mode="threads", options=turn(GRIDS, "ranks"),
+    t="bfloat16,float", o="sum", c=1000003, x="elements", b=1)
+row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 4)), mode="groups", environment=SMALL,
+    attributes="timeout=120", t="bfloat16", o="avg", c=500009, x="elements", b=1, g=1)
 
+# --- the kernels alone ---
 
-def others():
-    """All-to-all, broadcast, reduce and all that spreads over warps: few cases of many datatypes each, with counts of the narrowest, on
-    both kinds of grids.  For the latter: grids that take all lines in one round, and smaller ones."""
-    types = {"alltoall_ll128": ("uint8,double", "bfloat16,f8e5m2,uint32"), "broadcast_ll128": ("uint8,bfloat16", "double,f8e4m3,int32"),
-             "reduce_ll128": (",".join(DATATYPES[::2]), ",".join(DATATYPES[1::2]))}
-    for a, algorithm in enumerate(OTHERS):
-        environment, arguments = forced(algorithm)
-        as_line = algorithm.replace("allgather_ll128_warps", "alltoall_ll128").replace("alltoall_ll128_warps", "alltoall_ll128")
-        spread = algorithm in SPREAD
-        for n, nranks in enumerate((*RANKS[:-1], 9, 16) if spread else RANKS):
-            soak = "soak/" if spread and nranks > 8 and a % 2 else ""  # 9 and 16 ranks take longest, and these share most of their code
-            for c, crews in enumerate(CREWS[(a + n) % 2:][:1] if spread else CREWS if nranks < 9 else CREWS[1:]):
-                datatypes = types.get(as_line, types["reduce_ll128"])[(n + c) % 2]
-                counts = edge_counts(min(datatypes.split(","), key=SIZE.get), nranks, 5000 if nranks < 8 else 1500)
-                case(f"{soak}{algorithm}/{nranks}{'/crews' if crews else ''}",
-                     box(MODES[(a + n + c) % 3], nranks, environment=environment, options=crews,
-                         arguments=f"{arguments} -t {datatypes} -o all -c {listed(counts)} -x elements "
-                                   f"-b 8 -k {120 if nranks < 7 else 60 if nranks < 9 else 10 if spread else 24}"),
-                     "soak timeout=600 " if soak else "")
+ALONE = dict(program="kernels", without_beeline=True, mode="groups", word="{name}")
+SALVOS = dict(options=NVLS + "--arch 100 ", k=least({2: 20, 7: 6, 16: 3}), **ALONE)
+row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "multicast"), ranks=RANKS), **SALVOS)
+row("kernels/{name}/{ranks}", dict(name=("epochs", "timeout", "abort"), ranks=(2, 3, 16)), **SALVOS)
+# Several bundles in a block, a warp for each rank: by default blocks are too small for that.
+row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
+row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), options="--block 256 --sms 4 ", k=least({2: 20, 5: 8}), **ALONE)
+row("kernels/{name}/{ranks}", dict(name=("alignments",), ranks=(2, 3, 4)), **{**SALVOS, "k": lambda p: 20 // p.ranks})
 
+# --- scenarios ---
 
-def by_table():
-    """No algorithm forced: the routes and their boundaries as shipped."""
-    for nranks in RANKS:
-        for m, mode in enumerate(MODES):
-            counts = "0-40,59-61,119-121,511-513,1000,4095-4097,10000,16383-16385"
-            for o, (name, options) in enumerate((("table", f"-t all -o all -c {counts} -x elements -k {40 if nranks < 8 else 20 if nranks < 16 else 6}"),
-                                                 ("table/others", "-C all -t all -o all -c 0-40,59-61,511-513,1000,4095-4097 -x elements "
-                                                                  f"-k {40 if nranks < 8 else 15 if nranks < 16 else 5}"))):
-                soak = nranks == 16 and m != 2 - o  # they take longest
-                case(f"{'soak/' if soak else ''}{name}/{nranks}/{mode}", box(mode, nranks, arguments=options), "soak timeout=600 " if soak else "")
-
-
-def odd_alignment():
-    for algorithm in ALGORITHMS:
-        environment, arguments = forced(algorithm)
-        for nranks in (2, 4, 7) if algorithm not in OTHERS else (3,):
-            counts = listed(edge_counts("float", nranks, 2500))
-            case(f"odd_alignment/{algorithm}/{nranks}",
-                 box("groups", nranks, environment=environment,
-                     arguments=f"{arguments} -t all -o sum,avg -c {counts} -x odd -k 150"))
-
-
-def captured():
-    for algorithm in ALGORITHMS:
-        environment, arguments = forced(algorithm)
-        for nranks in (3,) if algorithm in SPREAD else (2, 4, 7) if algorithm in OTHERS else (2, 3, 4, 8) if algorithm == "allgather_ce" else RANKS[:-1]:
-            mode = MODES[nranks % 3]
-            case(f"captured/{algorithm}/{nranks}",
-                 box(mode, nranks, environment=environment, options=CREWS[nranks % 2],
-                     arguments=f"{arguments} -t half,bfloat16,int32,f8e4m3 -o sum,max -c 1,7,60,61,500,1000,2000 -x elements "
-                               f"-g 4 -b 6 -k {24 if nranks < 8 else 12}"))
-
-
-def capacity():
-    """Messages round the capacity of one launch and far beyond it, with the least staging and with the default."""
-    for nranks in (2, 3, 4, 8):
-        case(f"capacity/oneshot_ll/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE=oneshot_ll",
-                 arguments="-t int8,bfloat16 -o sum -c 16383,16384,16385,32760,32767,32768 -b 2"))
-        case(f"capacity/small_staging/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128 BEELINE_STAGING=1M",
-                 arguments="-t uint8,bfloat16 -o sum -c 30719-30721,61440,200000,262147 -a twoshot_ll128 -b 2"))
-        for algorithm, datatypes in (("allgather_ll128", "uint8"), ("reducescatter_ll128", "bfloat16"), ("alltoall_ll128", "uint8"),
-                                     ("broadcast_ll128", "uint8"), ("reduce_ll128", "bfloat16")):
-            if algorithm in OTHERS and nranks in (2, 8):
-                continue
-            environment, arguments = forced(algorithm)
-            room = 480000 // (nranks - 1) // (2 if datatypes == "bfloat16" else 1)  # about what a launch holds
-            case(f"capacity/{algorithm}/{nranks}",
-                 box(MODES[nranks % 3], nranks, environment=f"{environment} BEELINE_STAGING=1M", options=CREWS[nranks % 2],
-                     arguments=f"{arguments} -t {datatypes} -c {room - room // 10},{room + room // 10},{2 * room + 1} "
-                               f"-x elements -b 2 -g 1"))
-        environment, arguments = forced("allgather_ce")
-        room = (1 << 20) * 3 // 4 // max(nranks - 1, 2) // 128 * 128 if nranks < 8 else 70000  # of a slot
-        case(f"capacity/allgather_ce/{nranks}",
-             box(MODES[nranks % 3], nranks, environment=f"{environment} BEELINE_STAGING=1M",
-                 arguments=f"{arguments} -t uint8 -c {room - 1}-{room + 1},{2 * room},{2 * room + 17},{4 * room + 1} "
-                           f"-x odd -b 3 -g 2"))
-    case("capacity/oneshot_ll128/2",  # two ranks: in pieces, too
-         box("groups", 2, environment="BEELINE_ALLREDUCE=oneshot_ll128 BEELINE_STAGING=1M", options=CREWS[1],
-             arguments="-t uint8,bfloat16 -o sum -c 100000,200000,400001,600001 -a oneshot_ll128 -b 2"))
-    environment, arguments = forced("reducescatter_ll128")
-    for nranks in (3, 4):
-        case(f"few_warps/reducescatter_ll128/{nranks}",  # than peers
-             box("groups", nranks, environment=environment, options="--sms 1 --block 32 ",
-                 arguments=f"{arguments} -t bfloat16 -o sum -c 481,2000,2001 -x elements -g 2"))
-    case("captured/late_launch/3",
-         box("threads", 3, environment="BEELINE_EARLY_LAUNCH=0",
-             arguments="-C all -t bfloat16 -o sum -c 7,1000,20000 -g 4 -b 4 -k 12"))
-    for nranks in (2, 4):
-        case(f"capacity/large/{nranks}",
-             box("threads", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128", options=CREWS[nranks == 4],
-                 arguments="-t bfloat16,float -o sum -c 1000003 -x elements -a twoshot_ll128 -b 1"))
-        case(f"capacity/large_small_staging/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128 BEELINE_STAGING=1M",
-                 arguments="-t bfloat16 -o avg -c 500009 -x elements -a twoshot_ll128 -b 1 -g 1"), "timeout=120")
-
-
-def schedules():
-    """The same calls under other interleavings."""
-    for algorithm in ALGORITHMS:
-        environment, arguments = forced(algorithm)
-        for seed in range(1, 7 if algorithm in ALL_REDUCES else 2 if algorithm in SPREAD else 3 if algorithm in OTHERS else 5):
-            nranks = (2, 3, 4)[seed % 3]
-            case(f"schedule/{algorithm}/{seed}",
-                 box("groups" if seed % 2 else "processes", nranks, seed=f"$((SEED * 100 + {seed}))", environment=environment,
-                     arguments=f"{arguments} -t int32,bfloat16 -o sum -c 1,15,16,60,121,900 -g 3 -b 6"))
-
-
-SCENARIOS = ("group_many group_two_communicators group_nested group_mixed_routes group_several_streams group_bad_call "
-             "group_simulate group_empty stream_alternate stream_alternate_routes stream_destroyed stream_null "
-             "stream_two_communicators stream_between_copies graph_replay_many graph_two graph_chain graph_forked "
-             "graph_other_stream graph_beside_eager graph_replays_beside graph_grouped graph_captured_apart comm_recreate "
-             "comm_many comm_split comm_shrink comm_config comm_scalable comm_same_id comm_nonblocking comm_finalized comm_aborted "
-             "comm_aborted_while_waiting argument_errors argument_zero_count argument_huge_count argument_not_covered "
-             "argument_unequal_ranks other_collectives other_send_receive other_premulsum other_one_rank fused_many fused_replayed "
-             "fused_two_communicators fused_streams fused_streams_captured fused_destroyed turn_first_forwarded turn_gated "
-             "turn_nonblocking turn_per_thread turn_simulated turn_destroyed_behind "
-             "later_suspended later_suspended_plain later_suspended_mixed later_suspended_destroyed later_configured later_max_ctas turn_made_beside").split()
-
-
-# Kernels of two communicators must be resident at once, on hardware too, so the box has room for both: a grid has at most a
-# block for each multiprocessor, which holds two.
-ROOMY = "--sms 16 "
-BESIDE_EACH_OTHER = {"stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many",
-                     "fused_two_communicators", "blocks_two_communicators"}
-
-
-# Scenarios mix Beeline's calls with broadcasts: as NCCL's, to show that calls of both keep their order, and as Beeline's.
+# They mix Beeline's calls with broadcasts: as NCCL's, to show that calls of both keep their order, and as Beeline's.
 BROADCASTS = ("BEELINE_BROADCAST=nccl", "", "BEELINE_BROADCAST=nccl")
+SCENARIOS = dict(program="scenarios", word="{scenario}")
+MIXED = turn(BROADCASTS, "mode")
+BESIDE_EACH_OTHER = ("stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many", "fused_two_communicators",
+                     "blocks_two_communicators")
+ROOM = lambda p: ROOMY if p.scenario in BESIDE_EACH_OTHER else ""  # noqa: E731
+row("{scenario}/{mode}", dict(scenario="""
+    group_many group_two_communicators group_nested group_mixed_routes group_several_streams group_bad_call group_simulate group_empty
+    stream_alternate stream_alternate_routes stream_destroyed stream_null stream_two_communicators stream_between_copies
+    graph_replay_many graph_two graph_chain graph_forked graph_other_stream graph_beside_eager graph_replays_beside graph_grouped
+    graph_captured_apart
+    comm_recreate comm_many comm_split comm_shrink comm_config comm_scalable comm_same_id comm_nonblocking comm_finalized comm_aborted
+    comm_aborted_while_waiting
+    argument_errors argument_zero_count argument_huge_count argument_not_covered argument_unequal_ranks
+    other_collectives other_send_receive other_premulsum other_one_rank
+    fused_many fused_replayed fused_two_communicators fused_streams fused_streams_captured fused_destroyed
+    turn_first_forwarded turn_gated turn_nonblocking turn_per_thread turn_simulated turn_destroyed_behind
+    later_suspended later_suspended_plain later_suspended_mixed later_suspended_destroyed later_configured later_max_ctas turn_made_beside
+    """.split(), mode=MODES), ranks=turn((2, 4, 3), "scenario", "mode"), environment=MIXED, options=ROOM, **SCENARIOS)
+# Graphs that never overlap what is beside them need no event of their own.
+row("no_mixing/{scenario}", dict(scenario=("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")),
+    mode=turn(MODES, "scenario"), ranks=turn((2, 3), "scenario"),
+    environment="NCCL_GRAPH_MIXING_SUPPORT=0", **SCENARIOS)
+# What an abort cannot wait for may be reported as left behind, and said.
+row("{scenario}/threads", dict(scenario=("turn_aborted_behind",)), mode="threads", ranks=3, attributes="warn-ok leak-ok", **SCENARIOS)
 
+# Many communicators, one after another, leave nothing behind.
+GROWTH = dict(program="scenarios", word="growth")
+row("growth/processes", {}, mode="processes", ranks=2, attributes="timeout=240", **GROWTH)
+row("growth/{mode}", dict(mode=("groups", "threads")), ranks=turn((3, 2), "mode"), attributes="soak timeout=240", **GROWTH)
+row("soak/growth", {}, mode="processes", ranks=2, attributes="soak timeout=3600", environment="BEELINE_TEST_COMMUNICATORS=10000", **GROWTH)
 
-def growth():
-    """Many communicators, one after another, leave nothing behind."""
-    for mode, nranks in (("processes", 2), ("groups", 3), ("threads", 2)):
-        soak = "" if mode == "processes" else "soak"
-        case(f"growth/{mode}", box(mode, nranks, program="scenarios", arguments="growth"), f"{soak} timeout=240")
-    case("soak/growth", box("processes", 2, program="scenarios", arguments="growth", environment="BEELINE_TEST_COMMUNICATORS=10000"), "soak timeout=3600")
+# Broadcasts and reduces that are done before their peers have called; on staging as it is, and on the least.
+row("{scenario}/{ranks}/{mode}", dict(scenario=("oneway_ahead", "oneway_in_turn"), ranks=(2, 3, 4, 8, 16), mode=MODES),
+    where=lambda p: p.ranks <= 4 or p.at["mode"] == (p.at["scenario"] + p.at["ranks"]) % 3,
+    environment=lambda p: f"{SMALL} " * p.at["scenario"] + "BEELINE_BROADCAST=broadcast_ll128 BEELINE_REDUCE=reduce_ll128", **SCENARIOS)
 
+# All-gathers and reduce-scatters on the data of each other.  All-gathers go by kernels, by kernels up to 128K a rank and copy engines
+# beyond, by copy engines in many pieces.
+COPYING = {"table": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": f"BEELINE_ALLGATHER=allgather_ce {SMALL}"}
+BLOCK_SCENARIOS = ("blocks_eager", "blocks_captured", "blocks_beside_capture", "blocks_two_communicators")
+row("{scenario}/{copying}/{mode}", dict(scenario=BLOCK_SCENARIOS, copying=tuple(COPYING), mode=MODES),
+    ranks=turn((2, 4, 3), "scenario", "copying", "mode"), environment=lambda p: f"{COPYING[p.copying]} {MIXED(p)}".strip(),
+    options=lambda p: "--sms 8 " if p.scenario in BESIDE_EACH_OTHER else "", **SCENARIOS)
+row("{scenario}/connections/{ranks}", dict(scenario=BLOCK_SCENARIOS, ranks=(2, 3, 4)), mode=turn(MODES, "scenario", "ranks"),
+    environment=lambda p: f"{COPYING['forced']} CUDA_DEVICE_MAX_CONNECTIONS={p.ranks + 1}", options=ROOM, **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("blocks_same_bits",), mode=MODES), ranks=turn((4, 3, 2), "mode"), **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("blocks_policy",), mode=MODES), ranks=turn((2, 4, 3), "mode"), **SCENARIOS)
+ENDS = ("blocks_abandoned", "blocks_revoked")
+row("{scenario}/{copying}/{mode}", dict(scenario=ENDS, copying=("copy", "forced"), mode=MODES), ranks=turn((2, 4, 3), "mode"),
+    environment=of("copying", COPYING), a="allgather_ce", **SCENARIOS)
+# Streams share queues, and in each one some wait.
+row("{scenario}/connections/{connections}/{mode}", dict(scenario=ENDS, connections=(3, 8), mode=MODES), ranks=2,
+    environment=f"{COPYING['copy']} CUDA_DEVICE_MAX_CONNECTIONS={{connections}}", a="allgather_ce", **SCENARIOS)
+row("{scenario}/line/{mode}", dict(scenario=ENDS, mode=MODES), ranks=turn((3, 2, 4), "mode"),
+    environment=forced("allgather_ll128"), a="allgather_ll128", **SCENARIOS)
 
-def scenarios():
-    for s, scenario in enumerate(SCENARIOS):
-        for m, mode in enumerate(MODES):
-            nranks = (2, 4, 3)[(s + m) % 3]
-            case(f"{scenario}/{mode}", box(mode, nranks, program="scenarios", arguments=scenario, environment=BROADCASTS[m],
-                                             options=ROOMY if scenario in BESIDE_EACH_OTHER else ""))
-    # Graphs that never overlap what is beside them need no event of their own.
-    for s, scenario in enumerate(("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")):
-        case(f"no_mixing/{scenario}", box(MODES[s % 3], 2 + s % 2, program="scenarios", arguments=scenario,
-                                          environment="NCCL_GRAPH_MIXING_SUPPORT=0"))
-    # What an abort cannot wait for may be reported as left behind, and said.
-    case("turn_aborted_behind/threads", box("threads", 3, program="scenarios", arguments="turn_aborted_behind"), "warn-ok leak-ok")
+# --- groups whose calls share launches ---
 
+row("fused/{route}/{ranks}", dict(ranks=RANKS, route=("table", "oneshot_ll128", "twoshot_ll128")), mode=turn(MODES, "ranks", "route"),
+    program="scenarios", environment=lambda p: forced(p.route, SMALL) if p.at["route"] else "", k=least({2: 8, 7: 3}), word="fused_many")
+row("fused_in_place/{mode}", dict(mode=MODES), ranks=turn((2, 4, 3), "mode"), program="scenarios", environment=forced("oneshot_ll128"),
+    options=GRIDS[1], word="fused_in_place")
+# What forces them, counts, and how many of them each launch has.
+LAUNCHES = {"table": ("", "64,65,140,1,2,63", 123111),
+            "capacity": (forced("oneshot_ll128", SMALL), "64,100", 0),
+            "twoshot_ll128": (forced("twoshot_ll128"), "64,100", 12),
+            "oneshot_ll": (forced("oneshot_ll"), "2,7", 27),
+            "limit": ("'BEELINE_ALLREDUCE=..15K oneshot_ll128 | nccl'", "50,64", 0),
+            "off": ("BEELINE_FUSE_MAX=0", "1,2,7", 127)}
+LAUNCHES_OF = {"all_gather": ("all_gather", "64,65,140,1,2,63", 123111), "reduce_scatter": ("reduce_scatter", "64,65,140,1,2,63", 123111),
+               "both": ("all_gather,reduce_scatter", "2,128,130,4", 2242),
+               "three": ("all_reduce,all_gather,reduce_scatter", "3,6,60,159", 3333)}
+row("fused/launches/{what}/{mode}", dict(what=tuple(LAUNCHES), mode=MODES), ranks=turn((4, 7, 3), "mode"), program="scenarios",
+    environment=lambda p: LAUNCHES[p.what][0], c=lambda p: LAUNCHES[p.what][1], k=lambda p: LAUNCHES[p.what][2], word="fused_launches")
+row("fused/launches/{what}/{mode}", dict(what=tuple(LAUNCHES_OF), mode=MODES), ranks=turn((3, 4, 2), "mode"), program="scenarios",
+    C=lambda p: LAUNCHES_OF[p.what][0], c=lambda p: LAUNCHES_OF[p.what][1], k=lambda p: LAUNCHES_OF[p.what][2], word="fused_launches")
+# Streams that have room for less than a group's launches.
+row("{scenario}/shallow/{ranks}", dict(scenario=("fused_two_communicators",), ranks=(2, 3)), mode="groups", options=ROOMY,
+    environment=lambda p: ("", "BEELINE_ALLGATHER=allgather_ce ")[p.at["ranks"]] + "BEELINE_FUSE_MAX=0 BEELINE_EMU_DEPTH=24", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("fused_half_captured",), mode=MODES), ranks=turn((2, 4, 3), "mode"), attributes="warn-ok", **SCENARIOS)
 
-def oneway():
-    """Broadcasts and reduces that are done before their peers have called; on staging as it is, and on the least."""
-    forced_both = "BEELINE_BROADCAST=broadcast_ll128 BEELINE_REDUCE=reduce_ll128"
-    for s, scenario in enumerate(("oneway_ahead", "oneway_in_turn")):
-        for n, nranks in enumerate((2, 3, 4, 8, 16)):
-            for m, mode in enumerate(MODES):
-                if nranks > 4 and m != (s + n) % 3:
-                    continue
-                small = "BEELINE_STAGING=1M " if scenario == "oneway_in_turn" else ""
-                case(f"{scenario}/{nranks}/{mode}", box(mode, nranks, program="scenarios", environment=small + forced_both, arguments=scenario))
+# --- all at random; many ranks are long on two cores: `make soak` ---
 
+PLAIN = tuple(name for name in COLLECTIVE if not name.endswith("_nvls"))
+TORTURE = dict(program="scenarios", word="torture", seed=lambda p: f"$((SEED * 10 + {p.at['mode']}))", options="--sms 32 ")  # grids of 64K have 24 blocks
+row("torture/3/{mode}", dict(mode=MODES), ranks=3, environment=MIXED, k=6, **TORTURE)
+# Streams share one queue of the hardware, as for some who train with tensor parallelism.
+row("torture/3/{mode}/connections/1", dict(mode=MODES), ranks=3, environment=lambda p: f"{MIXED(p)} CUDA_DEVICE_MAX_CONNECTIONS=1".strip(), k=6,
+    **{**TORTURE, "seed": "$SEED"})
+row("torture/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak="soak timeout=1800", environment=MIXED, k=1500, **TORTURE)
+row("torture/4/{mode}/{forced}", dict(mode=MODES, forced=PLAIN), ranks=4, soak="soak timeout=1800",
+    environment=lambda p: f"{MIXED(p)} {forced(p.forced)}".strip(), k=1500, **TORTURE)
 
-# What all-gathers go by: kernels, kernels up to 128K a rank and copy engines beyond, copy engines in many pieces.
-COPYING = {"": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": "BEELINE_ALLGATHER=allgather_ce BEELINE_STAGING=1M"}
+# --- algorithms on a multicast object, on a box that has them ---
 
-
-def blocks():
-    """All-gathers and reduce-scatters on the data of each other."""
-    for s, scenario in enumerate(("blocks_eager", "blocks_captured", "blocks_beside_capture", "blocks_two_communicators")):
-        for c, (name, environment) in enumerate(COPYING.items()):
-            for m, mode in enumerate(MODES):
-                case(f"{scenario}/{name or 'table'}/{mode}",
-                     box(mode, (2, 4, 3)[(s + c + m) % 3], program="scenarios", environment=f"{environment} {BROADCASTS[m]}".strip(),
-                         arguments=scenario,
-                         options="--sms 8 " if scenario == "blocks_two_communicators" else ""))
-    for s, scenario in enumerate(("blocks_eager", "blocks_captured", "blocks_beside_capture", "blocks_two_communicators")):
-        for n, nranks in enumerate((2, 3, 4)):
-            case(f"{scenario}/connections/{nranks}",
-                 box(MODES[(s + n) % 3], nranks, program="scenarios", environment=f"{COPYING['forced']} CUDA_DEVICE_MAX_CONNECTIONS={3 + n}",
-                     arguments=scenario, options=ROOMY if scenario == "blocks_two_communicators" else ""))
-    for m, mode in enumerate(MODES):
-        case(f"blocks_same_bits/{mode}", box(mode, (4, 3, 2)[m], program="scenarios", arguments="blocks_same_bits"))
-        case(f"blocks_policy/{mode}", box(mode, (2, 4, 3)[m], program="scenarios", arguments="blocks_policy"))
-        for end in ("abandoned", "revoked"):
-            for name in ("copy", "forced"):
-                case(f"blocks_{end}/{name}/{mode}",
-                     box(mode, (2, 4, 3)[m], program="scenarios", environment=COPYING[name], arguments=f"-a allgather_ce blocks_{end}"))
-            # Streams share queues, and in each one some wait.
-            for connections in (3, 8):
-                case(f"blocks_{end}/connections/{connections}/{mode}",
-                     box(mode, 2, program="scenarios", environment=f"{COPYING['copy']} CUDA_DEVICE_MAX_CONNECTIONS={connections}",
-                         arguments=f"-a allgather_ce blocks_{end}"))
-            case(f"blocks_{end}/line/{mode}",
-                 box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER=allgather_ll128",
-                     arguments=f"-a allgather_ll128 blocks_{end}"))
-
-
-def fused():
-    """Groups whose calls share launches: over ranks and algorithms, and how many launches they are."""
-    for n, nranks in enumerate(RANKS):
-        for a, algorithm in enumerate(("", "oneshot_ll128", "twoshot_ll128")):
-            environment = f"BEELINE_ALLREDUCE={algorithm} BEELINE_STAGING=1M" if algorithm else ""
-            case(f"fused/{algorithm or 'table'}/{nranks}",
-                 box(MODES[(n + a) % 3], nranks, program="scenarios", environment=environment,
-                     arguments=f"-k {8 if nranks < 7 else 3} fused_many"))
-    for m, mode in enumerate(MODES):
-        case(f"fused_in_place/{mode}",
-             box(mode, (2, 4, 3)[m], program="scenarios", environment="BEELINE_ALLREDUCE=oneshot_ll128", options=CREWS[1], arguments="fused_in_place"))
-    for name, environment, counts, launches in (
-            ("table", "", "64,65,140,1,2,63", 123111),
-            ("capacity", "BEELINE_ALLREDUCE=oneshot_ll128 BEELINE_STAGING=1M", "64,100", 0),
-            ("twoshot_ll128", "BEELINE_ALLREDUCE=twoshot_ll128", "64,100", 12),
-            ("oneshot_ll", "BEELINE_ALLREDUCE=oneshot_ll", "2,7", 27),
-            ("limit", "'BEELINE_ALLREDUCE=..15K oneshot_ll128 | nccl'", "50,64", 0),
-            ("off", "BEELINE_FUSE_MAX=0", "1,2,7", 127)):
-        for m, mode in enumerate(MODES):
-            case(f"fused/launches/{name}/{mode}",
-                 box(mode, (4, 7, 3)[m], program="scenarios", environment=environment,
-                     arguments=f"-c {counts} -k {launches} fused_launches"))
-    for name, counts, launches, collectives in (
-            ("all_gather", "64,65,140,1,2,63", 123111, "all_gather"), ("reduce_scatter", "64,65,140,1,2,63", 123111, "reduce_scatter"),
-            ("both", "2,128,130,4", 2242, "all_gather,reduce_scatter"), ("three", "3,6,60,159", 3333, "all_reduce,all_gather,reduce_scatter")):
-        for m, mode in enumerate(MODES):
-            case(f"fused/launches/{name}/{mode}",
-                 box(mode, (3, 4, 2)[m], program="scenarios", arguments=f"-C {collectives} -c {counts} -k {launches} fused_launches"))
-    # Streams that have room for less than a group's launches.
-    for m, environment in enumerate(("", "BEELINE_ALLGATHER=allgather_ce")):
-        case(f"fused_two_communicators/shallow/{m + 2}",
-             box("groups", m + 2, program="scenarios", environment=f"{environment} BEELINE_FUSE_MAX=0 BEELINE_EMU_DEPTH=24".strip(),
-                 options=ROOMY, arguments="fused_two_communicators"))
-    for m, mode in enumerate(MODES):
-        case(f"fused_half_captured/{mode}", box(mode, (2, 4, 3)[m], program="scenarios", arguments="fused_half_captured"), "warn-ok")
-
-
-def torture():
-    roomy = "--sms 32 "  # grids of 64K have 24 blocks
-    for nranks in RANKS:
-        for m, mode in enumerate(MODES):
-            for algorithm in ("", *ALGORITHMS) if nranks == 4 else ("",):
-                environment = f"{BROADCASTS[m]} {forced(algorithm)[0] if algorithm else ''}".strip()
-                if nranks == 3:  # the others are long on two cores: `make soak`
-                    case(f"torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
-                         box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios",
-                             options=roomy, arguments="-k 6 torture"))
-                    if not algorithm:  # streams share one queue of the hardware, as for some who train with tensor parallelism
-                        case(f"torture/{nranks}/{mode}/connections/1",
-                             box(mode, nranks, environment=f"{environment} CUDA_DEVICE_MAX_CONNECTIONS=1".strip(), program="scenarios",
-                                 options=roomy, arguments="-k 6 torture"))
-                case(f"soak/torture/{nranks}/{mode}{'/' + algorithm if algorithm else ''}",
-                     box(mode, nranks, seed=f"$((SEED * 10 + {m}))", environment=environment, program="scenarios", options=roomy,
-                         arguments="-k 1500 torture"), "soak timeout=1800 ")
-
-
-def kernels():
-    for name in ("shapes", "late", "oneway", "multicast", "epochs", "timeout", "abort"):
-        for nranks in RANKS if name in ("shapes", "late", "oneway", "multicast") else (2, 3, 16):
-            command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 if nranks < 7 else 6 if nranks < 16 else 3} {name}")
-            case(f"kernels/{name}/{nranks}", command.replace("--beeline ", ""))
-            if name in ("shapes", "late") and 2 < nranks < 16:  # several bundles in a block, a warp for each rank: by default blocks are too small for that
-                case(f"kernels/{name}/{nranks}/large-blocks", command.replace("--beeline ", "--block 256 "))
-    for nranks in (2, 3, 5, 8):
-        command = box("groups", nranks, program="kernels", options="--block 256 --sms 4 ", arguments=f"-k {20 if nranks < 5 else 8} places")
-        case(f"kernels/places/{nranks}", command.replace("--beeline ", ""))
-    for nranks in (2, 3, 4):
-        command = box("groups", nranks, program="kernels", options=NVLS + "--arch 100 ", arguments=f"-k {20 // nranks} alignments")
-        case(f"kernels/alignments/{nranks}", command.replace("--beeline ", ""))
-
-
-# Algorithms on a multicast object, on a box that has them: what they cover.
-NVLS = "-t nvls "
 BY_SWITCH = ("half,bfloat16,int32,uint32,int64,uint64", "sum,min,max")
-MULTICAST = {"oneshot_nvls": ("all_reduce", "BEELINE_ALLREDUCE", ("all", "all")),
-             "twoshot_nvls": ("all_reduce", "BEELINE_ALLREDUCE", BY_SWITCH),
-             "allgather_nvls": ("all_gather", "BEELINE_ALLGATHER", ("uint8,bfloat16,double", "sum")),
-             "reducescatter_nvls": ("reduce_scatter", "BEELINE_REDUCESCATTER", BY_SWITCH)}
+COVERED = {"oneshot_nvls": ("all", "all"), "twoshot_nvls": BY_SWITCH, "allgather_nvls": ("uint8,bfloat16,double", "sum"), "reducescatter_nvls": BY_SWITCH}
+MULTICAST = dict(environment="BEELINE_MULTICAST=1", e=" ")
+row("{algorithm}/{ranks}", dict(algorithm=tuple(COVERED), ranks=RANKS), mode=turn(MODES, "algorithm", "ranks"),
+    options=lambda p: NVLS + turn(GRIDS, "algorithm", "ranks")(p), t=lambda p: COVERED[p.algorithm][0], o=lambda p: COVERED[p.algorithm][1],
+    c=edges(least({2: 5000, 8: 1500}), "uint8"), x="elements", b=8, k=least({2: 150, 7: 80, 16: 40}), **MULTICAST)
+# What has sums alone; what the sm_100 family has.
+for types_of, ranks, arch, redops in (("float,double", 3, 90, "sum"), ("f8e4m3,f8e5m2", 4, 100, BY_SWITCH[1])):
+    row("{algorithm}/{ranks}/{first}", dict(algorithm=("twoshot_nvls", "reducescatter_nvls"), ranks=(ranks,), types=(types_of,)),
+        mode=modulo("ranks", MODES), options=f"{NVLS}--arch {arch} ", o=redops, c=edges(5000, "uint8"), x="elements", b=8, k=100, **MULTICAST)
+row("captured/{algorithm}/{ranks}", dict(algorithm=tuple(COVERED), ranks=(2, 3, 8)), mode=lambda p: MODES[(p.at["algorithm"] + p.ranks) % 3],
+    options=lambda p: NVLS + GRIDS[p.ranks % 2], t="half,bfloat16,int32", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=18,
+    **MULTICAST)
+row("odd_alignment/{algorithm}", dict(algorithm=tuple(COVERED)), mode="groups", ranks=4, options=NVLS,
+    t="half,bfloat16,int64,uint32", o="sum,max", c=edges(2500, "float"), x="odd", k=120, **MULTICAST)
+row("schedule/{algorithm}/{other}", dict(algorithm=tuple(COVERED), other=range(1, 5)), options=NVLS, **SCHEDULE, **MULTICAST)
+# Many launches: of 1M of staging a launch carries 100 kB, or that of all ranks.
+row("capacity/{algorithm}", dict(algorithm=tuple(COVERED)), where=lambda p: p.at["algorithm"], mode="threads", ranks=4,
+    options=lambda p: NVLS + turn(GRIDS, "algorithm")(p), t="bfloat16", c=lambda p: "60000,200001" if p.algorithm == "twoshot_nvls" else "15000,50001",
+    x="elements", b=2, g=2, **{**MULTICAST, "environment": f"BEELINE_MULTICAST=1 {SMALL}"})
+# All routes of a tuning file with rows for multicast, beside calls that it does not cover, in groups and out of them.
+TUNED = dict(environment="BEELINE_MULTICAST=1 BEELINE_TUNING_FILE=test/ranks/multicast.tune", options=NVLS, e=" ")
+row("multicast/table/{mode}", dict(mode=MODES), ranks=turn((4, 8, 5), "mode"), C="all", t="all", o="all",
+    c="0-40,59-61,511-513,1000,4095-4097,20000", x="elements", k=60, **TUNED)
+row("multicast/{scenario}/{mode}", dict(mode=MODES, scenario=("group_many", "fused_many", "stream_alternate_routes", "graph_replays_beside",
+                                                              "comm_recreate")),
+    where=lambda p: p.scenario != "comm_recreate" or p.mode == "threads", ranks=turn((4, 5, 4), "mode"), **SCENARIOS, **TUNED)
 
+# --- the tests themselves, on the reference NCCL alone: what they ask for is what NCCL does, but for averages of floats, which NCCL
+# rounds more often (test/programs/values.c compares them) ---
 
-def multicast():
-    for a, (algorithm, (collective, variable, (datatypes, redops))) in enumerate(MULTICAST.items()):
-        environment = f"BEELINE_MULTICAST=1 {variable}={algorithm}"
-        arguments = f"-C {collective} -a {algorithm} -e"
-        for n, nranks in enumerate(RANKS):
-            counts = edge_counts("uint8", nranks, 5000 if nranks < 8 else 1500)
-            case(f"{algorithm}/{nranks}",
-                 box(MODES[(a + n) % 3], nranks, environment=environment, options=NVLS + CREWS[(a + n) % 2],
-                     arguments=f"{arguments} -t {datatypes} -o {redops} -c {listed(counts)} -x elements "
-                               f"-b 8 -k {150 if nranks < 7 else 80 if nranks < 16 else 40}"))
-        if (datatypes, redops) == BY_SWITCH:  # what has sums alone; what the sm_100 family has
-            for nranks, types, arch in ((3, "float,double", 90), (4, "f8e4m3,f8e5m2", 100)):
-                case(f"{algorithm}/{nranks}/{types.partition(',')[0]}",
-                     box(MODES[nranks % 3], nranks, environment=environment, options=f"{NVLS}--arch {arch} ",
-                         arguments=f"{arguments} -t {types} -o {'sum' if arch < 100 else redops} "
-                                   f"-c {listed(edge_counts('uint8', nranks, 5000))} -x elements -b 8 -k 100"))
-        for nranks in (2, 3, 8):
-            case(f"captured/{algorithm}/{nranks}",
-                 box(MODES[(a + nranks) % 3], nranks, environment=environment, options=NVLS + CREWS[nranks % 2],
-                     arguments=f"{arguments} -t half,bfloat16,int32 -o sum,max -c 1,7,60,61,500,1000,2000 -x elements -g 4 -b 6 -k 18"))
-        case(f"odd_alignment/{algorithm}",
-             box("groups", 4, environment=environment, options=NVLS,
-                 arguments=f"{arguments} -t half,bfloat16,int64,uint32 -o sum,max -c {listed(edge_counts('float', 4, 2500))} -x odd -k 120"))
-        for seed in range(1, 5):
-            case(f"schedule/{algorithm}/{seed}",
-                 box("groups" if seed % 2 else "processes", (2, 3, 4)[seed % 3], seed=f"$((SEED * 100 + {seed}))",
-                     environment=environment, options=NVLS,
-                     arguments=f"{arguments} -t int32,bfloat16 -o sum -c 1,15,16,60,121,900 -g 3 -b 6"))
-        if algorithm != "oneshot_nvls":  # many launches: of 1M of staging a launch carries 100 kB, or that of all ranks
-            case(f"capacity/{algorithm}",
-                 box("threads", 4, environment=f"{environment} BEELINE_STAGING=1M", options=NVLS + CREWS[a % 2],
-                     arguments=f"{arguments} -t bfloat16 -c {'60000,200001' if algorithm == 'twoshot_nvls' else '15000,50001'} "
-                               f"-x elements -b 2 -g 2"))
-    # All routes of a tuning file with rows for multicast, beside calls that it does not cover, in groups and out of them.
-    table = "BEELINE_MULTICAST=1 BEELINE_TUNING_FILE=test/ranks/multicast.tune"
-    for m, mode in enumerate(MODES):
-        case(f"multicast/table/{mode}",
-             box(mode, (4, 8, 5)[m], environment=table, options=NVLS,
-                 arguments="-C all -t all -o all -e -c 0-40,59-61,511-513,1000,4095-4097,20000 -x elements -k 60"))
-        for scenario in ("group_many", "fused_many", "stream_alternate_routes", "graph_replays_beside", *("comm_recreate",) * (m == 1)):
-            case(f"multicast/{scenario}/{mode}",
-                 box(mode, (4, 5, 4)[m], environment=table, program="scenarios", options=NVLS, arguments=f"-e {scenario}"))
-
-
-def without_beeline():
-    """The tests themselves, on the reference NCCL alone: what they ask for is what NCCL does, but for averages of floats, which NCCL
-    rounds more often (test/programs/values.c compares them)."""
-    whole = "int8,uint8,int32,uint32,int64,uint64"
-    for mode in MODES:
-        for name, types, redops, calls in ((mode, "all", "sum,prod,min,max", 80), (f"averages/{mode}", whole, "avg", 20)):
-            command = box(mode, 3, arguments=f"-C all -t {types} -o {redops} -c 0-17,60,1000 -x elements -g 2 -k {calls}")
-            case(f"reference/{name}", command.replace("--beeline ", ""))
-
-
-for generate in (algorithms_by_datatypes, gathered, others, by_table, odd_alignment, captured, capacity, kernels, schedules, growth, scenarios, oneway, blocks,
-                 fused, torture, multicast, without_beeline):
-    generate()
+REFERENCE = dict(ranks=3, without_beeline=True, C="all", c="0-17,60,1000", x="elements", g=2)
+row("reference/{mode}", dict(mode=MODES), t="all", o="sum,prod,min,max", k=80, **REFERENCE)
+row("reference/averages/{mode}", dict(mode=MODES), t=",".join(name for name in DATATYPES if "int" in name), o="avg", k=20, **REFERENCE)
