@@ -52,7 +52,7 @@ static bool serve(struct bl_call *call, ncclResult_t *result) {
         comm->turnout.counted = counts;
         return false;
     }
-    *result = bl_group_open() ? bl_group_add_call(call) : bl_launch(call);
+    *result = bl_group_open() ? bl_group_add_call(call) : bl_launch((const struct bl_call *const[]){call}, 1);
     return true;
 }
 
