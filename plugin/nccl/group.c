@@ -137,6 +137,16 @@ static ncclResult_t end_real(void) {
     return result;
 }
 
+/* The outermost end, of which the real NCCL has said this. */
+static ncclResult_t end_ours(ncclResult_t real) {
+    const bool made = bl_call_made(real);
+    const ncclResult_t result = run_calls(real);
+    if (made && group.init_count) bl_setup_run(group.inits, group.init_count);
+    if (!made) bl_setup_forget(group.inits, group.init_count);
+    forget_calls(made);
+    return result;
+}
+
 BL_EXPORT ncclResult_t ncclGroupStart(void) {
     ncclResult_t result = BL_REAL(ncclGroupStart);
     if (bl_real_depth == 0 && result == ncclSuccess) group.depth++;
@@ -145,24 +155,15 @@ BL_EXPORT ncclResult_t ncclGroupStart(void) {
 
 BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupEnd);
-    ncclResult_t result = end_real();
+    const ncclResult_t result = end_real();
     if (--group.depth > 0) return result;
-    const bool made = bl_call_made(result);
-    const ncclResult_t ours = run_calls(result);
-    if (ours != ncclSuccess) result = ours;
-    if (made && group.init_count) bl_setup_run(group.inits, group.init_count);
-    if (!made) bl_setup_forget(group.inits, group.init_count);
-    forget_calls(made);
-    return result;
+    const ncclResult_t ours = end_ours(result);
+    return ours != ncclSuccess ? ours : result;
 }
 
 BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
-    ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
-    if (--group.depth > 0) return result;
-    for (int i = 0; i < group.forwarded_count; i++) /* a simulation launches and makes nothing */
-        bl_turn_end(&group.forwarded[i], ncclInternalError);
-    bl_setup_forget(group.inits, group.init_count);
-    forget_calls(false);
+    const ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
+    if (--group.depth == 0) end_ours(ncclInternalError); /* a simulation launches and makes nothing */
     return result;
 }
