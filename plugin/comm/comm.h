@@ -92,9 +92,8 @@ struct bl_copy {
 /* Which of its calls are Beeline's; see switch.h. */
 struct bl_turnout {
     struct bl_switch_page *_Atomic page; /* NULL: all */
-    uint64_t calls, claimed;             /* so far; the first that is not claimed */
-    uint64_t grouped;                    /* of `calls`, those of the group that is open */
-    bool counted;                        /* the call that is about to be forwarded is one of them */
+    uint64_t calls, claimed;             /* made so far; the first that is not claimed */
+    uint64_t grouped;                    /* those of the group that is open, which are none of `calls` yet */
 };
 
 struct bl_comm {

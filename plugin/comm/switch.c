@@ -18,7 +18,7 @@ struct bl_switch_page {
     pthread_mutex_t lock;           /* a rank may die with it */
     _Atomic uint64_t point;         /* twice the call of the last change, plus 1 if Beeline serves from there on */
     uint64_t claimed[BL_MAX_RANKS]; /* the first call that each has not claimed */
-    uint64_t passed[BL_MAX_RANKS];  /* calls that each had made for good when it claimed last */
+    uint64_t passed[BL_MAX_RANKS];  /* calls that each had made when it claimed last */
 };
 
 int bl_switch_join(struct bl_comm *comm, int fd, char *why, size_t size) {
@@ -55,11 +55,11 @@ static void lock(struct bl_switch_page *page) {
 }
 
 static bool serves(struct bl_turnout *turnout, struct bl_switch_page *page, int rank) {
-    const uint64_t call = turnout->calls++;
+    const uint64_t call = turnout->calls + turnout->grouped;
     if (call >= turnout->claimed) {
         lock(page);
         turnout->claimed = page->claimed[rank] = call + CLAIM;
-        page->passed[rank] = turnout->calls - turnout->grouped; /* those of an open group may yet be none */
+        page->passed[rank] = turnout->calls;
         pthread_mutex_unlock(&page->lock);
     }
     const uint64_t point = atomic_load_explicit(&page->point, memory_order_acquire);
@@ -67,9 +67,8 @@ static bool serves(struct bl_turnout *turnout, struct bl_switch_page *page, int 
 }
 
 /* An abort may take the page away, and waits for those who look. */
-bool bl_switch_serves(struct bl_comm *comm, bool grouped) {
+bool bl_switch_serves(struct bl_comm *comm) {
     if (!atomic_load_explicit(&comm->turnout.page, memory_order_relaxed)) return true;
-    comm->turnout.grouped += grouped;
     atomic_fetch_add(&comm->users, 1);
     struct bl_switch_page *page = atomic_load(&comm->turnout.page);
     const bool does = !page || serves(&comm->turnout, page, comm->rank);
@@ -77,14 +76,13 @@ bool bl_switch_serves(struct bl_comm *comm, bool grouped) {
     return does;
 }
 
-void bl_switch_refused(struct bl_comm *comm) {
-    if (!atomic_load_explicit(&comm->turnout.page, memory_order_relaxed)) return;
-    comm->turnout.calls--;
-    if (comm->turnout.grouped) comm->turnout.grouped--;
+void bl_switch_count(struct bl_comm *comm, bool grouped) {
+    comm->turnout.grouped += grouped;
+    comm->turnout.calls += !grouped;
 }
 
 void bl_switch_group_ends(struct bl_comm *comm, bool made) {
-    if (!made) comm->turnout.calls -= comm->turnout.grouped;
+    if (made) comm->turnout.calls += comm->turnout.grouped;
     comm->turnout.grouped = 0;
 }
 
@@ -103,7 +101,7 @@ void bl_switch_decide(struct bl_comm *comm, bool on) {
     lock(page);
     for (int rank = 0; rank < comm->nranks; rank++) {
         if (page->claimed[rank] > call) call = page->claimed[rank];
-        passed = passed && (page->passed[rank] > last >> 1 || last >> 1 == 0);
+        passed = passed && page->passed[rank] >= last >> 1;
     }
     if (passed) atomic_store_explicit(&page->point, call << 1 | on, memory_order_release);
     pthread_mutex_unlock(&page->lock);

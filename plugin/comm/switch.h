@@ -16,12 +16,14 @@
 int bl_switch_create(struct bl_comm *comm, int *fd, char *why, size_t size);
 int bl_switch_join(struct bl_comm *comm, int fd, char *why, size_t size);
 
-/* Whether the communicator's next call is Beeline's; by the thread that makes it, which has a group open, or not.  Counts the
- * call; one that moves nothing is not to be counted, since what comes of it differs between ranks. */
-bool bl_switch_serves(struct bl_comm *comm, bool grouped);
+/* Whether the communicator's next call is Beeline's; by the thread that makes it. */
+bool bl_switch_serves(struct bl_comm *comm);
 
-/* That call is not made: NCCL has refused it.  The group ends, and its calls are made, or not. */
-void bl_switch_refused(struct bl_comm *comm);
+/* That call has been made, or collected by a group.  One that NCCL has refused is not to be counted; nor one that moves
+ * nothing, since what comes of it differs between ranks. */
+void bl_switch_count(struct bl_comm *comm, bool grouped);
+
+/* The group ends, and its calls are made, or not. */
 void bl_switch_group_ends(struct bl_comm *comm, bool made);
 
 /* Whether the file says that Beeline serves; and has rank 0 of a communicator decide so.  Now and then, by another thread. */

@@ -174,7 +174,7 @@ struct pieces {
 
 static struct pieces cut(const struct bl_call *call) {
     const uint64_t room = call->comm->args.layout.copy_bytes;
-    struct pieces p = {.block = call->request.count * bl_datatype_size(call->request.datatype)};
+    struct pieces p = {.block = bl_call_bytes(&call->request)};
     const uint64_t count = (p.block + room - 1) / room;
     p.bytes = ((p.block + count - 1) / count + 15) / 16 * 16;
     p.count = (p.block + p.bytes - 1) / p.bytes;
@@ -279,23 +279,22 @@ static CUresult send_and_empty(const struct step *s, uint64_t j, CUstream emptie
     return status;
 }
 
-static CUresult gather(const struct bl_call *call) {
+static CUresult gather(const struct bl_call *call, const struct bl_order_turn *turn) {
     const struct bl_comm *comm = call->comm;
     const struct bl_copy *copy = &comm->copy;
     const struct pieces pieces = cut(call);
-    struct bl_order_turn ours, callers;
+    struct bl_order_turn ours;
     bl_order_ask(copy->emptier, &ours);
-    bl_order_ask(call->stream, &callers);
     /* The communicator's own stream is not to be had while another graph than the caller's captures it, which it does until its
      * own capture ends.  Then the caller's stream does it all, one after the other: slower, and never in its own way. */
-    const bool apart = !ours.capturing || (callers.capturing && callers.capture == ours.capture);
+    const bool apart = !ours.capturing || (turn->capturing && turn->capture == ours.capture);
     const CUstream emptier = apart ? copy->emptier : call->stream;
     CUresult status = apart ? wait_for_stream(emptier, call->stream, copy->fork) : CUDA_SUCCESS;
     uint64_t j = 0;
     for (uint64_t k = 0; k < pieces.count; k++)
         for (int steps = 1; steps < comm->nranks && status == CUDA_SUCCESS; steps++) {
             const struct step step = step_at(call, &pieces, k, steps);
-            status = send_and_empty(&step, j++, emptier, apart && callers.capturing);
+            status = send_and_empty(&step, j++, emptier, apart && turn->capturing);
         }
     if (!apart) return status;
     struct ops end = {.count = 0};
@@ -307,9 +306,9 @@ static CUresult gather(const struct bl_call *call) {
     return status == CUDA_SUCCESS ? submit(&end, call->stream) : status;
 }
 
-ncclResult_t bl_copy_launch(const struct bl_call *call) {
+ncclResult_t bl_copy_launch(const struct bl_call *call, const struct bl_order_turn *turn) {
     struct bl_comm *comm = call->comm;
-    CUresult status = gather(call);
+    CUresult status = gather(call, turn);
     if (status == CUDA_SUCCESS) return ncclSuccess;
     comm->copy.broken = true;
     bl_comm_break(comm, ncclUnhandledCudaError,

@@ -27,8 +27,8 @@ bool bl_copy_possible(char *why, size_t size);
 int bl_copy_open(struct bl_comm *comm, char *why, size_t size);
 void bl_copy_close(struct bl_comm *comm);
 
-/* Puts the all-gather on call->stream; the context is current.  Neither allocates nor waits. */
-ncclResult_t bl_copy_launch(const struct bl_call *call);
+/* Puts the all-gather on call->stream, of which bl_order_ask has told; the context is current.  Neither allocates nor waits. */
+ncclResult_t bl_copy_launch(const struct bl_call *call, const struct bl_order_turn *turn);
 
 /* Of a communicator that was aborted: lets the wait pass that a stream stands at now; to be called until all have ended.
  * The context is current. */

@@ -36,19 +36,16 @@ static void plan(struct bl_collected *calls, int first, int count) {
     tell_fused(comm, all, launches);
 }
 
-static int collect(const struct bl_collected *calls, int first, const struct bl_call *batch[BL_BATCH_MAX]) {
+/* Has a launch's calls, in order, done by bl_launch or bl_launch_check. */
+static ncclResult_t with_batch(const struct bl_collected *calls, int first,
+                               ncclResult_t (*todo)(const struct bl_call *const *calls, int count)) {
+    const struct bl_call *batch[BL_BATCH_MAX];
     int count = 0;
     for (int i = first; i >= 0 && count < BL_BATCH_MAX; i = calls[i].next) batch[count++] = &calls[i].call;
-    return count;
-}
-
-static ncclResult_t launch(const struct bl_collected *calls, int first) {
-    const struct bl_call *batch[BL_BATCH_MAX];
-    return calls[first].next < 0 ? bl_launch(&calls[first].call) : bl_launch_batch(batch, collect(calls, first, batch));
+    return todo(batch, count);
 }
 
 ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
-    const struct bl_call *batch[BL_BATCH_MAX];
     ncclResult_t result = ncclSuccess;
     int comms = 0; /* calls[c].turn for c below it: of each communicator, the launch whose turn it is */
     for (int i = 0; i < count; i++) { /* a communicator may have ended since: its calls go nowhere */
@@ -61,12 +58,12 @@ ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
         calls[comms++].turn = i; /* a communicator's first call leads */
     }
     for (int i = 0; i < count && result == ncclSuccess; i++)
-        if (calls[i].leads && calls[i].next >= 0) result = bl_launch_batch_check(batch, collect(calls, i, batch));
+        if (calls[i].leads) result = with_batch(calls, i, bl_launch_check);
     while (comms > 0) {
         int left = 0;
         for (int c = 0; c < comms && result == ncclSuccess; c++) {
             const int first = calls[c].turn;
-            result = launch(calls, first);
+            result = with_batch(calls, first, bl_launch);
             if (calls[first].next_lead >= 0) calls[left++].turn = calls[first].next_lead;
         }
         if (result != ncclSuccess) break;

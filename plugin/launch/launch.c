@@ -50,7 +50,6 @@ static ncclResult_t launch_message(const struct bl_call *call, const struct bl_r
     const uint64_t most = comm->most_bytes[route->kernel] / size;
     struct bl_kernel_args args = comm->args;
     ncclResult_t result = ncclSuccess;
-    if (route->kernel == BL_KERNEL_ALLGATHER_CE) return bl_copy_launch(call);
     bl_set_redop(&args, request->redop);
     args.call = bl_kernel_call(route->kernel, request->datatype, request->redop);
     args.size = (uint32_t)size;
@@ -68,18 +67,6 @@ static ncclResult_t launch_message(const struct bl_call *call, const struct bl_r
 /* More than that not every GPU takes. */
 _Static_assert(sizeof(struct bl_batch_args) <= 4096, "a batch fits into the arguments of a kernel");
 
-/* The route of all of them together, which the fuser has asked for, too. */
-static bool route_of_batch(const struct bl_call *const *calls, int count, struct bl_route *route) {
-    const struct bl_request *first = &calls[0]->request;
-    struct bl_batch batch = {.collective = first->collective,
-                             .datatype = first->datatype,
-                             .redop = first->redop,
-                             .messages = (uint32_t)count};
-    for (int i = 0; i < count; i++)
-        batch.lines += bl_lines_of(calls[i]->request.count * bl_datatype_size(calls[i]->request.datatype));
-    return bl_table_select_batch(&calls[0]->comm->table, &batch, route);
-}
-
 static ncclResult_t launch_messages(const struct bl_call *const *calls, int count, const struct bl_route *route,
                                     struct outcome *outcome) {
     const struct bl_comm *comm = calls[0]->comm;
@@ -95,7 +82,7 @@ static ncclResult_t launch_messages(const struct bl_call *const *calls, int coun
     for (int i = 0; i < count; i++) {
         args.sendbuff[i] = calls[i]->sendbuff;
         args.recvbuff[i] = calls[i]->recvbuff;
-        const uint64_t bytes = calls[i]->request.count * bl_datatype_size(calls[i]->request.datatype);
+        const uint64_t bytes = bl_call_bytes(&calls[i]->request);
         args.count[i] = reduces ? calls[i]->request.count : bytes;
         args.first_line[i] = (uint32_t)lines;
         args.in_place |= calls[i]->sendbuff == calls[i]->recvbuff;
@@ -143,29 +130,6 @@ static ncclResult_t turn_end(struct bl_comm *comm, const CUstream *streams, int 
     return result == ncclSuccess ? bl_order_fork(comm, streams, count) : result;
 }
 
-static void count(struct bl_comm *comm, const struct bl_request *request, int row) {
-    comm->calls[row]++;
-    comm->bytes[row] += request->count * bl_datatype_size(request->datatype);
-}
-
-ncclResult_t bl_launch(const struct bl_call *call) {
-    struct bl_comm *comm = call->comm;
-    struct bl_order_turn turn;
-    struct bl_visit visit;
-    struct bl_route route = call->route;
-    struct outcome outcome = {0, CUDA_SUCCESS};
-    if (!bl_comm_visit(comm, &visit)) return ended(comm);
-    ncclResult_t result = turn_begin(comm, &call->stream, 1, &route, &turn);
-    if (result == ncclSuccess) result = launch_message(call, &route, &outcome);
-    if (result == ncclSuccess) result = turn_end(comm, &call->stream, 1, &turn);
-    if (result == ncclSuccess)
-        count(comm, &call->request, route.kernel);
-    else
-        fail(comm, &turn, &route, &outcome, result);
-    bl_comm_leave(comm, &visit);
-    return result;
-}
-
 /* Each stream once, that of the first call first. */
 static int streams_of(const struct bl_call *const *calls, int count, CUstream streams[BL_BATCH_MAX]) {
     int streams_used = 0;
@@ -177,7 +141,46 @@ static int streams_of(const struct bl_call *const *calls, int count, CUstream st
     return streams_used;
 }
 
-ncclResult_t bl_launch_batch_check(const struct bl_call *const *calls, int count) {
+/* A call's own, as selected; that of several, which the fuser has asked for, too, is one for all of them. */
+static bool route_of(const struct bl_call *const *calls, int count, struct bl_route *route) {
+    const struct bl_request *first = &calls[0]->request;
+    struct bl_batch batch = {.collective = first->collective,
+                             .datatype = first->datatype,
+                             .redop = first->redop,
+                             .messages = (uint32_t)count};
+    *route = calls[0]->route;
+    if (count == 1) return true;
+    for (int i = 0; i < count; i++) batch.lines += bl_lines_of(bl_call_bytes(&calls[i]->request));
+    return bl_table_select_batch(&calls[0]->comm->table, &batch, route);
+}
+
+static ncclResult_t launch(const struct bl_call *const *calls, int count, const struct bl_route *route,
+                           const struct bl_order_turn *turn, struct outcome *outcome) {
+    if (route->kernel == BL_KERNEL_ALLGATHER_CE) return bl_copy_launch(calls[0], turn);
+    return count == 1 ? launch_message(calls[0], route, outcome) : launch_messages(calls, count, route, outcome);
+}
+
+ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
+    struct bl_comm *comm = calls[0]->comm;
+    struct bl_order_turn turn;
+    struct bl_visit visit;
+    struct bl_route route;
+    struct outcome outcome = {0, CUDA_SUCCESS};
+    CUstream streams[BL_BATCH_MAX];
+    const int used = streams_of(calls, count, streams);
+    if (!route_of(calls, count, &route)) return ncclInternalError;
+    if (!bl_comm_visit(comm, &visit)) return ended(comm);
+    ncclResult_t result = turn_begin(comm, streams, used, &route, &turn);
+    if (result == ncclSuccess) result = launch(calls, count, &route, &turn, &outcome);
+    if (result == ncclSuccess) result = turn_end(comm, streams, used, &turn);
+    for (int i = 0; i < count && result == ncclSuccess; i++) bl_call_count(comm, &calls[i]->request, route.kernel);
+    comm->batches += result == ncclSuccess && count > 1;
+    if (result != ncclSuccess) fail(comm, &turn, &route, &outcome, result);
+    bl_comm_leave(comm, &visit);
+    return result;
+}
+
+ncclResult_t bl_launch_check(const struct bl_call *const *calls, int count) {
     struct bl_comm *comm = calls[0]->comm;
     CUstream streams[BL_BATCH_MAX];
     struct bl_order_turn first, other;
@@ -196,26 +199,4 @@ ncclResult_t bl_launch_batch_check(const struct bl_call *const *calls, int count
     bl_warn("communicator %016llx rank %d: the streams of a group are to be captured by one graph, all or none",
             (unsigned long long)comm->id, comm->rank);
     return ncclInvalidUsage;
-}
-
-ncclResult_t bl_launch_batch(const struct bl_call *const *calls, int messages) {
-    struct bl_comm *comm = calls[0]->comm;
-    struct bl_order_turn turn;
-    struct bl_visit visit;
-    struct bl_route route;
-    struct outcome outcome = {0, CUDA_SUCCESS};
-    CUstream streams[BL_BATCH_MAX];
-    const int used = streams_of(calls, messages, streams);
-    if (!route_of_batch(calls, messages, &route)) return ncclInternalError;
-    if (!bl_comm_visit(comm, &visit)) return ended(comm);
-    ncclResult_t result = turn_begin(comm, streams, used, &route, &turn);
-    if (result == ncclSuccess) result = launch_messages(calls, messages, &route, &outcome);
-    if (result == ncclSuccess) result = turn_end(comm, streams, used, &turn);
-    for (int i = 0; i < messages && result == ncclSuccess; i++) count(comm, &calls[i]->request, route.kernel);
-    if (result == ncclSuccess)
-        comm->batches++;
-    else
-        fail(comm, &turn, &route, &outcome, result);
-    bl_comm_leave(comm, &visit);
-    return result;
 }

@@ -22,44 +22,54 @@ ncclResult_t bl_turn_settled(struct bl_comm *comm) {
     return ncclSuccess;
 }
 
-ncclResult_t bl_turn_begin(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn) {
+ncclResult_t bl_turn_begin(struct bl_turn *turn) {
+    struct bl_comm *comm = turn->comm;
     struct bl_visit visit;
     ncclResult_t result = bl_turn_settled(comm);
     if (result != ncclSuccess || !bl_comm_visit(comm, &visit)) return result;
-    bl_order_ask(stream, turn);
-    if (!atomic_load(&comm->bystander)) result = bl_order_before(comm, stream, turn);
-    if (result == ncclSuccess) result = bl_room_take_nccl(comm, stream, turn);
+    bl_order_ask(turn->stream, &turn->order);
+    if (!atomic_load(&comm->bystander)) result = bl_order_before(comm, turn->stream, &turn->order);
+    if (result == ncclSuccess) result = bl_room_take_nccl(comm, turn->stream, &turn->order);
     if (result != ncclSuccess) bl_room_taken(comm);
     bl_comm_leave(comm, &visit);
     return result;
 }
 
-/* Nothing of a bystander is put in order: its event is for its room alone. */
-static ncclResult_t end_turn(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+/* Of a call that is on its stream.  Nothing of a bystander is put in order: its event is for its room alone. */
+static ncclResult_t end_turn(const struct bl_turn *turn) {
+    struct bl_comm *comm = turn->comm;
     struct bl_visit visit;
-    if (!bl_comm_visit(comm, &visit)) {
-        bl_room_taken(comm);
-        return ncclSuccess;
-    }
-    const bool wanted = !turn->capturing || !atomic_load(&comm->bystander);
-    const ncclResult_t result = wanted ? bl_order_after(comm, stream, turn) : ncclSuccess;
+    ncclResult_t result = ncclSuccess;
+    const bool lives = bl_comm_visit(comm, &visit);
+    if (lives && (!turn->order.capturing || !atomic_load(&comm->bystander)))
+        result = bl_order_after(comm, turn->stream, &turn->order);
     bl_room_taken(comm);
-    bl_comm_leave(comm, &visit);
+    if (lives && turn->counted) bl_call_count(comm, &turn->request, BL_KERNELS);
+    if (lives) bl_comm_leave(comm, &visit);
     return result;
 }
 
-ncclResult_t bl_turn_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, ncclResult_t result) {
-    struct bl_pending *pending = &comm->pending;
-    if (result == ncclSuccess) return end_turn(comm, stream, turn);
-    if (result != ncclInProgress) { /* the call was not made */
-        bl_room_taken(comm);
-        return ncclSuccess;
+/* Only the last of a group's calls is kept, so it is counted now. */
+static void keep_turn(const struct bl_turn *turn) {
+    struct bl_pending *pending = &turn->comm->pending;
+    struct bl_visit visit;
+    if (turn->counted && bl_comm_visit(turn->comm, &visit)) {
+        bl_call_count(turn->comm, &turn->request, BL_KERNELS);
+        bl_comm_leave(turn->comm, &visit);
     }
     pthread_mutex_lock(&pending->lock);
-    pending->stream = stream;
-    pending->turn = *turn;
+    pending->stream = turn->stream;
+    pending->turn = turn->order;
     atomic_store(&pending->set, true);
     pthread_mutex_unlock(&pending->lock);
+}
+
+ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result) {
+    if (result == ncclSuccess) return end_turn(turn);
+    if (result == ncclInProgress)
+        keep_turn(turn);
+    else /* the call was not made */
+        bl_room_taken(turn->comm);
     return ncclSuccess;
 }
 
@@ -84,8 +94,9 @@ void bl_turn_settle(struct bl_comm *comm) {
     if (!atomic_load_explicit(&pending->set, memory_order_acquire) || settling) return;
     pthread_mutex_lock(&pending->lock);
     if (atomic_load(&pending->set)) {
+        const struct bl_turn turn = {.comm = comm, .stream = pending->stream, .order = pending->turn};
         settling = comm;
-        ncclResult_t result = end_turn(comm, pending->stream, &pending->turn);
+        ncclResult_t result = end_turn(&turn);
         if (result == ncclSuccess && pending->count) result = bl_fuse_launch(pending->calls, pending->count);
         if (result != ncclSuccess)
             bl_comm_break(comm, result, "Beeline: calls behind a nonblocking one on rank %d of %d failed", comm->rank,

@@ -8,12 +8,20 @@
 
 #include "fuse.h"
 
+struct bl_turn {
+    struct bl_comm *comm;
+    CUstream stream;
+    struct bl_order_turn order; /* bl_turn_begin fills it */
+    struct bl_request request;
+    bool counted; /* the statistics have it: Beeline could have served such a request */
+};
+
 /* Before the real call; an error is the caller's. */
-ncclResult_t bl_turn_begin(struct bl_comm *comm, CUstream stream, struct bl_order_turn *turn);
+ncclResult_t bl_turn_begin(struct bl_turn *turn);
 
 /* Behind it; `result` is what the real call, or the end of its group, returned: ncclSuccess, or ncclInProgress, and then the turn
  * ends once NCCL says that the call is on its stream. Any other: the call was not made. */
-ncclResult_t bl_turn_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, ncclResult_t result);
+ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result);
 
 /* A call of Beeline's, of a group in which such a call is: true if it is kept, to be launched behind that. */
 bool bl_turn_keep(const struct bl_collected *call);

@@ -1,47 +1,46 @@
-/* forward.c - see forward.h. */
 #include "forward.h"
 
 #include "comm/switch.h"
+#include "entry.h"
 #include "group.h"
-#include "launch/turn.h"
-#include "real/real.h"
-#include "base/log.h"
 
-/* The forwarded call that this thread is in. */
-static _Thread_local struct {
-    struct bl_comm *comm; /* NULL: Beeline has nothing to do with it */
-    struct bl_order_turn turn;
+static _Thread_local struct bl_forward {
+    struct bl_turn turn;
     CUstreamCaptureMode mode; /* the thread's own */
-    bool counted;             /* switch.h */
 } forwarding;
 
 /* NCCL connects ranks at the first call that needs it, by calls of the driver that captures forbid.  Of a program that warms up
  * before it captures, it may be a captured one that is NCCL's first, since those before were Beeline's. */
-ncclResult_t bl_forward_known_before(struct bl_comm *comm, cudaStream_t stream) {
-    const bool known = comm && (bl_comm_active(comm) || atomic_load_explicit(&comm->bystander, memory_order_acquire));
-    forwarding.comm = known ? comm : NULL;
-    forwarding.counted = comm && comm->turnout.counted;
-    if (comm) comm->turnout.counted = false;
-    const ncclResult_t result = known ? bl_turn_begin(comm, stream, &forwarding.turn) : ncclSuccess;
-    if (result != ncclSuccess && bl_group_open()) bl_group_fail(result);
-    if (result != ncclSuccess && forwarding.counted) bl_switch_refused(comm);
-    if (result == ncclSuccess && known) forwarding.mode = bl_driver_relax();
+ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm, cudaStream_t stream,
+                              const struct bl_request *request) {
+    *forward = NULL;
+    if (!comm || !(bl_comm_active(comm) || atomic_load_explicit(&comm->bystander, memory_order_acquire)))
+        return ncclSuccess;
+    *forward = &forwarding;
+    forwarding.turn = (struct bl_turn){.comm = comm, .stream = stream, .counted = request != NULL};
+    if (request) forwarding.turn.request = *request;
+    const ncclResult_t result = bl_turn_begin(&forwarding.turn);
+    if (result == ncclSuccess)
+        forwarding.mode = bl_driver_relax();
+    else if (bl_group_open())
+        bl_group_fail(result);
     return result;
 }
 
-ncclResult_t bl_forward_before(ncclComm_t handle, cudaStream_t stream) {
-    return bl_forward_known_before(bl_comm_find(handle), stream);
+ncclResult_t bl_forward_before(struct bl_forward **forward, ncclComm_t comm, cudaStream_t stream) {
+    return bl_forward_known(forward, bl_known(comm), stream, NULL);
 }
 
 /* In a group the call's turn ends with the group. */
-void bl_forward_after(cudaStream_t stream, ncclResult_t result) {
-    struct bl_comm *comm = forwarding.comm;
-    const bool made = result == ncclSuccess || result == ncclInProgress;
-    if (!comm) return;
-    bl_driver_unrelax(forwarding.mode);
-    if (!made && forwarding.counted) bl_switch_refused(comm);
-    if (!bl_group_open() || !made)
-        bl_turn_end(comm, stream, &forwarding.turn, result);
-    else if (bl_group_add_forwarded(comm, stream, &forwarding.turn) != ncclSuccess)
+ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t result) {
+    if (!forward) return result;
+    const struct bl_turn *turn = &forward->turn;
+    const bool made = bl_call_made(result), grouped = made && bl_group_open();
+    bl_driver_unrelax(forward->mode);
+    if (made && turn->counted && turn->request.count) bl_switch_count(turn->comm, grouped);
+    if (!grouped)
+        bl_turn_end(turn, result);
+    else if (bl_group_add_forwarded(turn) != ncclSuccess)
         bl_group_fail(ncclSystemError);
+    return result;
 }

@@ -1,6 +1,7 @@
 /* forward.h - what goes around a call that the real NCCL serves and that puts work on a stream.
  *
- * Threads: any, one at a time per communicator.  Unknown communicators are fine: nothing is done for them.
+ * Threads: any, one at a time per communicator.  Unknown communicators are fine: nothing is done for them, nor for what the
+ * real NCCL calls itself (ncclBcast is its ncclBroadcast), which is a part of that call's turn.
  */
 #ifndef BEELINE_FORWARD_H
 #define BEELINE_FORWARD_H
@@ -8,14 +9,18 @@
 #include "nccl.h"
 
 struct bl_comm;
+struct bl_request;
+struct bl_forward; /* the forwarded call that this thread is in */
 
-/* Before the real call, which is not made inside of another: an error is the caller's result, and the real call is not made. */
-ncclResult_t bl_forward_before(ncclComm_t comm, cudaStream_t stream);
+/* Before the real call: an error is the caller's result, and the real call is not made. *forward is for bl_forward_after. */
+ncclResult_t bl_forward_before(struct bl_forward **forward, ncclComm_t comm, cudaStream_t stream);
 
-/* bl_forward_before of what is known already. */
-ncclResult_t bl_forward_known_before(struct bl_comm *known, cudaStream_t stream);
+/* The same for a communicator that has been looked up, NULL if it is unknown; and the request if Beeline could have served it,
+ * else NULL. */
+ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm, cudaStream_t stream,
+                              const struct bl_request *request);
 
-/* After the real call, which returned `result`, on the same thread. */
-void bl_forward_after(cudaStream_t stream, ncclResult_t result);
+/* After the real call, on the same thread; returns its result. */
+ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t result);
 
 #endif

@@ -4,25 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "export.h"
-#include "launch/fuse.h"
 #include "base/log.h"
-#include "real/real.h"
 #include "comm/switch.h"
-#include "launch/turn.h"
-
-/* A call that went to the real NCCL, whose turn is to be ended. */
-struct forwarded {
-    struct bl_comm *comm;
-    CUstream stream;
-    struct bl_order_turn turn;
-};
+#include "entry.h"
 
 static _Thread_local struct {
     int depth;
     struct bl_collected *calls;
     int count, capacity;
-    struct forwarded *forwarded;
+    struct bl_turn *forwarded; /* calls that went to the real NCCL, whose turns are to be ended */
     int forwarded_count, forwarded_capacity;
     ncclResult_t error; /* the first of a call that was not collected */
     struct bl_setup_request *inits;
@@ -75,11 +65,11 @@ ncclResult_t bl_group_add_call(const struct bl_call *call) {
     return ncclSuccess;
 }
 
-ncclResult_t bl_group_add_forwarded(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+ncclResult_t bl_group_add_forwarded(const struct bl_turn *turn) {
     if (!grow((void **)&group.forwarded, group.forwarded_count, &group.forwarded_capacity, sizeof *group.forwarded))
         return no_memory();
-    group.forwarded[group.forwarded_count++] = (struct forwarded){comm, stream, *turn};
-    atomic_fetch_add(&comm->pins, 1);
+    group.forwarded[group.forwarded_count++] = *turn;
+    atomic_fetch_add(&turn->comm->pins, 1);
     return ncclSuccess;
 }
 
@@ -120,13 +110,11 @@ static void keep_calls(void) {
 /* The turns of what the real NCCL has, or has not, done; then Beeline's own calls. */
 static ncclResult_t run_calls(ncclResult_t real) {
     ncclResult_t result = ncclSuccess;
-    const bool made = real == ncclSuccess || real == ncclInProgress;
     for (int i = 0; i < group.forwarded_count; i++) {
-        const struct forwarded *call = &group.forwarded[i];
-        const ncclResult_t one = bl_turn_end(call->comm, call->stream, &call->turn, real);
-        if (one != ncclSuccess && one != ncclInProgress) result = one;
+        const ncclResult_t one = bl_turn_end(&group.forwarded[i], real);
+        if (one != ncclSuccess) result = one;
     }
-    if (!made) return real;
+    if (!bl_call_made(real)) return real;
     if (group.error != ncclSuccess) result = group.error;
     if (result != ncclSuccess) return result;
     if (real == ncclInProgress) keep_calls();
@@ -149,6 +137,16 @@ static ncclResult_t end_real(void) {
     return result;
 }
 
+/* The outermost end, of which the real NCCL has said this. */
+static ncclResult_t end_ours(ncclResult_t real) {
+    const bool made = bl_call_made(real);
+    const ncclResult_t result = run_calls(real);
+    if (made && group.init_count) bl_setup_run(group.inits, group.init_count);
+    if (!made) bl_setup_forget(group.inits, group.init_count);
+    forget_calls(made);
+    return result;
+}
+
 BL_EXPORT ncclResult_t ncclGroupStart(void) {
     ncclResult_t result = BL_REAL(ncclGroupStart);
     if (bl_real_depth == 0 && result == ncclSuccess) group.depth++;
@@ -157,24 +155,15 @@ BL_EXPORT ncclResult_t ncclGroupStart(void) {
 
 BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupEnd);
-    ncclResult_t result = end_real();
+    const ncclResult_t result = end_real();
     if (--group.depth > 0) return result;
-    const bool made = result == ncclSuccess || result == ncclInProgress;
-    const ncclResult_t ours = run_calls(result);
-    if (ours != ncclSuccess) result = ours;
-    if (made && group.init_count) bl_setup_run(group.inits, group.init_count);
-    if (!made) bl_setup_forget(group.inits, group.init_count);
-    forget_calls(made);
-    return result;
+    const ncclResult_t ours = end_ours(result);
+    return ours != ncclSuccess ? ours : result;
 }
 
 BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
-    ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
-    if (--group.depth > 0) return result;
-    for (int i = 0; i < group.forwarded_count; i++) /* a simulation launches and makes nothing */
-        bl_turn_end(group.forwarded[i].comm, group.forwarded[i].stream, &group.forwarded[i].turn, ncclInternalError);
-    bl_setup_forget(group.inits, group.init_count);
-    forget_calls(false);
+    const ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
+    if (--group.depth == 0) end_ours(ncclInternalError); /* a simulation launches and makes nothing */
     return result;
 }

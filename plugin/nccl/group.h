@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "launch/launch.h"
+#include "launch/turn.h"
 #include "setup/setup.h"
 
 /* True between the outermost ncclGroupStart and its end on this thread. */
@@ -21,7 +21,7 @@ bool bl_group_open(void);
 ncclResult_t bl_group_add_call(const struct bl_call *call);
 
 /* Collects the second half of a call that went to the real NCCL: bl_turn_end at the group's end. */
-ncclResult_t bl_group_add_forwarded(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
+ncclResult_t bl_group_add_forwarded(const struct bl_turn *turn);
 
 /* A call of the open group failed before it was collected: the group will, and Beeline launches nothing of it.  (What the
  * real NCCL had collected, it launches.) */

@@ -4,11 +4,10 @@
  * after it, of one that ends is taken down around it.  Within the real NCCL's own calls (bl_real_depth) nothing but the
  * real function is called. */
 #include "real/config.h"
-#include "export.h"
+#include "entry.h"
 #include "group.h"
 #include "base/log.h"
 #include "base/params.h"
-#include "real/real.h"
 #include "setup/setup.h"
 #include "setup/suspend.h"
 #include "launch/turn.h"
@@ -17,11 +16,6 @@
 
 #include <limits.h>
 #include <stdlib.h>
-
-/* Or will be: NCCL has taken the call. */
-static bool made(ncclResult_t result) {
-    return result == ncclSuccess || result == ncclInProgress;
-}
 
 /* `blocking` has been the first of the settings since there was a config; what is not set there, NCCL decides, and
  * shows by its result. */
@@ -53,7 +47,7 @@ static struct bl_setup_request announce(ncclComm_t *handle, const ncclUniqueId *
 static ncclResult_t add(struct bl_setup_request *request, ncclResult_t result, bool nonblocking,
                         struct bl_wishes wishes) {
     if (!takes_part()) return result;
-    if (!made(result) || !request->handle) {
+    if (!bl_call_made(result) || !request->handle) {
         bl_setup_forget(request, 1);
         return result;
     }
@@ -94,14 +88,14 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
     for (int i = 0; requests && i < ndev; i++) requests[i] = announce(&comm[i], random ? &id : NULL, 1, i, ndev);
     ncclResult_t result = BL_REAL(ncclCommInitAll, comm, ndev, devlist);
     if (!requests) {
-        if (ours && made(result)) bl_warn("out of memory: %d communicators are left to NCCL", ndev);
+        if (ours && bl_call_made(result)) bl_warn("out of memory: %d communicators are left to NCCL", ndev);
         return result;
     }
     for (int i = 0; i < ndev; i++) {
         requests[i].nonblocking = result == ncclInProgress;
         requests[i].wishes = bl_config_wishes(NULL);
     }
-    if (!made(result))
+    if (!bl_call_made(result))
         bl_setup_forget(requests, ndev);
     else if (bl_group_open())
         for (int i = 0; i < ndev; i++) bl_group_add_init(&requests[i]);
@@ -136,7 +130,7 @@ static struct child announce_child(const char *call, enum bl_child how, ncclComm
 static ncclResult_t add_child(struct child *child, ncclResult_t result, const ncclConfig_t *config) {
     const struct bl_wishes wishes =
         config || !child->parent ? bl_config_wishes(config) : bl_upkeep_wishes(child->parent);
-    if (child->parent && made(result)) bl_setup_count_child(child->parent, child->how);
+    if (child->parent && bl_call_made(result)) bl_setup_count_child(child->parent, child->how);
     if (!child->nonblocking) return add(&child->request, result, false, wishes);
     bl_info("%s makes a nonblocking communicator: it is left to NCCL", child->call);
     return result;
@@ -164,32 +158,29 @@ BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, in
 
 /* The entry stays until Destroy.  A nonblocking one must not wait here: it is in progress until its launches have ended. */
 BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    struct bl_comm *known = bl_known(comm);
     const bool nonblocking = known && bl_upkeep_nonblocking(known);
     if (known && !nonblocking) bl_teardown_drain(known);
     ncclResult_t result = BL_REAL(ncclCommFinalize, comm);
-    return !nonblocking || !made(result) || bl_teardown_finalize(known) ? result : ncclInProgress;
+    return !nonblocking || !bl_call_made(result) || bl_teardown_finalize(known) ? result : ncclInProgress;
 }
 
-/* Beeline's part of `call`, which ends the communicator, around the real one. */
-#define END_AROUND(end, call)                                                                                          \
-    do {                                                                                                               \
-        struct bl_comm *ending = bl_real_depth == 0 ? bl_teardown_detach(comm, end) : NULL;                            \
-        ncclResult_t result = call;                                                                                    \
-        bl_teardown_release(ending, end);                                                                              \
-        return result;                                                                                                 \
-    } while (0)
-
 BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-    END_AROUND(BL_END_DESTROY, BL_REAL(ncclCommDestroy, comm));
+    struct bl_comm *ending = bl_real_depth == 0 ? bl_teardown_detach(comm, BL_END_DESTROY) : NULL;
+    ncclResult_t result = BL_REAL(ncclCommDestroy, comm);
+    bl_teardown_release(ending, BL_END_DESTROY);
+    return result;
 }
 
 BL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    END_AROUND(BL_END_ABORT, BL_REAL(ncclCommAbort, comm));
+    struct bl_comm *ending = bl_real_depth == 0 ? bl_teardown_detach(comm, BL_END_ABORT) : NULL;
+    ncclResult_t result = BL_REAL(ncclCommAbort, comm);
+    bl_teardown_release(ending, BL_END_ABORT);
+    return result;
 }
 
 BL_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
-    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    struct bl_comm *known = bl_known(comm);
     if (known) bl_teardown_revoke(known);
     ncclResult_t result = BL_REAL(ncclCommRevoke, comm, revokeFlags);
     if (known) bl_teardown_let_go(known);
@@ -212,13 +203,13 @@ BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
 }
 
 BL_EXPORT const char *ncclGetLastError(ncclComm_t comm) {
-    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    struct bl_comm *known = bl_known(comm);
     if (known && bl_comm_check(known) != ncclSuccess) return known->error_text;
     return BL_REAL(ncclGetLastError, comm);
 }
 
 BL_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
-    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    struct bl_comm *known = bl_known(comm);
     ncclResult_t result = BL_REAL(ncclCommSuspend, comm, flags);
     /* In a group NCCL may have done nothing yet, and kernels may run: the staging stays. */
     if (known && result == ncclSuccess && flags & NCCL_SUSPEND_MEM && !bl_group_open()) bl_suspend(known);
@@ -226,7 +217,7 @@ BL_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
 }
 
 BL_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm) {
-    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    struct bl_comm *known = bl_known(comm);
     struct bl_meeting meeting;
     if (!bl_suspended(known)) return BL_REAL(ncclCommResume, comm);
     bl_resume_announce(known, &meeting);
@@ -237,7 +228,7 @@ BL_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm) {
 
 /* Beeline's staging is as NCCL's own buffers. */
 BL_EXPORT ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value) {
-    struct bl_comm *known = bl_real_depth == 0 ? bl_comm_find(comm) : NULL;
+    struct bl_comm *known = bl_known(comm);
     ncclResult_t result = BL_REAL(ncclCommMemStats, comm, stat, value);
     bool suspends = false;
     const uint64_t bytes = known && result == ncclSuccess && value ? bl_suspend_bytes(known, &suspends) : 0;

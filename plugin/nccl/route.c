@@ -1,11 +1,10 @@
 #include "beeline.h"
 
-#include "comm/comm.h"
-#include "export.h"
+#include "entry.h"
 
 BL_EXPORT const char *beelineRouteOf(ncclComm_t handle, int collective, size_t count, int datatype, int op) {
     struct bl_comm *comm = bl_comm_find(handle);
-    if (!comm || !atomic_load_explicit(&comm->active, memory_order_acquire)) return "nccl";
+    if (!comm || !bl_comm_active(comm)) return "nccl";
     if (collective < 0 || collective >= BL_COLLECTIVES) return "nccl";
     struct bl_request request = {
         .collective = (enum bl_collective)collective, .count = count, .datatype = datatype, .redop = op};

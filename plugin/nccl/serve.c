@@ -1,11 +1,10 @@
-/* serve.c - see serve.h. */
 #include "serve.h"
 
 #include "base/log.h"
 #include "comm/switch.h"
+#include "entry.h"
 #include "group.h"
 #include "launch/launch.h"
-#include "launch/turn.h"
 
 /* At INFO: one line the first time that a route is taken, or refused for a new reason. */
 static void tell_route(struct bl_comm *comm, const struct bl_call *call) {
@@ -29,48 +28,43 @@ static bool has_buffers(const struct bl_call *call) {
            (call->recvbuff || (request->collective == BL_REDUCE && !root));
 }
 
-/* True if the call is Beeline's, with its result in *result; else it is the real NCCL's. */
-static bool serve(struct bl_call *call, ncclResult_t *result) {
+/* The route of a call on a communicator that is served; an error is the caller's. */
+static ncclResult_t select_route(struct bl_call *call) {
     struct bl_comm *comm = call->comm;
-    if (!bl_comm_active(comm)) {
-        *result = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);
-        return *result != ncclSuccess;
-    }
-    *result = bl_comm_check(comm);
-    if (*result == ncclSuccess) *result = bl_turn_settled(comm);
-    if (*result != ncclSuccess) return true;
-    const bool counts = call->request.count > 0;
-    if (!counts || bl_switch_serves(comm, bl_group_open()))
+    ncclResult_t result = bl_comm_check(comm);
+    if (result == ncclSuccess) result = bl_turn_settled(comm);
+    if (result != ncclSuccess) return result;
+    if (call->request.count == 0 || bl_switch_serves(comm))
         bl_table_select(&comm->table, &call->request, &call->route);
     else
         call->route = (struct bl_route){
             .algorithm = BL_ROUTE_NCCL, .why = BL_REASON_SWITCH, .reason = bl_reason_text(BL_REASON_SWITCH)};
     tell_route(comm, call);
-    if (call->route.algorithm == BL_ROUTE_NCCL || !has_buffers(call)) {
-        comm->calls[BL_KERNELS]++;
-        comm->bytes[BL_KERNELS] += call->request.count * bl_datatype_size(call->request.datatype);
-        comm->turnout.counted = counts;
-        return false;
-    }
-    *result = bl_group_open() ? bl_group_add_call(call) : bl_launch(call);
-    return true;
+    return ncclSuccess;
 }
 
-bool bl_serve_call(enum bl_collective collective, const void *sendbuff, void *recvbuff, size_t count,
-                   ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream,
-                   struct bl_comm **known, ncclResult_t *result) {
-    struct bl_comm *comm = *known = bl_real_depth == 0 ? bl_comm_find(handle) : NULL;
-    if (!comm) return false;
-    struct bl_call call = {.comm = comm,
-                           .sendbuff = sendbuff,
-                           .recvbuff = recvbuff,
-                           .request = {.collective = collective,
-                                       .count = count,
-                                       .datatype = (int)datatype,
-                                       .redop = (int)op,
-                                       .root = root},
-                           .stream = stream};
-    bool served = serve(&call, result);
-    if (served && *result != ncclSuccess && bl_group_open()) bl_group_fail(*result);
-    return served;
+/* Now, or at the end of the group.  It counts, whatever comes of it: its peers have made it. */
+static ncclResult_t launch(const struct bl_call *call) {
+    const bool grouped = bl_group_open();
+    const ncclResult_t result = grouped ? bl_group_add_call(call) : bl_launch(&call, 1);
+    bl_switch_count(call->comm, grouped);
+    return result;
+}
+
+bool bl_serve(struct bl_call *call, ncclComm_t handle, bool for_nccl, struct bl_forward **forward,
+              ncclResult_t *result) {
+    struct bl_comm *comm = call->comm = bl_known(handle);
+    const bool selects = comm && !for_nccl && bl_comm_active(comm);
+    *result = ncclSuccess;
+    if (selects)
+        *result = select_route(call);
+    else if (comm && !for_nccl) /* it may have ended with an error */
+        *result = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);
+    const bool ours = selects && *result == ncclSuccess && call->route.algorithm != BL_ROUTE_NCCL && has_buffers(call);
+    if (ours)
+        *result = launch(call);
+    else if (*result == ncclSuccess)
+        *result = bl_forward_known(forward, comm, call->stream, selects ? &call->request : NULL);
+    if (*result != ncclSuccess && bl_group_open()) bl_group_fail(*result);
+    return ours || *result != ncclSuccess;
 }

@@ -8,29 +8,13 @@
 #ifndef BEELINE_SERVE_H
 #define BEELINE_SERVE_H
 
-#include <stdbool.h>
-
-#include "comm/comm.h"
 #include "forward.h"
-#include "real/real.h"
+#include "launch/call.h"
 
-/* True if the call is Beeline's, with its result in *result; else it is the real NCCL's.  *known: what Beeline knows of the
- * communicator, looked up once a call; NULL inside of NCCL's own calls, too. */
-bool bl_serve_call(enum bl_collective collective, const void *sendbuff, void *recvbuff, size_t count,
-                   ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream,
-                   struct bl_comm **known, ncclResult_t *result);
-
-/* The real function called in turn; an error of the turn-taking before it is the result.  What NCCL calls itself (ncclBcast is
- * its ncclBroadcast) is a part of that call's turn. */
-#define BL_IN_TURN(known, stream, ...)                                                                                 \
-    __extension__({                                                                                                    \
-        const bool inner_ = bl_real_depth > 0;                                                                         \
-        ncclResult_t forwarded_ = inner_ ? ncclSuccess : bl_forward_known_before(known, stream);                       \
-        if (forwarded_ == ncclSuccess) {                                                                               \
-            forwarded_ = BL_REAL(__VA_ARGS__);                                                                         \
-            if (!inner_) bl_forward_after(stream, forwarded_);                                                         \
-        }                                                                                                              \
-        forwarded_;                                                                                                    \
-    })
+/* True if the call is done, with its result in *result: served, or refused.  Else the real NCCL's turn has begun: the real
+ * function is to be called, and bl_forward_after behind it.  for_nccl: whatever its route would be.  What the call lacks yet,
+ * communicator and route, is filled in. */
+bool bl_serve(struct bl_call *call, ncclComm_t handle, bool for_nccl, struct bl_forward **forward,
+              ncclResult_t *result);
 
 #endif

@@ -173,12 +173,9 @@ def emit_forward(function, ordered):
         lines += ["    return BL_REAL(%s);" % call]
     else:
         lines += [
-            "    if (bl_real_depth > 0) return BL_REAL(%s);" % call,
-            "    ncclResult_t result = bl_forward_before(comm, stream);",
-            "    if (result != ncclSuccess) return result;",
-            "    result = BL_REAL(%s);" % call,
-            "    bl_forward_after(stream, result);",
-            "    return result;",
+            "    struct bl_forward *forward;",
+            "    ncclResult_t result = bl_forward_before(&forward, comm, stream);",
+            "    return result != ncclSuccess ? result : bl_forward_after(forward, BL_REAL(%s));" % call,
         ]
     return "\n".join(lines + ["}"])
 
