@@ -43,21 +43,21 @@ struct bl_multicast_handle {
     unsigned char fabric[64];
 };
 
-/* Whether this rank can have multicast at all; if not, why. */
-bool bl_multicast_possible(CUdevice device, int arch, char *why, size_t size);
+/* Whether this rank can have multicast at all; if not, bl_why(). */
+bool bl_multicast_possible(CUdevice device, int arch);
 
-/* Each returns 0, or -1 with what failed and why in `why`.  The context of the device must be current. */
+/* Each returns 0, or -1 and bl_why().  The context of the device must be current. */
 
 /* An object for `bytes` or more of nranks devices.  The caller closes *fd, if it is not -1. */
 int bl_multicast_create(struct bl_multicast *multicast, CUdevice device, int rank, int nranks, uint64_t bytes,
-                        struct bl_multicast_handle *handle, int *fd, char *why, size_t size);
+                        struct bl_multicast_handle *handle, int *fd);
 /* The same on the others, with what rank 0 told.  The caller closes fd. */
 int bl_multicast_import(struct bl_multicast *multicast, CUdevice device, int rank, int nranks, uint64_t bytes,
-                        const struct bl_multicast_handle *handle, int fd, char *why, size_t size);
+                        const struct bl_multicast_handle *handle, int fd);
 /* Adds this rank's device; allocates its memory and the words, and zeroes them through `stream`. */
-int bl_multicast_join(struct bl_multicast *multicast, CUstream stream, char *why, size_t size);
-int bl_multicast_bind(struct bl_multicast *multicast, char *why, size_t size);
-int bl_multicast_map(struct bl_multicast *multicast, char *why, size_t size);
+int bl_multicast_join(struct bl_multicast *multicast, CUstream stream);
+int bl_multicast_bind(struct bl_multicast *multicast);
+int bl_multicast_map(struct bl_multicast *multicast);
 
 /* What only this rank's own kernels use: mappings and words.  Release does this first, and needs no context behind it. */
 void bl_multicast_withdraw(struct bl_multicast *multicast);

@@ -19,6 +19,7 @@
 #include "base/params.h"
 #include "comm/switch.h"
 #include "base/clock.h"
+#include "base/why.h"
 
 enum { MOST_TUNING_BYTES = 1 << 20 };
 
@@ -77,15 +78,15 @@ static void know_oneself(struct bl_member *member) {
         bl_member_fail(member, BL_FAILED, comm->rank,
                        member->all ? "its context cannot be made current" : "out of host memory");
     if (member->verdict.fate != BL_WELL) return;
-    char why[120];
     bl_identity_fill(identity, comm->device);
-    if (bl_random(identity->nonce, sizeof(identity->nonce), why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+    if (bl_random(identity->nonce, sizeof(identity->nonce)))
+        bl_member_fail(member, BL_FAILED, comm->rank, "%s", bl_why());
     member->upkeep->reserved = identity->offered = bl_budget_reserve(comm->device, identity->staging);
     identity->max_blocks = (uint32_t)member->upkeep->wishes.max_blocks;
     identity->nonblocking = member->upkeep->nonblocking;
     identity->copy_engines = member->upkeep->wishes.copy_engines || wants_copy_engines();
-    identity->copy_possible = bl_copy_possible(identity->copy_reason, sizeof(identity->copy_reason));
+    identity->copy_possible = bl_copy_possible();
+    if (!identity->copy_possible) snprintf(identity->copy_reason, sizeof(identity->copy_reason), "%s", bl_why());
     bl_context_pop();
 }
 
@@ -130,11 +131,10 @@ static void compare_settings(const struct bl_member *member) {
 
 /* --- step: can it be done, and do the GPUs reach each other? --- */
 static void judge(struct bl_member *member) {
-    char why[200];
-    const enum bl_fate fate = bl_identity_judge(member->all, member->comm->nranks, why, sizeof(why));
+    const enum bl_fate fate = bl_identity_judge(member->all, member->comm->nranks);
     /* The verdict is everybody's already, so it is no single rank's: -1. */
     if (fate != BL_WELL)
-        bl_member_fail(member, fate, -1, "%s", why);
+        bl_member_fail(member, fate, -1, "%s", bl_why());
     else
         compare_settings(member);
 }
@@ -194,10 +194,9 @@ static bool plans_multicast(const struct bl_member *member) {
 
 /* From facts that are the same on all ranks. */
 static void plan_multicast(struct bl_member *member) {
-    char text[128];
-    const char *why = bl_identity_no_multicast(member->all, member->comm->nranks, text, sizeof(text));
-    if (!why && !member->comm->args.layout.multicast_bytes) why = "BEELINE_STAGING is too small";
-    if (why) bl_member_fail_multicast(member, BL_DECLINED, -1, "%s", why);
+    if (bl_identity_multicast(member->all, member->comm->nranks) ||
+        (!member->comm->args.layout.multicast_bytes && bl_fail("BEELINE_STAGING is too small")))
+        bl_member_fail_multicast(member, BL_DECLINED, -1, "%s", bl_why());
 }
 
 static void make_tables(struct bl_member *member) {
@@ -308,28 +307,26 @@ static void table_receive(struct bl_member *member) {
 static void create(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     struct bl_upkeep *upkeep = member->upkeep;
-    char why[200];
     comm->memory = &upkeep->memory;
     CUresult status = bl_driver()->cuStreamCreate(&member->stream, CU_STREAM_NON_BLOCKING);
     if (status != CUDA_SUCCESS) {
         bl_member_fail(member, BL_FAILED, comm->rank, "making a stream failed: %s", bl_driver_strerror(status));
         return;
     }
-    if (bl_modules_open(&upkeep->modules, comm->context, comm->context_id, why, sizeof(why)) ||
-        bl_modules_find(upkeep->modules, comm->nranks, false, comm->function, why, sizeof(why)) ||
-        bl_pinned_take(&upkeep->control, comm->context, comm->context_id, why, sizeof(why)) ||
+    if (bl_modules_open(&upkeep->modules, comm->context, comm->context_id) ||
+        bl_modules_find(upkeep->modules, comm->nranks, false, comm->function) ||
+        bl_pinned_take(&upkeep->control, comm->context, comm->context_id) ||
         bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
-                         member->stream, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+                         member->stream))
+        bl_member_fail(member, BL_FAILED, comm->rank, "%s", bl_why());
     else
         bl_budget_settle(comm->device, &upkeep->reserved, upkeep->memory.bytes);
 }
 
 static void export_memory(struct bl_member *member) {
-    char why[200];
     if (member->verdict.fate != BL_WELL) return;
-    if (bl_memory_export(&member->upkeep->memory, &member->exported, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    if (bl_memory_export(&member->upkeep->memory, &member->exported))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", bl_why());
 }
 
 static void memory_send(struct bl_member *member) {
@@ -343,42 +340,36 @@ static void memory_send(struct bl_member *member) {
 static void memory_receive(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     uint64_t deadline = bl_step_deadline();
-    char why[200];
     for (int peer = 0; peer < comm->nranks; peer++) {
         int fd;
         if (peer == comm->rank) continue;
         if (!bl_step_receive(member, peer, BL_STEP_MEMORY, &(char){0}, 0, &fd, deadline)) continue;
-        if (member->verdict.fate == BL_WELL && bl_memory_import(&member->upkeep->memory, peer, fd, why, sizeof(why)))
-            bl_member_fail(member, BL_FAILED, comm->rank, "%s", why);
+        if (member->verdict.fate == BL_WELL && bl_memory_import(&member->upkeep->memory, peer, fd))
+            bl_member_fail(member, BL_FAILED, comm->rank, "%s", bl_why());
         close(fd);
     }
 }
 
 static void restore(struct bl_member *member) {
-    char why[200];
-    if (bl_memory_resume(&member->upkeep->memory, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    if (bl_memory_resume(&member->upkeep->memory))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", bl_why());
 }
 
 /* --- step: the switch, if rank 0 has one --- */
 static void switch_send(struct bl_member *member) {
-    char why[200];
     int fd = -1;
     if (member->comm->rank) return;
-    if (bl_switch_create(member->comm, &fd, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    if (bl_switch_create(member->comm, &fd)) bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", bl_why());
     /* Without it, too: who waits may be this very thread's next member. */
     bl_step_send(member, BL_STEP_SWITCH, "", 0, member->verdict.fate == BL_WELL ? fd : -1);
     if (fd >= 0) close(fd);
 }
 
 static void switch_receive(struct bl_member *member) {
-    char why[200];
     int fd;
     if (!member->comm->rank || !bl_step_receive(member, 0, BL_STEP_SWITCH, &(char){0}, 0, &fd, bl_step_deadline()))
         return;
-    if (bl_switch_join(member->comm, fd, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    if (bl_switch_join(member->comm, fd)) bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", bl_why());
     close(fd);
 }
 
@@ -408,27 +399,22 @@ static void fill_args(struct bl_member *member) {
 }
 
 static void test_prepare(struct bl_member *member) {
-    char why[200];
     fill_args(member);
-    if (bl_order_open(member->comm, why, sizeof(why)) || bl_copy_open(member->comm, why, sizeof(why))) {
-        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    if (bl_order_open(member->comm) || bl_copy_open(member->comm)) {
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", bl_why());
         return;
     }
-    member->selftest = &member->tests[BL_SELFTEST_STAGING];
-    if (bl_selftest_prepare(member->selftest, BL_SELFTEST_STAGING, member->comm, &member->comm->args,
-                            &member->comm->table, member->stream, why, sizeof(why)))
-        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    if (bl_trial_prepare(member, BL_SELFTEST_STAGING, &member->comm->args, &member->comm->table))
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", bl_why());
 }
 
 static void test_launch(struct bl_member *member) {
-    char why[200];
-    if (bl_trial_launch(member, why, sizeof(why))) bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+    if (bl_trial_launch(member)) bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", bl_why());
 }
 
 static void test_check(struct bl_member *member) {
     int culprit;
-    char why[200];
-    if (bl_trial_check(member, &culprit, why, sizeof(why))) bl_member_fail(member, BL_FAILED, culprit, "%s", why);
+    if (bl_trial_check(member, &culprit)) bl_member_fail(member, BL_FAILED, culprit, "%s", bl_why());
 }
 
 static bool share(struct bl_member **members, int count) {

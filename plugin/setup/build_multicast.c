@@ -8,6 +8,7 @@
 
 #include "trial.h"
 #include "vote.h"
+#include "base/why.h"
 #include "cuda/modules.h"
 
 static bool well(const struct bl_member *member) {
@@ -22,17 +23,15 @@ static void fail(struct bl_member *member, const char *why) {
 static void create(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     struct bl_leaver *leaver = member->upkeep->leaver = calloc(1, sizeof(*leaver));
-    char why[200];
     if (!leaver) {
         fail(member, "out of host memory");
         return;
     }
     bl_mesh_init(&leaver->mesh, comm->rank, comm->nranks, NULL);
-    if (bl_modules_find(member->upkeep->modules, comm->nranks, true, comm->function, why, sizeof(why)) ||
-        (comm->rank == 0 &&
-         bl_multicast_create(&leaver->multicast, comm->device, comm->rank, comm->nranks,
-                             comm->args.layout.multicast_bytes, &member->handle, &member->exported, why, sizeof(why))))
-        fail(member, why);
+    if (bl_modules_find(member->upkeep->modules, comm->nranks, true, comm->function) ||
+        (comm->rank == 0 && bl_multicast_create(&leaver->multicast, comm->device, comm->rank, comm->nranks,
+                                                comm->args.layout.multicast_bytes, &member->handle, &member->exported)))
+        fail(member, bl_why());
 }
 
 static void handle_send(struct bl_member *member) {
@@ -47,7 +46,6 @@ static void handle_send(struct bl_member *member) {
 static void handle_receive(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     const uint64_t deadline = bl_step_deadline();
-    char why[200];
     int fd = -1;
     if (comm->rank == 0 ||
         !bl_step_receive(member, 0, BL_STEP_MULTICAST, &member->handle, sizeof(member->handle), NULL, deadline))
@@ -56,25 +54,22 @@ static void handle_receive(struct bl_member *member) {
         !bl_step_receive(member, 0, BL_STEP_MULTICAST_FD, &(char){0}, 0, &fd, deadline))
         return;
     if (bl_multicast_import(&member->upkeep->leaver->multicast, comm->device, comm->rank, comm->nranks,
-                            comm->args.layout.multicast_bytes, &member->handle, fd, why, sizeof(why)))
-        fail(member, why);
+                            comm->args.layout.multicast_bytes, &member->handle, fd))
+        fail(member, bl_why());
     if (fd >= 0) close(fd);
 }
 
 /* --- each rank's memory --- */
 static void join(struct bl_member *member) {
-    char why[200];
-    if (bl_multicast_join(&member->upkeep->leaver->multicast, member->stream, why, sizeof(why))) fail(member, why);
+    if (bl_multicast_join(&member->upkeep->leaver->multicast, member->stream)) fail(member, bl_why());
 }
 
 static void bind(struct bl_member *member) {
-    char why[200];
-    if (bl_multicast_bind(&member->upkeep->leaver->multicast, why, sizeof(why))) fail(member, why);
+    if (bl_multicast_bind(&member->upkeep->leaver->multicast)) fail(member, bl_why());
 }
 
 static void map(struct bl_member *member) {
-    char why[200];
-    if (bl_multicast_map(&member->upkeep->leaver->multicast, why, sizeof(why))) fail(member, why);
+    if (bl_multicast_map(&member->upkeep->leaver->multicast)) fail(member, bl_why());
 }
 
 /* --- self-test --- */
@@ -82,26 +77,19 @@ static void test_prepare(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     const struct bl_multicast *multicast = &member->upkeep->leaver->multicast;
     struct bl_kernel_args args = comm->args;
-    char why[200];
     args.replica = (unsigned char *)(uintptr_t)multicast->replica;
     args.multicast = (unsigned char *)(uintptr_t)multicast->address;
     args.multicast_words = (uint64_t *)(uintptr_t)multicast->words;
-    member->selftest = &member->tests[BL_SELFTEST_MULTICAST];
-    if (bl_selftest_prepare(member->selftest, BL_SELFTEST_MULTICAST, comm, &args, &member->multicast_table,
-                            member->stream, why, sizeof(why)))
-        fail(member, why);
+    if (bl_trial_prepare(member, BL_SELFTEST_MULTICAST, &args, &member->multicast_table)) fail(member, bl_why());
 }
 
 static void test_launch(struct bl_member *member) {
-    char why[200];
-    if (bl_trial_launch(member, why, sizeof(why))) fail(member, why);
+    if (bl_trial_launch(member)) fail(member, bl_why());
 }
 
 static void test_check(struct bl_member *member) {
     int culprit;
-    char why[200];
-    if (bl_trial_check(member, &culprit, why, sizeof(why)))
-        bl_member_fail_multicast(member, BL_FAILED, culprit, "%s", why);
+    if (bl_trial_check(member, &culprit)) bl_member_fail_multicast(member, BL_FAILED, culprit, "%s", bl_why());
 }
 
 /* --- the end --- */

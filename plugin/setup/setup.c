@@ -23,6 +23,7 @@
 #include "base/thread.h"
 #include "comm/watch.h"
 #include "base/clock.h"
+#include "base/why.h"
 #include "build.h"
 #include "teardown.h"
 
@@ -163,10 +164,9 @@ static void free_leftovers(struct bl_member *member) {
 
 /* Its calls take room beside those of communicators that Beeline serves. */
 static void open_bystander(struct bl_member *member) {
-    char why[160];
     struct bl_comm *comm = member->comm;
-    if (!comm->order.event && bl_order_open(comm, why, sizeof(why))) {
-        bl_info("communicator %016llx rank %d: %s", (unsigned long long)comm->id, comm->rank, why);
+    if (!comm->order.event && bl_order_open(comm)) {
+        bl_info("communicator %016llx rank %d: %s", (unsigned long long)comm->id, comm->rank, bl_why());
         return;
     }
     if (bl_room_enter(comm) == 0) atomic_store_explicit(&comm->bystander, true, memory_order_release);
@@ -259,16 +259,16 @@ static struct bl_comm *enlist(const struct bl_setup_request *request, bool nonbl
 }
 
 /* Waits for the real init. */
-static bool comes_about(struct bl_comm *comm, char *why, size_t size) {
+static bool comes_about(struct bl_comm *comm) {
     for (;; nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL)) {
         ncclResult_t state = ncclSuccess, result = BL_REAL(ncclCommGetAsyncError, comm->handle, &state);
         if (result == ncclSuccess && state == ncclSuccess) return true;
         const bool waits = result == ncclSuccess && state == ncclInProgress;
         if (waits && !atomic_load(&comm->upkeep->cancel)) continue;
         if (waits)
-            snprintf(why, size, "it is being destroyed");
+            bl_fail("it is being destroyed");
         else
-            snprintf(why, size, "NCCL reports: %s", BL_REAL(ncclGetErrorString, result ? result : state));
+            bl_fail("NCCL reports: %s", BL_REAL(ncclGetErrorString, result ? result : state));
         return false;
     }
 }
@@ -277,11 +277,10 @@ static bool comes_about(struct bl_comm *comm, char *why, size_t size) {
  * progress does not depend on polls, and neither may ours. */
 static void *background_main(void *arg) {
     struct bl_comm *comm = arg;
-    char why[160];
-    if (comes_about(comm, why, sizeof(why)))
+    if (comes_about(comm))
         set_up(&comm, 1);
     else
-        bl_info("a nonblocking communicator did not come about: %s", why);
+        bl_info("a nonblocking communicator did not come about: %s", bl_why());
     bl_meeting_close(&comm->upkeep->meeting);
     atomic_store(&comm->upkeep->stage, BL_STAGE_DONE);
     return NULL;

@@ -20,9 +20,6 @@ void bl_step_each(struct bl_member **members, int count, void (*act)(struct bl_m
 /* When a wait that begins now ends: BEELINE_SETUP_TIMEOUT. */
 uint64_t bl_step_deadline(void);
 
-/* A peer is gone or does not answer. */
-void bl_step_fail_for_peer(struct bl_member *member, int peer, const char *why);
-
 void bl_step_send(struct bl_member *member, uint32_t step, const void *data, size_t bytes, int fd);
 
 /* The message of `step` from a peer.  A peer that has to leave sends its verdict, whatever is expected of it: then that is
