@@ -30,15 +30,16 @@ struct bl_member {
     bool agreed;                       /* and all ranks were heard in it */
     bool said_well;                    /* in the last vote */
     bool bereft;                       /* a peer is gone or does not answer: no agreement will come */
+    bool multicast_ran;                /* its self-test */
+    int culprit;                       /* whose fault it is if the act that runs fails: our own, or else it says */
+    const char *step;                  /* where it is */
     uint64_t begin, met_at, built_at;  /* bl_clock_ns */
 };
 
-/* Our own rank fails, or declines: "rank 2: " and the text.  The first reason stays. */
-void bl_member_fail(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+/* Our own rank fails, or declines: fate, culprit, and a format with its arguments (bl_verdict_say).  The first reason stays. */
+#define bl_member_fail(member, ...) bl_verdict_say(&(member)->verdict, (member)->comm->rank, __VA_ARGS__)
 
 /* Our own rank has no multicast, so no rank has: the communicator is served without. */
-void bl_member_fail_multicast(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+#define bl_member_fail_multicast(member, ...) bl_verdict_say(&(member)->multicast, (member)->comm->rank, __VA_ARGS__)
 
 #endif

@@ -41,6 +41,7 @@ static void run_in_context(struct bl_member *member, void (*act)(struct bl_membe
 static void begin(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     member->begin = bl_clock_ns();
+    member->step = "begin";
     member->exported = -1;
     member->verdict.magic = member->multicast.magic = BL_VERDICT_MAGIC;
     bl_mesh_init(&member->mesh, 0, 0, NULL);
@@ -71,7 +72,7 @@ static void *build_job(void *arg) {
     struct job *job = arg;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
-    bl_build(job->members, job->count);
+    bl_build(job->members, job->count, false);
     if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
     return NULL;
 }
@@ -151,15 +152,15 @@ static void log_left(const struct bl_member *member) {
     bl_log(verdict->fate == BL_FAILED && speaks && !ended ? BL_LOG_WARN : BL_LOG_INFO,
            "communicator %016llx of %d ranks is left to NCCL: %s", (unsigned long long)comm->id, comm->nranks,
            verdict->why);
-    bl_trace("communicator %016llx rank %d: left after %.2f ms", (unsigned long long)comm->id, comm->rank,
-             (double)(bl_clock_ns() - member->begin) / 1e6);
+    bl_trace("communicator %016llx rank %d: left after %.2f ms, at step \"%s\"", (unsigned long long)comm->id,
+             comm->rank, (double)(bl_clock_ns() - member->begin) / 1e6, member->step);
 }
 
 static void free_leftovers(struct bl_member *member) {
     if (member->upkeep->stuck) return;
     for (int kind = 0; kind < BL_SELFTEST_KINDS; kind++) bl_selftest_release(&member->tests[kind]);
     if (member->stream) bl_driver()->cuStreamDestroy(member->stream);
-    if (member->verdict.fate != BL_WELL) bl_upkeep_release(member->comm);
+    if (member->verdict.fate != BL_WELL) bl_build_undo(member->comm);
 }
 
 /* Its calls take room beside those of communicators that Beeline serves. */

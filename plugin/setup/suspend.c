@@ -96,7 +96,7 @@ ncclResult_t bl_resume(struct bl_comm *comm, struct bl_meeting *meeting, bool su
         const CUstreamCaptureMode mode = bl_driver_relax();
         member.verdict.magic = member.multicast.magic = BL_VERDICT_MAGIC;
         bl_mesh_init(&member.mesh, comm->rank, comm->nranks, &upkeep->cancel);
-        bl_rebuild(members, 1);
+        bl_build(members, 1, true);
         bl_mesh_close(&member.mesh);
         upkeep->suspended = false;
         if (member.verdict.fate != BL_WELL)

@@ -15,7 +15,7 @@
 #include "comm/stats.h"
 #include "comm/switch.h"
 #include "base/thread.h"
-#include "upkeep.h"
+#include "build.h"
 #include "comm/watch.h"
 #include "base/clock.h"
 
@@ -200,7 +200,7 @@ static void free_all(struct bl_comm *comm) {
     const CUstreamCaptureMode mode = bl_driver() ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     rescue_end(comm);
     bl_stats_log(comm);
-    bl_upkeep_release(comm);
+    bl_build_undo(comm);
     const bool lives = bl_context_push(comm);
     bl_room_leave(comm, lives);
     if (lives) {

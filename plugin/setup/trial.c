@@ -21,6 +21,7 @@ int bl_trial_prepare(struct bl_member *member, enum bl_selftest_kind kind, const
 }
 
 int bl_trial_launch(struct bl_member *member) {
+    member->multicast_ran = member->selftest->kind == BL_SELFTEST_MULTICAST;
     struct bl_identity_least least = bl_identity_least(member->all, member->comm->nranks);
     /* Few blocks: the communicators of a group are tested at once, in any order on each GPU, and must fit beside each
      * other, or each would keep the place on one GPU that the other waits for. */
@@ -28,7 +29,6 @@ int bl_trial_launch(struct bl_member *member) {
     return tell(bl_selftest_launch(member->selftest, member->comm, blocks, least.max_threads, selftest_timeout_ns()));
 }
 
-int bl_trial_check(struct bl_member *member, int *culprit) {
-    *culprit = member->comm->rank;
-    return tell(bl_selftest_check(member->selftest, selftest_timeout_ns(), culprit, &member->upkeep->stuck));
+int bl_trial_check(struct bl_member *member) {
+    return tell(bl_selftest_check(member->selftest, selftest_timeout_ns(), &member->culprit, &member->upkeep->stuck));
 }

@@ -4,10 +4,10 @@
 
 #include "member.h"
 
-/* In this order; each returns 0, or -1 and bl_why().  As bl_selftest_prepare; *culprit: whose fault it is. */
+/* As bl_selftest_prepare.  The others are steps of set-up (build.c). */
 int bl_trial_prepare(struct bl_member *member, enum bl_selftest_kind kind, const struct bl_kernel_args *args,
                      const struct bl_table *table);
 int bl_trial_launch(struct bl_member *member);
-int bl_trial_check(struct bl_member *member, int *culprit);
+int bl_trial_check(struct bl_member *member);
 
 #endif

@@ -1,4 +1,4 @@
-/* vote.c - what the steps of set-up are made of: messages between the ranks of one communicator, and the vote. */
+/* vote.c - see vote.h. */
 #include <string.h>
 #include <unistd.h>
 
@@ -16,15 +16,10 @@ uint64_t bl_step_deadline(void) {
     return bl_clock_ns() + bl_params()->setup_timeout * 1000000000u;
 }
 
-void bl_step_each(struct bl_member **members, int count, void (*act)(struct bl_member *)) {
-    for (int i = 0; i < count; i++) {
-        if (!bl_context_push(members[i]->comm)) {
-            bl_member_fail(members[i], BL_FAILED, members[i]->comm->rank, "its context cannot be made current");
-            continue;
-        }
-        act(members[i]);
-        bl_context_pop();
-    }
+bool bl_step_all_well(struct bl_member **members, int count) {
+    for (int i = 0; i < count; i++)
+        if (members[i]->verdict.fate != BL_WELL) return false;
+    return true;
 }
 
 void bl_step_send(struct bl_member *member, uint32_t step, const void *data, size_t bytes, int fd) {
@@ -106,10 +101,9 @@ static void vote_receive(struct bl_member *member) {
 }
 
 bool bl_step_vote(struct bl_member **members, int count) {
-    bool well = true;
     for (int i = 0; i < count; i++) bl_step_vote_send(members[i]);
     for (int i = 0; i < count; i++) vote_receive(members[i]);
-    for (int i = 0; i < count; i++) well = well && members[i]->verdict.fate == BL_WELL;
+    const bool well = bl_step_all_well(members, count);
     /* Members of one process may differ where a peer died in between: none goes on alone. */
     for (int i = 0; i < count && !well; i++)
         for (int j = 0; j < count; j++)

@@ -1,4 +1,5 @@
-/* vote.h - the steps of set-up, for the members of one communicator on this thread: messages between the ranks, and the vote. */
+/* vote.h - what the steps of set-up are made of, for the members of one communicator on this thread: messages between the ranks, and
+ * the vote. */
 #ifndef BEELINE_VOTE_H
 #define BEELINE_VOTE_H
 
@@ -14,8 +15,7 @@ enum bl_step {
     BL_STEP_VOTE = 100
 };
 
-/* Runs `act` for each member, with its context current. */
-void bl_step_each(struct bl_member **members, int count, void (*act)(struct bl_member *));
+bool bl_step_all_well(struct bl_member **members, int count);
 
 /* When a wait that begins now ends: BEELINE_SETUP_TIMEOUT. */
 uint64_t bl_step_deadline(void);
