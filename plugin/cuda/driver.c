@@ -80,12 +80,12 @@ const char *bl_driver_error(void) {
 
 CUstreamCaptureMode bl_driver_relax(void) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
     return mode;
 }
 
 void bl_driver_unrelax(CUstreamCaptureMode before) {
-    bl_driver()->cuThreadExchangeStreamCaptureMode(&before);
+    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&before);
 }
 
 const char *bl_driver_strerror(CUresult result) {

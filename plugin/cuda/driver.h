@@ -22,7 +22,7 @@ const char *bl_driver_error(void);
 void *bl_driver_symbol(const char *name, int version);
 
 /* Calls that a capture on another stream of the process would forbid are fine for this thread until it says otherwise: for
- * calls that touch no captured stream. */
+ * calls that touch no captured stream.  Without a driver, nothing. */
 CUstreamCaptureMode bl_driver_relax(void);
 void bl_driver_unrelax(CUstreamCaptureMode before);
 

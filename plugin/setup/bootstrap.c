@@ -35,8 +35,7 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
-/* For a forked child, which has it, too. */
-static void hang_up(int *fd) {
+void bl_hang_up(int *fd) {
     if (*fd >= 0) shutdown(*fd, SHUT_RDWR);
     close_fd(fd);
 }
@@ -147,5 +146,5 @@ bool bl_mesh_all_shut(struct bl_mesh *mesh) {
 }
 
 void bl_mesh_close(struct bl_mesh *mesh) {
-    for (int peer = 0; peer < BL_MAX_RANKS; peer++) hang_up(&mesh->fd[peer]);
+    for (int peer = 0; peer < BL_MAX_RANKS; peer++) bl_hang_up(&mesh->fd[peer]);
 }

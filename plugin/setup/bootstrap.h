@@ -46,4 +46,7 @@ bool bl_mesh_all_shut(struct bl_mesh *mesh);
 
 void bl_mesh_close(struct bl_mesh *mesh);
 
+/* Closes a socket, if it is not -1, in a forked child, too, which has it as well. */
+void bl_hang_up(int *fd);
+
 #endif

@@ -1,8 +1,6 @@
 /* build.c - the steps of set-up, in their order, and their undoing. */
 #include "build.h"
 
-#include <time.h>
-
 #include "introduce.h"
 #include "nvls.h"
 #include "share.h"
@@ -122,7 +120,7 @@ void bl_build_undo(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
     bl_watch_remove(comm);
     __atomic_store_n(&comm->control, NULL, __ATOMIC_SEQ_CST); /* before anyone is counted */
-    while (atomic_load(&comm->users)) nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    while (atomic_load(&comm->users)) bl_nap(200000);
     if (comm->copy.broken) upkeep->stuck = true; /* what it left on its streams may never end */
     undo(comm, true);
     if (upkeep->stuck || !bl_context_push(comm)) return;

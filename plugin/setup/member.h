@@ -2,6 +2,7 @@
 #ifndef BEELINE_MEMBER_H
 #define BEELINE_MEMBER_H
 
+#include "base/clock.h"
 #include "bootstrap.h"
 #include "identity.h"
 #include "cuda/link.h"
@@ -35,6 +36,23 @@ struct bl_member {
     const char *step;                  /* where it is */
     uint64_t begin, met_at, built_at;  /* bl_clock_ns */
 };
+
+static inline struct bl_member bl_member_of(struct bl_comm *comm, struct bl_meeting *meeting) {
+    const struct bl_verdict none = {.magic = BL_VERDICT_MAGIC};
+    return (struct bl_member){.comm = comm,
+                              .upkeep = comm->upkeep,
+                              .meeting = meeting,
+                              .exported = -1,
+                              .verdict = none,
+                              .multicast = none,
+                              .step = "begin",
+                              .begin = bl_clock_ns()};
+}
+
+/* It has said that all is well here, and not heard that of all: its peers may serve. */
+static inline bool bl_member_in_doubt(const struct bl_member *member) {
+    return member->built && !member->agreed;
+}
 
 /* Our own rank fails, or declines: fate, culprit, and a format with its arguments (bl_verdict_say).  The first reason stays. */
 #define bl_member_fail(member, ...) bl_verdict_say(&(member)->verdict, (member)->comm->rank, __VA_ARGS__)

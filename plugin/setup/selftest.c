@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "upkeep.h"
 #include "base/clock.h"
@@ -249,7 +248,7 @@ static CUresult wait_until(CUstream stream, uint64_t deadline, const struct bl_c
         CUresult status = bl_driver()->cuStreamQuery(stream);
         if (status != CUDA_ERROR_NOT_READY || bl_clock_ns() > deadline) return status;
         if (control && peer_is_late(control)) return status;
-        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+        bl_nap(nap);
     }
 }
 
