@@ -2,8 +2,9 @@
 
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 /* So long a process that ends waits for errands: what they are about is the driver's, which goes then. */
 enum { EXIT_MS = 1000 };
@@ -21,8 +22,7 @@ bool bl_thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg) {
 }
 
 static void await_errands(void) {
-    for (int i = 0; i < EXIT_MS && atomic_load(&running) && getpid() == owner; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (int i = 0; i < EXIT_MS && atomic_load(&running) && getpid() == owner; i++) bl_nap(1000000);
 }
 
 /* Behind the driver's own, and so called before it. */

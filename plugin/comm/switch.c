@@ -5,12 +5,12 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/params.h"
+#include "base/why.h"
 
 enum { CLAIM = 64 };
 
@@ -21,24 +21,19 @@ struct bl_switch_page {
     uint64_t passed[BL_MAX_RANKS];  /* calls that each had made when it claimed last */
 };
 
-int bl_switch_join(struct bl_comm *comm, int fd, char *why, size_t size) {
+int bl_switch_join(struct bl_comm *comm, int fd) {
     void *page = mmap(NULL, sizeof(struct bl_switch_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (page == MAP_FAILED) {
-        snprintf(why, size, "the page of BEELINE_SWITCH (mmap): %m");
-        return -1;
-    }
+    if (page == MAP_FAILED) return bl_fail("the page of BEELINE_SWITCH (mmap): %m");
     atomic_store(&comm->turnout.page, page);
     return 0;
 }
 
-int bl_switch_create(struct bl_comm *comm, int *fd, char *why, size_t size) {
+int bl_switch_create(struct bl_comm *comm, int *fd) {
     pthread_mutexattr_t shared;
     *fd = memfd_create("beeline-switch", MFD_CLOEXEC);
-    if (*fd < 0 || ftruncate(*fd, sizeof(struct bl_switch_page))) {
-        snprintf(why, size, "the page of BEELINE_SWITCH (memfd_create): %m");
-        return -1;
-    }
-    if (bl_switch_join(comm, *fd, why, size)) return -1;
+    if (*fd < 0 || ftruncate(*fd, sizeof(struct bl_switch_page)))
+        return bl_fail("the page of BEELINE_SWITCH (memfd_create): %m");
+    if (bl_switch_join(comm, *fd)) return -1;
     struct bl_switch_page *page = atomic_load(&comm->turnout.page);
     pthread_mutexattr_init(&shared);
     pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);

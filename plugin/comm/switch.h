@@ -12,9 +12,9 @@
 
 #include "comm.h"
 
-/* Rank 0's page, and its descriptor to be sent, which the caller closes; or another's, from that.  0, or -1 and why. */
-int bl_switch_create(struct bl_comm *comm, int *fd, char *why, size_t size);
-int bl_switch_join(struct bl_comm *comm, int fd, char *why, size_t size);
+/* Rank 0's page, and its descriptor to be sent, which the caller closes; or another's, from that.  0, or -1 and bl_why(). */
+int bl_switch_create(struct bl_comm *comm, int *fd);
+int bl_switch_join(struct bl_comm *comm, int fd);
 
 /* Whether the communicator's next call is Beeline's; by the thread that makes it. */
 bool bl_switch_serves(struct bl_comm *comm);

@@ -3,10 +3,12 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/why.h"
 
 static const char library[] = "libcuda.so.1";
 
@@ -78,12 +80,12 @@ const char *bl_driver_error(void) {
 
 CUstreamCaptureMode bl_driver_relax(void) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
     return mode;
 }
 
 void bl_driver_unrelax(CUstreamCaptureMode before) {
-    bl_driver()->cuThreadExchangeStreamCaptureMode(&before);
+    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&before);
 }
 
 const char *bl_driver_strerror(CUresult result) {
@@ -92,6 +94,15 @@ const char *bl_driver_strerror(CUresult result) {
     if (bl_driver()) bl_driver()->cuGetErrorName(result, &name);
     snprintf(text, sizeof(text), "%s (%d)", name ? name : "unknown CUDA error", (int)result);
     return text;
+}
+
+int bl_driver_fail(CUresult result, const char *format, ...) {
+    char what[200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof(what), format, arguments);
+    va_end(arguments);
+    return bl_fail("%s failed: %s", what, bl_driver_strerror(result));
 }
 
 void bl_driver_undo(CUresult result, const char *call) {

@@ -7,7 +7,6 @@
 #define BEELINE_DRIVER_H
 
 #include <cuda.h>
-#include <stdio.h>
 
 struct bl_driver {
 #define BL_DRIVER(function, version) __typeof__(function) *function;
@@ -23,7 +22,7 @@ const char *bl_driver_error(void);
 void *bl_driver_symbol(const char *name, int version);
 
 /* Calls that a capture on another stream of the process would forbid are fine for this thread until it says otherwise: for
- * calls that touch no captured stream. */
+ * calls that touch no captured stream.  Without a driver, nothing. */
 CUstreamCaptureMode bl_driver_relax(void);
 void bl_driver_unrelax(CUstreamCaptureMode before);
 
@@ -34,17 +33,14 @@ const char *bl_driver_strerror(CUresult result);
  * released everything itself. */
 void bl_driver_undo(CUresult result, const char *call);
 
-/* Returns -1 if a driver call fails, with what it was for (a format and its arguments) and the driver's reason in the caller's
- * `why` of `size` bytes. */
+/* bl_fail, with what a call was for and the driver's reason: "mapping it (cuMemMap) failed: CUDA_ERROR_OUT_OF_MEMORY (2)". */
+int bl_driver_fail(CUresult result, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Returns so from the function that it stands in, if the call fails. */
 #define BL_DRIVER_CHECK(expression, ...)                                                                               \
     do {                                                                                                               \
-        CUresult status_ = (expression);                                                                               \
-        if (status_ != CUDA_SUCCESS) {                                                                                 \
-            int used_ = snprintf(why, size, __VA_ARGS__);                                                              \
-            if (used_ >= 0 && (size_t)used_ < size)                                                                    \
-                snprintf(why + used_, size - used_, " failed: %s", bl_driver_strerror(status_));                       \
-            return -1;                                                                                                 \
-        }                                                                                                              \
+        const CUresult status_ = (expression);                                                                         \
+        if (status_ != CUDA_SUCCESS) return bl_driver_fail(status_, __VA_ARGS__);                                      \
     } while (0)
 
 #endif

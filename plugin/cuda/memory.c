@@ -1,8 +1,6 @@
 /* memory.c - staging, epochs and control words of one rank. */
 #include "memory.h"
 
-#include <stdio.h>
-
 #include "base/log.h"
 
 enum { MIB = 1 << 20, EPOCH_BYTES = BL_LOCAL_WORDS * sizeof(uint64_t), LINE_BYTES = 128 };
@@ -20,7 +18,7 @@ static CUmemAllocationProp allocation_of(CUdevice device) {
 }
 
 /* Reserves addresses for handle[rank], if there are none yet, maps it there and opens it to this device. */
-static int map(struct bl_memory *memory, int rank, char *why, size_t size) {
+static int map(struct bl_memory *memory, int rank) {
     const struct bl_driver *cu = bl_driver();
     if (!memory->reserved[rank])
         BL_DRIVER_CHECK(cu->cuMemAddressReserve(&memory->address[rank], memory->bytes, 0, 0, 0),
@@ -39,7 +37,7 @@ static int map(struct bl_memory *memory, int rank, char *why, size_t size) {
     return 0;
 }
 
-static int round_up_bytes(struct bl_memory *memory, char *why, size_t size) {
+static int round_up_bytes(struct bl_memory *memory) {
     const CUmemAllocationProp allocation = allocation_of(memory->device);
     size_t granularity = 0;
     BL_DRIVER_CHECK(
@@ -49,17 +47,17 @@ static int round_up_bytes(struct bl_memory *memory, char *why, size_t size) {
     return 0;
 }
 
-static int allocate(struct bl_memory *memory, char *why, size_t size) {
+static int allocate(struct bl_memory *memory) {
     const CUmemAllocationProp allocation = allocation_of(memory->device);
     const int rank = memory->rank;
     BL_DRIVER_CHECK(bl_driver()->cuMemCreate(&memory->handle[rank], memory->bytes, &allocation, 0),
                     "allocating %llu MiB of device memory (cuMemCreate)", (unsigned long long)(memory->bytes / MIB));
     memory->have_handle[rank] = true;
-    return map(memory, rank, why, size);
+    return map(memory, rank);
 }
 
 /* Before any peer can map it: a flag that a peer wrote must never be wiped out. */
-static int zero(struct bl_memory *memory, CUstream stream, char *why, size_t size) {
+static int zero(struct bl_memory *memory, CUstream stream) {
     const struct bl_driver *cu = bl_driver();
     BL_DRIVER_CHECK(cu->cuMemsetD8Async(memory->address[memory->rank], 0, memory->bytes, stream),
                     "zeroing the staging (cuMemsetD8Async)");
@@ -67,18 +65,17 @@ static int zero(struct bl_memory *memory, CUstream stream, char *why, size_t siz
     return 0;
 }
 
-int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream,
-                     char *why, size_t size) {
+int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream) {
     const uint64_t epochs_at = round_up(bytes, LINE_BYTES);
     *memory = (struct bl_memory){.device = device, .rank = rank, .nranks = nranks, .bytes = epochs_at + EPOCH_BYTES};
-    if (round_up_bytes(memory, why, size) || allocate(memory, why, size)) return -1;
+    if (round_up_bytes(memory) || allocate(memory)) return -1;
 
     /* To free memory of their own would wait for all of the GPU's work. */
     memory->epochs = memory->address[rank] + epochs_at;
-    return zero(memory, stream, why, size);
+    return zero(memory, stream);
 }
 
-int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t size) {
+int bl_memory_export(const struct bl_memory *memory, int *fd) {
     int exported = -1;
     BL_DRIVER_CHECK(bl_driver()->cuMemExportToShareableHandle(&exported, memory->handle[memory->rank],
                                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
@@ -87,12 +84,12 @@ int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t 
     return 0;
 }
 
-int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size_t size) {
+int bl_memory_import(struct bl_memory *memory, int peer, int fd) {
     BL_DRIVER_CHECK(bl_driver()->cuMemImportFromShareableHandle(&memory->handle[peer], (void *)(uintptr_t)fd,
                                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                     "importing the staging of rank %d (cuMemImportFromShareableHandle)", peer);
     memory->have_handle[peer] = true;
-    return map(memory, peer, why, size);
+    return map(memory, peer);
 }
 
 static void give_back(struct bl_memory *memory, int rank) {
@@ -112,11 +109,11 @@ void bl_memory_suspend(struct bl_memory *memory) {
     for (int rank = 0; rank < memory->nranks; rank++) give_back(memory, rank);
 }
 
-int bl_memory_resume(struct bl_memory *memory, char *why, size_t size) {
+int bl_memory_resume(struct bl_memory *memory) {
     CUstream stream;
-    if (allocate(memory, why, size)) return -1;
+    if (allocate(memory)) return -1;
     BL_DRIVER_CHECK(bl_driver()->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "making a stream (cuStreamCreate)");
-    const int status = zero(memory, stream, why, size);
+    const int status = zero(memory, stream);
     bl_driver()->cuStreamDestroy(stream);
     return status;
 }
@@ -128,9 +125,9 @@ void bl_memory_release(struct bl_memory *memory) {
     *memory = (struct bl_memory){0};
 }
 
-int bl_memory_scratch(struct bl_memory *memory, CUdevice device, uint64_t bytes, char *why, size_t size) {
+int bl_memory_scratch(struct bl_memory *memory, CUdevice device, uint64_t bytes) {
     *memory = (struct bl_memory){.device = device, .nranks = 1, .bytes = bytes};
-    if (!round_up_bytes(memory, why, size) && !allocate(memory, why, size)) return 0;
+    if (!round_up_bytes(memory) && !allocate(memory)) return 0;
     bl_memory_release(memory);
     return -1;
 }

@@ -25,25 +25,24 @@ struct bl_memory {
     CUdeviceptr epochs; /* BL_LOCAL_WORDS words behind the staging, of this device alone */
 };
 
-/* Each returns 0, or -1 with what failed and why in `why`.  The context of the device must be current. */
+/* Each returns 0, or -1 and bl_why().  The context of the device must be current. */
 
 /* Allocates and maps `bytes` of staging and the epochs, and zeroes them through `stream`, which has done so when this
  * returns. */
-int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream,
-                     char *why, size_t size);
+int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream);
 /* The caller closes *fd. */
-int bl_memory_export(const struct bl_memory *memory, int *fd, char *why, size_t size);
+int bl_memory_export(const struct bl_memory *memory, int *fd);
 /* Maps what `peer` exported.  The caller closes fd, then or at once. */
-int bl_memory_import(struct bl_memory *memory, int peer, int fd, char *why, size_t size);
+int bl_memory_import(struct bl_memory *memory, int peer, int fd);
 /* Gives back what is behind the addresses of all ranks, and keeps the addresses; no kernel that uses it may be running.  What
  * resume has there, zeroed, is of this rank: the peers' is imported again. */
 void bl_memory_suspend(struct bl_memory *memory);
-int bl_memory_resume(struct bl_memory *memory, char *why, size_t size);
+int bl_memory_resume(struct bl_memory *memory);
 /* No kernel that uses the memory may be running. */
 void bl_memory_release(struct bl_memory *memory);
 
 /* Memory of one rank for a while, at address[0]: nothing in it is zeroed.  To have it waits for no work of the GPU, which may be another
  * communicator's, waiting for a rank that waits for us; cuMemAlloc may.  (To release it may, too.) */
-int bl_memory_scratch(struct bl_memory *memory, CUdevice device, uint64_t bytes, char *why, size_t size);
+int bl_memory_scratch(struct bl_memory *memory, CUdevice device, uint64_t bytes);
 
 #endif

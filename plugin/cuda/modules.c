@@ -2,8 +2,9 @@
 #include "modules.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
+
+#include "base/why.h"
 
 extern const void *const bl_fatbins[];
 extern const int bl_fatbin_count;
@@ -29,13 +30,10 @@ static void unload(struct bl_modules *modules) {
     free(modules);
 }
 
-static int load(struct bl_modules *modules, char *why, size_t size) {
+static int load(struct bl_modules *modules) {
     for (int i = 0; i < bl_fatbin_count; i++) {
-        CUresult status = bl_driver()->cuModuleLoadData(&modules->module[i], bl_fatbins[i]);
-        if (status != CUDA_SUCCESS) {
-            snprintf(why, size, "loading the kernels (cuModuleLoadData) failed: %s", bl_driver_strerror(status));
-            return -1;
-        }
+        BL_DRIVER_CHECK(bl_driver()->cuModuleLoadData(&modules->module[i], bl_fatbins[i]),
+                        "loading the kernels (cuModuleLoadData)");
         modules->count++;
     }
     return 0;
@@ -66,9 +64,9 @@ static void forget_ended(CUcontext context, uint64_t context_id) {
 }
 
 /* Without the lock: to load may wait for the context's work, which may need another thread that sets up on another GPU. */
-static int load_apart(struct bl_modules *modules, char *why, size_t size) {
+static int load_apart(struct bl_modules *modules) {
     pthread_mutex_unlock(&lock);
-    const int status = load(modules, why, size);
+    const int status = load(modules);
     pthread_mutex_lock(&lock);
     modules->loading = false;
     if (status) take_out(modules);
@@ -76,7 +74,7 @@ static int load_apart(struct bl_modules *modules, char *why, size_t size) {
     return status;
 }
 
-int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t context_id, char *why, size_t size) {
+int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t context_id) {
     struct bl_modules *one, *failed = NULL;
     pthread_mutex_lock(&lock);
     forget_ended(context, context_id);
@@ -87,12 +85,12 @@ int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t con
         one->loading = true;
         one->next = first;
         first = one;
-        if (load_apart(one, why, size)) {
+        if (load_apart(one)) {
             failed = one;
             one = NULL;
         }
     } else if (!one) {
-        snprintf(why, size, "out of host memory");
+        bl_fail("out of host memory");
     }
     if (one) one->users++;
     pthread_mutex_unlock(&lock);
@@ -101,31 +99,29 @@ int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t con
     return one ? 0 : -1;
 }
 
-static int find(const struct bl_modules *modules, const char *symbol, CUfunction *function, char *why, size_t size) {
+static int find(const struct bl_modules *modules, const char *symbol, CUfunction *function) {
     const struct bl_driver *cu = bl_driver();
     CUresult status = CUDA_ERROR_NOT_FOUND;
     for (int i = 0; i < modules->count && status == CUDA_ERROR_NOT_FOUND; i++)
         status = cu->cuModuleGetFunction(function, modules->module[i], symbol);
     if (status == CUDA_SUCCESS && cu->cuFuncLoad) status = cu->cuFuncLoad(*function);
     if (status == CUDA_SUCCESS) return 0;
-    snprintf(why, size, "kernel %s failed to load: %s", symbol, bl_driver_strerror(status));
-    return -1;
+    return bl_fail("kernel %s failed to load: %s", symbol, bl_driver_strerror(status));
 }
 
 int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
-                    CUfunction function[BL_KERNELS][BL_DATATYPES], char *why, size_t size) {
+                    CUfunction function[BL_KERNELS][BL_DATATYPES]) {
     char symbol[96];
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
         for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
             if (bl_kernel_multicast(kernel) == multicast &&
                 bl_kernel_symbol(kernel, datatype, nranks, symbol, sizeof(symbol)) == 0 &&
-                find(modules, symbol, &function[kernel][datatype], why, size))
+                find(modules, symbol, &function[kernel][datatype]))
                 return -1;
     return 0;
 }
 
-int bl_modules_scratch(struct bl_modules *modules, struct bl_memory *memory, CUdevice device, uint64_t bytes, char *why,
-                       size_t size) {
+int bl_modules_scratch(struct bl_modules *modules, struct bl_memory *memory, CUdevice device, uint64_t bytes) {
     *memory = (struct bl_memory){0};
     pthread_mutex_lock(&lock);
     for (int i = 0; i < SPARES && !memory->nranks; i++) {
@@ -134,7 +130,7 @@ int bl_modules_scratch(struct bl_modules *modules, struct bl_memory *memory, CUd
         modules->spare[i] = (struct bl_memory){0};
     }
     pthread_mutex_unlock(&lock);
-    return memory->nranks ? 0 : bl_memory_scratch(memory, device, bytes, why, size);
+    return memory->nranks ? 0 : bl_memory_scratch(memory, device, bytes);
 }
 
 void bl_modules_keep(struct bl_modules *modules, struct bl_memory *memory) {

@@ -16,20 +16,19 @@
 
 struct bl_modules;
 
-/* context_id: what no other context has under the same handle (context.h).  0, or -1 with what failed and why in `why`. */
-int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t context_id, char *why, size_t size);
+/* context_id: what no other context has under the same handle (context.h).  0, or -1 and bl_why(). */
+int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t context_id);
 
 /* Every kernel for that many ranks, of those that need multicast or of those that do not, loaded to the device already: a
  * load while a peer's kernel waits would deadlock. */
 int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
-                    CUfunction function[BL_KERNELS][BL_DATATYPES], char *why, size_t size);
+                    CUfunction function[BL_KERNELS][BL_DATATYPES]);
 
 void bl_modules_close(struct bl_modules *modules);
 
 /* Memory for a self-test; two are kept for the next ones while the modules are in use, since to release it may wait for all of the GPU's
- * work.  0, or -1 with what failed in `why`. */
-int bl_modules_scratch(struct bl_modules *modules, struct bl_memory *memory, CUdevice device, uint64_t bytes, char *why,
-                       size_t size);
+ * work.  0, or -1 and bl_why(). */
+int bl_modules_scratch(struct bl_modules *modules, struct bl_memory *memory, CUdevice device, uint64_t bytes);
 void bl_modules_keep(struct bl_modules *modules, struct bl_memory *memory);
 
 #endif

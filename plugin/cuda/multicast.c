@@ -2,11 +2,11 @@
 #include "multicast.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/params.h"
+#include "base/why.h"
 
 enum { LOWEST_ARCH = 90, SINCE = 12010 };
 
@@ -42,17 +42,14 @@ static void look_up(void) {
     }
 }
 
-/* The only way to the calls.  NULL if it is closed, and who says so in `why`. */
-static const struct bl_multicast_calls *door(char *why, size_t size) {
+/* The only way to the calls.  0, or -1 if it is closed. */
+static int door(struct bl_multicast *m) {
     const char *forbidden = bl_params_multicast_forbidden();
-    if (forbidden) {
-        snprintf(why, size, "%s", forbidden);
-        return NULL;
-    }
+    if (forbidden) return bl_fail("%s", forbidden);
     pthread_once(&once, look_up);
-    if (!lacking) return &calls;
-    snprintf(why, size, "the driver has no %s", lacking);
-    return NULL;
+    if (lacking) return bl_fail("the driver has no %s", lacking);
+    m->calls = &calls;
+    return 0;
 }
 
 static bool has(CUdevice device, CUdevice_attribute attribute) {
@@ -60,12 +57,12 @@ static bool has(CUdevice device, CUdevice_attribute attribute) {
     return bl_driver()->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value;
 }
 
-bool bl_multicast_possible(CUdevice device, int arch, char *why, size_t size) {
-    if (!door(why, size)) return false;
+bool bl_multicast_possible(CUdevice device, int arch) {
+    if (door(&(struct bl_multicast){0})) return false;
     if (arch < LOWEST_ARCH)
-        snprintf(why, size, "the GPU is sm_%d, multicast needs sm_%d", arch, LOWEST_ARCH);
+        bl_fail("the GPU is sm_%d, multicast needs sm_%d", arch, LOWEST_ARCH);
     else if (!has(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED))
-        snprintf(why, size, "the GPU has no multicast");
+        bl_fail("the GPU has no multicast");
     else
         return true;
     return false;
@@ -111,7 +108,7 @@ static const char *name_of(CUmemAllocationHandleType type) {
 
 /* An object that can be handed on in one way.  *refused: another way may do. */
 static int create_as(struct bl_multicast *m, CUmemAllocationHandleType type, uint64_t bytes, void *shared,
-                     bool *refused, char *why, size_t size) {
+                     bool *refused) {
     const char *what;
     m->type = type;
     CUresult status = size_up(m, bytes, &what);
@@ -133,17 +130,17 @@ static int create_as(struct bl_multicast *m, CUmemAllocationHandleType type, uin
 static void release_object(struct bl_multicast *m);
 
 int bl_multicast_create(struct bl_multicast *m, CUdevice device, int rank, int nranks, uint64_t bytes,
-                        struct bl_multicast_handle *handle, int *fd, char *why, size_t size) {
+                        struct bl_multicast_handle *handle, int *fd) {
     bool refused;
     *m = (struct bl_multicast){.device = device, .rank = rank, .nranks = nranks};
     *handle = (struct bl_multicast_handle){0};
     *fd = -1;
-    if (!(m->calls = door(why, size))) return -1;
-    int status = create_as(m, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, bytes, fd, &refused, why, size);
+    if (door(m)) return -1;
+    int status = create_as(m, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, bytes, fd, &refused);
     if (status && refused && has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
-        bl_info("%s; trying a fabric handle", why);
+        bl_info("%s; trying a fabric handle", bl_why());
         release_object(m);
-        status = create_as(m, CU_MEM_HANDLE_TYPE_FABRIC, bytes, handle->fabric, &refused, why, size);
+        status = create_as(m, CU_MEM_HANDLE_TYPE_FABRIC, bytes, handle->fabric, &refused);
     }
     handle->bytes = m->bytes;
     handle->type = (uint32_t)m->type;
@@ -151,17 +148,16 @@ int bl_multicast_create(struct bl_multicast *m, CUdevice device, int rank, int n
 }
 
 int bl_multicast_import(struct bl_multicast *m, CUdevice device, int rank, int nranks, uint64_t bytes,
-                        const struct bl_multicast_handle *handle, int fd, char *why, size_t size) {
+                        const struct bl_multicast_handle *handle, int fd) {
     *m = (struct bl_multicast){
         .device = device, .rank = rank, .nranks = nranks, .type = (CUmemAllocationHandleType)handle->type};
-    if (!(m->calls = door(why, size))) return -1;
+    if (door(m)) return -1;
     const char *what;
     BL_DRIVER_CHECK(size_up(m, bytes, &what), "%s", what);
-    if (m->bytes != handle->bytes) {
-        snprintf(why, size, "a multicast object has %llu bytes here, and %llu on rank 0", (unsigned long long)m->bytes,
-                 (unsigned long long)handle->bytes);
-        return -1;
-    }
+    if (m->bytes != handle->bytes)
+        return bl_fail("a multicast object has %llu bytes here, and %llu on rank 0", (unsigned long long)m->bytes,
+                       (unsigned long long)handle->bytes);
+
     void *shared = m->type == CU_MEM_HANDLE_TYPE_FABRIC ? (void *)handle->fabric : (void *)(uintptr_t)fd;
     BL_DRIVER_CHECK(bl_driver()->cuMemImportFromShareableHandle(&m->object, shared, m->type),
                     "importing the multicast object as a %s (cuMemImportFromShareableHandle)", name_of(m->type));
@@ -171,7 +167,7 @@ int bl_multicast_import(struct bl_multicast *m, CUdevice device, int rank, int n
 
 /* Reserves addresses for `handle`, maps it there and opens it to this device. */
 static int map(struct bl_multicast *m, CUmemGenericAllocationHandle handle, CUdeviceptr *address, bool *reserved,
-               bool *mapped, const char *what, char *why, size_t size) {
+               bool *mapped, const char *what) {
     const struct bl_driver *cu = bl_driver();
     BL_DRIVER_CHECK(cu->cuMemAddressReserve(address, m->bytes, m->granularity, 0, 0),
                     "reserving addresses for %s (cuMemAddressReserve)", what);
@@ -186,16 +182,15 @@ static int map(struct bl_multicast *m, CUmemGenericAllocationHandle handle, CUde
     return 0;
 }
 
-int bl_multicast_join(struct bl_multicast *m, CUstream stream, char *why, size_t size) {
+int bl_multicast_join(struct bl_multicast *m, CUstream stream) {
     const struct bl_driver *cu = bl_driver();
     const size_t words_bytes = BL_MULTICAST_WORDS * sizeof(uint64_t);
-    if (!door(why, size)) return -1;
+    if (door(m)) return -1;
     BL_DRIVER_CHECK(m->calls->add_device(m->object, m->device), "joining the multicast object (cuMulticastAddDevice)");
     const CUmemAllocationProp memory = memory_of(m);
     BL_DRIVER_CHECK(cu->cuMemCreate(&m->memory, m->bytes, &memory, 0), "allocating memory for multicast (cuMemCreate)");
     m->have_memory = true;
-    if (map(m, m->memory, &m->replica, &m->replica_reserved, &m->replica_mapped, "memory for multicast", why, size))
-        return -1;
+    if (map(m, m->memory, &m->replica, &m->replica_reserved, &m->replica_mapped, "memory for multicast")) return -1;
     BL_DRIVER_CHECK(cu->cuMemAlloc(&m->words, words_bytes), "allocating words for multicast (cuMemAlloc)");
     BL_DRIVER_CHECK(cu->cuMemsetD8Async(m->replica, 0, m->bytes, stream),
                     "zeroing memory for multicast (cuMemsetD8Async)");
@@ -205,17 +200,17 @@ int bl_multicast_join(struct bl_multicast *m, CUstream stream, char *why, size_t
     return 0;
 }
 
-int bl_multicast_bind(struct bl_multicast *m, char *why, size_t size) {
-    if (!door(why, size)) return -1;
+int bl_multicast_bind(struct bl_multicast *m) {
+    if (door(m)) return -1;
     BL_DRIVER_CHECK(m->calls->bind(m->object, 0, m->memory, 0, m->bytes, 0),
                     "binding memory to the multicast object (cuMulticastBindMem)");
     m->bound = true;
     return 0;
 }
 
-int bl_multicast_map(struct bl_multicast *m, char *why, size_t size) {
-    if (!door(why, size)) return -1;
-    return map(m, m->object, &m->address, &m->address_reserved, &m->address_mapped, "the multicast object", why, size);
+int bl_multicast_map(struct bl_multicast *m) {
+    if (door(m)) return -1;
+    return map(m, m->object, &m->address, &m->address_reserved, &m->address_mapped, "the multicast object");
 }
 
 static void unmap(CUdeviceptr address, uint64_t bytes, bool *reserved, bool *mapped) {

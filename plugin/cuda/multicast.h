@@ -4,7 +4,7 @@
  * BEELINE_MULTICAST=1 and none of the variables of bl_params_multicast_forbidden says otherwise, and which is asked anew for
  * each step.
  *
- * Steps, each of which may fail alone and is voted on by build_multicast.c: create (rank 0, which hands its object to the
+ * Steps, each of which may fail alone and is voted on by nvls.c: create (rank 0, which hands its object to the
  * others) or import, join, bind, map.  All ranks have joined before any binds.  Release undoes whatever was done, in
  * reverse, and is safe at any point; what was bound must not be released while a peer's kernel may reach it: see leave.h.
  * Threads: one at a time for one struct bl_multicast.
@@ -43,21 +43,21 @@ struct bl_multicast_handle {
     unsigned char fabric[64];
 };
 
-/* Whether this rank can have multicast at all; if not, why. */
-bool bl_multicast_possible(CUdevice device, int arch, char *why, size_t size);
+/* Whether this rank can have multicast at all; if not, bl_why(). */
+bool bl_multicast_possible(CUdevice device, int arch);
 
-/* Each returns 0, or -1 with what failed and why in `why`.  The context of the device must be current. */
+/* Each returns 0, or -1 and bl_why().  The context of the device must be current. */
 
 /* An object for `bytes` or more of nranks devices.  The caller closes *fd, if it is not -1. */
 int bl_multicast_create(struct bl_multicast *multicast, CUdevice device, int rank, int nranks, uint64_t bytes,
-                        struct bl_multicast_handle *handle, int *fd, char *why, size_t size);
+                        struct bl_multicast_handle *handle, int *fd);
 /* The same on the others, with what rank 0 told.  The caller closes fd. */
 int bl_multicast_import(struct bl_multicast *multicast, CUdevice device, int rank, int nranks, uint64_t bytes,
-                        const struct bl_multicast_handle *handle, int fd, char *why, size_t size);
+                        const struct bl_multicast_handle *handle, int fd);
 /* Adds this rank's device; allocates its memory and the words, and zeroes them through `stream`. */
-int bl_multicast_join(struct bl_multicast *multicast, CUstream stream, char *why, size_t size);
-int bl_multicast_bind(struct bl_multicast *multicast, char *why, size_t size);
-int bl_multicast_map(struct bl_multicast *multicast, char *why, size_t size);
+int bl_multicast_join(struct bl_multicast *multicast, CUstream stream);
+int bl_multicast_bind(struct bl_multicast *multicast);
+int bl_multicast_map(struct bl_multicast *multicast);
 
 /* What only this rank's own kernels use: mappings and words.  Release does this first, and needs no context behind it. */
 void bl_multicast_withdraw(struct bl_multicast *multicast);

@@ -3,10 +3,11 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "base/why.h"
 
 enum { SLOTS = 64, BLOCK = SLOTS * BL_PINNED_BYTES };
 
@@ -21,13 +22,10 @@ struct bl_pinned_block {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct bl_pinned_block *first;
 
-static int open_block(struct bl_pinned_block *block, char *why, size_t size) {
+static int open_block(struct bl_pinned_block *block) {
     const struct bl_driver *cu = bl_driver();
     void *host = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (host == MAP_FAILED) {
-        snprintf(why, size, "host memory for the control words (mmap): %m");
-        return -1;
-    }
+    if (host == MAP_FAILED) return bl_fail("host memory for the control words (mmap): %m");
     block->host = host;
     BL_DRIVER_CHECK(cu->cuMemHostRegister(host, BLOCK, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
                     "locking the control words (cuMemHostRegister)");
@@ -61,11 +59,11 @@ static bool take_of(struct bl_pinned *pinned, CUcontext context, uint64_t contex
     return taken;
 }
 
-int bl_pinned_take(struct bl_pinned *pinned, CUcontext context, uint64_t context_id, char *why, size_t size) {
+int bl_pinned_take(struct bl_pinned *pinned, CUcontext context, uint64_t context_id) {
     if (!take_of(pinned, context, context_id)) {
         struct bl_pinned_block *block = calloc(1, sizeof(*block));
-        if (!block) snprintf(why, size, "out of host memory");
-        if (!block || open_block(block, why, size)) { /* without the lock: it may wait */
+        if (!block) bl_fail("out of host memory");
+        if (!block || open_block(block)) { /* without the lock: it may wait */
             if (block) close_block(block);
             return -1;
         }

@@ -21,8 +21,8 @@ struct bl_pinned {
     struct bl_pinned_block *block;
 };
 
-/* BL_PINNED_BYTES of zeroes.  context_id: context.h.  0, or -1 with what failed in `why`. */
-int bl_pinned_take(struct bl_pinned *pinned, CUcontext context, uint64_t context_id, char *why, size_t size);
+/* BL_PINNED_BYTES of zeroes.  context_id: context.h.  0, or -1 and bl_why(). */
+int bl_pinned_take(struct bl_pinned *pinned, CUcontext context, uint64_t context_id);
 /* Of the last of a block, unlocks it, which may wait. */
 void bl_pinned_give(struct bl_pinned *pinned);
 

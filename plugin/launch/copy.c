@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "order.h"
 #include "base/params.h"
+#include "base/why.h"
 
 /* For each multiprocessor: as many as find room beside a large matrix product (allgather_ce.cu). */
 enum { BLOCKS = 2 };
@@ -40,19 +41,19 @@ static int in_turn(const struct bl_comm *comm) {
     return (int)bl_copy_slots(comm->nranks) * (comm->nranks - 1);
 }
 
-bool bl_copy_possible(char *why, size_t size) {
+bool bl_copy_possible(void) {
     const int queues = bl_params_connections();
     if (!bl_driver() || !bl_driver()->cuStreamBatchMemOp) {
-        snprintf(why, size, "its driver has no stream memory operations");
+        bl_fail("its driver has no stream memory operations");
     } else if (queues > 0 && queues < QUEUES) {
-        snprintf(why, size, "CUDA_DEVICE_MAX_CONNECTIONS=%d: at least %d are needed", queues, QUEUES);
+        bl_fail("CUDA_DEVICE_MAX_CONNECTIONS=%d: at least %d are needed", queues, QUEUES);
     } else {
         return true;
     }
     return false;
 }
 
-int bl_copy_open(struct bl_comm *comm, char *why, size_t size) {
+int bl_copy_open(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
     struct bl_copy *copy = &comm->copy;
     if (!comm->args.layout.copy_bytes) return 0;
@@ -66,8 +67,7 @@ int bl_copy_open(struct bl_comm *comm, char *why, size_t size) {
     for (int k = 0; k < in_turn(comm) && status == CUDA_SUCCESS; k++)
         status = cu->cuEventCreate(&copy->emptied[k], CU_EVENT_DISABLE_TIMING);
     if (status == CUDA_SUCCESS) return 0;
-    snprintf(why, size, "streams for the copy engines: %s", bl_driver_strerror(status));
-    return -1;
+    return bl_fail("streams for the copy engines: %s", bl_driver_strerror(status));
 }
 
 /* A context of its own has queues of its own: each of the communicator's may be held by a stream that waits for what waits.

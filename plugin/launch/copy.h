@@ -20,11 +20,11 @@
 
 #include "call.h"
 
-/* Whether the driver has what it takes; else `why` says what it lacks. */
-bool bl_copy_possible(char *why, size_t size);
+/* Whether the driver has what it takes; else bl_why() says what it lacks. */
+bool bl_copy_possible(void);
 
-/* Streams and events, if the communicator's staging has slots.  0, or -1 with what failed in `why`. */
-int bl_copy_open(struct bl_comm *comm, char *why, size_t size);
+/* Streams and events, if the communicator's staging has slots.  0, or -1 and bl_why(). */
+int bl_copy_open(struct bl_comm *comm);
 void bl_copy_close(struct bl_comm *comm);
 
 /* Puts the all-gather on call->stream, of which bl_order_ask has told; the context is current.  Neither allocates nor waits. */

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/params.h"
+#include "base/why.h"
 
 static _Thread_local CUresult failure; /* of the last of this thread's calls here that failed */
 
@@ -22,13 +23,12 @@ CUresult bl_order_failure(void) {
         }                                                                                                              \
     } while (0)
 
-int bl_order_open(struct bl_comm *comm, char *why, size_t size) {
+int bl_order_open(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
     CUresult status = cu->cuEventCreate(&comm->order.event, CU_EVENT_DISABLE_TIMING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&comm->order.fork, CU_EVENT_DISABLE_TIMING);
     if (status == CUDA_SUCCESS) return 0;
-    snprintf(why, size, "events that keep its calls in order (cuEventCreate): %s", bl_driver_strerror(status));
-    return -1;
+    return bl_fail("events that keep its calls in order (cuEventCreate): %s", bl_driver_strerror(status));
 }
 
 void bl_order_close(struct bl_comm *comm) {

@@ -22,8 +22,8 @@
 
 #include "comm/comm.h"
 
-/* The events.  0, or -1 with what failed in `why`. */
-int bl_order_open(struct bl_comm *comm, char *why, size_t size);
+/* The events.  0, or -1 and bl_why(). */
+int bl_order_open(struct bl_comm *comm);
 void bl_order_close(struct bl_comm *comm);
 
 /* What the driver said to the last call of this thread that failed here. */

@@ -80,11 +80,10 @@ BL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks,
 
 /* All ranks are this thread's, so they are set up together, under an id of our own. */
 BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist) {
-    char why[120];
     ncclUniqueId id;
     const bool ours = takes_part() && comm && ndev > 0;
     struct bl_setup_request *requests = ours ? calloc((size_t)ndev, sizeof(*requests)) : NULL;
-    const bool random = requests && bl_random(&id, sizeof(id), why, sizeof(why)) == 0;
+    const bool random = requests && bl_random(&id, sizeof(id)) == 0;
     for (int i = 0; requests && i < ndev; i++) requests[i] = announce(&comm[i], random ? &id : NULL, 1, i, ndev);
     ncclResult_t result = BL_REAL(ncclCommInitAll, comm, ndev, devlist);
     if (!requests) {

@@ -1,11 +1,11 @@
 /* bootstrap.c - the mesh of Unix sockets. */
 #include "bootstrap.h"
 #include "base/clock.h"
+#include "base/why.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -19,15 +19,12 @@ struct header {
     uint32_t magic, step;
 };
 
-int bl_random(void *bytes, size_t count, char *why, size_t size) {
+int bl_random(void *bytes, size_t count) {
     size_t got = 0;
     while (got < count) {
         ssize_t n = getrandom((char *)bytes + got, count - got, 0);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            snprintf(why, size, "random numbers (getrandom) failed: %s", strerror(errno));
-            return -1;
-        }
+        if (n <= 0) return bl_fail("random numbers (getrandom) failed: %s", strerror(errno));
         got += (size_t)n;
     }
     return 0;
@@ -38,8 +35,7 @@ static void close_fd(int *fd) {
     *fd = -1;
 }
 
-/* For a forked child, which has it, too. */
-static void hang_up(int *fd) {
+void bl_hang_up(int *fd) {
     if (*fd >= 0) shutdown(*fd, SHUT_RDWR);
     close_fd(fd);
 }
@@ -70,7 +66,7 @@ static bool is_gone(int error) {
 }
 
 int bl_mesh_send(struct bl_mesh *mesh, int peer, uint32_t step, const void *data, size_t bytes, int fd,
-                 uint64_t deadline, char *why, size_t size) {
+                 uint64_t deadline) {
     struct header header = {.magic = magic, .step = step};
     struct iovec parts[2] = {{&header, sizeof(header)}, {(void *)data, bytes}};
     union {
@@ -91,14 +87,13 @@ int bl_mesh_send(struct bl_mesh *mesh, int peer, uint32_t step, const void *data
         if (errno == EINTR) continue;
         if (errno == EAGAIN && wait_for(mesh, mesh->fd[peer], POLLOUT, deadline)) continue;
         if (is_gone(errno)) return 0; /* the receiving half will tell of it */
-        snprintf(why, size, "sending to rank %d failed: %s", peer, strerror(errno));
-        return -1;
+        return bl_fail("sending to rank %d failed: %s", peer, strerror(errno));
     }
     return 0;
 }
 
 int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t *step, void *data, size_t room, size_t *bytes, int *fd,
-                    uint64_t deadline, char *why, size_t size) {
+                    uint64_t deadline) {
     struct header header = {0};
     struct iovec parts[2] = {{&header, sizeof(header)}, {data, room}};
     union {
@@ -111,26 +106,19 @@ int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t *step, void *data, 
     ssize_t got;
     do {
         if (!wait_for(mesh, mesh->fd[peer], POLLIN, deadline)) {
-            if (mesh->cancel && atomic_load(mesh->cancel))
-                snprintf(why, size, "the communicator is being destroyed");
-            else
-                snprintf(why, size, "rank %d did not answer in time", peer);
-            return -1;
+            if (mesh->cancel && atomic_load(mesh->cancel)) return bl_fail("the communicator is being destroyed");
+            return bl_fail("rank %d did not answer in time", peer);
         }
         got = recvmsg(mesh->fd[peer], &message, MSG_CMSG_CLOEXEC);
         /* A reset comes before what the peer sent while it was there, and only once. */
     } while (got < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNRESET));
-    if (got <= 0) {
-        snprintf(why, size, "rank %d is gone%s%s", peer, got ? ": " : "", got ? strerror(errno) : "");
-        return -1;
-    }
+    if (got <= 0) return bl_fail("rank %d is gone%s%s", peer, got ? ": " : "", got ? strerror(errno) : "");
     struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
     if (rights && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS)
         memcpy(fd, CMSG_DATA(rights), sizeof(int));
     if ((size_t)got < sizeof(header) || header.magic != magic || message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
         close_fd(fd);
-        snprintf(why, size, "rank %d sent what cannot be read (out of file descriptors?)", peer);
-        return -1;
+        return bl_fail("rank %d sent what cannot be read (out of file descriptors?)", peer);
     }
     *step = header.step;
     *bytes = (size_t)got - sizeof(header);
@@ -158,5 +146,5 @@ bool bl_mesh_all_shut(struct bl_mesh *mesh) {
 }
 
 void bl_mesh_close(struct bl_mesh *mesh) {
-    for (int peer = 0; peer < BL_MAX_RANKS; peer++) hang_up(&mesh->fd[peer]);
+    for (int peer = 0; peer < BL_MAX_RANKS; peer++) bl_hang_up(&mesh->fd[peer]);
 }

@@ -4,7 +4,7 @@
  * A full mesh of Unix sockets (meeting.h makes it).  Every step has a sending and a receiving half, so that one thread can
  * carry several ranks through it.  A rank that dies closes its sockets, so all others see it at once.
  *
- * Every function that returns int returns 0, or -1 with what went wrong and why in `why`.  Nothing waits past its
+ * Every function that returns int returns 0, or -1 and bl_why().  Nothing waits past its
  * deadline (bl_clock_ns) or, beyond a tenth of a second, past the moment when *cancel turns true. Threads: one at a
  * time for one struct bl_mesh.
  */
@@ -27,7 +27,7 @@ struct bl_mesh {
 };
 
 /* Fills `bytes` with what nobody can guess. */
-int bl_random(void *bytes, size_t count, char *why, size_t size);
+int bl_random(void *bytes, size_t count);
 
 /* A mesh without sockets, which bl_mesh_close accepts. */
 void bl_mesh_init(struct bl_mesh *mesh, int rank, int nranks, const atomic_bool *cancel);
@@ -36,14 +36,17 @@ void bl_mesh_init(struct bl_mesh *mesh, int rank, int nranks, const atomic_bool 
  * it is.  To send to a peer that is gone is no error: to receive from it is.  What a received message is, and how long,
  * is for the caller to look at; a received *fd is the caller's to close, and -1 if none came. */
 int bl_mesh_send(struct bl_mesh *mesh, int peer, uint32_t step, const void *data, size_t bytes, int fd,
-                 uint64_t deadline, char *why, size_t size);
+                 uint64_t deadline);
 int bl_mesh_receive(struct bl_mesh *mesh, int peer, uint32_t *step, void *data, size_t room, size_t *bytes, int *fd,
-                    uint64_t deadline, char *why, size_t size);
+                    uint64_t deadline);
 
 /* Shuts our side, which every peer hears.  Then true once all peers have done so or are gone; does not wait. */
 void bl_mesh_shut(struct bl_mesh *mesh);
 bool bl_mesh_all_shut(struct bl_mesh *mesh);
 
 void bl_mesh_close(struct bl_mesh *mesh);
+
+/* Closes a socket, if it is not -1, in a forked child, too, which has it as well. */
+void bl_hang_up(int *fd);
 
 #endif

@@ -1,14 +1,15 @@
-/* build.h - the steps by which the ranks of one communicator come to share staging. */
+/* build.h - the steps by which the ranks of one communicator come to share staging, and multicast if they can. */
 #ifndef BEELINE_BUILD_H
 #define BEELINE_BUILD_H
 
 #include "member.h"
 
-/* From the meeting to the last vote, for the members of one communicator on this thread, with a vote after each step.  Leaves
- * either all members well and ready to serve, or not well; releases nothing. */
-void bl_build(struct bl_member **members, int count);
+/* All steps, for the members of one communicator on this thread.  Leaves either all members well and ready to serve, or not well;
+ * undoes nothing.  `again`: only those by which a suspended communicator has its staging again, zeroed, where it was. */
+void bl_build(struct bl_member **members, int count, bool again);
 
-/* For a suspended communicator: meets again, and has the staging again, zeroed, where it was.  As bl_build. */
-void bl_rebuild(struct bl_member **members, int count);
+/* Frees what the steps took for serving, in reverse.  No kernel may be running; if `stuck`, leaks instead.  The context is made
+ * current for it. */
+void bl_build_undo(struct bl_comm *comm);
 
 #endif

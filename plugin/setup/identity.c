@@ -10,6 +10,7 @@
 
 #include "cuda/multicast.h"
 #include "base/params.h"
+#include "base/why.h"
 
 enum { LOWEST_ARCH = 80 };
 
@@ -81,32 +82,33 @@ void bl_identity_fill(struct bl_identity *identity, CUdevice device) {
         !cu->cuGraphRemoveDependencies || !cu->cuStreamUpdateCaptureDependencies)
         refuse(identity, true, "the driver is older than CUDA 12.3");
     if (bl_params_p2p_forbidden()) refuse(identity, false, "%s", bl_params_p2p_forbidden());
-    identity->multicast_possible =
-        bl_multicast_possible(device, identity->arch, identity->multicast_reason, sizeof(identity->multicast_reason));
+    identity->multicast_possible = bl_multicast_possible(device, identity->arch);
+    if (!identity->multicast_possible)
+        snprintf(identity->multicast_reason, sizeof(identity->multicast_reason), "%s", bl_why());
 }
 
-enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size) {
+enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks) {
     for (int b = 1; b < nranks; b++) {
         for (int a = 0; a < b; a++) {
             if (memcmp(all[a].uuid, all[b].uuid, sizeof(all[a].uuid))) continue;
-            snprintf(why, size, "ranks %d and %d share a GPU", a, b);
+            bl_fail("ranks %d and %d share a GPU", a, b);
             return BL_DECLINED;
         }
     }
     for (int rank = 0; rank < nranks; rank++) {
         if (all[rank].capable) continue;
-        snprintf(why, size, "rank %d: %s", rank, all[rank].reason);
+        bl_fail("rank %d: %s", rank, all[rank].reason);
         return all[rank].alarming ? BL_FAILED : BL_DECLINED;
     }
     struct bl_staging_layout layout;
     for (int rank = 0; rank < nranks; rank++) {
         if (all[rank].offered >= bl_staging_minimum(nranks)) continue;
-        snprintf(why, size, "rank %d: its process's BEELINE_BUDGET is used up by other communicators", rank);
+        bl_fail("rank %d: its process's BEELINE_BUDGET is used up by other communicators", rank);
         return BL_DECLINED;
     }
     if (bl_identity_layout(all, nranks, &layout)) {
-        snprintf(why, size, "BEELINE_STAGING=%llu of rank 0 is too small: %d ranks need %llu bytes or more",
-                 (unsigned long long)all[0].staging, nranks, (unsigned long long)bl_staging_minimum(nranks));
+        bl_fail("BEELINE_STAGING=%llu of rank 0 is too small: %d ranks need %llu bytes or more",
+                (unsigned long long)all[0].staging, nranks, (unsigned long long)bl_staging_minimum(nranks));
         return BL_FAILED;
     }
     return BL_WELL;
@@ -127,7 +129,7 @@ struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nr
 static int lay_out(const struct bl_identity *all, int nranks, uint64_t bytes, struct bl_staging_layout *layout) {
     bool copy = all[0].copy_engines;
     for (int rank = 0; rank < nranks; rank++) copy = copy && all[rank].copy_possible;
-    const bool multicast = !bl_identity_no_multicast(all, nranks, (char[128]){0}, 128);
+    const bool multicast = bl_identity_multicast(all, nranks) == 0;
     return bl_staging_plan(layout, nranks, bytes, copy, multicast);
 }
 
@@ -144,13 +146,11 @@ bool bl_identity_short(const struct bl_identity *all, int nranks) {
            has.bytes < asked.bytes / 2;
 }
 
-const char *bl_identity_no_multicast(const struct bl_identity *all, int nranks, char *why, size_t size) {
-    if (!all[0].multicast_wanted) return "BEELINE_MULTICAST=0";
-    for (int rank = 0; rank < nranks; rank++) {
-        if (all[rank].multicast_possible) continue;
-        snprintf(why, size, "rank %d: %.*s", rank, (int)sizeof(all[rank].multicast_reason) - 1,
-                 all[rank].multicast_reason);
-        return why;
-    }
-    return NULL;
+int bl_identity_multicast(const struct bl_identity *all, int nranks) {
+    if (!all[0].multicast_wanted) return bl_fail("BEELINE_MULTICAST=0");
+    for (int rank = 0; rank < nranks; rank++)
+        if (!all[rank].multicast_possible)
+            return bl_fail("rank %d: %.*s", rank, (int)sizeof(all[rank].multicast_reason) - 1,
+                           all[rank].multicast_reason);
+    return 0;
 }

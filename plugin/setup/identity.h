@@ -39,8 +39,8 @@ struct bl_identity {
  * learnt makes the rank not capable. */
 void bl_identity_fill(struct bl_identity *identity, CUdevice device);
 
-/* Whether Beeline can serve these ranks; if not, why. */
-enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks, char *why, size_t size);
+/* Whether Beeline can serve these ranks; if not, bl_why(). */
+enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks);
 
 /* Lays the staging out from what all ranks can do; 0, or -1 if BEELINE_STAGING of rank 0 is too small, or a budget. */
 int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout);
@@ -48,8 +48,8 @@ int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_stag
 /* Whether budgets leave less than half of what would be of use. */
 bool bl_identity_short(const struct bl_identity *all, int nranks);
 
-/* Why no rank has multicast, as far as that is clear by now: "rank 2: NCCL_NVLS_ENABLE=0"; NULL if all can. */
-const char *bl_identity_no_multicast(const struct bl_identity *all, int nranks, char *why, size_t size);
+/* 0 if all ranks can have multicast, as far as that is clear by now; else -1 and bl_why(): "rank 2: NCCL_NVLS_ENABLE=0". */
+int bl_identity_multicast(const struct bl_identity *all, int nranks);
 
 /* The same for every rank: the fewest multiprocessors, threads and blocks (UINT_MAX: any), and the lowest architecture. */
 struct bl_identity_least {

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -66,7 +65,7 @@ void bl_leave(struct bl_leaver *leaver) {
     const bool last = count_leaving(id) == ranks_here; /* until then, none of them has heard of all */
     bl_leave_look();
     while (last && count_leaving(id) && bl_clock_ns() < patience) {
-        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+        bl_nap(POLL_NS);
         bl_leave_look();
     }
     if (last && count_leaving(id))

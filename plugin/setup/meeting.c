@@ -71,13 +71,6 @@ static void prove(const struct bl_meeting *meeting, int from, int to, unsigned c
 }
 
 /* --- before the real init --- */
-static void close_fd(int *fd) {
-    if (*fd < 0) return;
-    shutdown(*fd, SHUT_RDWR); /* for a forked child, which has it, too */
-    close(*fd);
-    *fd = -1;
-}
-
 static int new_socket(void) {
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
@@ -98,7 +91,7 @@ static void open_at(struct bl_meeting *meeting, int place, int places) {
         snprintf(meeting->why, sizeof(meeting->why), "making a Unix socket failed: %s", strerror(errno));
     else if (bind(meeting->listener, (struct sockaddr *)&address, length) || listen(meeting->listener, SOMAXCONN)) {
         snprintf(meeting->why, sizeof(meeting->why), "listening on a Unix socket failed: %s", strerror(errno));
-        close_fd(&meeting->listener);
+        bl_hang_up(&meeting->listener);
     }
 }
 
@@ -131,7 +124,7 @@ void bl_meeting_rekey(struct bl_meeting *meeting, const void *nonce, size_t byte
 }
 
 void bl_meeting_close(struct bl_meeting *meeting) {
-    close_fd(&meeting->listener);
+    bl_hang_up(&meeting->listener);
 }
 
 /* --- after it: greetings --- */
@@ -213,7 +206,7 @@ static bool hear_from(struct part *part, int fd) {
     if (known) prove(meeting, hello.from, hello.to, proof);
     known = known && !memcmp(proof, hello.proof, sizeof(proof));
     hello.build[sizeof(hello.build) - 1] = hello.why[sizeof(hello.why) - 1] = 0;
-    if (!known || !heed(part, &hello, fd)) close_fd(&fd);
+    if (!known || !heed(part, &hello, fd)) bl_hang_up(&fd);
     return true;
 }
 
@@ -226,7 +219,7 @@ static bool has_room(struct bl_greetings *greetings) {
     const uint64_t now = bl_clock_ns();
     for (int i = 0; i < greetings->stranger_count && greetings->stranger_count == BL_STRANGERS; i++) {
         if (now - greetings->stranger[i].since < GRACE_NS) continue;
-        close_fd(&greetings->stranger[i].fd);
+        bl_hang_up(&greetings->stranger[i].fd);
         forget_stranger(greetings, i--);
     }
     return greetings->stranger_count < BL_STRANGERS;
@@ -245,7 +238,7 @@ static bool hear_all(struct part *part) {
                            "accepting a connection failed: %s", strerror(errno));
         if (fd < 0) return true;
         if (!is_of_our_user(fd))
-            close_fd(&fd);
+            bl_hang_up(&fd);
         else if (!hear_from(part, fd))
             greetings->stranger[greetings->stranger_count++] = (struct bl_stranger){fd, bl_clock_ns()};
     }
@@ -385,9 +378,9 @@ static void settle(struct part *part) {
         part->mesh->fd[greeter->rank] = *kept;
         *kept = -1;
     }
-    for (int i = 0; i < greetings->greeter_count; i++) close_fd(&greetings->greeter[i].fd);
-    for (int i = 0; i < greetings->contact_count; i++) close_fd(&greetings->contact[i].fd);
-    for (int i = 0; i < greetings->stranger_count; i++) close_fd(&greetings->stranger[i].fd);
+    for (int i = 0; i < greetings->greeter_count; i++) bl_hang_up(&greetings->greeter[i].fd);
+    for (int i = 0; i < greetings->contact_count; i++) bl_hang_up(&greetings->contact[i].fd);
+    for (int i = 0; i < greetings->stranger_count; i++) bl_hang_up(&greetings->stranger[i].fd);
 }
 
 void bl_meeting_hear(const struct bl_meeting *meeting, struct bl_mesh *mesh, struct bl_greetings *greetings,

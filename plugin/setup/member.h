@@ -2,6 +2,7 @@
 #ifndef BEELINE_MEMBER_H
 #define BEELINE_MEMBER_H
 
+#include "base/clock.h"
 #include "bootstrap.h"
 #include "identity.h"
 #include "cuda/link.h"
@@ -30,15 +31,33 @@ struct bl_member {
     bool agreed;                       /* and all ranks were heard in it */
     bool said_well;                    /* in the last vote */
     bool bereft;                       /* a peer is gone or does not answer: no agreement will come */
+    bool multicast_ran;                /* its self-test */
+    int culprit;                       /* whose fault it is if the act that runs fails: our own, or else it says */
+    const char *step;                  /* where it is */
     uint64_t begin, met_at, built_at;  /* bl_clock_ns */
 };
 
-/* Our own rank fails, or declines: "rank 2: " and the text.  The first reason stays. */
-void bl_member_fail(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+static inline struct bl_member bl_member_of(struct bl_comm *comm, struct bl_meeting *meeting) {
+    const struct bl_verdict none = {.magic = BL_VERDICT_MAGIC};
+    return (struct bl_member){.comm = comm,
+                              .upkeep = comm->upkeep,
+                              .meeting = meeting,
+                              .exported = -1,
+                              .verdict = none,
+                              .multicast = none,
+                              .step = "begin",
+                              .begin = bl_clock_ns()};
+}
+
+/* It has said that all is well here, and not heard that of all: its peers may serve. */
+static inline bool bl_member_in_doubt(const struct bl_member *member) {
+    return member->built && !member->agreed;
+}
+
+/* Our own rank fails, or declines: fate, culprit, and a format with its arguments (bl_verdict_say).  The first reason stays. */
+#define bl_member_fail(member, ...) bl_verdict_say(&(member)->verdict, (member)->comm->rank, __VA_ARGS__)
 
 /* Our own rank has no multicast, so no rank has: the communicator is served without. */
-void bl_member_fail_multicast(struct bl_member *member, enum bl_fate fate, int culprit, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+#define bl_member_fail_multicast(member, ...) bl_verdict_say(&(member)->multicast, (member)->comm->rank, __VA_ARGS__)
 
 #endif

@@ -2,22 +2,12 @@
  * wrong rank, twice or not at all shows. */
 #include "selftest.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "upkeep.h"
 #include "base/clock.h"
-
-#define CHECK_RETURN(expression, what)                                                                                 \
-    do {                                                                                                               \
-        CUresult status_ = (expression);                                                                               \
-        if (status_ != CUDA_SUCCESS) {                                                                                 \
-            snprintf(why, size, "self-test: %s failed: %s", what, bl_driver_strerror(status_));                        \
-            return -1;                                                                                                 \
-        }                                                                                                              \
-    } while (0)
+#include "base/why.h"
 
 struct run {
     enum bl_kernel kernel;
@@ -148,32 +138,27 @@ static uint64_t buffer_bytes(const struct bl_selftest *test) {
     return (test->inputs + test->results + 127) / 128 * 128;
 }
 
-static int allocate(struct bl_selftest *test, const struct bl_comm *comm, char *why, size_t size) {
-    char reason[160];
+static int allocate(struct bl_selftest *test, const struct bl_comm *comm) {
     const uint64_t words = test->kind == BL_SELFTEST_MULTICAST ? BL_LOCAL_WORDS * sizeof(uint64_t) : 0;
     test->modules = comm->upkeep->modules;
-    if (!bl_modules_scratch(test->modules, &test->memory, comm->device, buffer_bytes(test) + words, reason,
-                            sizeof(reason)))
-        return 0;
-    snprintf(why, size, "self-test: %s", reason);
-    return -1;
+    return bl_modules_scratch(test->modules, &test->memory, comm->device, buffer_bytes(test) + words);
 }
 
 /* Words and control of its own: what goes wrong with multicast leaves those of the communicator as they were. */
-static int open_own(struct bl_selftest *test, char *why, size_t size) {
+static int open_own(struct bl_selftest *test) {
     const struct bl_driver *cu = bl_driver();
     const CUdeviceptr words = test->memory.address[0] + buffer_bytes(test);
     CUdeviceptr control;
-    CHECK_RETURN(cu->cuStreamCreate(&test->stream, CU_STREAM_NON_BLOCKING), "making a stream (cuStreamCreate)");
+    BL_DRIVER_CHECK(cu->cuStreamCreate(&test->stream, CU_STREAM_NON_BLOCKING), "making a stream (cuStreamCreate)");
     test->own_stream = true;
-    CHECK_RETURN(cu->cuMemsetD8Async(words, 0, BL_LOCAL_WORDS * sizeof(uint64_t), test->stream),
-                 "zeroing words (cuMemsetD8Async)");
-    CHECK_RETURN(cu->cuMemHostAlloc((void **)&test->control, sizeof(*test->control),
-                                    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                 "allocating control words (cuMemHostAlloc)");
+    BL_DRIVER_CHECK(cu->cuMemsetD8Async(words, 0, BL_LOCAL_WORDS * sizeof(uint64_t), test->stream),
+                    "zeroing words (cuMemsetD8Async)");
+    BL_DRIVER_CHECK(cu->cuMemHostAlloc((void **)&test->control, sizeof(*test->control),
+                                       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                    "allocating control words (cuMemHostAlloc)");
     memset(test->control, 0, sizeof(*test->control));
-    CHECK_RETURN(cu->cuMemHostGetDevicePointer(&control, test->control, 0),
-                 "the device address of the control words (cuMemHostGetDevicePointer)");
+    BL_DRIVER_CHECK(cu->cuMemHostGetDevicePointer(&control, test->control, 0),
+                    "the device address of the control words (cuMemHostGetDevicePointer)");
     test->args.epochs = (uint64_t *)(uintptr_t)words;
     test->args.control = (struct bl_control *)(uintptr_t)control;
     return 0;
@@ -205,33 +190,29 @@ static void fill_inputs(struct bl_selftest *test, int rank) {
 }
 
 int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, const struct bl_comm *comm,
-                        const struct bl_kernel_args *args, const struct bl_table *table, CUstream stream, char *why,
-                        size_t size) {
+                        const struct bl_kernel_args *args, const struct bl_table *table, CUstream stream) {
     const struct bl_driver *cu = bl_driver();
     *test =
         (struct bl_selftest){.kind = kind, .table = table, .args = *args, .control = comm->control, .stream = stream};
     lay_out(test);
     if (!test->results) return 0; /* no kernel of these is in use */
     if (kind == BL_SELFTEST_MULTICAST) test->control = NULL;
-    if (allocate(test, comm, why, size)) return -1;
-    if (kind == BL_SELFTEST_MULTICAST && open_own(test, why, size)) return -1;
+    if (allocate(test, comm)) return -1;
+    if (kind == BL_SELFTEST_MULTICAST && open_own(test)) return -1;
     const uint64_t bytes = test->inputs > test->results ? test->inputs : test->results;
     test->host = malloc(bytes);
-    if (!test->host) {
-        snprintf(why, size, "self-test: out of host memory for %llu bytes", (unsigned long long)bytes);
-        return -1;
-    }
+    if (!test->host) return bl_fail("out of host memory for %llu bytes", (unsigned long long)bytes);
     fill_inputs(test, comm->rank);
-    CHECK_RETURN(cu->cuMemcpyHtoDAsync(test->memory.address[0], test->host, test->inputs, test->stream),
-                 "copying to the device (cuMemcpyHtoDAsync)");
-    CHECK_RETURN(cu->cuMemsetD8Async(test->memory.address[0] + test->inputs, 0xff, test->results, test->stream),
-                 "writing to the device (cuMemsetD8Async)");
-    CHECK_RETURN(cu->cuStreamSynchronize(test->stream), "waiting for the device (cuStreamSynchronize)");
+    BL_DRIVER_CHECK(cu->cuMemcpyHtoDAsync(test->memory.address[0], test->host, test->inputs, test->stream),
+                    "copying to the device (cuMemcpyHtoDAsync)");
+    BL_DRIVER_CHECK(cu->cuMemsetD8Async(test->memory.address[0] + test->inputs, 0xff, test->results, test->stream),
+                    "writing to the device (cuMemsetD8Async)");
+    BL_DRIVER_CHECK(cu->cuStreamSynchronize(test->stream), "waiting for the device (cuStreamSynchronize)");
     return 0;
 }
 
 int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *comm, unsigned max_blocks,
-                       unsigned max_threads, uint64_t timeout_ns, char *why, size_t size) {
+                       unsigned max_threads, uint64_t timeout_ns) {
     struct bl_kernel_args args = test->args;
     uint64_t result = test->inputs;
     bl_set_redop(&args, BL_SUM);
@@ -250,9 +231,9 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
         result += result_bytes(e);
         unsigned blocks = bl_kernel_blocks(run->kernel, comm->nranks, args.stride, max_threads, max_blocks);
         void *parameters[] = {&args};
-        CHECK_RETURN(bl_driver()->cuLaunchKernel(comm->function[run->kernel][run->datatype], blocks, 1, 1, max_threads,
-                                                 1, 1, 0, test->stream, parameters, NULL),
-                     "launching a kernel (cuLaunchKernel)");
+        BL_DRIVER_CHECK(bl_driver()->cuLaunchKernel(comm->function[run->kernel][run->datatype], blocks, 1, 1,
+                                                    max_threads, 1, 1, 0, test->stream, parameters, NULL),
+                        "launching a kernel (cuLaunchKernel)");
     }
     return 0;
 }
@@ -267,12 +248,11 @@ static CUresult wait_until(CUstream stream, uint64_t deadline, const struct bl_c
         CUresult status = bl_driver()->cuStreamQuery(stream);
         if (status != CUDA_ERROR_NOT_READY || bl_clock_ns() > deadline) return status;
         if (control && peer_is_late(control)) return status;
-        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+        bl_nap(nap);
     }
 }
 
-static int wait_for_kernels(const struct bl_selftest *test, uint64_t timeout_ns, int *culprit, bool *stuck, char *why,
-                            size_t size) {
+static int wait_for_kernels(const struct bl_selftest *test, uint64_t timeout_ns, int *culprit, bool *stuck) {
     struct bl_control *control = test->control;
     CUstream stream = test->stream;
     /* The kernels say when they have waited for too long; this limit is for a device that does not even run them. */
@@ -282,17 +262,15 @@ static int wait_for_kernels(const struct bl_selftest *test, uint64_t timeout_ns,
         __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE); /* by themselves they wait on */
         *stuck = wait_until(stream, bl_clock_ns() + timeout_ns, NULL) == CUDA_ERROR_NOT_READY;
     } else {
-        CHECK_RETURN(status, "running the kernels");
+        BL_DRIVER_CHECK(status, "running the kernels");
     }
     if (late) {
         *culprit = (int)control->waiting_peer;
-        snprintf(why, size, "self-test: rank %d waited %.3g s for the data of rank %d, which did not come",
-                 (int)test->args.rank, (double)timeout_ns / 1e9, *culprit);
-        return -1;
+        return bl_fail("rank %d waited %.3g s for the data of rank %d, which did not come", (int)test->args.rank,
+                       (double)timeout_ns / 1e9, *culprit);
     }
     if (status == CUDA_SUCCESS) return 0;
-    snprintf(why, size, "self-test: the kernels did not end in %.3g s", 2 * (double)timeout_ns / 1e9);
-    return -1;
+    return bl_fail("the kernels did not end in %.3g s", 2 * (double)timeout_ns / 1e9);
 }
 
 /* Element i of the result. */
@@ -305,32 +283,32 @@ static uint64_t expected(const struct bl_selftest *test, const struct run *run, 
     return encode(run->datatype, sum);
 }
 
-static bool compare(const struct bl_selftest *test, const struct run *run, struct extent e, const unsigned char *result,
-                    char *why, size_t size) {
+static int compare(const struct bl_selftest *test, const struct run *run, struct extent e,
+                   const unsigned char *result) {
     for (uint64_t i = 0; i < e.count * e.blocks_out; i++) {
         unsigned char right[sizeof(uint64_t)];
         put(right, expected(test, run, e.count, i), e.size);
-        if (!memcmp(result + i * e.size, right, e.size)) continue;
-        snprintf(why, size, "self-test: %s delivered wrong data (%s %llu of %llu)", bl_kernel_name(run->kernel),
-                 bl_datatype_name(run->datatype), (unsigned long long)i, (unsigned long long)(e.count * e.blocks_out));
-        return false;
+        if (memcmp(result + i * e.size, right, e.size))
+            return bl_fail("%s delivered wrong data (%s %llu of %llu)", bl_kernel_name(run->kernel),
+                           bl_datatype_name(run->datatype), (unsigned long long)i,
+                           (unsigned long long)(e.count * e.blocks_out));
     }
-    return true;
+    return 0;
 }
 
-int bl_selftest_check(const struct bl_selftest *test, uint64_t timeout_ns, int *culprit, bool *stuck, char *why,
-                      size_t size) {
+int bl_selftest_check(const struct bl_selftest *test, uint64_t timeout_ns, int *culprit, bool *stuck) {
     const struct bl_driver *cu = bl_driver();
     if (!test->results) return 0;
-    if (wait_for_kernels(test, timeout_ns, culprit, stuck, why, size)) return -1;
-    CHECK_RETURN(cu->cuMemcpyDtoHAsync(test->host, test->memory.address[0] + test->inputs, test->results, test->stream),
-                 "copying from the device (cuMemcpyDtoHAsync)");
-    CHECK_RETURN(cu->cuStreamSynchronize(test->stream), "waiting for the device (cuStreamSynchronize)");
+    if (wait_for_kernels(test, timeout_ns, culprit, stuck)) return -1;
+    BL_DRIVER_CHECK(
+        cu->cuMemcpyDtoHAsync(test->host, test->memory.address[0] + test->inputs, test->results, test->stream),
+        "copying from the device (cuMemcpyDtoHAsync)");
+    BL_DRIVER_CHECK(cu->cuStreamSynchronize(test->stream), "waiting for the device (cuStreamSynchronize)");
     const unsigned char *result = test->host;
     for (int i = 0; i < suites[test->kind].count; i++) {
         const struct run *run = &suites[test->kind].run[i];
         const struct extent e = extent_of(test, run);
-        if (has_result(test, run) && !compare(test, run, e, result, why, size)) return -1;
+        if (has_result(test, run) && compare(test, run, e, result)) return -1;
         result += result_bytes(e);
     }
     return 0;

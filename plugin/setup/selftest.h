@@ -2,7 +2,7 @@
  * other and deliver wrong data are found here.
  *
  * Steps: prepare (allocates; all ranks before any launches), launch (does not wait), check (waits and compares),
- * release. Those that return int return 0, or -1 with what went wrong in `why`.  The communicator's context must be
+ * release. Those that return int return 0, or -1 and bl_why().  The communicator's context must be
  * current.
  */
 #ifndef BEELINE_SELFTEST_H
@@ -31,17 +31,15 @@ struct bl_selftest {
 
 /* `stream` serves, or one of its own for multicast; `args` and `table` as said above. */
 int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, const struct bl_comm *comm,
-                        const struct bl_kernel_args *args, const struct bl_table *table, CUstream stream, char *why,
-                        size_t size);
+                        const struct bl_kernel_args *args, const struct bl_table *table, CUstream stream);
 
 /* max_blocks, max_threads: what every rank can run, and equal on all. */
 int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *comm, unsigned max_blocks,
-                       unsigned max_threads, uint64_t timeout_ns, char *why, size_t size);
+                       unsigned max_threads, uint64_t timeout_ns);
 
 /* *culprit: whose fault it is, where it is a peer's.  *stuck: kernels are still running although they were told to
  * leave, so nothing that they use may be freed. */
-int bl_selftest_check(const struct bl_selftest *test, uint64_t timeout_ns, int *culprit, bool *stuck, char *why,
-                      size_t size);
+int bl_selftest_check(const struct bl_selftest *test, uint64_t timeout_ns, int *culprit, bool *stuck);
 
 void bl_selftest_release(struct bl_selftest *test);
 

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -23,6 +22,7 @@
 #include "base/thread.h"
 #include "comm/watch.h"
 #include "base/clock.h"
+#include "base/why.h"
 #include "build.h"
 #include "teardown.h"
 
@@ -39,9 +39,6 @@ static void run_in_context(struct bl_member *member, void (*act)(struct bl_membe
 
 static void begin(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    member->begin = bl_clock_ns();
-    member->exported = -1;
-    member->verdict.magic = member->multicast.magic = BL_VERDICT_MAGIC;
     bl_mesh_init(&member->mesh, 0, 0, NULL);
     if (BL_REAL(ncclCommCount, comm->handle, &comm->nranks) != ncclSuccess ||
         BL_REAL(ncclCommUserRank, comm->handle, &comm->rank) != ncclSuccess)
@@ -68,10 +65,9 @@ struct job {
 
 static void *build_job(void *arg) {
     struct job *job = arg;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
-    bl_build(job->members, job->count);
-    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    const CUstreamCaptureMode mode = bl_driver_relax();
+    bl_build(job->members, job->count, false);
+    bl_driver_unrelax(mode);
     return NULL;
 }
 
@@ -150,23 +146,22 @@ static void log_left(const struct bl_member *member) {
     bl_log(verdict->fate == BL_FAILED && speaks && !ended ? BL_LOG_WARN : BL_LOG_INFO,
            "communicator %016llx of %d ranks is left to NCCL: %s", (unsigned long long)comm->id, comm->nranks,
            verdict->why);
-    bl_trace("communicator %016llx rank %d: left after %.2f ms", (unsigned long long)comm->id, comm->rank,
-             (double)(bl_clock_ns() - member->begin) / 1e6);
+    bl_trace("communicator %016llx rank %d: left after %.2f ms, at step \"%s\"", (unsigned long long)comm->id,
+             comm->rank, (double)(bl_clock_ns() - member->begin) / 1e6, member->step);
 }
 
 static void free_leftovers(struct bl_member *member) {
     if (member->upkeep->stuck) return;
     for (int kind = 0; kind < BL_SELFTEST_KINDS; kind++) bl_selftest_release(&member->tests[kind]);
     if (member->stream) bl_driver()->cuStreamDestroy(member->stream);
-    if (member->verdict.fate != BL_WELL) bl_upkeep_release(member->comm);
+    if (member->verdict.fate != BL_WELL) bl_build_undo(member->comm);
 }
 
 /* Its calls take room beside those of communicators that Beeline serves. */
 static void open_bystander(struct bl_member *member) {
-    char why[160];
     struct bl_comm *comm = member->comm;
-    if (!comm->order.event && bl_order_open(comm, why, sizeof(why))) {
-        bl_info("communicator %016llx rank %d: %s", (unsigned long long)comm->id, comm->rank, why);
+    if (!comm->order.event && bl_order_open(comm)) {
+        bl_info("communicator %016llx rank %d: %s", (unsigned long long)comm->id, comm->rank, bl_why());
         return;
     }
     if (bl_room_enter(comm) == 0) atomic_store_explicit(&comm->bystander, true, memory_order_release);
@@ -178,10 +173,13 @@ static void stand_by(struct bl_member *member) {
         run_in_context(member, open_bystander);
 }
 
+static void end(struct bl_comm *comm) {
+    bl_meeting_close(&comm->upkeep->meeting);
+    atomic_store(&comm->upkeep->stage, BL_STAGE_DONE);
+}
+
 static void conclude(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    const bool untold = member->built && !member->agreed;
-    bl_meeting_close(&member->upkeep->meeting);
     bl_mesh_close(&member->mesh);
     if (member->exported >= 0) close(member->exported);
     if (comm->context) run_in_context(member, free_leftovers);
@@ -191,7 +189,7 @@ static void conclude(struct bl_member *member) {
         bl_watch_add(comm);
         atomic_store(&comm->active, true);
         if (atomic_load(&member->upkeep->revoked)) atomic_store(&comm->active, false); /* meanwhile */
-    } else if (untold) {
+    } else if (bl_member_in_doubt(member)) {
         /* The others may have agreed, and serve: calls here must not go to NCCL, nor anywhere. */
         snprintf(comm->error_text, sizeof(comm->error_text),
                  "Beeline: rank %d of %d set its side up, and did not hear whether its peers did "
@@ -205,32 +203,28 @@ static void conclude(struct bl_member *member) {
         stand_by(member);
     }
     free(member->all);
-    atomic_store(&member->upkeep->stage, BL_STAGE_DONE);
+    end(comm);
 }
 
 static void set_up(struct bl_comm **comms, int count) {
     static atomic_bool told;
     struct bl_member *members = calloc((size_t)count, sizeof(*members));
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (!members) {
         bl_warn("out of host memory: %d communicators are left to NCCL", count);
-        for (int i = 0; i < count; i++) bl_meeting_close(&comms[i]->upkeep->meeting);
-        for (int i = 0; i < count; i++) atomic_store(&comms[i]->upkeep->stage, BL_STAGE_DONE);
+        for (int i = 0; i < count; i++) end(comms[i]);
         return;
     }
     if (!atomic_exchange(&told, true)) bl_params_log();
     bl_stats_arm();
-    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    const CUstreamCaptureMode mode = bl_driver_relax();
     bl_leave_look();
     for (int i = 0; i < count; i++) {
-        members[i].comm = comms[i];
-        members[i].upkeep = comms[i]->upkeep;
-        members[i].meeting = &comms[i]->upkeep->meeting;
+        members[i] = bl_member_of(comms[i], &comms[i]->upkeep->meeting);
         begin(&members[i]);
     }
     build(members, count);
     for (int i = 0; i < count; i++) conclude(&members[i]);
-    if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+    bl_driver_unrelax(mode);
     free(members);
 }
 
@@ -259,16 +253,16 @@ static struct bl_comm *enlist(const struct bl_setup_request *request, bool nonbl
 }
 
 /* Waits for the real init. */
-static bool comes_about(struct bl_comm *comm, char *why, size_t size) {
-    for (;; nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL)) {
+static bool comes_about(struct bl_comm *comm) {
+    for (;; bl_nap(100000)) {
         ncclResult_t state = ncclSuccess, result = BL_REAL(ncclCommGetAsyncError, comm->handle, &state);
         if (result == ncclSuccess && state == ncclSuccess) return true;
         const bool waits = result == ncclSuccess && state == ncclInProgress;
         if (waits && !atomic_load(&comm->upkeep->cancel)) continue;
         if (waits)
-            snprintf(why, size, "it is being destroyed");
+            bl_fail("it is being destroyed");
         else
-            snprintf(why, size, "NCCL reports: %s", BL_REAL(ncclGetErrorString, result ? result : state));
+            bl_fail("NCCL reports: %s", BL_REAL(ncclGetErrorString, result ? result : state));
         return false;
     }
 }
@@ -277,13 +271,11 @@ static bool comes_about(struct bl_comm *comm, char *why, size_t size) {
  * progress does not depend on polls, and neither may ours. */
 static void *background_main(void *arg) {
     struct bl_comm *comm = arg;
-    char why[160];
-    if (comes_about(comm, why, sizeof(why)))
+    if (comes_about(comm))
         set_up(&comm, 1);
     else
-        bl_info("a nonblocking communicator did not come about: %s", why);
-    bl_meeting_close(&comm->upkeep->meeting);
-    atomic_store(&comm->upkeep->stage, BL_STAGE_DONE);
+        bl_info("a nonblocking communicator did not come about: %s", bl_why());
+    end(comm);
     return NULL;
 }
 
@@ -292,8 +284,7 @@ static void set_up_in_background(struct bl_comm *comm) {
     upkeep->threaded = bl_thread_start(&upkeep->thread, background_main, comm);
     if (upkeep->threaded) return;
     bl_warn("no thread can be made: a communicator is left to NCCL");
-    bl_meeting_close(&upkeep->meeting);
-    atomic_store(&upkeep->stage, BL_STAGE_DONE);
+    end(comm);
 }
 
 void bl_setup_forget(const struct bl_setup_request *requests, int count) {

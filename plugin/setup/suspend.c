@@ -1,11 +1,9 @@
 /* suspend.c - see suspend.h. */
 #include "suspend.h"
 
-#include <stdio.h>
-#include <time.h>
-
 #include "cuda/budget.h"
 #include "base/log.h"
+#include "base/clock.h"
 #include "member.h"
 #include "build.h"
 
@@ -44,7 +42,7 @@ void bl_suspend(struct bl_comm *comm) {
         return;
     }
     atomic_store(&comm->active, false);
-    while (atomic_load(&comm->users)) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL); /* who still looks */
+    while (atomic_load(&comm->users)) bl_nap(100000); /* who still looks */
     if (!hold(comm)) return;
     if (bl_context_push(comm)) { /* else it is broken, and nothing runs in it any more */
         bl_memory_suspend(&upkeep->memory);
@@ -69,13 +67,12 @@ void bl_resume_announce(struct bl_comm *comm, struct bl_meeting *meeting) {
 }
 
 static ncclResult_t give_up(struct bl_comm *comm, const struct bl_member *member) {
-    const bool untold = member->built && !member->agreed;
     if (bl_context_push(comm)) {
         bl_memory_suspend(&comm->upkeep->memory); /* what there is of it */
         bl_context_pop();
     }
     bl_budget_settle(comm->device, &comm->upkeep->reserved, 0);
-    if (!untold && !comm->order.captured_ever) {
+    if (!bl_member_in_doubt(member) && !comm->order.captured_ever) {
         atomic_store(&comm->bystander, true);
         bl_log(comm->rank ? BL_LOG_INFO : BL_LOG_WARN,
                "communicator %016llx of %d ranks is left to NCCL: resuming it: %s", (unsigned long long)comm->id,
@@ -89,14 +86,13 @@ static ncclResult_t give_up(struct bl_comm *comm, const struct bl_member *member
 
 ncclResult_t bl_resume(struct bl_comm *comm, struct bl_meeting *meeting, bool succeeded) {
     struct bl_upkeep *upkeep = comm->upkeep;
-    struct bl_member member = {.comm = comm, .upkeep = upkeep, .meeting = meeting, .exported = -1};
+    struct bl_member member = bl_member_of(comm, meeting);
     struct bl_member *members[] = {&member};
     ncclResult_t result = ncclSuccess;
     if (succeeded && hold(comm)) {
         const CUstreamCaptureMode mode = bl_driver_relax();
-        member.verdict.magic = member.multicast.magic = BL_VERDICT_MAGIC;
         bl_mesh_init(&member.mesh, comm->rank, comm->nranks, &upkeep->cancel);
-        bl_rebuild(members, 1);
+        bl_build(members, 1, true);
         bl_mesh_close(&member.mesh);
         upkeep->suspended = false;
         if (member.verdict.fate != BL_WELL)

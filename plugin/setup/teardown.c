@@ -2,7 +2,6 @@
 #include "teardown.h"
 
 #include <pthread.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cuda/budget.h"
@@ -15,7 +14,7 @@
 #include "comm/stats.h"
 #include "comm/switch.h"
 #include "base/thread.h"
-#include "upkeep.h"
+#include "build.h"
 #include "comm/watch.h"
 #include "base/clock.h"
 
@@ -25,7 +24,7 @@ enum { POLL_NS = 200000 };
 static const uint64_t SETUP_NS = 300000000, REST_NS = 500000000;
 
 static void nap(void) {
-    nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    bl_nap(POLL_NS);
 }
 
 /* Waits of the copy engines do not see that they are told to leave: they are let go one by one. */
@@ -197,10 +196,10 @@ struct bl_comm *bl_teardown_detach(ncclComm_t handle, enum bl_end end) {
 static void free_all(struct bl_comm *comm) {
     struct bl_upkeep *upkeep = comm->upkeep;
     if (upkeep->threaded) pthread_join(upkeep->thread, NULL);
-    const CUstreamCaptureMode mode = bl_driver() ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const CUstreamCaptureMode mode = bl_driver_relax();
     rescue_end(comm);
     bl_stats_log(comm);
-    bl_upkeep_release(comm);
+    bl_build_undo(comm);
     const bool lives = bl_context_push(comm);
     bl_room_leave(comm, lives);
     if (lives) {
@@ -208,7 +207,7 @@ static void free_all(struct bl_comm *comm) {
         bl_context_pop();
     }
     if (lives && comm->context_retained) bl_driver()->cuDevicePrimaryCtxRelease(comm->device);
-    if (bl_driver()) bl_driver_unrelax(mode);
+    bl_driver_unrelax(mode);
     pthread_mutex_lock(&comm->pending.lock);
     free(comm->pending.calls);
     comm->pending.calls = NULL;

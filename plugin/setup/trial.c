@@ -2,6 +2,7 @@
 #include "trial.h"
 
 #include "base/params.h"
+#include "base/why.h"
 
 /* The kernels' limit; looking at them takes up to three times that, and the peers' vote waits BEELINE_SETUP_TIMEOUT. */
 static uint64_t selftest_timeout_ns(void) {
@@ -9,16 +10,25 @@ static uint64_t selftest_timeout_ns(void) {
     return quarter < 30000000000u ? quarter : 30000000000u;
 }
 
-int bl_trial_launch(struct bl_member *member, char *why, size_t size) {
+static int tell(int status) {
+    return status ? bl_fail("self-test: %s", bl_why()) : 0;
+}
+
+int bl_trial_prepare(struct bl_member *member, enum bl_selftest_kind kind, const struct bl_kernel_args *args,
+                     const struct bl_table *table) {
+    member->selftest = &member->tests[kind];
+    return tell(bl_selftest_prepare(member->selftest, kind, member->comm, args, table, member->stream));
+}
+
+int bl_trial_launch(struct bl_member *member) {
+    member->multicast_ran = member->selftest->kind == BL_SELFTEST_MULTICAST;
     struct bl_identity_least least = bl_identity_least(member->all, member->comm->nranks);
     /* Few blocks: the communicators of a group are tested at once, in any order on each GPU, and must fit beside each
      * other, or each would keep the place on one GPU that the other waits for. */
     unsigned blocks = least.sms / 8 ? least.sms / 8 : 1;
-    return bl_selftest_launch(member->selftest, member->comm, blocks, least.max_threads, selftest_timeout_ns(), why,
-                              size);
+    return tell(bl_selftest_launch(member->selftest, member->comm, blocks, least.max_threads, selftest_timeout_ns()));
 }
 
-int bl_trial_check(struct bl_member *member, int *culprit, char *why, size_t size) {
-    *culprit = member->comm->rank;
-    return bl_selftest_check(member->selftest, selftest_timeout_ns(), culprit, &member->upkeep->stuck, why, size);
+int bl_trial_check(struct bl_member *member) {
+    return tell(bl_selftest_check(member->selftest, selftest_timeout_ns(), &member->culprit, &member->upkeep->stuck));
 }

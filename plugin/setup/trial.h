@@ -4,8 +4,10 @@
 
 #include "member.h"
 
-/* The self-test of member->selftest, once prepared; 0, or -1 with what went wrong, and whose fault it is. */
-int bl_trial_launch(struct bl_member *member, char *why, size_t size);
-int bl_trial_check(struct bl_member *member, int *culprit, char *why, size_t size);
+/* As bl_selftest_prepare.  The others are steps of set-up (build.c). */
+int bl_trial_prepare(struct bl_member *member, enum bl_selftest_kind kind, const struct bl_kernel_args *args,
+                     const struct bl_table *table);
+int bl_trial_launch(struct bl_member *member);
+int bl_trial_check(struct bl_member *member);
 
 #endif

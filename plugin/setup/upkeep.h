@@ -57,8 +57,4 @@ bool bl_upkeep_busy(const struct bl_comm *comm);
 struct bl_wishes bl_upkeep_wishes(const struct bl_comm *comm);
 bool bl_upkeep_nonblocking(const struct bl_comm *comm);
 
-/* Frees what set-up took for serving (multicast, memory, modules), in reverse.  No kernel may be running; if `stuck`, leaks
- * instead. The context is made current for it. */
-void bl_upkeep_release(struct bl_comm *comm);
-
 #endif

@@ -1,43 +1,33 @@
-/* vote.c - what the steps of set-up are made of: messages between the ranks of one communicator, and the vote. */
+/* vote.c - see vote.h. */
 #include <string.h>
 #include <unistd.h>
 
 #include "vote.h"
 #include "base/params.h"
 #include "base/clock.h"
+#include "base/why.h"
 
 /* Both verdicts of a rank go together. */
 struct ballot {
     struct bl_verdict verdict, multicast;
 };
 
-void bl_step_fail_for_peer(struct bl_member *member, int peer, const char *why) {
-    member->bereft = true;
-    bl_member_fail(member, BL_FAILED, peer, "%s", why);
-}
-
 uint64_t bl_step_deadline(void) {
     return bl_clock_ns() + bl_params()->setup_timeout * 1000000000u;
 }
 
-void bl_step_each(struct bl_member **members, int count, void (*act)(struct bl_member *)) {
-    for (int i = 0; i < count; i++) {
-        if (!bl_context_push(members[i]->comm)) {
-            bl_member_fail(members[i], BL_FAILED, members[i]->comm->rank, "its context cannot be made current");
-            continue;
-        }
-        act(members[i]);
-        bl_context_pop();
-    }
+bool bl_step_all_well(struct bl_member **members, int count) {
+    for (int i = 0; i < count; i++)
+        if (members[i]->verdict.fate != BL_WELL) return false;
+    return true;
 }
 
 void bl_step_send(struct bl_member *member, uint32_t step, const void *data, size_t bytes, int fd) {
-    char why[200];
     for (int peer = 0; peer < member->comm->nranks; peer++) {
         /* A connection that was never made has been reported; one that broke will be, by the receiving half. */
         if (peer == member->comm->rank || member->mesh.fd[peer] < 0) continue;
-        if (bl_mesh_send(&member->mesh, peer, step, data, bytes, fd, bl_step_deadline(), why, sizeof(why)))
-            bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", why);
+        if (bl_mesh_send(&member->mesh, peer, step, data, bytes, fd, bl_step_deadline()))
+            bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", bl_why());
     }
 }
 
@@ -47,13 +37,12 @@ bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *da
         struct ballot ballot;
         char bytes[BL_MESH_MESSAGE];
     } message;
-    char why[200];
     uint32_t came;
     size_t length;
     int came_fd;
-    if (bl_mesh_receive(&member->mesh, peer, &came, &message, sizeof(message), &length, &came_fd, deadline, why,
-                        sizeof(why))) {
-        bl_step_fail_for_peer(member, peer, why);
+    if (bl_mesh_receive(&member->mesh, peer, &came, &message, sizeof(message), &length, &came_fd, deadline)) {
+        member->bereft = true;
+        bl_member_fail(member, BL_FAILED, peer, "%s", bl_why());
         return false;
     }
     if (came == step && length == bytes && (came_fd >= 0) == (fd != NULL)) {
@@ -112,10 +101,9 @@ static void vote_receive(struct bl_member *member) {
 }
 
 bool bl_step_vote(struct bl_member **members, int count) {
-    bool well = true;
     for (int i = 0; i < count; i++) bl_step_vote_send(members[i]);
     for (int i = 0; i < count; i++) vote_receive(members[i]);
-    for (int i = 0; i < count; i++) well = well && members[i]->verdict.fate == BL_WELL;
+    const bool well = bl_step_all_well(members, count);
     /* Members of one process may differ where a peer died in between: none goes on alone. */
     for (int i = 0; i < count && !well; i++)
         for (int j = 0; j < count; j++)

@@ -1,4 +1,5 @@
-/* vote.h - the steps of set-up, for the members of one communicator on this thread: messages between the ranks, and the vote. */
+/* vote.h - what the steps of set-up are made of, for the members of one communicator on this thread: messages between the ranks, and
+ * the vote. */
 #ifndef BEELINE_VOTE_H
 #define BEELINE_VOTE_H
 
@@ -14,14 +15,10 @@ enum bl_step {
     BL_STEP_VOTE = 100
 };
 
-/* Runs `act` for each member, with its context current. */
-void bl_step_each(struct bl_member **members, int count, void (*act)(struct bl_member *));
+bool bl_step_all_well(struct bl_member **members, int count);
 
 /* When a wait that begins now ends: BEELINE_SETUP_TIMEOUT. */
 uint64_t bl_step_deadline(void);
-
-/* A peer is gone or does not answer. */
-void bl_step_fail_for_peer(struct bl_member *member, int peer, const char *why);
 
 void bl_step_send(struct bl_member *member, uint32_t step, const void *data, size_t bytes, int fd);
 

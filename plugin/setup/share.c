@@ -1,0 +1,121 @@
+/* share.c - see share.h. */
+#include "share.h"
+
+#include <unistd.h>
+
+#include "trial.h"
+#include "vote.h"
+#include "base/params.h"
+#include "base/why.h"
+#include "comm/switch.h"
+#include "cuda/budget.h"
+#include "launch/copy.h"
+#include "launch/order.h"
+
+/* --- memory, kernels --- */
+int bl_share_create(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    struct bl_upkeep *upkeep = member->upkeep;
+    if (upkeep->suspended) return bl_memory_resume(&upkeep->memory);
+    comm->memory = &upkeep->memory;
+    BL_DRIVER_CHECK(bl_driver()->cuStreamCreate(&member->stream, CU_STREAM_NON_BLOCKING), "making a stream");
+    if (bl_modules_open(&upkeep->modules, comm->context, comm->context_id) ||
+        bl_modules_find(upkeep->modules, comm->nranks, false, comm->function) ||
+        bl_pinned_take(&upkeep->control, comm->context, comm->context_id) ||
+        bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
+                         member->stream))
+        return -1;
+    bl_budget_settle(comm->device, &upkeep->reserved, upkeep->memory.bytes);
+    return 0;
+}
+
+int bl_share_export(struct bl_member *member) {
+    if (member->verdict.fate != BL_WELL) return 0;
+    return bl_memory_export(&member->upkeep->memory, &member->exported);
+}
+
+int bl_share_send(struct bl_member *member) {
+    bl_step_send(member, BL_STEP_MEMORY, "", 0, member->exported);
+    close(member->exported);
+    member->exported = -1;
+    return 0;
+}
+
+/* Every descriptor is taken from its socket even if one cannot be mapped, so that the vote comes next on all of them.
+ */
+int bl_share_receive(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    uint64_t deadline = bl_step_deadline();
+    for (int peer = 0; peer < comm->nranks; peer++) {
+        int fd;
+        if (peer == comm->rank) continue;
+        if (!bl_step_receive(member, peer, BL_STEP_MEMORY, &(char){0}, 0, &fd, deadline)) continue;
+        if (member->verdict.fate == BL_WELL && bl_memory_import(&member->upkeep->memory, peer, fd))
+            bl_member_fail(member, BL_FAILED, comm->rank, "%s", bl_why());
+        close(fd);
+    }
+    return 0;
+}
+
+void bl_share_undo(struct bl_comm *comm) {
+    struct bl_upkeep *upkeep = comm->upkeep;
+    bl_memory_release(&upkeep->memory);
+    bl_pinned_give(&upkeep->control);
+    bl_modules_close(upkeep->modules);
+    upkeep->modules = NULL;
+}
+
+/* --- the switch, if rank 0 has one --- */
+bool bl_share_has_switch(const struct bl_member *member) {
+    return member->all[0].has_switch;
+}
+
+int bl_share_switch_send(struct bl_member *member) {
+    int fd = -1;
+    if (member->comm->rank) return 0;
+    if (bl_switch_create(member->comm, &fd)) bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", bl_why());
+    /* Without it, too: who waits may be this very thread's next member. */
+    bl_step_send(member, BL_STEP_SWITCH, "", 0, member->verdict.fate == BL_WELL ? fd : -1);
+    if (fd >= 0) close(fd);
+    return 0;
+}
+
+int bl_share_switch_receive(struct bl_member *member) {
+    int fd;
+    if (!member->comm->rank || !bl_step_receive(member, 0, BL_STEP_SWITCH, &(char){0}, 0, &fd, bl_step_deadline()))
+        return 0;
+    const int status = bl_switch_join(member->comm, fd);
+    close(fd);
+    return status;
+}
+
+/* --- what launches need --- */
+/* Kernels made for older architectures have no instruction to wait with, wherever the driver makes them run. */
+static bool waits_for_stream(const struct bl_comm *comm) {
+    int version = 0;
+    CUfunction any = comm->function[BL_KERNEL_ALLREDUCE_ONESHOT_LL][BL_FLOAT32];
+    return bl_driver()->cuFuncGetAttribute(&version, CU_FUNC_ATTRIBUTE_PTX_VERSION, any) == CUDA_SUCCESS &&
+           version >= 90;
+}
+
+int bl_share_fill(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    const struct bl_memory *memory = &member->upkeep->memory;
+    comm->args.rank = (uint32_t)comm->rank;
+    comm->args.nranks = (uint32_t)comm->nranks;
+    comm->args.timeout_ns = member->all[0].timeout_s * 1000000000u;
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++)
+        comm->most_bytes[kernel] = bl_kernel_capacity(kernel, comm->nranks, &comm->args.layout);
+    comm->early_launch = bl_params()->early_launch && bl_driver()->cuLaunchKernelEx && waits_for_stream(comm);
+    comm->args.epochs = (uint64_t *)(uintptr_t)memory->epochs;
+    comm->args.control = (struct bl_control *)(uintptr_t)member->upkeep->control.device;
+    for (int peer = 0; peer < comm->nranks; peer++)
+        comm->args.staging[peer] = (unsigned char *)(uintptr_t)memory->address[peer];
+    comm->control = member->upkeep->control.host;
+    return bl_order_open(comm) || bl_copy_open(comm) ? -1 : 0;
+}
+
+int bl_share_prepare_trial(struct bl_member *member) {
+    if (member->verdict.fate != BL_WELL) return 0;
+    return bl_trial_prepare(member, BL_SELFTEST_STAGING, &member->comm->args, &member->comm->table);
+}

@@ -1,0 +1,165 @@
+/* tables.c - see tables.h. */
+#include "tables.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "vote.h"
+#include "base/log.h"
+#include "base/params.h"
+#include "base/why.h"
+
+enum { MOST_TUNING_BYTES = 1 << 20 };
+
+static char *read_tuning_file(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *text = fd >= 0 ? malloc(MOST_TUNING_BYTES + 1) : NULL;
+    size_t used = 0;
+    ssize_t got = 0;
+    while (text && used < MOST_TUNING_BYTES && (got = read(fd, text + used, MOST_TUNING_BYTES - used)) > 0)
+        used += (size_t)got;
+    if (fd >= 0) close(fd);
+    if (!text || got < 0) {
+        bl_warn("BEELINE_TUNING_FILE=%s cannot be read: %m; the built-in thresholds hold", path);
+        free(text);
+        return NULL;
+    }
+    text[used] = 0;
+    return text;
+}
+
+static void warn_table(void *arg, const char *message) {
+    bl_warn("%s", message);
+}
+
+/* Copy engines are asked for, and the staging has no slots for them: at INFO, why. */
+static void tell_no_slots(const struct bl_member *member) {
+    const struct bl_comm *comm = member->comm;
+    int rank = 0;
+    while (rank < comm->nranks && member->all[rank].copy_possible) rank++;
+    if (rank < comm->nranks)
+        bl_info("communicator %016llx: no copy engines for its all-gathers: rank %d: %.*s",
+                (unsigned long long)comm->id, rank, (int)sizeof(member->all[rank].copy_reason) - 1,
+                member->all[rank].copy_reason);
+    else
+        bl_info(
+            "communicator %016llx: no copy engines for its all-gathers: BEELINE_STAGING is too small for their slots",
+            (unsigned long long)comm->id);
+}
+
+static bool plans_multicast(const struct bl_member *member) {
+    return member->multicast.fate == BL_WELL;
+}
+
+/* From facts that are the same on all ranks. */
+static void plan_multicast(struct bl_member *member) {
+    if (bl_identity_multicast(member->all, member->comm->nranks) ||
+        (!member->comm->args.layout.multicast_bytes && bl_fail("BEELINE_STAGING is too small")))
+        bl_member_fail_multicast(member, BL_DECLINED, -1, "%s", bl_why());
+}
+
+static void make_tables(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    const struct bl_params *params = bl_params();
+    struct bl_identity_least least = bl_identity_least(member->all, comm->nranks);
+    struct bl_facts facts = {
+        .nranks = comm->nranks,
+        .arch = least.arch,
+        .caps = BL_CAP_P2P | (member->link == BL_LINK_NVLINK ? BL_CAP_NVLINK : 0),
+        .sms = least.sms < least.max_blocks ? least.sms : least.max_blocks,
+        .max_threads = least.max_threads,
+        .layout = comm->args.layout,
+    };
+    snprintf(facts.gpu, sizeof(facts.gpu), "%s", member->all[0].gpu);
+    if (member->all[0].copy_engines && !facts.layout.copy_bytes) tell_no_slots(member);
+    char *tuning = params->tuning_file ? read_tuning_file(params->tuning_file) : NULL;
+    struct bl_settings settings = {
+        .routes = {[BL_ALLREDUCE] = params->allreduce,
+                   [BL_ALLGATHER] = params->allgather,
+                   [BL_REDUCESCATTER] = params->reducescatter,
+                   [BL_ALLTOALL] = params->alltoall,
+                   [BL_BROADCAST] = params->broadcast,
+                   [BL_REDUCE] = params->reduce},
+        .fuse_max = params->fuse_max,
+        .copy_engines = member->all[0].copy_engines,
+        .deterministic = params->deterministic,
+        .short_of_staging = bl_identity_short(member->all, comm->nranks),
+        .tuning_text = tuning,
+        .tuning_name = params->tuning_file,
+    };
+    /* What is wrong with the settings is said once, of the table that will serve if all goes well. */
+    bl_table_build(&comm->table, &facts, &settings, plans_multicast(member) ? NULL : warn_table, NULL);
+    facts.caps |= BL_CAP_MULTICAST;
+    if (plans_multicast(member)) bl_table_build(&member->multicast_table, &facts, &settings, warn_table, NULL);
+    free(tuning);
+}
+
+_Static_assert(sizeof(struct bl_table) + 64 <= BL_MESH_MESSAGE, "a table is one message");
+
+/* Those that rank 0 makes and sends. */
+static int tables_of(struct bl_member *member, struct bl_table *tables[2]) {
+    tables[0] = &member->comm->table;
+    tables[1] = &member->multicast_table;
+    return plans_multicast(member) ? 2 : 1;
+}
+
+int bl_tables_send(struct bl_member *member) {
+    /* Cannot fail: bl_identity_judge has tried it. */
+    struct bl_table *tables[2];
+    if (bl_identity_layout(member->all, member->comm->nranks, &member->comm->args.layout)) return 0;
+    plan_multicast(member);
+    if (member->comm->rank) return 0;
+    make_tables(member);
+    for (int i = 0, count = tables_of(member, tables); i < count; i++)
+        bl_step_send(member, BL_STEP_TABLE, tables[i], sizeof(*tables[i]), -1);
+    return 0;
+}
+
+/* Whether any call goes to an algorithm that needs all of these capabilities. */
+static bool serves(const struct bl_table *table, unsigned needs) {
+    for (int collective = 0; collective < BL_COLLECTIVES; collective++)
+        for (uint32_t i = 0; i < table->ranges[collective] && i < BL_MAX_RANGES; i++) {
+            int32_t algorithm = table->range[collective][i].algorithm;
+            if (algorithm != BL_ROUTE_NCCL && (bl_algorithms[algorithm].needs & needs) == needs) return true;
+        }
+    return false;
+}
+
+/* What no route uses need not be there; as all ranks come to it from the same tables. */
+static void trim(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    struct bl_table *tables[2];
+    uint64_t bytes[BL_KERNELS] = {0};
+    const int count = tables_of(member, tables);
+    for (int i = 0; i < count; i++) bl_table_uses(tables[i], bytes);
+    bl_staging_trim(&comm->args.layout, comm->nranks, bytes);
+    for (int i = 0; i < count; i++) tables[i]->layout = comm->args.layout;
+}
+
+int bl_tables_receive(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    struct bl_table *tables[2];
+    bool anything = false;
+    for (int i = 0, count = tables_of(member, tables); i < count; i++) {
+        struct bl_table *table = tables[i];
+        if (comm->rank != 0 &&
+            !bl_step_receive(member, 0, BL_STEP_TABLE, table, sizeof(*table), NULL, bl_step_deadline()))
+            return 0;
+        if (!bl_table_valid(table) || memcmp(&table->layout, &comm->args.layout, sizeof(comm->args.layout)))
+            return bl_fail("the table of rank 0 is not one that this build of Beeline makes");
+        anything = anything || serves(table, 0);
+    }
+    trim(member);
+    if (plans_multicast(member) && !serves(&member->multicast_table, BL_CAP_MULTICAST))
+        bl_member_fail_multicast(member, BL_DECLINED, -1, "no call would use it");
+    if (!anything) {
+        /* Then it need not take memory either. */
+        struct bl_route route;
+        bl_table_select(&comm->table, &(struct bl_request){BL_ALLREDUCE, 1, BL_FLOAT32, BL_SUM, 0}, &route);
+        bl_member_fail(member, BL_DECLINED, -1, "no call would be Beeline's: %s", route.reason);
+    }
+    return 0;
+}
