@@ -71,7 +71,7 @@ static int open_regular(const char *path, const char **why) {
  * another file's by the next line, and the child of a fork has a %p of its own.  Where the file cannot be written the
  * log goes to stderr, which is told why. */
 static int open_file(const char *pattern) {
-    static atomic_bool told;
+    static atomic_bool logged;
     char pattern_path[PATH_MAX], path[PATH_MAX];
     const char *why = strerror(ENAMETOOLONG);
     int fd = -1;
@@ -79,7 +79,7 @@ static int open_file(const char *pattern) {
     int length = snprintf(pattern_path, sizeof(pattern_path), "%s%s%s", *pattern == '/' ? "" : directory,
                           *pattern == '/' ? "" : "/", pattern);
     if (length < (int)sizeof(pattern_path) && expand(pattern_path, path, sizeof(path))) fd = open_regular(path, &why);
-    if (fd >= 0 || atomic_exchange(&told, true)) return fd;
+    if (fd >= 0 || atomic_exchange(&logged, true)) return fd;
     char line[512];
     length = snprintf(line, sizeof(line), "beeline [%d] WARN BEELINE_DEBUG_FILE=%.256s cannot be opened: %s\n",
                       (int)getpid(), pattern, why);

@@ -50,7 +50,7 @@ static char complaints[COMPLAINTS][COMPLAINT]; /* logged when the level is known
 static int complaint_count;
 static char multicast_at_first[96]; /* what forbade multicast when the environment was read; "" if nothing did */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_bool ready, told;
+static atomic_bool ready, logged;
 
 static void *member_of(const struct bl_param_row *row) {
     return (char *)&params + row->offset;
@@ -162,7 +162,7 @@ static void read_all(void) {
 const struct bl_params *bl_params(void) {
     if (__builtin_expect(atomic_load_explicit(&ready, memory_order_acquire), 1)) return &params;
     pthread_once(&once, read_all);
-    if (!atomic_exchange(&told, true))
+    if (!atomic_exchange(&logged, true))
         for (int i = 0; i < complaint_count; i++) bl_log_at(NULL, BL_LOG_WARN, "%s", complaints[i]);
     return &params;
 }

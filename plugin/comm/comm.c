@@ -116,7 +116,7 @@ void bl_comm_retire(struct bl_comm *comm) {
     retired[i] = comm;
     pthread_mutex_unlock(&lock);
     if (!oldest || atomic_load(&oldest->pins)) return; /* a group that never ends keeps its own */
-    free(oldest->upkeep);
+    free(oldest->resources);
     free(oldest);
 }
 
@@ -141,7 +141,7 @@ void bl_comm_break(struct bl_comm *comm, ncclResult_t error, const char *format,
 bool bl_comm_visit(struct bl_comm *comm, struct bl_visit *visit) {
     CUcontext current = NULL;
     atomic_fetch_add(&comm->users, 1);
-    if (!atomic_load(&comm->active) && !atomic_load(&comm->bystander)) {
+    if (!atomic_load(&comm->active) && !atomic_load(&comm->shares_room)) {
         atomic_fetch_sub(&comm->users, 1);
         return false;
     }

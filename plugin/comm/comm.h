@@ -20,7 +20,7 @@
 
 struct bl_collected;
 struct bl_memory;
-struct bl_upkeep;
+struct bl_resources;
 
 /* What is asked of a stream when a call's turn begins; see order.h. */
 struct bl_order_turn {
@@ -80,10 +80,10 @@ struct bl_watch {
 
 /* Of all-gathers by the copy engines; see copy.h.  All zero where the staging has no slots. */
 struct bl_copy {
-    CUstream emptier; /* empties slots; of the highest priority */
-    CUstream rescuer; /* ends waits after an abort */
-    CUcontext own;    /* does so where the rescuer waits itself; NULL before */
-    uint64_t held_ns; /* when the rescuer was first found waiting; 0: it is not */
+    CUstream drain_stream; /* empties slots; of the highest priority */
+    CUstream abort_stream; /* ends waits after an abort */
+    CUcontext own;         /* does so where the abort stream waits itself; NULL before */
+    uint64_t held_ns;      /* when the abort stream was first found waiting; 0: it is not */
     CUevent fork, join;
     CUevent emptied[BL_MAX_RANKS]; /* of each slot and peer, while a graph captures */
     bool broken;                   /* a call failed half way */
@@ -105,7 +105,7 @@ struct bl_comm {
     uint64_t context_id;        /* context.h */
     bool context_retained;      /* which has to be released */
     _Atomic bool active;        /* Beeline serves it; not while it is suspended, nor from its end on */
-    _Atomic bool bystander;     /* it is NCCL's, and its calls take room beside those that Beeline serves */
+    _Atomic bool shares_room;   /* it is NCCL's, and its calls take room beside those that Beeline serves */
     struct bl_table table;      /* the agreed routes */
     struct bl_kernel_args args; /* all but the buffers, count and redop is filled at set-up */
     CUfunction function[BL_KERNELS][BL_DATATYPES];
@@ -119,13 +119,13 @@ struct bl_comm {
     struct bl_turnout turnout;
     struct bl_copy copy;
     struct bl_memory *memory;                              /* staging and mappings; memory.h */
-    struct bl_upkeep *upkeep;                              /* what set-up and teardown keep; upkeep.h */
+    struct bl_resources *resources;                        /* what set-up and teardown keep; resources.h */
     _Atomic int users;                                     /* threads that use it now; teardown waits for them */
     _Atomic int pins;                                      /* calls that groups have collected: its memory stays */
     uint64_t calls[BL_KERNELS + 1], bytes[BL_KERNELS + 1]; /* per route, the last is NCCL */
     uint64_t batches;                                      /* launches of several calls */
-    uint64_t told[BL_COLLECTIVES];                         /* routes already told of at INFO, a bit each */
-    bool told_fused;
+    uint64_t logged[BL_COLLECTIVES];                       /* routes already told of at INFO, a bit each */
+    bool logged_fused;
     _Atomic int async_error; /* ncclResult_t that GetAsyncError reports; ncclSuccess while well */
     char error_text[256];    /* what ncclGetLastError says of async_error */
 };
@@ -158,7 +158,7 @@ void bl_comm_leave(struct bl_comm *comm, const struct bl_visit *visit);
 /* The rest is for set-up and teardown. */
 
 /* A zeroed one that is in no table, NULL if there is no memory.  bl_comm_retire gives it back, with its
- * upkeep: their memory is kept for a while yet, for a thread that found it just before it left the table. */
+ * resources: their memory is kept for a while yet, for a thread that found it just before it left the table. */
 struct bl_comm *bl_comm_new(void);
 void bl_comm_retire(struct bl_comm *comm);
 

@@ -6,7 +6,7 @@
  *
  * Steps, each of which may fail alone and is voted on by nvls.c: create (rank 0, which hands its object to the
  * others) or import, join, bind, map.  All ranks have joined before any binds.  Release undoes whatever was done, in
- * reverse, and is safe at any point; what was bound must not be released while a peer's kernel may reach it: see leave.h.
+ * reverse, and is safe at any point; what was bound must not be released while a peer's kernel may reach it: see nvls_release.h.
  * Threads: one at a time for one struct bl_multicast.
  */
 #ifndef BEELINE_MULTICAST_H

@@ -16,7 +16,7 @@ enum { BLOCKS = 2 };
  * run beside would wait with the sending or the emptying. */
 enum { QUEUES = 3 };
 
-static const uint64_t RESCUER_NS = 1000000000; /* time for the rescuer */
+static const uint64_t ABORT_STREAM_NS = 1000000000; /* time for the abort stream */
 
 /* The slot of a rank for what the rank `steps` before it sends. */
 static CUdeviceptr slot_of(const struct bl_comm *comm, int rank, unsigned slot, int steps) {
@@ -60,8 +60,8 @@ int bl_copy_open(struct bl_comm *comm) {
     int lowest, highest;
     CUresult status = cu->cuCtxGetStreamPriorityRange(&lowest, &highest);
     if (status == CUDA_SUCCESS)
-        status = cu->cuStreamCreateWithPriority(&copy->emptier, CU_STREAM_NON_BLOCKING, highest);
-    if (status == CUDA_SUCCESS) status = cu->cuStreamCreate(&copy->rescuer, CU_STREAM_NON_BLOCKING);
+        status = cu->cuStreamCreateWithPriority(&copy->drain_stream, CU_STREAM_NON_BLOCKING, highest);
+    if (status == CUDA_SUCCESS) status = cu->cuStreamCreate(&copy->abort_stream, CU_STREAM_NON_BLOCKING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->fork, CU_EVENT_DISABLE_TIMING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->join, CU_EVENT_DISABLE_TIMING);
     for (int k = 0; k < in_turn(comm) && status == CUDA_SUCCESS; k++)
@@ -90,10 +90,10 @@ static bool open_own(struct bl_comm *comm) {
 }
 
 /* What was let go last may be on its way to memory that is freed next. */
-static void await_rescuers(const struct bl_copy *copy) {
+static void await_abort_streams(const struct bl_copy *copy) {
     const struct bl_driver *cu = bl_driver();
     CUcontext popped;
-    if (copy->rescuer) cu->cuStreamSynchronize(copy->rescuer);
+    if (copy->abort_stream) cu->cuStreamSynchronize(copy->abort_stream);
     if (!copy->own || cu->cuCtxPushCurrent(copy->own) != CUDA_SUCCESS) return;
     cu->cuCtxSynchronize();
     cu->cuCtxPopCurrent(&popped);
@@ -106,9 +106,9 @@ static void close_own(struct bl_copy *copy) {
 void bl_copy_close(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
     struct bl_copy *copy = &comm->copy;
-    await_rescuers(copy);
-    if (copy->emptier) cu->cuStreamDestroy(copy->emptier);
-    if (copy->rescuer) cu->cuStreamDestroy(copy->rescuer);
+    await_abort_streams(copy);
+    if (copy->drain_stream) cu->cuStreamDestroy(copy->drain_stream);
+    if (copy->abort_stream) cu->cuStreamDestroy(copy->abort_stream);
     close_own(copy);
     if (copy->fork) cu->cuEventDestroy(copy->fork);
     if (copy->join) cu->cuEventDestroy(copy->join);
@@ -118,22 +118,22 @@ void bl_copy_close(struct bl_comm *comm) {
 }
 
 /* False where the stream has yet to do what it was told before. */
-static bool let_go_by(struct bl_comm *comm, CUstream rescuer) {
+static bool let_go_by(struct bl_comm *comm, CUstream abort_stream) {
     const size_t words = 2 * BL_MAX_RANKS;
-    if (bl_driver()->cuStreamQuery(rescuer) == CUDA_ERROR_NOT_READY) return false;
-    bl_driver()->cuMemsetD32Async(ready_of(comm, comm->rank, 0, 0), 1, words, rescuer);
-    bl_driver()->cuMemsetD32Async(busy_of(comm, comm->rank, 0, 0), 0, words, rescuer);
+    if (bl_driver()->cuStreamQuery(abort_stream) == CUDA_ERROR_NOT_READY) return false;
+    bl_driver()->cuMemsetD32Async(ready_of(comm, comm->rank, 0, 0), 1, words, abort_stream);
+    bl_driver()->cuMemsetD32Async(busy_of(comm, comm->rank, 0, 0), 0, words, abort_stream);
     return true;
 }
 
 void bl_copy_let_go(struct bl_comm *comm) {
     struct bl_copy *copy = &comm->copy;
     CUcontext popped;
-    if (let_go_by(comm, copy->rescuer))
+    if (let_go_by(comm, copy->abort_stream))
         copy->held_ns = 0;
     else if (!copy->held_ns)
         copy->held_ns = bl_clock_ns();
-    else if (bl_clock_ns() - copy->held_ns > RESCUER_NS && open_own(comm) &&
+    else if (bl_clock_ns() - copy->held_ns > ABORT_STREAM_NS && open_own(comm) &&
              bl_driver()->cuCtxPushCurrent(copy->own) == CUDA_SUCCESS) {
         let_go_by(comm, NULL); /* that context's own stream */
         bl_driver()->cuCtxPopCurrent(&popped);
@@ -264,7 +264,7 @@ static CUresult wait_for_stream(CUstream waiting, CUstream stream, CUevent event
  * sends in step j behind its own emptying of step j - in_turn: what a step waits for at a peer is then held up by earlier
  * steps alone.  Eager work goes into queues as it is submitted, in that order; branches of a graph in any that its edges
  * allow, so `captured` ones get these edges. */
-static CUresult send_and_empty(const struct step *s, uint64_t j, CUstream emptier, bool captured) {
+static CUresult send_and_empty(const struct step *s, uint64_t j, CUstream drain_stream, bool captured) {
     const struct bl_driver *cu = bl_driver();
     const struct bl_call *call = s->call;
     const struct bl_copy *copy = &call->comm->copy;
@@ -273,9 +273,9 @@ static CUresult send_and_empty(const struct step *s, uint64_t j, CUstream emptie
     if (captured && j >= turn)
         status = cu->cuStreamWaitEvent(call->stream, copy->emptied[j % turn], CU_EVENT_WAIT_DEFAULT);
     if (status == CUDA_SUCCESS) status = send(s);
-    if (captured && status == CUDA_SUCCESS) status = wait_for_stream(emptier, call->stream, copy->fork);
-    if (status == CUDA_SUCCESS) status = empty(s, emptier);
-    if (captured && status == CUDA_SUCCESS) status = cu->cuEventRecord(copy->emptied[j % turn], emptier);
+    if (captured && status == CUDA_SUCCESS) status = wait_for_stream(drain_stream, call->stream, copy->fork);
+    if (status == CUDA_SUCCESS) status = empty(s, drain_stream);
+    if (captured && status == CUDA_SUCCESS) status = cu->cuEventRecord(copy->emptied[j % turn], drain_stream);
     return status;
 }
 
@@ -284,22 +284,22 @@ static CUresult gather(const struct bl_call *call, const struct bl_order_turn *t
     const struct bl_copy *copy = &comm->copy;
     const struct pieces pieces = cut(call);
     struct bl_order_turn ours;
-    bl_order_ask(copy->emptier, &ours);
+    bl_order_ask(copy->drain_stream, &ours);
     /* The communicator's own stream is not to be had while another graph than the caller's captures it, which it does until its
      * own capture ends.  Then the caller's stream does it all, one after the other: slower, and never in its own way. */
     const bool apart = !ours.capturing || (turn->capturing && turn->capture == ours.capture);
-    const CUstream emptier = apart ? copy->emptier : call->stream;
-    CUresult status = apart ? wait_for_stream(emptier, call->stream, copy->fork) : CUDA_SUCCESS;
+    const CUstream drain_stream = apart ? copy->drain_stream : call->stream;
+    CUresult status = apart ? wait_for_stream(drain_stream, call->stream, copy->fork) : CUDA_SUCCESS;
     uint64_t j = 0;
     for (uint64_t k = 0; k < pieces.count; k++)
         for (int steps = 1; steps < comm->nranks && status == CUDA_SUCCESS; steps++) {
             const struct step step = step_at(call, &pieces, k, steps);
-            status = send_and_empty(&step, j++, emptier, apart && turn->capturing);
+            status = send_and_empty(&step, j++, drain_stream, apart && turn->capturing);
         }
     if (!apart) return status;
     struct ops end = {.count = 0};
     /* After a failure, too: a capture has to have one end. */
-    const CUresult joined = wait_for_stream(call->stream, emptier, copy->join);
+    const CUresult joined = wait_for_stream(call->stream, drain_stream, copy->join);
     if (status == CUDA_SUCCESS) status = joined;
     /* So that the call has one end: order.c looks for it in captures. */
     write(&end, words_of(comm, comm->rank) + offsetof(struct bl_copy_words, end), 0);

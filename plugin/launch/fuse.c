@@ -5,8 +5,8 @@
 
 /* At INFO, once a communicator. */
 static void tell_fused(struct bl_comm *comm, int calls, int launches) {
-    if (comm->told_fused || calls == launches || !bl_log_enabled(BL_LOG_INFO)) return;
-    comm->told_fused = true;
+    if (comm->logged_fused || calls == launches || !bl_log_enabled(BL_LOG_INFO)) return;
+    comm->logged_fused = true;
     bl_log(BL_LOG_INFO, "communicator %016llx rank %d: the %d calls of a group are fused into %d launch%s",
            (unsigned long long)comm->id, comm->rank, calls, launches, launches == 1 ? "" : "es");
 }

@@ -28,20 +28,20 @@ ncclResult_t bl_turn_begin(struct bl_turn *turn) {
     ncclResult_t result = bl_turn_settled(comm);
     if (result != ncclSuccess || !bl_comm_visit(comm, &visit)) return result;
     bl_order_ask(turn->stream, &turn->order);
-    if (!atomic_load(&comm->bystander)) result = bl_order_before(comm, turn->stream, &turn->order);
+    if (!atomic_load(&comm->shares_room)) result = bl_order_before(comm, turn->stream, &turn->order);
     if (result == ncclSuccess) result = bl_room_take_nccl(comm, turn->stream, &turn->order);
     if (result != ncclSuccess) bl_room_taken(comm);
     bl_comm_leave(comm, &visit);
     return result;
 }
 
-/* Of a call that is on its stream.  Nothing of a bystander is put in order: its event is for its room alone. */
+/* Of a call that is on its stream.  Nothing of one that only shares room is put in order: its event is for its room alone. */
 static ncclResult_t end_turn(const struct bl_turn *turn) {
     struct bl_comm *comm = turn->comm;
     struct bl_visit visit;
     ncclResult_t result = ncclSuccess;
     const bool lives = bl_comm_visit(comm, &visit);
-    if (lives && (!turn->order.capturing || !atomic_load(&comm->bystander)))
+    if (lives && (!turn->order.capturing || !atomic_load(&comm->shares_room)))
         result = bl_order_after(comm, turn->stream, &turn->order);
     bl_room_taken(comm);
     if (lives && turn->counted) bl_call_count(comm, &turn->request, BL_KERNELS);

@@ -8,9 +8,9 @@
 #include "serve.h"
 
 static bool is_for_nccl(const ncclCollConfig_t *config, const char *function) {
-    static atomic_bool told;
+    static atomic_bool logged;
     const char *asks = bl_real_depth == 0 ? bl_config_of_nccl(config) : NULL;
-    if (asks && !atomic_exchange(&told, true))
+    if (asks && !atomic_exchange(&logged, true))
         bl_info("%s: the call's configuration asks for %s: calls with such ones go to NCCL", function, asks);
     return asks;
 }

@@ -14,7 +14,7 @@ static _Thread_local struct bl_forward {
 ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm, cudaStream_t stream,
                               const struct bl_request *request) {
     *forward = NULL;
-    if (!comm || !(bl_comm_active(comm) || atomic_load_explicit(&comm->bystander, memory_order_acquire)))
+    if (!comm || !(bl_comm_active(comm) || atomic_load_explicit(&comm->shares_room, memory_order_acquire)))
         return ncclSuccess;
     *forward = &forwarding;
     forwarding.turn = (struct bl_turn){.comm = comm, .stream = stream, .counted = request != NULL};

@@ -150,14 +150,14 @@ def emit_standin(function, kinds):
     name = "bl_lacks_" + function.name
     if "standin" in kinds:
         return "%s;" % signature(function, name)
-    lacks = 'bl_real_lacks("%s", &told)' % function.name
+    lacks = 'bl_real_lacks("%s", &logged)' % function.name
     if function.returns == "ncclResult_t":
         body = "return %s;" % lacks
     elif function.returns == "void":
         body = "%s;" % lacks
     else:
         body = "%s;\n    %s none = {0};\n    return none;" % (lacks, function.returns)
-    return "static %s\n{\n    static atomic_bool told;\n    %s\n}" % (signature(function, name), body)
+    return "static %s\n{\n    static atomic_bool logged;\n    %s\n}" % (signature(function, name), body)
 
 
 def emit_forward(function, ordered):

@@ -337,7 +337,7 @@ const char *bl_real_path(void) {
     return get()->path;
 }
 
-ncclResult_t bl_real_lacks(const char *function, atomic_bool *told) {
+ncclResult_t bl_real_lacks(const char *function, atomic_bool *logged) {
     static atomic_bool told_none;
     const struct loaded *loaded = get();
     if (!loaded->found) {
@@ -347,7 +347,7 @@ ncclResult_t bl_real_lacks(const char *function, atomic_bool *told) {
                 function, loaded->searched);
         return ncclSystemError;
     }
-    if (!atomic_exchange(told, true)) {
+    if (!atomic_exchange(logged, true)) {
         int version = bl_real_version();
         bl_warn("%s is not in the real NCCL, version %d.%d.%d (%s): the call fails", function, version / 10000,
                 version / 100 % 100, version % 100, loaded->path);

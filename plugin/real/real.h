@@ -33,8 +33,8 @@ bool bl_real_adopt(const struct bl_abi_row *row, void *address);
 bool bl_real_offers(const struct bl_abi_row *row, bool by_name);
 
 /* What the stand-ins return: ncclInvalidUsage if the real NCCL lacks `function`, ncclSystemError if there is no real
- * NCCL. Logs what is wrong, once a function (`told` is that function's own) or once for all. */
-ncclResult_t bl_real_lacks(const char *function, atomic_bool *told);
+ * NCCL. Logs what is wrong, once a function (`logged` is that function's own) or once for all. */
+ncclResult_t bl_real_lacks(const char *function, atomic_bool *logged);
 
 /* Whether a handle of dlopen is Beeline's. */
 bool bl_real_is_beeline(void *handle);

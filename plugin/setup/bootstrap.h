@@ -1,5 +1,5 @@
 /* bootstrap.h - sockets between the ranks of one communicator on one box, for as long as it is being set up; with
- * multicast, as long as it lives (leave.h).
+ * multicast, as long as it lives (nvls_release.h).
  *
  * A full mesh of Unix sockets (meeting.h makes it).  Every step has a sending and a receiving half, so that one thread can
  * carry several ranks through it.  A rank that dies closes its sockets, so all others see it at once.

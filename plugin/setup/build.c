@@ -117,13 +117,13 @@ static void undo(struct bl_comm *comm, bool bare) {
 }
 
 void bl_build_undo(struct bl_comm *comm) {
-    struct bl_upkeep *upkeep = comm->upkeep;
+    struct bl_resources *resources = comm->resources;
     bl_watch_remove(comm);
     __atomic_store_n(&comm->control, NULL, __ATOMIC_SEQ_CST); /* before anyone is counted */
     while (atomic_load(&comm->users)) bl_nap(200000);
-    if (comm->copy.broken) upkeep->stuck = true; /* what it left on its streams may never end */
+    if (comm->copy.broken) resources->stuck = true; /* what it left on its streams may never end */
     undo(comm, true);
-    if (upkeep->stuck || !bl_context_push(comm)) return;
+    if (resources->stuck || !bl_context_push(comm)) return;
     undo(comm, false);
     bl_context_pop();
 }

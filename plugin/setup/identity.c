@@ -87,7 +87,7 @@ void bl_identity_fill(struct bl_identity *identity, CUdevice device) {
         snprintf(identity->multicast_reason, sizeof(identity->multicast_reason), "%s", bl_why());
 }
 
-enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks) {
+enum bl_outcome bl_identity_judge(const struct bl_identity *all, int nranks) {
     for (int b = 1; b < nranks; b++) {
         for (int a = 0; a < b; a++) {
             if (memcmp(all[a].uuid, all[b].uuid, sizeof(all[a].uuid))) continue;

@@ -40,7 +40,7 @@ struct bl_identity {
 void bl_identity_fill(struct bl_identity *identity, CUdevice device);
 
 /* Whether Beeline can serve these ranks; if not, bl_why(). */
-enum bl_fate bl_identity_judge(const struct bl_identity *all, int nranks);
+enum bl_outcome bl_identity_judge(const struct bl_identity *all, int nranks);
 
 /* Lays the staging out from what all ranks can do; 0, or -1 if BEELINE_STAGING of rank 0 is too small, or a budget. */
 int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout);

@@ -21,16 +21,17 @@ bool bl_introduce_meet(struct bl_member **members, int count) {
     for (int i = 0; i < count; i++) {
         struct bl_member *m = members[i];
         bl_meeting_greet(m->meeting, &m->mesh, &m->greetings, &m->verdict, deadline);
-        greeted_well[i] = m->verdict.fate == BL_WELL;
+        greeted_well[i] = m->verdict.outcome == BL_WELL;
     }
     for (int i = 0; i < count; i++) {
         struct bl_member *m = members[i];
-        for (int j = 0; j < count && m->verdict.fate == BL_WELL; j++) /* none goes on alone */
-            if (members[j]->verdict.fate != BL_WELL) m->verdict = members[j]->verdict;
+        for (int j = 0; j < count && m->verdict.outcome == BL_WELL; j++) /* none goes on alone */
+            if (members[j]->verdict.outcome != BL_WELL) m->verdict = members[j]->verdict;
         bl_meeting_hear(m->meeting, &m->mesh, &m->greetings, &m->verdict, deadline);
         bl_meeting_close(m->meeting);
         const int culprit = m->verdict.culprit;
-        m->bereft = m->verdict.fate == BL_FAILED && culprit >= 0 && culprit != m->comm->rank && m->mesh.fd[culprit] < 0;
+        m->peer_lost =
+            m->verdict.outcome == BL_FAILED && culprit >= 0 && culprit != m->comm->rank && m->mesh.fd[culprit] < 0;
     }
     const bool met = bl_step_all_well(members, count);
     for (int i = 0; i < count; i++) {
@@ -65,10 +66,10 @@ int bl_introduce_know_oneself(struct bl_member *member) {
     if (!member->all) return bl_fail("out of host memory");
     if (!bl_context_push(comm)) return bl_fail("its context cannot be made current");
     bl_identity_fill(identity, comm->device);
-    member->upkeep->reserved = identity->offered = bl_budget_reserve(comm->device, identity->staging);
-    identity->max_blocks = (uint32_t)member->upkeep->wishes.max_blocks;
-    identity->nonblocking = member->upkeep->nonblocking;
-    identity->copy_engines = member->upkeep->wishes.copy_engines || wants_copy_engines();
+    member->resources->reserved = identity->offered = bl_budget_reserve(comm->device, identity->staging);
+    identity->max_blocks = (uint32_t)member->resources->wishes.max_blocks;
+    identity->nonblocking = member->resources->nonblocking;
+    identity->copy_engines = member->resources->wishes.copy_engines || wants_copy_engines();
     identity->copy_possible = bl_copy_possible();
     if (!identity->copy_possible) snprintf(identity->copy_reason, sizeof(identity->copy_reason), "%s", bl_why());
     bl_context_pop();
@@ -96,9 +97,9 @@ int bl_introduce_receive(struct bl_member *member) {
 
 /* --- can it be done, and do the GPUs reach each other? --- */
 static void compare_settings(const struct bl_member *member) {
-    static atomic_bool told;
+    static atomic_bool logged;
     const char *own = member->identity.settings, *shared = member->all[0].settings;
-    if (!strcmp(own, shared) || atomic_exchange(&told, true)) return;
+    if (!strcmp(own, shared) || atomic_exchange(&logged, true)) return;
     bl_warn("rank %d has other settings than rank 0, whose hold for all: rank 0 has \"%s\", this rank \"%s\"",
             member->comm->rank, shared, own);
 }
@@ -106,13 +107,13 @@ static void compare_settings(const struct bl_member *member) {
 int bl_introduce_judge(struct bl_member *member) {
     const int nranks = member->comm->nranks;
     for (int rank = 0; rank < nranks; rank++)
-        if (member->all[rank].nonblocking) member->upkeep->waits_for_nothing = true;
+        if (member->all[rank].nonblocking) member->resources->waits_for_nothing = true;
     /* For the sake of children: another communicator may have been made of the same id. */
     bl_meeting_rekey(member->meeting, member->all[0].nonce, sizeof(member->all[0].nonce));
-    const enum bl_fate fate = bl_identity_judge(member->all, nranks);
+    const enum bl_outcome outcome = bl_identity_judge(member->all, nranks);
     /* The verdict is everybody's already, so it is no single rank's: -1. */
-    if (fate != BL_WELL)
-        bl_member_fail(member, fate, -1, "%s", bl_why());
+    if (outcome != BL_WELL)
+        bl_member_fail(member, outcome, -1, "%s", bl_why());
     else
         compare_settings(member);
     return 0;
@@ -132,5 +133,5 @@ int bl_introduce_links(struct bl_member *member) {
 }
 
 void bl_introduce_undo(struct bl_comm *comm) {
-    if (!comm->upkeep->stuck) bl_budget_settle(comm->device, &comm->upkeep->reserved, 0);
+    if (!comm->resources->stuck) bl_budget_settle(comm->device, &comm->resources->reserved, 0);
 }

@@ -21,7 +21,7 @@ struct hello {
     uint32_t magic, protocol;
     int32_t from, to; /* places */
     int32_t rank, nranks;
-    int32_t fate, culprit;
+    int32_t outcome, culprit;
     unsigned char proof[BL_SHA256_BYTES]; /* that the sender has the key */
     char build[48];
     char why[240];
@@ -176,10 +176,10 @@ static bool heed(struct part *part, const struct hello *hello, int fd) {
     if (hello->protocol != PROTOCOL || strcmp(hello->build, bl_build_name)) {
         bl_verdict_say(part->mine, own, BL_FAILED, -1, "rank %d runs another build of Beeline (%s) than rank %d (%s)",
                        rank, hello->build, own, bl_build_name);
-    } else if (hello->fate != BL_WELL) {
-        const enum bl_fate fate = hello->fate == BL_FAILED ? BL_FAILED : BL_DECLINED;
+    } else if (hello->outcome != BL_WELL) {
+        const enum bl_outcome outcome = hello->outcome == BL_FAILED ? BL_FAILED : BL_DECLINED;
         const int culprit = hello->culprit >= 0 && hello->culprit < nranks ? hello->culprit : -1;
-        bl_verdict_say(part->mine, NOBODY, fate, culprit, "%s", hello->why);
+        bl_verdict_say(part->mine, NOBODY, outcome, culprit, "%s", hello->why);
     } else if (greeter_at(part, hello->from)) {
         return false;
     } else if (known || greetings->greeter_count == BL_MAX_RANKS) {
@@ -283,7 +283,7 @@ static void greet(const struct part *part, const struct bl_contact *contact) {
                           .to = contact->place,
                           .rank = part->mesh->rank,
                           .nranks = part->mesh->nranks,
-                          .fate = mine->fate,
+                          .outcome = mine->outcome,
                           .culprit = mine->culprit};
     prove(part->meeting, hello.from, hello.to, hello.proof);
     memcpy(hello.build, bl_build_name, sizeof(hello.build));
@@ -329,9 +329,9 @@ void bl_meeting_greet(const struct bl_meeting *meeting, struct bl_mesh *mesh, st
         else if (fd == OWN_FAULT)
             bl_verdict_say(mine, own, BL_FAILED, own, "connecting to its peers failed: %s", strerror(errno));
     }
-    if (mine->fate == BL_WELL && greetings->contact_count < mesh->nranks - 1) {
+    if (mine->outcome == BL_WELL && greetings->contact_count < mesh->nranks - 1) {
         /* One that was here may have left already, with a word to us, maybe behind strangers. */
-        while (!hear_all(&part) && mine->fate == BL_WELL && bl_clock_ns() < deadline && !cancelled(&part))
+        while (!hear_all(&part) && mine->outcome == BL_WELL && bl_clock_ns() < deadline && !cancelled(&part))
             poll(NULL, 0, 1);
         say_who_is_missing(&part);
     }
@@ -388,9 +388,9 @@ void bl_meeting_hear(const struct bl_meeting *meeting, struct bl_mesh *mesh, str
     struct part part = {meeting, mesh, greetings, mine};
     bool gone;
     int missing;
-    while (mine->fate == BL_WELL && (missing = next_unheard(&part, &gone)) >= 0) {
+    while (mine->outcome == BL_WELL && (missing = next_unheard(&part, &gone)) >= 0) {
         gone = hear_all(&part) && gone; /* what one said before it left is there by now */
-        if (mine->fate != BL_WELL || greeter_at(&part, missing)) continue;
+        if (mine->outcome != BL_WELL || greeter_at(&part, missing)) continue;
         const uint64_t now = bl_clock_ns(), left = now < deadline ? (deadline - now) / 1000000u + 1 : 0;
         if (gone)
             say_of(&part, missing, "is gone");

@@ -7,13 +7,13 @@
 #include "identity.h"
 #include "cuda/link.h"
 #include "selftest.h"
-#include "upkeep.h"
+#include "resources.h"
 #include "verdict.h"
 
 struct bl_member {
     struct bl_comm *comm;
-    struct bl_upkeep *upkeep;   /* comm's */
-    struct bl_meeting *meeting; /* where the ranks meet this time */
+    struct bl_resources *resources; /* comm's */
+    struct bl_meeting *meeting;     /* where the ranks meet this time */
     struct bl_greetings greetings;
     struct bl_mesh mesh;
     struct bl_identity identity, *all;           /* all: nranks of them */
@@ -30,7 +30,7 @@ struct bl_member {
     bool built;                        /* all was well before the last vote */
     bool agreed;                       /* and all ranks were heard in it */
     bool said_well;                    /* in the last vote */
-    bool bereft;                       /* a peer is gone or does not answer: no agreement will come */
+    bool peer_lost;                    /* a peer is gone or does not answer: no agreement will come */
     bool multicast_ran;                /* its self-test */
     int culprit;                       /* whose fault it is if the act that runs fails: our own, or else it says */
     const char *step;                  /* where it is */
@@ -40,7 +40,7 @@ struct bl_member {
 static inline struct bl_member bl_member_of(struct bl_comm *comm, struct bl_meeting *meeting) {
     const struct bl_verdict none = {.magic = BL_VERDICT_MAGIC};
     return (struct bl_member){.comm = comm,
-                              .upkeep = comm->upkeep,
+                              .resources = comm->resources,
                               .meeting = meeting,
                               .exported = -1,
                               .verdict = none,
@@ -54,7 +54,7 @@ static inline bool bl_member_in_doubt(const struct bl_member *member) {
     return member->built && !member->agreed;
 }
 
-/* Our own rank fails, or declines: fate, culprit, and a format with its arguments (bl_verdict_say).  The first reason stays. */
+/* Our own rank fails, or declines: outcome, culprit, and a format with its arguments (bl_verdict_say).  The first reason stays. */
 #define bl_member_fail(member, ...) bl_verdict_say(&(member)->verdict, (member)->comm->rank, __VA_ARGS__)
 
 /* Our own rank has no multicast, so no rank has: the communicator is served without. */

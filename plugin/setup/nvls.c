@@ -14,18 +14,18 @@ bool bl_nvls_wanted(const struct bl_member *member) {
 }
 
 bool bl_nvls_well(const struct bl_member *member) {
-    return member->multicast.fate == BL_WELL;
+    return member->multicast.outcome == BL_WELL;
 }
 
 /* --- the object, from rank 0 --- */
 int bl_nvls_create(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    struct bl_leaver *leaver = member->upkeep->leaver = calloc(1, sizeof(*leaver));
-    if (!leaver) return bl_fail("out of host memory");
-    bl_mesh_init(&leaver->mesh, comm->rank, comm->nranks, NULL);
-    if (bl_modules_find(member->upkeep->modules, comm->nranks, true, comm->function)) return -1;
+    struct bl_nvls *nvls = member->resources->nvls = calloc(1, sizeof(*nvls));
+    if (!nvls) return bl_fail("out of host memory");
+    bl_mesh_init(&nvls->mesh, comm->rank, comm->nranks, NULL);
+    if (bl_modules_find(member->resources->modules, comm->nranks, true, comm->function)) return -1;
     if (comm->rank) return 0;
-    return bl_multicast_create(&leaver->multicast, comm->device, comm->rank, comm->nranks,
+    return bl_multicast_create(&nvls->multicast, comm->device, comm->rank, comm->nranks,
                                comm->args.layout.multicast_bytes, &member->handle, &member->exported);
 }
 
@@ -49,7 +49,7 @@ int bl_nvls_receive(struct bl_member *member) {
     if (member->handle.type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
         !bl_step_receive(member, 0, BL_STEP_MULTICAST_FD, &(char){0}, 0, &fd, deadline))
         return 0;
-    const int status = bl_multicast_import(&member->upkeep->leaver->multicast, comm->device, comm->rank, comm->nranks,
+    const int status = bl_multicast_import(&member->resources->nvls->multicast, comm->device, comm->rank, comm->nranks,
                                            comm->args.layout.multicast_bytes, &member->handle, fd);
     if (fd >= 0) close(fd);
     return status;
@@ -57,19 +57,19 @@ int bl_nvls_receive(struct bl_member *member) {
 
 /* --- each rank's memory --- */
 int bl_nvls_join(struct bl_member *member) {
-    return bl_multicast_join(&member->upkeep->leaver->multicast, member->stream);
+    return bl_multicast_join(&member->resources->nvls->multicast, member->stream);
 }
 
 int bl_nvls_bind(struct bl_member *member) {
-    return bl_multicast_bind(&member->upkeep->leaver->multicast);
+    return bl_multicast_bind(&member->resources->nvls->multicast);
 }
 
 int bl_nvls_map(struct bl_member *member) {
-    return bl_multicast_map(&member->upkeep->leaver->multicast);
+    return bl_multicast_map(&member->resources->nvls->multicast);
 }
 
 static void fill_args(const struct bl_member *member, struct bl_kernel_args *args) {
-    const struct bl_multicast *multicast = &member->upkeep->leaver->multicast;
+    const struct bl_multicast *multicast = &member->resources->nvls->multicast;
     args->replica = (unsigned char *)(uintptr_t)multicast->replica;
     args->multicast = (unsigned char *)(uintptr_t)multicast->address;
     args->multicast_words = (uint64_t *)(uintptr_t)multicast->words;
@@ -83,40 +83,40 @@ int bl_nvls_prepare_trial(struct bl_member *member) {
 
 /* --- the end --- */
 
-/* From here on peers' kernels may reach this rank's memory until they say otherwise (leave.h). */
+/* From here on peers' kernels may reach this rank's memory until they say otherwise (nvls_release.h). */
 static void meet(struct bl_member *member) {
-    struct bl_leaver *leaver = member->upkeep->leaver;
-    leaver->id = member->comm->id;
+    struct bl_nvls *nvls = member->resources->nvls;
+    nvls->id = member->comm->id;
     const struct bl_identity *own = &member->identity;
     for (int rank = 0; rank < member->comm->nranks; rank++)
-        leaver->ranks_here += member->all[rank].pid == own->pid && member->all[rank].pids == own->pids;
-    leaver->met = true;
+        nvls->ranks_here += member->all[rank].pid == own->pid && member->all[rank].pids == own->pids;
+    nvls->met = true;
 }
 
 void bl_nvls_undo(struct bl_comm *comm) {
-    if (comm->upkeep->leaver) bl_leave(comm->upkeep->leaver);
-    comm->upkeep->leaver = NULL;
+    if (comm->resources->nvls) bl_nvls_release(comm->resources->nvls);
+    comm->resources->nvls = NULL;
 }
 
 int bl_nvls_settle(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    struct bl_leaver *leaver = member->upkeep->leaver;
-    if (leaver && member->multicast_ran) meet(member);
+    struct bl_nvls *nvls = member->resources->nvls;
+    if (nvls && member->multicast_ran) meet(member);
     if (bl_nvls_well(member)) {
         fill_args(member, &comm->args);
         comm->table = member->multicast_table;
-    } else if (leaver && !leaver->met) {
+    } else if (nvls && !nvls->met) {
         bl_nvls_undo(comm);
     }
     return 0;
 }
 
 void bl_nvls_keep_sockets(struct bl_member *member) {
-    struct bl_leaver *leaver = member->upkeep->leaver;
-    if (!leaver || !leaver->met) return;
-    leaver->mesh = member->mesh;
+    struct bl_nvls *nvls = member->resources->nvls;
+    if (!nvls || !nvls->met) return;
+    nvls->mesh = member->mesh;
     bl_mesh_init(&member->mesh, member->comm->rank, member->comm->nranks, member->mesh.cancel);
-    if (bl_nvls_well(member) || member->upkeep->stuck || !bl_context_push(member->comm)) return;
+    if (bl_nvls_well(member) || member->resources->stuck || !bl_context_push(member->comm)) return;
     bl_nvls_undo(member->comm);
     bl_context_pop();
 }

@@ -21,7 +21,7 @@ int bl_nvls_prepare_trial(struct bl_member *member);
 int bl_nvls_settle(struct bl_member *member);
 void bl_nvls_undo(struct bl_comm *comm);
 
-/* Behind the last vote: a rank whose memory others may reach by multicast keeps its sockets (leave.h). */
+/* Behind the last vote: a rank whose memory others may reach by multicast keeps its sockets (nvls_release.h). */
 void bl_nvls_keep_sockets(struct bl_member *member);
 
 #endif

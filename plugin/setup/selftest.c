@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "upkeep.h"
+#include "resources.h"
 #include "base/clock.h"
 #include "base/why.h"
 
@@ -140,7 +140,7 @@ static uint64_t buffer_bytes(const struct bl_selftest *test) {
 
 static int allocate(struct bl_selftest *test, const struct bl_comm *comm) {
     const uint64_t words = test->kind == BL_SELFTEST_MULTICAST ? BL_LOCAL_WORDS * sizeof(uint64_t) : 0;
-    test->modules = comm->upkeep->modules;
+    test->modules = comm->resources->modules;
     return bl_modules_scratch(test->modules, &test->memory, comm->device, buffer_bytes(test) + words);
 }
 

@@ -46,13 +46,15 @@ static void begin(struct bl_member *member) {
     else if (comm->nranks < 2 || comm->nranks > BL_MAX_RANKS)
         bl_member_fail(member, BL_DECLINED, -1, "Beeline serves 2 to %d ranks", BL_MAX_RANKS);
     if (comm->nranks > BL_MAX_RANKS) return;
-    if (!bl_selection_has(bl_params()->comms, member->upkeep->wishes.name, comm->nranks))
+    if (!bl_selection_has(bl_params()->comms, member->resources->wishes.name, comm->nranks))
         bl_member_fail(member, BL_DECLINED, -1, "BEELINE_COMMS=%.120s leaves it out (%s%s%d ranks)", bl_params()->comms,
-                       member->upkeep->wishes.name, *member->upkeep->wishes.name ? ", " : "", comm->nranks);
+                       member->resources->wishes.name, *member->resources->wishes.name ? ", " : "", comm->nranks);
     bl_context_find(comm); /* here: the thread that builds may have another current, or none */
-    bl_mesh_init(&member->mesh, comm->rank, comm->nranks, &member->upkeep->cancel);
-    if (!member->upkeep->meeting.keyed) bl_member_fail(member, BL_DECLINED, -1, "%s", member->upkeep->meeting.why);
-    if (member->upkeep->unlisted) bl_member_fail(member, BL_FAILED, comm->rank, "its table of communicators is full");
+    bl_mesh_init(&member->mesh, comm->rank, comm->nranks, &member->resources->cancel);
+    if (!member->resources->meeting.keyed)
+        bl_member_fail(member, BL_DECLINED, -1, "%s", member->resources->meeting.why);
+    if (member->resources->unlisted)
+        bl_member_fail(member, BL_FAILED, comm->rank, "its table of communicators is full");
 }
 
 /* --- the middle: with the peers --- */
@@ -77,15 +79,15 @@ static void build(struct bl_member *members, int count) {
     struct job *jobs = calloc((size_t)count, sizeof(*jobs));
     int used = 0;
     for (int i = 0; i < count; i++) {
-        const unsigned char *key = members[i].upkeep->meeting.key;
+        const unsigned char *key = members[i].resources->meeting.key;
         const int nranks = members[i].comm->nranks;
-        if (nranks < 2 || nranks > BL_MAX_RANKS || !members[i].upkeep->meeting.keyed) continue;
+        if (nranks < 2 || nranks > BL_MAX_RANKS || !members[i].resources->meeting.keyed) continue;
         if (!jobs) {
             bl_member_fail(&members[i], BL_FAILED, members[i].comm->rank, "out of host memory");
             continue;
         }
         int at = 0;
-        while (at < used && memcmp(jobs[at].members[0]->upkeep->meeting.key, key, BL_SHA256_BYTES)) at++;
+        while (at < used && memcmp(jobs[at].members[0]->resources->meeting.key, key, BL_SHA256_BYTES)) at++;
         if (at == used) used++;
         if (jobs[at].count < BL_MAX_RANKS)
             jobs[at].members[jobs[at].count++] = &members[i];
@@ -106,7 +108,7 @@ static void log_served(const struct bl_member *member) {
     const int version = bl_real_version();
     char routes[1600], multicast[280], limit[60] = "";
     size_t used = 0;
-    if (member->multicast.fate == BL_FAILED && comm->rank == 0)
+    if (member->multicast.outcome == BL_FAILED && comm->rank == 0)
         bl_log_at(NULL, BL_LOG_WARN,
                   "communicator %016llx: BEELINE_MULTICAST=1, and multicast cannot be had: %s; other kernels serve",
                   (unsigned long long)comm->id, member->multicast.why);
@@ -119,8 +121,8 @@ static void log_served(const struct bl_member *member) {
     }
     const unsigned blocks = bl_identity_least(member->all, comm->nranks).max_blocks;
     if (blocks != UINT_MAX) snprintf(limit, sizeof(limit), ", at most %u blocks a launch (maxCTAs)", blocks);
-    if (member->multicast.fate == BL_WELL)
-        snprintf(multicast, sizeof(multicast), "%.1f MiB", (double)comm->upkeep->leaver->multicast.bytes / (1 << 20));
+    if (member->multicast.outcome == BL_WELL)
+        snprintf(multicast, sizeof(multicast), "%.1f MiB", (double)comm->resources->nvls->multicast.bytes / (1 << 20));
     else
         snprintf(multicast, sizeof(multicast), "off (%s)", member->multicast.why);
     bl_log(BL_LOG_INFO,
@@ -140,10 +142,10 @@ static void log_served(const struct bl_member *member) {
 static void log_left(const struct bl_member *member) {
     const struct bl_comm *comm = member->comm;
     const struct bl_verdict *verdict = &member->verdict;
-    const bool speaks = comm->rank == 0 || (comm->rank == 1 && member->bereft && verdict->culprit == 0) ||
+    const bool speaks = comm->rank == 0 || (comm->rank == 1 && member->peer_lost && verdict->culprit == 0) ||
                         (!member->met && verdict->culprit == comm->rank);
-    const bool ended = atomic_load(&member->upkeep->cancel);
-    bl_log(verdict->fate == BL_FAILED && speaks && !ended ? BL_LOG_WARN : BL_LOG_INFO,
+    const bool ended = atomic_load(&member->resources->cancel);
+    bl_log(verdict->outcome == BL_FAILED && speaks && !ended ? BL_LOG_WARN : BL_LOG_INFO,
            "communicator %016llx of %d ranks is left to NCCL: %s", (unsigned long long)comm->id, comm->nranks,
            verdict->why);
     bl_trace("communicator %016llx rank %d: left after %.2f ms, at step \"%s\"", (unsigned long long)comm->id,
@@ -151,31 +153,31 @@ static void log_left(const struct bl_member *member) {
 }
 
 static void free_leftovers(struct bl_member *member) {
-    if (member->upkeep->stuck) return;
+    if (member->resources->stuck) return;
     for (int kind = 0; kind < BL_SELFTEST_KINDS; kind++) bl_selftest_release(&member->tests[kind]);
     if (member->stream) bl_driver()->cuStreamDestroy(member->stream);
-    if (member->verdict.fate != BL_WELL) bl_build_undo(member->comm);
+    if (member->verdict.outcome != BL_WELL) bl_build_undo(member->comm);
 }
 
 /* Its calls take room beside those of communicators that Beeline serves. */
-static void open_bystander(struct bl_member *member) {
+static void share_room(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     if (!comm->order.event && bl_order_open(comm)) {
         bl_info("communicator %016llx rank %d: %s", (unsigned long long)comm->id, comm->rank, bl_why());
         return;
     }
-    if (bl_room_enter(comm) == 0) atomic_store_explicit(&comm->bystander, true, memory_order_release);
+    if (bl_room_enter(comm) == 0) atomic_store_explicit(&comm->shares_room, true, memory_order_release);
 }
 
 static void stand_by(struct bl_member *member) {
-    const bool lives = !atomic_load(&member->upkeep->cancel) && !member->upkeep->unlisted;
+    const bool lives = !atomic_load(&member->resources->cancel) && !member->resources->unlisted;
     if (lives && member->comm->nranks > 1 && bl_context_find(member->comm) == CUDA_SUCCESS)
-        run_in_context(member, open_bystander);
+        run_in_context(member, share_room);
 }
 
 static void end(struct bl_comm *comm) {
-    bl_meeting_close(&comm->upkeep->meeting);
-    atomic_store(&comm->upkeep->stage, BL_STAGE_DONE);
+    bl_meeting_close(&comm->resources->meeting);
+    atomic_store(&comm->resources->stage, BL_STAGE_DONE);
 }
 
 static void conclude(struct bl_member *member) {
@@ -183,12 +185,12 @@ static void conclude(struct bl_member *member) {
     bl_mesh_close(&member->mesh);
     if (member->exported >= 0) close(member->exported);
     if (comm->context) run_in_context(member, free_leftovers);
-    if (member->verdict.fate == BL_WELL) {
+    if (member->verdict.outcome == BL_WELL) {
         log_served(member);
         bl_room_enter(comm);
         bl_watch_add(comm);
         atomic_store(&comm->active, true);
-        if (atomic_load(&member->upkeep->revoked)) atomic_store(&comm->active, false); /* meanwhile */
+        if (atomic_load(&member->resources->revoked)) atomic_store(&comm->active, false); /* meanwhile */
     } else if (bl_member_in_doubt(member)) {
         /* The others may have agreed, and serve: calls here must not go to NCCL, nor anywhere. */
         snprintf(comm->error_text, sizeof(comm->error_text),
@@ -207,19 +209,19 @@ static void conclude(struct bl_member *member) {
 }
 
 static void set_up(struct bl_comm **comms, int count) {
-    static atomic_bool told;
+    static atomic_bool logged;
     struct bl_member *members = calloc((size_t)count, sizeof(*members));
     if (!members) {
         bl_warn("out of host memory: %d communicators are left to NCCL", count);
         for (int i = 0; i < count; i++) end(comms[i]);
         return;
     }
-    if (!atomic_exchange(&told, true)) bl_params_log();
+    if (!atomic_exchange(&logged, true)) bl_params_log();
     bl_stats_arm();
     const CUstreamCaptureMode mode = bl_driver_relax();
-    bl_leave_look();
+    bl_nvls_release_look();
     for (int i = 0; i < count; i++) {
-        members[i] = bl_member_of(comms[i], &comms[i]->upkeep->meeting);
+        members[i] = bl_member_of(comms[i], &comms[i]->resources->meeting);
         begin(&members[i]);
     }
     build(members, count);
@@ -233,21 +235,21 @@ static void set_up(struct bl_comm **comms, int count) {
 /* In the table from now on, so that an abort from another thread finds it. */
 static struct bl_comm *enlist(const struct bl_setup_request *request, bool nonblocking) {
     struct bl_comm *comm = bl_comm_new(), *stale = NULL;
-    struct bl_upkeep *upkeep = calloc(1, sizeof(*upkeep));
-    if (!comm || !upkeep) {
+    struct bl_resources *resources = calloc(1, sizeof(*resources));
+    if (!comm || !resources) {
         free(comm);
-        free(upkeep);
+        free(resources);
         bl_warn("out of host memory: a communicator is left to NCCL");
         return NULL;
     }
-    *upkeep = (struct bl_upkeep){
+    *resources = (struct bl_resources){
         .pid = getpid(), .nonblocking = nonblocking, .wishes = request->wishes, .meeting = request->meeting};
-    atomic_store(&upkeep->stage, BL_STAGE_RUNNING);
+    atomic_store(&resources->stage, BL_STAGE_RUNNING);
     comm->handle = *request->handle;
     comm->id = bl_meeting_id(&request->meeting);
-    comm->upkeep = upkeep;
+    comm->resources = resources;
     /* One that does not fit takes part in set-up all the same, as a rank that cannot be served. */
-    upkeep->unlisted = !bl_comm_insert(comm, &stale);
+    resources->unlisted = !bl_comm_insert(comm, &stale);
     bl_teardown_orphan(stale);
     return comm;
 }
@@ -258,7 +260,7 @@ static bool comes_about(struct bl_comm *comm) {
         ncclResult_t state = ncclSuccess, result = BL_REAL(ncclCommGetAsyncError, comm->handle, &state);
         if (result == ncclSuccess && state == ncclSuccess) return true;
         const bool waits = result == ncclSuccess && state == ncclInProgress;
-        if (waits && !atomic_load(&comm->upkeep->cancel)) continue;
+        if (waits && !atomic_load(&comm->resources->cancel)) continue;
         if (waits)
             bl_fail("it is being destroyed");
         else
@@ -280,9 +282,9 @@ static void *background_main(void *arg) {
 }
 
 static void set_up_in_background(struct bl_comm *comm) {
-    struct bl_upkeep *upkeep = comm->upkeep;
-    upkeep->threaded = bl_thread_start(&upkeep->thread, background_main, comm);
-    if (upkeep->threaded) return;
+    struct bl_resources *resources = comm->resources;
+    resources->threaded = bl_thread_start(&resources->thread, background_main, comm);
+    if (resources->threaded) return;
     bl_warn("no thread can be made: a communicator is left to NCCL");
     end(comm);
 }
@@ -308,7 +310,7 @@ void bl_setup_run(const struct bl_setup_request *requests, int count) {
         const bool nonblocking = requests[i].nonblocking || state == ncclInProgress;
         struct bl_comm *comm = comms ? enlist(&requests[i], nonblocking) : NULL;
         if (!comm) bl_setup_forget(&requests[i], 1);
-        if (comm && comm->upkeep->nonblocking && !comm->upkeep->unlisted)
+        if (comm && comm->resources->nonblocking && !comm->resources->unlisted)
             set_up_in_background(comm);
         else if (comm)
             comms[now++] = comm;
@@ -317,12 +319,12 @@ void bl_setup_run(const struct bl_setup_request *requests, int count) {
     /* Not where set-up runs in the background: that thread may be an orphan's own. */
     for (int i = 0; i < now; i++) bl_teardown_release_orphans(comms[i]->context);
     for (int i = 0; i < now; i++)
-        if (comms[i]->upkeep->unlisted) bl_teardown_release(comms[i], BL_END_DESTROY);
+        if (comms[i]->resources->unlisted) bl_teardown_release(comms[i], BL_END_DESTROY);
     free(comms);
 }
 
-static uint32_t *children(struct bl_upkeep *upkeep, enum bl_child how) {
-    return how == BL_CHILD_SPLIT ? &upkeep->splits : &upkeep->shrinks;
+static uint32_t *children(struct bl_resources *resources, enum bl_child how) {
+    return how == BL_CHILD_SPLIT ? &resources->splits : &resources->shrinks;
 }
 
 void bl_setup_child(struct bl_meeting *meeting, const struct bl_comm *parent, enum bl_child how, const void *facts,
@@ -332,11 +334,12 @@ void bl_setup_child(struct bl_meeting *meeting, const struct bl_comm *parent, en
         bl_meeting_none(meeting, "its parent is not known");
         return;
     }
-    snprintf(call, sizeof(call), "%s %u", how == BL_CHILD_SPLIT ? "split" : "shrink", *children(parent->upkeep, how));
-    const struct bl_meeting *known = &parent->upkeep->meeting;
+    snprintf(call, sizeof(call), "%s %u", how == BL_CHILD_SPLIT ? "split" : "shrink",
+             *children(parent->resources, how));
+    const struct bl_meeting *known = &parent->resources->meeting;
     bl_meeting_of_parent(meeting, known, parent->rank, parent->nranks, call, facts, bytes);
 }
 
 void bl_setup_count_child(struct bl_comm *parent, enum bl_child how) {
-    (*children(parent->upkeep, how))++;
+    (*children(parent->resources, how))++;
 }

@@ -15,23 +15,23 @@
 /* --- memory, kernels --- */
 int bl_share_create(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    struct bl_upkeep *upkeep = member->upkeep;
-    if (upkeep->suspended) return bl_memory_resume(&upkeep->memory);
-    comm->memory = &upkeep->memory;
+    struct bl_resources *resources = member->resources;
+    if (resources->suspended) return bl_memory_resume(&resources->memory);
+    comm->memory = &resources->memory;
     BL_DRIVER_CHECK(bl_driver()->cuStreamCreate(&member->stream, CU_STREAM_NON_BLOCKING), "making a stream");
-    if (bl_modules_open(&upkeep->modules, comm->context, comm->context_id) ||
-        bl_modules_find(upkeep->modules, comm->nranks, false, comm->function) ||
-        bl_pinned_take(&upkeep->control, comm->context, comm->context_id) ||
-        bl_memory_create(&upkeep->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
+    if (bl_modules_open(&resources->modules, comm->context, comm->context_id) ||
+        bl_modules_find(resources->modules, comm->nranks, false, comm->function) ||
+        bl_pinned_take(&resources->control, comm->context, comm->context_id) ||
+        bl_memory_create(&resources->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
                          member->stream))
         return -1;
-    bl_budget_settle(comm->device, &upkeep->reserved, upkeep->memory.bytes);
+    bl_budget_settle(comm->device, &resources->reserved, resources->memory.bytes);
     return 0;
 }
 
 int bl_share_export(struct bl_member *member) {
-    if (member->verdict.fate != BL_WELL) return 0;
-    return bl_memory_export(&member->upkeep->memory, &member->exported);
+    if (member->verdict.outcome != BL_WELL) return 0;
+    return bl_memory_export(&member->resources->memory, &member->exported);
 }
 
 int bl_share_send(struct bl_member *member) {
@@ -50,7 +50,7 @@ int bl_share_receive(struct bl_member *member) {
         int fd;
         if (peer == comm->rank) continue;
         if (!bl_step_receive(member, peer, BL_STEP_MEMORY, &(char){0}, 0, &fd, deadline)) continue;
-        if (member->verdict.fate == BL_WELL && bl_memory_import(&member->upkeep->memory, peer, fd))
+        if (member->verdict.outcome == BL_WELL && bl_memory_import(&member->resources->memory, peer, fd))
             bl_member_fail(member, BL_FAILED, comm->rank, "%s", bl_why());
         close(fd);
     }
@@ -58,11 +58,11 @@ int bl_share_receive(struct bl_member *member) {
 }
 
 void bl_share_undo(struct bl_comm *comm) {
-    struct bl_upkeep *upkeep = comm->upkeep;
-    bl_memory_release(&upkeep->memory);
-    bl_pinned_give(&upkeep->control);
-    bl_modules_close(upkeep->modules);
-    upkeep->modules = NULL;
+    struct bl_resources *resources = comm->resources;
+    bl_memory_release(&resources->memory);
+    bl_pinned_give(&resources->control);
+    bl_modules_close(resources->modules);
+    resources->modules = NULL;
 }
 
 /* --- the switch, if rank 0 has one --- */
@@ -75,7 +75,7 @@ int bl_share_switch_send(struct bl_member *member) {
     if (member->comm->rank) return 0;
     if (bl_switch_create(member->comm, &fd)) bl_member_fail(member, BL_FAILED, member->comm->rank, "%s", bl_why());
     /* Without it, too: who waits may be this very thread's next member. */
-    bl_step_send(member, BL_STEP_SWITCH, "", 0, member->verdict.fate == BL_WELL ? fd : -1);
+    bl_step_send(member, BL_STEP_SWITCH, "", 0, member->verdict.outcome == BL_WELL ? fd : -1);
     if (fd >= 0) close(fd);
     return 0;
 }
@@ -100,7 +100,7 @@ static bool waits_for_stream(const struct bl_comm *comm) {
 
 int bl_share_fill(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    const struct bl_memory *memory = &member->upkeep->memory;
+    const struct bl_memory *memory = &member->resources->memory;
     comm->args.rank = (uint32_t)comm->rank;
     comm->args.nranks = (uint32_t)comm->nranks;
     comm->args.timeout_ns = member->all[0].timeout_s * 1000000000u;
@@ -108,14 +108,14 @@ int bl_share_fill(struct bl_member *member) {
         comm->most_bytes[kernel] = bl_kernel_capacity(kernel, comm->nranks, &comm->args.layout);
     comm->early_launch = bl_params()->early_launch && bl_driver()->cuLaunchKernelEx && waits_for_stream(comm);
     comm->args.epochs = (uint64_t *)(uintptr_t)memory->epochs;
-    comm->args.control = (struct bl_control *)(uintptr_t)member->upkeep->control.device;
+    comm->args.control = (struct bl_control *)(uintptr_t)member->resources->control.device;
     for (int peer = 0; peer < comm->nranks; peer++)
         comm->args.staging[peer] = (unsigned char *)(uintptr_t)memory->address[peer];
-    comm->control = member->upkeep->control.host;
+    comm->control = member->resources->control.host;
     return bl_order_open(comm) || bl_copy_open(comm) ? -1 : 0;
 }
 
 int bl_share_prepare_trial(struct bl_member *member) {
-    if (member->verdict.fate != BL_WELL) return 0;
+    if (member->verdict.outcome != BL_WELL) return 0;
     return bl_trial_prepare(member, BL_SELFTEST_STAGING, &member->comm->args, &member->comm->table);
 }

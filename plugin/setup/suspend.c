@@ -10,21 +10,21 @@
 /* Memory that a multicast object holds stays; and what a nonblocking communicator's owner would wait for is left out.  On all
  * ranks alike. */
 static const char *why_kept(const struct bl_comm *comm) {
-    if (comm->upkeep->leaver) return "it has multicast";
-    return comm->upkeep->waits_for_nothing ? "it is nonblocking on some rank" : NULL;
+    if (comm->resources->nvls) return "it has multicast";
+    return comm->resources->waits_for_nothing ? "it is nonblocking on some rank" : NULL;
 }
 
 uint64_t bl_suspend_bytes(const struct bl_comm *comm, bool *suspends) {
-    if (!bl_upkeep_is_ours(comm) || bl_upkeep_busy(comm)) return 0;
-    const struct bl_memory *memory = &comm->upkeep->memory;
+    if (!bl_resources_are_ours(comm) || bl_resources_busy(comm)) return 0;
+    const struct bl_memory *memory = &comm->resources->memory;
     *suspends = !why_kept(comm);
-    return comm->upkeep->suspended || memory->have_handle[memory->rank] ? memory->bytes : 0;
+    return comm->resources->suspended || memory->have_handle[memory->rank] ? memory->bytes : 0;
 }
 
 /* Teardown waits for us; unless it has begun: false. */
 static bool hold(struct bl_comm *comm) {
     atomic_fetch_add(&comm->users, 1);
-    if (!atomic_load(&comm->upkeep->cancel)) return true;
+    if (!atomic_load(&comm->resources->cancel)) return true;
     atomic_fetch_sub(&comm->users, 1);
     return false;
 }
@@ -34,8 +34,8 @@ static void let_go(struct bl_comm *comm) {
 }
 
 void bl_suspend(struct bl_comm *comm) {
-    struct bl_upkeep *upkeep = comm->upkeep;
-    if (!bl_upkeep_is_ours(comm) || bl_upkeep_busy(comm) || !atomic_load(&comm->active)) return;
+    struct bl_resources *resources = comm->resources;
+    if (!bl_resources_are_ours(comm) || bl_resources_busy(comm) || !atomic_load(&comm->active)) return;
     if (why_kept(comm)) {
         bl_info("communicator %016llx rank %d: its staging stays while it is suspended: %s",
                 (unsigned long long)comm->id, comm->rank, why_kept(comm));
@@ -45,35 +45,35 @@ void bl_suspend(struct bl_comm *comm) {
     while (atomic_load(&comm->users)) bl_nap(100000); /* who still looks */
     if (!hold(comm)) return;
     if (bl_context_push(comm)) { /* else it is broken, and nothing runs in it any more */
-        bl_memory_suspend(&upkeep->memory);
+        bl_memory_suspend(&resources->memory);
         bl_context_pop();
-        upkeep->suspended = true;
+        resources->suspended = true;
     }
     let_go(comm);
-    if (!upkeep->suspended) return;
+    if (!resources->suspended) return;
     bl_info("communicator %016llx rank %d: suspended, %.1f MiB of staging given back", (unsigned long long)comm->id,
-            comm->rank, (double)upkeep->memory.bytes / (1 << 20));
+            comm->rank, (double)resources->memory.bytes / (1 << 20));
 }
 
 bool bl_suspended(const struct bl_comm *comm) {
-    return bl_upkeep_is_ours(comm) && comm->upkeep->suspended;
+    return bl_resources_are_ours(comm) && comm->resources->suspended;
 }
 
 void bl_resume_announce(struct bl_comm *comm, struct bl_meeting *meeting) {
-    struct bl_upkeep *upkeep = comm->upkeep;
-    const uint32_t count = ++upkeep->resumes;
-    bl_meeting_of_parent(meeting, &upkeep->meeting, comm->rank, comm->nranks, "resume", &count, sizeof(count));
+    struct bl_resources *resources = comm->resources;
+    const uint32_t count = ++resources->resumes;
+    bl_meeting_of_parent(meeting, &resources->meeting, comm->rank, comm->nranks, "resume", &count, sizeof(count));
     meeting->by_rank = true;
 }
 
 static ncclResult_t give_up(struct bl_comm *comm, const struct bl_member *member) {
     if (bl_context_push(comm)) {
-        bl_memory_suspend(&comm->upkeep->memory); /* what there is of it */
+        bl_memory_suspend(&comm->resources->memory); /* what there is of it */
         bl_context_pop();
     }
-    bl_budget_settle(comm->device, &comm->upkeep->reserved, 0);
+    bl_budget_settle(comm->device, &comm->resources->reserved, 0);
     if (!bl_member_in_doubt(member) && !comm->order.captured_ever) {
-        atomic_store(&comm->bystander, true);
+        atomic_store(&comm->shares_room, true);
         bl_log(comm->rank ? BL_LOG_INFO : BL_LOG_WARN,
                "communicator %016llx of %d ranks is left to NCCL: resuming it: %s", (unsigned long long)comm->id,
                comm->nranks, member->verdict.why);
@@ -85,21 +85,21 @@ static ncclResult_t give_up(struct bl_comm *comm, const struct bl_member *member
 }
 
 ncclResult_t bl_resume(struct bl_comm *comm, struct bl_meeting *meeting, bool succeeded) {
-    struct bl_upkeep *upkeep = comm->upkeep;
+    struct bl_resources *resources = comm->resources;
     struct bl_member member = bl_member_of(comm, meeting);
     struct bl_member *members[] = {&member};
     ncclResult_t result = ncclSuccess;
     if (succeeded && hold(comm)) {
         const CUstreamCaptureMode mode = bl_driver_relax();
-        bl_mesh_init(&member.mesh, comm->rank, comm->nranks, &upkeep->cancel);
+        bl_mesh_init(&member.mesh, comm->rank, comm->nranks, &resources->cancel);
         bl_build(members, 1, true);
         bl_mesh_close(&member.mesh);
-        upkeep->suspended = false;
-        if (member.verdict.fate != BL_WELL)
+        resources->suspended = false;
+        if (member.verdict.outcome != BL_WELL)
             result = give_up(comm, &member);
         else
             atomic_store(&comm->active, true);
-        if (atomic_load(&upkeep->revoked)) atomic_store(&comm->active, false); /* meanwhile, or before */
+        if (atomic_load(&resources->revoked)) atomic_store(&comm->active, false); /* meanwhile, or before */
         bl_driver_unrelax(mode);
         let_go(comm);
     }

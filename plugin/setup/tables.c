@@ -51,7 +51,7 @@ static void tell_no_slots(const struct bl_member *member) {
 }
 
 static bool plans_multicast(const struct bl_member *member) {
-    return member->multicast.fate == BL_WELL;
+    return member->multicast.outcome == BL_WELL;
 }
 
 /* From facts that are the same on all ranks. */

@@ -30,7 +30,7 @@ static void nap(void) {
 /* Waits of the copy engines do not see that they are told to leave: they are let go one by one. */
 static void let_copies_go(struct bl_comm *comm) {
     const struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
-    if (!comm->copy.emptier || !control || !__atomic_load_n(&control->abort, __ATOMIC_ACQUIRE)) return;
+    if (!comm->copy.drain_stream || !control || !__atomic_load_n(&control->abort, __ATOMIC_ACQUIRE)) return;
     if (!bl_context_push(comm)) return;
     bl_copy_let_go(comm);
     bl_context_pop();
@@ -43,7 +43,7 @@ static bool has_run(const struct bl_comm *comm) {
 /* Before `deadline` (bl_clock_ns) whatever may end ends; copy engines are let go meanwhile. */
 static bool pass(struct bl_comm *comm, uint64_t deadline) {
     if (bl_clock_ns() > deadline) return false;
-    if (!comm->upkeep->rescuing) let_copies_go(comm);
+    if (!comm->resources->rescuing) let_copies_go(comm);
     nap();
     return true;
 }
@@ -98,7 +98,7 @@ static void tell_to_leave(struct bl_comm *comm) {
 
 /* Set-up takes down itself what it has made when it is to end. */
 static bool is_set_up(struct bl_comm *comm, uint64_t deadline) {
-    for (; bl_upkeep_busy(comm); nap())
+    for (; bl_resources_busy(comm); nap())
         if (bl_clock_ns() > deadline) return false;
     return true;
 }
@@ -106,17 +106,17 @@ static bool is_set_up(struct bl_comm *comm, uint64_t deadline) {
 /* No thread is in a launch, and none will be. */
 static bool deserted(struct bl_comm *comm, uint64_t deadline) {
     atomic_store(&comm->active, false);
-    atomic_store(&comm->bystander, false);
+    atomic_store(&comm->shares_room, false);
     while (atomic_load(&comm->users))
         if (!pass(comm, deadline)) return false;
     return true;
 }
 
 void bl_teardown_drain(struct bl_comm *comm) {
-    if (!bl_upkeep_is_ours(comm)) return;
+    if (!bl_resources_are_ours(comm)) return;
     deserted(comm, UINT64_MAX);
-    if (comm->upkeep->stuck || at_rest(comm, UINT64_MAX) == AT_REST) return;
-    comm->upkeep->stuck = true;
+    if (comm->resources->stuck || at_rest(comm, UINT64_MAX) == AT_REST) return;
+    comm->resources->stuck = true;
     bl_warn(
         "communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured?); its "
         "staging is not freed",
@@ -125,7 +125,7 @@ void bl_teardown_drain(struct bl_comm *comm) {
 
 /* Teardown takes `control` away, then waits for those who may still be looking. */
 bool bl_teardown_finalizing(struct bl_comm *comm) {
-    if (!bl_upkeep_is_ours(comm) || !atomic_load(&comm->upkeep->finalized)) return false;
+    if (!bl_resources_are_ours(comm) || !atomic_load(&comm->resources->finalized)) return false;
     atomic_fetch_add(&comm->users, 1);
     const bool looked = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE) && has_run(comm);
     const bool busy = looked && !event_has_come(comm);
@@ -134,14 +134,14 @@ bool bl_teardown_finalizing(struct bl_comm *comm) {
 }
 
 bool bl_teardown_finalize(struct bl_comm *comm) {
-    if (bl_upkeep_is_ours(comm)) atomic_store(&comm->upkeep->finalized, true);
+    if (bl_resources_are_ours(comm)) atomic_store(&comm->resources->finalized, true);
     return !bl_teardown_finalizing(comm);
 }
 
 static void *rescue_main(void *arg) {
     struct bl_comm *comm = arg;
     bl_driver_relax();
-    while (!atomic_load(&comm->upkeep->rescued)) {
+    while (!atomic_load(&comm->resources->rescued)) {
         let_copies_go(comm);
         nap();
     }
@@ -149,40 +149,40 @@ static void *rescue_main(void *arg) {
 }
 
 static void rescue_begin(struct bl_comm *comm) {
-    struct bl_upkeep *upkeep = comm->upkeep;
-    if (!comm->copy.emptier || !has_run(comm) || upkeep->rescuing) return;
-    atomic_store(&upkeep->rescued, false);
-    upkeep->rescuing = bl_thread_start(&upkeep->rescue, rescue_main, comm);
+    struct bl_resources *resources = comm->resources;
+    if (!comm->copy.drain_stream || !has_run(comm) || resources->rescuing) return;
+    atomic_store(&resources->rescued, false);
+    resources->rescuing = bl_thread_start(&resources->rescue, rescue_main, comm);
 }
 
 static void rescue_end(struct bl_comm *comm) {
-    struct bl_upkeep *upkeep = comm->upkeep;
-    if (!upkeep->rescuing) return;
-    atomic_store(&upkeep->rescued, true);
-    pthread_join(upkeep->rescue, NULL);
-    upkeep->rescuing = false;
+    struct bl_resources *resources = comm->resources;
+    if (!resources->rescuing) return;
+    atomic_store(&resources->rescued, true);
+    pthread_join(resources->rescue, NULL);
+    resources->rescuing = false;
 }
 
 void bl_teardown_revoke(struct bl_comm *comm) {
-    if (!bl_upkeep_is_ours(comm)) return;
-    atomic_store(&comm->upkeep->revoked, true);
+    if (!bl_resources_are_ours(comm)) return;
+    atomic_store(&comm->resources->revoked, true);
     atomic_store(&comm->active, false);
-    atomic_store(&comm->bystander, false);
+    atomic_store(&comm->shares_room, false);
     tell_to_leave(comm);
     rescue_begin(comm);
 }
 
 void bl_teardown_let_go(struct bl_comm *comm) {
-    if (!bl_upkeep_is_ours(comm) || !comm->upkeep->rescuing) return;
+    if (!bl_resources_are_ours(comm) || !comm->resources->rescuing) return;
     /* While it is busy the thread goes on, until the release. */
     if (at_rest(comm, bl_clock_ns() + REST_NS) != BUSY) rescue_end(comm);
 }
 
 struct bl_comm *bl_teardown_detach(ncclComm_t handle, enum bl_end end) {
-    if (!bl_upkeep_is_ours(bl_comm_find(handle))) return NULL;
+    if (!bl_resources_are_ours(bl_comm_find(handle))) return NULL;
     struct bl_comm *comm = bl_comm_remove(handle);
     if (!comm) return NULL; /* another thread was first */
-    atomic_store(&comm->upkeep->cancel, true);
+    atomic_store(&comm->resources->cancel, true);
     /* Set-up leaves its own waits at once, but a thread may wait for the real init, which the real abort alone ends. */
     is_set_up(comm, end == BL_END_DESTROY ? UINT64_MAX : bl_clock_ns() + SETUP_NS);
     if (end == BL_END_ABORT)
@@ -194,8 +194,8 @@ struct bl_comm *bl_teardown_detach(ncclComm_t handle, enum bl_end end) {
 
 /* Nothing of it runs any more, on a thread or on the GPU, or it is stuck. */
 static void free_all(struct bl_comm *comm) {
-    struct bl_upkeep *upkeep = comm->upkeep;
-    if (upkeep->threaded) pthread_join(upkeep->thread, NULL);
+    struct bl_resources *resources = comm->resources;
+    if (resources->threaded) pthread_join(resources->thread, NULL);
     const CUstreamCaptureMode mode = bl_driver_relax();
     rescue_end(comm);
     bl_stats_log(comm);
@@ -248,7 +248,7 @@ static bool keep_context(struct bl_comm *comm) {
  * held up by whatever else is on its stream; who destroys, for the work of others, which the driver may wait for where memory
  * is freed. */
 static void release(struct bl_comm *comm, enum bl_end end) {
-    const uint64_t id = comm->id, most = REST_NS + (comm->upkeep->leaver ? BL_LEAVE_NS : 0);
+    const uint64_t id = comm->id, most = REST_NS + (comm->resources->nvls ? BL_NVLS_RELEASE_NS : 0);
     const uint64_t deadline = bl_clock_ns() + most;
     const int rank = comm->rank;
     int (*reap)(void *) = end == BL_END_DESTROY ? reap_destroyed : reap_aborted;
@@ -276,13 +276,13 @@ static struct bl_comm *orphans;
 void bl_teardown_orphan(struct bl_comm *comm) {
     if (!comm) return;
     atomic_store(&comm->active, false);
-    atomic_store(&comm->upkeep->cancel, true);
-    if (!comm->context && !bl_upkeep_busy(comm)) { /* it took nothing of any GPU */
+    atomic_store(&comm->resources->cancel, true);
+    if (!comm->context && !bl_resources_busy(comm)) { /* it took nothing of any GPU */
         release(comm, BL_END_DESTROY);
         return;
     }
     pthread_mutex_lock(&orphans_lock);
-    comm->upkeep->next_orphan = orphans;
+    comm->resources->next_orphan = orphans;
     orphans = comm;
     pthread_mutex_unlock(&orphans_lock);
 }
@@ -290,9 +290,9 @@ void bl_teardown_orphan(struct bl_comm *comm) {
 static struct bl_comm *take_orphan(CUcontext context) {
     pthread_mutex_lock(&orphans_lock);
     struct bl_comm **at = &orphans;
-    while (*at && ((*at)->context != context || !bl_upkeep_is_ours(*at))) at = &(*at)->upkeep->next_orphan;
+    while (*at && ((*at)->context != context || !bl_resources_are_ours(*at))) at = &(*at)->resources->next_orphan;
     struct bl_comm *comm = *at;
-    if (comm) *at = comm->upkeep->next_orphan;
+    if (comm) *at = comm->resources->next_orphan;
     pthread_mutex_unlock(&orphans_lock);
     return comm;
 }

@@ -30,5 +30,6 @@ int bl_trial_launch(struct bl_member *member) {
 }
 
 int bl_trial_check(struct bl_member *member) {
-    return tell(bl_selftest_check(member->selftest, selftest_timeout_ns(), &member->culprit, &member->upkeep->stuck));
+    return tell(
+        bl_selftest_check(member->selftest, selftest_timeout_ns(), &member->culprit, &member->resources->stuck));
 }

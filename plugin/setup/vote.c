@@ -18,7 +18,7 @@ uint64_t bl_step_deadline(void) {
 
 bool bl_step_all_well(struct bl_member **members, int count) {
     for (int i = 0; i < count; i++)
-        if (members[i]->verdict.fate != BL_WELL) return false;
+        if (members[i]->verdict.outcome != BL_WELL) return false;
     return true;
 }
 
@@ -41,7 +41,7 @@ bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *da
     size_t length;
     int came_fd;
     if (bl_mesh_receive(&member->mesh, peer, &came, &message, sizeof(message), &length, &came_fd, deadline)) {
-        member->bereft = true;
+        member->peer_lost = true;
         bl_member_fail(member, BL_FAILED, peer, "%s", bl_why());
         return false;
     }
@@ -51,12 +51,12 @@ bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *da
         return true;
     }
     if (came_fd >= 0) close(came_fd);
-    member->bereft = true;
+    member->peer_lost = true;
     struct bl_verdict *verdict = &message.ballot.verdict;
-    if (came == BL_STEP_VOTE && length == sizeof(message.ballot) && verdict->fate != BL_WELL) {
+    if (came == BL_STEP_VOTE && length == sizeof(message.ballot) && verdict->outcome != BL_WELL) {
         verdict->why[sizeof(verdict->why) - 1] = 0;
         verdict->link = member->verdict.link;
-        if (member->verdict.fate == BL_WELL) member->verdict = *verdict;
+        if (member->verdict.outcome == BL_WELL) member->verdict = *verdict;
     } else {
         bl_member_fail(member, BL_FAILED, peer, "rank %d is at another step (%u, expected %u)", peer, came, step);
     }
@@ -66,7 +66,7 @@ bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *da
 /* --- the vote --- */
 void bl_step_vote_send(struct bl_member *member) {
     const struct ballot mine = {member->verdict, member->multicast};
-    member->said_well = member->verdict.fate == BL_WELL;
+    member->said_well = member->verdict.outcome == BL_WELL;
     bl_step_send(member, BL_STEP_VOTE, &mine, sizeof(mine), -1);
 }
 
@@ -80,7 +80,7 @@ static void vote_receive(struct bl_member *member) {
         if (peer == rank || member->mesh.fd[peer] < 0) continue;
         if (!bl_step_receive(member, peer, BL_STEP_VOTE, &one, sizeof(one), NULL, deadline)) continue;
         verdicts[peer] = one.verdict;
-        heard_unwell = heard_unwell || one.verdict.fate != BL_WELL;
+        heard_unwell = heard_unwell || one.verdict.outcome != BL_WELL;
         multicast[peer] = one.multicast;
         verdicts[peer].why[sizeof(one.verdict.why) - 1] = multicast[peer].why[sizeof(one.multicast.why) - 1] = 0;
     }
@@ -93,7 +93,7 @@ static void vote_receive(struct bl_member *member) {
     member->verdict = bl_verdict_choose(verdicts, nranks);
     member->verdict.link = (int32_t)own;
     member->multicast = bl_verdict_choose(multicast, nranks);
-    const bool well_here = verdicts[rank].fate == BL_WELL;
+    const bool well_here = verdicts[rank].outcome == BL_WELL;
     /* A verdict that is not well was never well to anybody, since nobody changes it in the last vote. */
     member->agreed = heard_unwell || well_here;
     /* Peers to whom all is well go on to the next step: they must know why we do not. */
@@ -107,7 +107,7 @@ bool bl_step_vote(struct bl_member **members, int count) {
     /* Members of one process may differ where a peer died in between: none goes on alone. */
     for (int i = 0; i < count && !well; i++)
         for (int j = 0; j < count; j++)
-            if (members[i]->verdict.fate == BL_WELL && members[j]->verdict.fate != BL_WELL) {
+            if (members[i]->verdict.outcome == BL_WELL && members[j]->verdict.outcome != BL_WELL) {
                 members[i]->verdict = members[j]->verdict;
                 members[i]->agreed = members[j]->agreed;
             }

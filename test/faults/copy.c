@@ -38,10 +38,10 @@ static CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams 
     return kept ? bl_driver()->cuStreamBatchMemOp(stream, kept, left, flags) : CUDA_SUCCESS;
 }
 
-/* Edges between the branches of a captured call, but for those that fork and join them: "edge-sent" go to the emptier's,
+/* Edges between the branches of a captured call, but for those that fork and join them: "edge-sent" go to the drain stream's,
  * "edge-emptied" come from further back than the last record. */
 static _Thread_local CUevent last_record;
-static _Thread_local CUstream emptier;
+static _Thread_local CUstream drain_stream;
 
 static CUresult record(CUevent event, CUstream stream) {
     last_record = event;
@@ -54,8 +54,8 @@ static CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
     bl_driver()->cuStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL, NULL);
     const bool captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
     if (captured && event != last_record && left_out("edge-emptied")) return CUDA_SUCCESS;
-    if (captured && stream == emptier && left_out("edge-sent")) return CUDA_SUCCESS;
-    if (!captured) emptier = stream; /* forks */
+    if (captured && stream == drain_stream && left_out("edge-sent")) return CUDA_SUCCESS;
+    if (!captured) drain_stream = stream; /* forks */
     return bl_driver()->cuStreamWaitEvent(stream, event, flags);
 }
 

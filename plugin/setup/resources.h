@@ -1,6 +1,6 @@
-/* upkeep.h - what set-up leaves behind for teardown: the part of a communicator that calls do not look at. */
-#ifndef BEELINE_UPKEEP_H
-#define BEELINE_UPKEEP_H
+/* resources.h - what set-up leaves behind for teardown: the part of a communicator that calls do not look at. */
+#ifndef BEELINE_RESOURCES_H
+#define BEELINE_RESOURCES_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 #include "comm/comm.h"
 #include "real/config.h"
 #include "comm/context.h"
-#include "leave.h"
+#include "nvls_release.h"
 #include "meeting.h"
 #include "cuda/memory.h"
 #include "cuda/modules.h"
@@ -19,7 +19,7 @@
 /* Where set-up is.  That of a nonblocking communicator runs on a thread of its own, once the real NCCL has made it. */
 enum bl_stage { BL_STAGE_NONE, BL_STAGE_RUNNING, BL_STAGE_DONE };
 
-struct bl_upkeep {
+struct bl_resources {
     pid_t pid;        /* who made it: a forked child must not touch it */
     bool nonblocking; /* as asked for */
     struct bl_wishes wishes;
@@ -34,7 +34,7 @@ struct bl_upkeep {
     struct bl_memory memory;
     struct bl_pinned control; /* struct bl_control */
     uint64_t reserved;        /* of the budget */
-    struct bl_leaver *leaver; /* multicast, if there is any */
+    struct bl_nvls *nvls;     /* multicast, if there is any */
     bool stuck;               /* a kernel did not leave: what it uses cannot be freed */
     _Atomic int stage;
     atomic_bool finalized; /* a nonblocking one */
@@ -48,13 +48,13 @@ struct bl_upkeep {
 };
 
 /* Not a communicator that a forked child has from its parent. */
-bool bl_upkeep_is_ours(const struct bl_comm *comm);
+bool bl_resources_are_ours(const struct bl_comm *comm);
 
 /* True while Beeline is still setting it up on a thread of its own: to the caller it is in progress. */
-bool bl_upkeep_busy(const struct bl_comm *comm);
+bool bl_resources_busy(const struct bl_comm *comm);
 
 /* What was asked for when the communicator was made: in its config; that nothing waits. */
-struct bl_wishes bl_upkeep_wishes(const struct bl_comm *comm);
-bool bl_upkeep_nonblocking(const struct bl_comm *comm);
+struct bl_wishes bl_resources_wishes(const struct bl_comm *comm);
+bool bl_resources_nonblocking(const struct bl_comm *comm);
 
 #endif

@@ -1,4 +1,4 @@
-/* leave.h - the end of a communicator with multicast: a rank's kernels reach the memory of all ranks, so no rank releases its
+/* nvls_release.h - the end of a communicator with multicast: a rank's kernels reach the memory of all ranks, so no rank releases its
  * own before all are at rest.
  *
  * The sockets of set-up stay open for that as long as the communicator lives.  A rank at rest shuts its side; when it has
@@ -7,8 +7,8 @@
  *
  * Threads: any.
  */
-#ifndef BEELINE_LEAVE_H
-#define BEELINE_LEAVE_H
+#ifndef BEELINE_NVLS_RELEASE_H
+#define BEELINE_NVLS_RELEASE_H
 
 #include <sys/types.h>
 
@@ -16,8 +16,8 @@
 #include "cuda/multicast.h"
 
 /* What a rank leaves behind. */
-struct bl_leaver {
-    struct bl_leaver *next;
+struct bl_nvls {
+    struct bl_nvls *next;
     pid_t pid; /* a forked child must not touch it */
     struct bl_multicast multicast;
     struct bl_mesh mesh;
@@ -26,14 +26,14 @@ struct bl_leaver {
     bool met;       /* multicast stands, and the mesh is open: peers may be at work on the memory */
 };
 
-/* So long bl_leave waits for peers at most.  What a peer may still use then is kept, and released when somebody looks again. */
-static const uint64_t BL_LEAVE_NS = UINT64_C(2000000000);
+/* So long bl_nvls_release waits for peers at most.  What a peer may still use then is kept, and released when somebody looks again. */
+static const uint64_t BL_NVLS_RELEASE_NS = UINT64_C(2000000000);
 
-/* Takes the leaver over, which malloc made, and frees it sooner or later.  None of this rank's kernels may be running, and
+/* Takes over what malloc made, and frees it sooner or later.  None of this rank's kernels may be running, and
  * its context must be current. */
-void bl_leave(struct bl_leaver *leaver);
+void bl_nvls_release(struct bl_nvls *nvls);
 
 /* Releases what waited for peers that have left meanwhile. */
-void bl_leave_look(void);
+void bl_nvls_release_look(void);
 
 #endif
