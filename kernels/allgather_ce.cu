@@ -10,7 +10,6 @@
  * others' there tells the sender, behind a fence.
  */
 #include <primitives.cuh>
-#include "mutation.cuh"
 #include "units.cuh"
 
 enum { WARP = 32, IN_FLIGHT = 4 /* accesses of a lane: as 32 registers allow */ };
@@ -53,8 +52,8 @@ BL_DEVICE void allgather_ce(const struct bl_copy_args &a) {
     stream_wait();
     copy_bytes((const unsigned char *)a.slot, (unsigned char *)a.slot_to, (uint32_t)a.bytes);
     warp_sync();
-    if (lane_in_warp() == 0 && (atomic_add_acq_rel_gpu(a.emptied, 1) + 1 == blocks_in_grid() || BL_MUTATION(56))) {
-        if (!BL_MUTATION(57)) store_own(a.emptied, (uint64_t)0);
+    if (lane_in_warp() == 0 && atomic_add_acq_rel_gpu(a.emptied, 1) + 1 == blocks_in_grid()) {
+        store_own(a.emptied, (uint64_t)0);
         fence_acq_rel_sys();
         store_relaxed_sys(a.busy, 0u);
     }

@@ -63,8 +63,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                 [&](uint64_t line, Pair v) {
                     if (!OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line)) store_line(own, line, v);
                 });
-        if (in_share(receivers) && !receive_all_from_each<N>(a, a.nranks, region, lines, receivers,
-                                                             BL_MUTATION(28) ? flag - 2 * EPOCH_STEP : flag,
+        if (in_share(receivers) && !receive_all_from_each<N>(a, a.nranks, region, lines, receivers, flag,
                                                              [&](unsigned peer, uint64_t line, Pair v) {
                                                                  store_line(block_of(out, peer), line, v);
                                                                  if (OwnCopy<N>::BY_RECEIVERS &&

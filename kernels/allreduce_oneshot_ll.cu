@@ -19,7 +19,7 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_ll(const struct bl_ke
         for (int i = 1; i < N; i++) {
             if (i < (int)a.nranks && !is_stopped(flag))
                 store_packet_relaxed_sys(place_of(a, region, peer_at(a.rank, i, a.nranks), a.rank) + k * PACKET_BYTES,
-                                         word, BL_MUTATION(1) ? flag - 1 : flag);
+                                         word, flag);
         }
     };
     const auto from = [&](unsigned source) { return place_of(a, region, a.rank, source); };

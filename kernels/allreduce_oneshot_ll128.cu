@@ -27,7 +27,7 @@ BL_DEVICE bool exchange_by_halves(const struct bl_kernel_args &a, const In &in, 
     enum { RANKS = N / 2 };
     const Crew crew = crew_of(whole_grid());
     const uint64_t lines = lines_of(in), line = crew.group / 2;
-    const unsigned half = crew.group % 2, first = BL_MUTATION(55) ? 0 : half * RANKS;
+    const unsigned half = crew.group % 2, first = half * RANKS;
     if (crew.of_warp / 2 >= lines) return true;
     const bool active = line < lines;
     const Pair own = load_end_line(in, line);
@@ -89,14 +89,13 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
         if (!exchange<T, N>(a, in, out, region, flag)) return;
     } else {
         const Share senders = share_of(0, 6), receivers = share_of(6, 32);
-        const bool own_too = in_place && !BL_MUTATION(7);
         const auto load = [&](uint64_t line, bool = false) { return load_line(in, line); };
         const auto keep = [&](uint64_t line, Pair v) {
             unsigned char *const place = own_place(a, region) + offset_of(region, line);
-            if (own_too) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
+            if (in_place) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
         };
         if (in_share(senders)) send_to_all<N>(a, region, lines_of(in), 0, senders, flag, load, NoPrefetch(), keep);
-        if (in_share(receivers) && !reduce_all<T, N>(a, region, lines_of(out), receivers, flag, own_too, load,
+        if (in_share(receivers) && !reduce_all<T, N>(a, region, lines_of(out), receivers, flag, in_place, load,
                                                      [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
             return;
     }

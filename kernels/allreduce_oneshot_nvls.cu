@@ -20,8 +20,7 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_nvls(const struct bl_
     const uint64_t flag = m.e + 1, to = packet_offset(a, m, a.rank);
     const auto send = [&](uint64_t k, uint64_t word) {
         if (is_stopped(flag)) return;
-        multicast_store_packet_relaxed_sys(a.multicast + to + k * PACKET_BYTES, word,
-                                           BL_MUTATION(46) ? flag - 1 : flag);
+        multicast_store_packet_relaxed_sys(a.multicast + to + k * PACKET_BYTES, word, flag);
     };
     const auto from = [&](unsigned source) { return a.replica + packet_offset(a, m, source); };
     if (reduce_packets<T, N>(a, flag, send, from)) multicast_end(a, m);

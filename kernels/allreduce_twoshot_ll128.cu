@@ -51,7 +51,7 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
         }))
         return;
     if (in_share(collectors) &&
-        !receive_all_from_each<N>(a, nranks, results, run, collectors, BL_MUTATION(6) ? flag - EPOCH_STEP : flag,
+        !receive_all_from_each<N>(a, nranks, results, run, collectors, flag,
                                   [&](unsigned peer, uint64_t line, Pair v) { store_line(out, peer * run + line, v); }))
         return;
     epoch_end(a, flag);

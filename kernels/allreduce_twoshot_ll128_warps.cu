@@ -29,8 +29,7 @@ template <class T> BL_DEVICE void allreduce_twoshot_ll128_warps(const struct bl_
         if (t.bundle >= t.bundles) return true;
         const Pair sum = take_line(sums + t.bundle * QUAD_WORDS), mine[BL_WARP_RANKS] = {sum, sum};
         Pair theirs[BL_WARP_RANKS];
-        if (!exchange_in_bundle(a, results, t, q, BL_MUTATION(54) ? flag - EPOCH_STEP : flag, mine, theirs, wait))
-            return false;
+        if (!exchange_in_bundle(a, results, t, q, flag, mine, theirs, wait)) return false;
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
             if (has_rank(a, t, q, k)) store_line(out, rank_in_bundle(t, k) * run + q.line, theirs[k]);

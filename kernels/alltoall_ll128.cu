@@ -31,7 +31,7 @@ template <int N> BL_DEVICE void alltoall_ll128(const struct bl_kernel_args &a) {
     if (in_share(senders)) send_to_each<N, 1>(a, region, lines, senders, flag, load, NoPrefetch());
     if (in_share(receivers)) {
         const Crew crew = crew_of(receivers);
-        for (uint64_t line = crew.group; line < lines && !BL_MUTATION(32); line += crew.groups)
+        for (uint64_t line = crew.group; line < lines; line += crew.groups)
             store_line(block_of(out, a.rank), line, load(a.rank, line));
         if (!receive_all_from_each<N>(
                 a, a.nranks, region, lines, receivers, flag,

@@ -22,7 +22,7 @@ template <int N> BL_DEVICE bool send_message(const struct bl_kernel_args &a, One
         [&](uint64_t line, bool is_whole) { return load_line(in, line, is_whole); },
         [&](uint64_t line) { prefetch_line(in, line); },
         [&](uint64_t line, Pair v) {
-            if (in.base != out.base && !BL_MUTATION(33)) store_line(out, line, v);
+            if (in.base != out.base) store_line(out, line, v);
         },
         [&] { return ready_to_send(a, o, TO_ALL); });
 }

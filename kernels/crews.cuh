@@ -45,7 +45,6 @@ BL_DEVICE bool send_round(const Crew &crew, uint64_t lines, uint64_t done, Load 
         const uint64_t line = crew.group + done + k * crew.groups;
         if (!WHOLE && line >= lines) continue;
         send(line, own[k]);
-        if (BL_MUTATION(58)) also(line, own[k]);
     }
 #pragma unroll
     for (int k = 0; k < LOADS; k++) {
@@ -106,7 +105,7 @@ BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region
 #pragma unroll
             for (int k = 0; k < LOADS; k++)
                 if (exists(k) && line_at(k) < lines) outgoing[k] = load(peer_of(k), line_at(k));
-            if (!BL_MUTATION(59)) warp_sync();
+            warp_sync();
 #pragma unroll
             for (int k = 0; k < LOADS; k++)
                 if (exists(k) && line_at(k) < lines) send_line(a, region, peer_of(k), line_at(k), outgoing[k], flag);

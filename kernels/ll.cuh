@@ -4,7 +4,6 @@
 #ifndef BEELINE_LL_CUH
 #define BEELINE_LL_CUH
 
-#include "mutation.cuh"
 #include "staging.cuh"
 #include "types.cuh"
 #include "words.cuh"
@@ -39,7 +38,7 @@ BL_DEVICE bool reduce_packets(const struct bl_kernel_args &a, uint64_t flag, Sen
             bool all = true;
 #pragma unroll
             for (int r = 0; r < N; r++) {
-                missing[r] = missing[r] && !packet_arrived(view[r], flag) && !BL_MUTATION(2);
+                missing[r] = missing[r] && !packet_arrived(view[r], flag);
                 all = all && !missing[r];
             }
             if (warp_all(all)) break;

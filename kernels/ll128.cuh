@@ -2,7 +2,6 @@
 #ifndef BEELINE_LL128_CUH
 #define BEELINE_LL128_CUH
 
-#include "mutation.cuh"
 #include "staging.cuh"
 #include "types.cuh"
 #include "words.cuh"
@@ -14,7 +13,7 @@ enum { WARP_LINES = 4 }; /* a line for each eight lanes */
 
 /* So many lines, from the first on, load_line and store_line may take for *whole*: a warp's lines are so all or none. */
 BL_DEVICE uint64_t whole_lines(const Message &m) {
-    return m.aligned ? (m.bytes / (8 * LINE_WORDS * WARP_LINES) + BL_MUTATION(35)) * WARP_LINES : 0;
+    return m.aligned ? m.bytes / (8 * LINE_WORDS * WARP_LINES) * WARP_LINES : 0;
 }
 BL_DEVICE Pair load_line(const Message &m, uint64_t line, bool whole = false) {
     const unsigned part = lane_in_warp() % LINE_LANES;
@@ -121,7 +120,7 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
         bool all = true;
 #pragma unroll
         for (int i = 0; i < RANKS; i++) {
-            const bool here = warp_all(!missing[i] || !active || line_arrived(view[i], part, flag) || BL_MUTATION(3));
+            const bool here = warp_all(!missing[i] || !active || line_arrived(view[i], part, flag));
             missing[i] = missing[i] && !here;
             all = all && here;
         }
@@ -160,8 +159,7 @@ BL_DEVICE bool poll_lines(const struct bl_kernel_args &a, const unsigned char *c
         uint32_t left = 0;
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            if (!warp_all((missing >> i & 1) == 0 || line_arrived(view[i], part, flag) || BL_MUTATION(34)))
-                left |= 1u << i;
+            if (!warp_all((missing >> i & 1) == 0 || line_arrived(view[i], part, flag))) left |= 1u << i;
         if (left == 0) break;
         missing &= left;
         if (wait_is_long(wait)) {

@@ -9,7 +9,6 @@
 
 #include <primitives.cuh>
 #include "ll128.cuh"
-#include "mutation.cuh"
 #include "words.cuh"
 
 /* What a batch of elements of type T is loaded from, or stored to: the buffers, or the block'th block in each. */
@@ -29,7 +28,7 @@ struct Blocks {
     const void *written;
 };
 BL_DEVICE Message block_of(const Blocks &b, unsigned block) {
-    const unsigned char *base = (const unsigned char *)b.buffer + block * (b.stride + (BL_MUTATION(23) ? 8 : 0));
+    const unsigned char *base = (const unsigned char *)b.buffer + block * b.stride;
     return message_of(base, b.bytes, base == b.written);
 }
 /* Of every block. */
@@ -53,7 +52,7 @@ template <class T> BL_DEVICE uint64_t lines_of_block(const BatchInput<T> &in) {
  * not wait for each other; a binary search would be six loads one after another. */
 BL_DEVICE unsigned message_of_line(const struct bl_batch_args &batch, uint64_t line) {
     enum { STRIDE = 8 };
-    const uint32_t sought = (uint32_t)line + (BL_MUTATION(21) ? 1 : 0);
+    const uint32_t sought = (uint32_t)line;
     unsigned i = 0;
 #pragma unroll
     for (unsigned k = STRIDE; k < BL_BATCH_MAX; k += STRIDE) i += sought >= batch.first_line[k] ? STRIDE : 0;
@@ -65,7 +64,7 @@ BL_DEVICE unsigned message_of_line(const struct bl_batch_args &batch, uint64_t l
 
 /* The line's number within message i. */
 BL_DEVICE uint64_t line_in_message(const struct bl_batch_args &batch, unsigned i, uint64_t line) {
-    return (uint32_t)line - (BL_MUTATION(22) ? 0 : batch.first_line[i]);
+    return (uint32_t)line - batch.first_line[i];
 }
 
 template <class T> BL_DEVICE uint64_t lines_of(const BatchInput<T> &in) {
@@ -78,13 +77,13 @@ template <class T> BL_DEVICE uint64_t lines_of(const BatchOutput<T> &out) {
 template <class T> BL_DEVICE Message message_at(const BatchInput<T> &in, unsigned i) {
     const struct bl_batch_args &b = in.batch;
     const uint64_t bytes = b.count[i] * T::SIZE;
-    const unsigned char *base = (const unsigned char *)b.sendbuff[i] + (BL_MUTATION(25) ? 0 : in.block) * bytes;
+    const unsigned char *base = (const unsigned char *)b.sendbuff[i] + in.block * bytes;
     return message_of(base, bytes, base == b.recvbuff[i]);
 }
 template <class T> BL_DEVICE Message message_at(const BatchOutput<T> &out, unsigned i) {
     const struct bl_batch_args &b = out.batch;
     const uint64_t bytes = b.count[i] * T::SIZE;
-    return message_of((unsigned char *)b.recvbuff[i] + (BL_MUTATION(24) ? 0 : out.block) * bytes, bytes);
+    return message_of((unsigned char *)b.recvbuff[i] + out.block * bytes, bytes);
 }
 
 /* Each message has an end of its own. */
@@ -116,11 +115,11 @@ BL_DEVICE void store_line_by_halves(const BatchOutput<T> &out, uint64_t line, un
 
 /* Whether the line is to be copied: `in` is not the place where it belongs. */
 BL_DEVICE bool lies_apart(const Message &in, const Message &out, uint64_t) {
-    return in.base != out.base && !BL_MUTATION(26);
+    return in.base != out.base;
 }
 template <class T> BL_DEVICE bool lies_apart(const BatchInput<T> &in, const BatchOutput<T> &out, uint64_t line) {
     const unsigned i = message_of_line(out.batch, line);
-    return message_at(in, i).base != message_at(out, i).base && !BL_MUTATION(27);
+    return message_at(in, i).base != message_at(out, i).base;
 }
 
 #endif

@@ -23,7 +23,6 @@
 #ifndef BEELINE_NVLS_CUH
 #define BEELINE_NVLS_CUH
 
-#include "mutation.cuh"
 #include "staging.cuh"
 #include "types.cuh"
 #include "units.cuh"
@@ -60,18 +59,18 @@ BL_DEVICE void multicast_end(const struct bl_kernel_args &a, const Multicast &m)
 
 /* Byte offsets, the same in every replica. */
 BL_DEVICE uint64_t packet_offset(const struct bl_kernel_args &a, const Multicast &m, unsigned source) {
-    const uint64_t half = BL_MUTATION(41) ? 0 : m.e & 1;
+    const uint64_t half = m.e & 1;
     return BARRIER_BYTES + (half * a.nranks + source) * a.layout.multicast_packets * PACKET_BYTES;
 }
 BL_DEVICE uint64_t data_offset(const struct bl_kernel_args &a, const Multicast &m) {
-    const uint64_t half = BL_MUTATION(42) ? 0 : m.e & 1;
+    const uint64_t half = m.e & 1;
     return BARRIER_BYTES + 2 * a.nranks * a.layout.multicast_packets * PACKET_BYTES + half * a.layout.multicast_half;
 }
 
 /* All threads of the block call it: what they stored before is seen, through either address, by who waits for it.  False: a
  * wait of one of them has failed, and all leave the kernel: nobody hears of data that never came. */
 BL_DEVICE bool arrive(const struct bl_kernel_args &a, const Multicast &m) {
-    if (BL_MUTATION(43) ? !m.good : !block_all(m.good)) return false;
+    if (!block_all(m.good)) return false;
     if (thread_in_block() != 0) return true;
     fence_alias(); /* as others do who store through one address and add through the other */
     multicast_add_release_sys((uint64_t *)(a.multicast + block_in_grid() * BARRIER_STRIDE), (uint64_t)1 << 4 * a.rank);
@@ -87,7 +86,7 @@ BL_DEVICE bool await_arrivals(const struct bl_kernel_args &a, Multicast &m) {
     const uint64_t come = ++m.passed * ones, enough = BIAS * ones;
     for (;;) {
         const uint64_t missing = enough & ~(load_relaxed_sys(word) - come + enough);
-        if (warp_all(missing == 0 || BL_MUTATION(44))) break;
+        if (warp_all(missing == 0)) break;
         if (wait_is_long(m.wait)) {
             unsigned peer = a.rank;
             for (unsigned r = 0; r < a.nranks; r++)

@@ -37,7 +37,7 @@ BL_DEVICE OneWay oneway_begin(const struct bl_kernel_args &a, uint64_t lines) {
     OneWay o;
     o.cursor = launch_begin(a, a.epochs + BL_WORD_CURSORS);
     o.launches = load_own(&a.epochs[BL_WORD_ONEWAYS + block_in_grid()]);
-    o.flag = BL_MUTATION(62) ? lines : o.cursor + lines;
+    o.flag = o.cursor + lines;
     const uint64_t stride = a.layout.oneway_lines * LINE_BYTES;
     o.region = {a.layout.oneway_offset + BL_MAX_RANKS * sizeof(uint64_t), stride, o.cursor, a.layout.oneway_lines - 1};
     o.told = false;
@@ -65,14 +65,14 @@ BL_DEVICE uint64_t *begun_word(const struct bl_kernel_args &a, unsigned owner, u
 BL_DEVICE void tell_begun(const struct bl_kernel_args &a, const OneWay &o) {
     const unsigned peer = thread_in_grid();
     if (peer < a.nranks && peer != a.rank && !is_stopped(o.cursor))
-        store_relaxed_sys(begun_word(a, peer, a.rank), BL_MUTATION(63) ? o.flag : o.cursor);
+        store_relaxed_sys(begun_word(a, peer, a.rank), o.cursor);
 }
 
 /* Waits until there is room for what this launch sends to the peers in the mask `to`; called by all lanes of the warp, ahead of
  * a warp_sync: each asks for one peer.  False: leave the kernel. */
 BL_DEVICE bool await_room(const struct bl_kernel_args &a, const OneWay &o, uint32_t to) {
     const unsigned peer = lane_in_warp() % BL_MAX_RANKS;
-    const bool asks = peer < a.nranks && peer != a.rank && (to >> peer & 1) != 0 && !BL_MUTATION(61);
+    const bool asks = peer < a.nranks && peer != a.rank && (to >> peer & 1) != 0;
     const uint64_t *const word = begun_word(a, a.rank, peer);
     const uint64_t least = o.flag - a.layout.oneway_lines;
     Wait wait = wait_begin(o.flag);

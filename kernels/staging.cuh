@@ -29,7 +29,6 @@
 #ifndef BEELINE_STAGING_CUH
 #define BEELINE_STAGING_CUH
 
-#include "mutation.cuh"
 #include <primitives.cuh>
 
 enum { PACKET_BYTES = 16, LINE_BYTES = 128, LINE_WORDS = 15, LINE_LANES = 8 };
@@ -46,7 +45,7 @@ BL_DEVICE Region packet_region(const struct bl_kernel_args &a, uint64_t e) {
     return {a.layout.packet_offset + (e & 1) * (a.nranks - 1) * stride, stride};
 }
 BL_DEVICE Region lines_of_half(const struct bl_kernel_args &a, uint64_t e, uint64_t lines_each) {
-    const uint64_t half = BL_MUTATION(4) ? 0 : e & 1;
+    const uint64_t half = e & 1;
     return {a.layout.line_offset + half * a.layout.half_lines * LINE_BYTES, lines_each * LINE_BYTES};
 }
 /* A place for the peers and the rank itself. */
@@ -58,7 +57,7 @@ BL_DEVICE Region peer_region(const struct bl_kernel_args &a, uint64_t e) {
     return lines_of_half(a, e, a.layout.peer_lines);
 }
 BL_DEVICE Region result_region(const struct bl_kernel_args &a, uint64_t e) {
-    return peer_region(a, BL_MUTATION(5) ? e : e + 1);
+    return peer_region(a, e + 1);
 }
 
 /* Where `source`, a peer of `owner`, writes in the owner's region; and where the owner itself does, if the region has room
@@ -89,7 +88,7 @@ BL_DEVICE uint64_t flag_of_one_shot(uint64_t e) {
     return (e ^ 1) + EPOCH_STEP;
 }
 BL_DEVICE uint64_t flag_of_two_shots(uint64_t e) {
-    return BL_MUTATION(30) ? flag_of_one_shot(e) : e + EPOCH_STEP;
+    return e + EPOCH_STEP;
 }
 
 /* A launch that begins when the device has been told to stop sends nothing and leaves the first wait at the first poll that
@@ -103,7 +102,7 @@ BL_DEVICE bool is_stopped(uint64_t flag) {
 
 /* Called first by all threads of a launch that counts by `epochs`: this block's word of them, and whether to stop. */
 BL_DEVICE uint64_t launch_begin(const struct bl_kernel_args &a, const uint64_t *epochs) {
-    if (!BL_MUTATION(8)) stream_wait();
+    stream_wait();
     return load_own(&epochs[block_in_grid()]) | load_own(&a.epochs[BL_WORD_STOP]);
 }
 
@@ -118,7 +117,7 @@ BL_DEVICE EpochAndStop *epoch_of(const struct bl_kernel_args &a, unsigned block)
 }
 
 BL_DEVICE uint64_t epoch_begin(const struct bl_kernel_args &a) {
-    if (!BL_MUTATION(8)) stream_wait();
+    stream_wait();
     const EpochAndStop word = load_own(epoch_of(a, block_in_grid()));
     return word.epoch | word.stop;
 }

@@ -20,7 +20,6 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <primitives.cuh>
-#include "mutation.cuh"
 
 #ifdef __CUDA_ARCH__
 #define BL_FMIN(a, b)     fminf(a, b)
@@ -311,7 +310,7 @@ template <class T, int WORDS> struct Sum {
         load(words);
         if constexpr (T::SCALED) {
 #pragma unroll
-            for (int i = 0; i < COUNT; i++) v[i] = T::mul(v[i], BL_MUTATION(60) ? (Acc)1 : (Acc)scale);
+            for (int i = 0; i < COUNT; i++) v[i] = T::mul(v[i], (Acc)scale);
         }
     }
     BL_DEVICE_MEMBER void add(const Sum &other, float scale) {

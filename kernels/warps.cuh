@@ -83,7 +83,7 @@ BL_DEVICE bool exchange_in_bundle(const struct bl_kernel_args &a, const Region &
     for (int k = 0; k < BL_WARP_RANKS; k++) {
         const unsigned peer = rank_in_bundle(t, k);
         missing[k] = has_rank(a, t, q, k) && peer != a.rank;
-        if (missing[k]) send_line(a, region, peer, q.line, mine[k], BL_MUTATION(51) ? flag - 1 : flag);
+        if (missing[k]) send_line(a, region, peer, q.line, mine[k], flag);
         at[k] = kept(place_of(a, region, a.rank, peer) + offset_of(region, q.line));
         view[k] = line_of(mine[k]);
     }
@@ -95,7 +95,7 @@ BL_DEVICE bool exchange_in_bundle(const struct bl_kernel_args &a, const Region &
         unsigned peer = a.rank;
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++) {
-            const bool here = !missing[k] || line_arrived(view[k], part, flag) || BL_MUTATION(52);
+            const bool here = !missing[k] || line_arrived(view[k], part, flag);
             if (!here) peer = rank_in_bundle(t, k);
             all = all && here;
         }
@@ -166,7 +166,7 @@ BL_DEVICE bool reduce_in_bundles(const struct bl_kernel_args &a, const Region &r
                 put_line(words + (t.bundle * a.nranks + rank_in_bundle(t, k)) * QUAD_WORDS, theirs[k]);
         if (!block_all(good)) return false;
         reduce_quads<T>(a, t, words);
-        if (!BL_MUTATION(53)) block_sync();
+        block_sync();
         good = finish(t, first, q, words + INPUT_WORDS, wait);
     }
     return good;

@@ -66,15 +66,22 @@ $(TEST)/unit/%: $(TEST)/unit/%.o $(TEST_UNIT_LIBS)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -o $@ $^ -ldl -lm -pthread
 
-# The kernels with every planted fault; test/ranks/mutations runs them.
-TEST_MUTATIONS := $(TEST)/mutations/libbeeline-kernels.so
+# The kernels with every planted fault, of which a run chooses one: test/mutate/kernels.  Those without one of their own are as
+# they are, since compiling takes long.
+PLANTED_CU := $(sort $(filter %.cu,$(shell cat test/mutate/kernel_faults.txt)))
+TEST_PLANTED := $(TEST)/planted/libbeeline-kernels.so
 
-$(TEST)/mutations/%.o: kernels/%.cu
-	$(call say,MUTATE,$<)
-	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC -O1 $(CXXWARN) -DBL_MUTATE='bl_mutation_chosen()' \
-	    -include test/ranks/mutation_choice.h -Itest/emu/seam -Ikernels -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+$(TEST)/planted/made: $(wildcard kernels/*.cu*) test/mutate/kernels test/mutate/kernel_faults.txt
+	$(Q)mkdir -p $(@D) && test/mutate/kernels plant $(@D)/kernels && touch $@
 
-$(TEST_MUTATIONS): $(patsubst kernels/%.cu,$(TEST)/mutations/%.o,$(KERNEL_CU))
+$(patsubst kernels/%,$(TEST)/planted/kernels/%,$(wildcard kernels/*.cu*)): $(TEST)/planted/made ;
+
+$(PLANTED_CU:%.cu=$(TEST)/planted/%.o): $(TEST)/planted/%.o: $(TEST)/planted/kernels/%.cu
+	$(call say,PLANT,$<)
+	$(Q)$(CXX) -x c++ -std=c++17 -fPIC -O1 $(CXXWARN) -include test/mutate/planted.h -Itest/emu/seam -I$(<D) -Ikernels \
+	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+
+$(TEST_PLANTED): $(PLANTED_CU:%.cu=$(TEST)/planted/%.o) $(filter-out $(PLANTED_CU:%.cu=$(BUILD)/emu/kernels/%.o),$(EMU_KERNEL_OBJ))
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -shared -o $@ $^
 
@@ -82,7 +89,7 @@ $(TEST_MUTATIONS): $(patsubst kernels/%.cu,$(TEST)/mutations/%.o,$(KERNEL_CU))
 kernel-times: $(TEST)/gpu/kernel-times
 gpu-programs: $(LIB) $(GPU_PROGRAMS)
 
-test-programs: $(TEST_PROGRAMS) $(TEST_MUTATIONS)
+test-programs: $(TEST_PROGRAMS) $(TEST_PLANTED)
 
 MAKE_TESTS = $(MAKE) --no-print-directory -j$(shell nproc) BUILD=$(BUILD) ARCHS="$(ARCHS)" NVCCFLAGS="$(NVCCFLAGS)"
 

@@ -78,11 +78,11 @@ def cases(case, expect, allreduce, faults, sockets):
     case("multicast/selftest/launch", expect(faults("-k 1 multicast_lost", "processes", 3, *ON, "--env BEELINE_SETUP_TIMEOUT=8",
                                                     "--fault cuLaunchKernel@1#10=CUDA_ERROR_LAUNCH_FAILED"),
                                              f"--warn '{LOST}rank 1: self-test: launching a kernel'"))
-    for mutation, text in ((45, "rank 0: self-test: twoshot_nvls delivered wrong data"),
-                           (46, "self-test: rank . waited 1 s for the data of rank")):
-        case(f"multicast/selftest/{mutation}",
-             expect(allreduce("processes", 3, *ON, f"--env BEELINE_TEST_MUTATION={mutation}", "--env BEELINE_SETUP_TIMEOUT=4",
-                              "--env BEELINE_EMU_KERNELS=$PWD/$BUILD/test/mutations/libbeeline-kernels.so", route="oneshot_ll"),
+    for fault, text in (("nvls-share", "rank 0: self-test: twoshot_nvls delivered wrong data"),
+                        ("nvls-flag", "self-test: rank . waited 1 s for the data of rank")):
+        case(f"multicast/selftest/{fault}",
+             expect(allreduce("processes", 3, *ON, f"--env BEELINE_TEST_FAULT={fault}", "--env BEELINE_SETUP_TIMEOUT=4",
+                              "--env BEELINE_EMU_KERNELS=$PWD/$BUILD/test/planted/libbeeline-kernels.so", route="oneshot_ll"),
                     f"--warn '{LOST}{text}'"))
 
     # Rank 1 meets its end between two steps: then the communicator is NCCL's, and nobody waits.

@@ -8,17 +8,17 @@ import subprocess
 import sys
 
 BUILD, TMP = os.environ["BUILD"], os.environ["TEST_TMP"]
-MUTATED = os.path.abspath(f"{BUILD}/test/mutations/libbeeline-kernels.so")
+PLANTED = os.path.abspath(f"{BUILD}/test/planted/libbeeline-kernels.so")
 SIZES = (8, 128, 2048)
 COLLECTIVES = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"}
 
 
-def run(*options, mutation=None, wait=30):
+def run(*options, fault=None, wait=30):
     """Exit status, output and records."""
     path = f"{TMP}/records"
     env = dict(os.environ)
-    if mutation:
-        env.update(BEELINE_TEST_MUTATION=str(mutation), BEELINE_EMU_KERNELS=MUTATED)
+    if fault:
+        env.update(BEELINE_TEST_FAULT=fault, BEELINE_EMU_KERNELS=PLANTED)
     command = ["scripts/emu-box", "-g", "2", "--sms", "16", "--block", "128", "--seed", os.environ["SEED"], "--", f"{BUILD}/test/gpu/kernel-times",
                "-n", "8", "-g", "2", "-b", "8", "-e", "2K", "-f", "16", "-G", "2", "-r", "2", "-w", str(wait), "--json", path, *options]
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -48,8 +48,8 @@ def all_kernels():
 
 
 def wrong_result():
-    """Mutation 33: the root of a broadcast does not store its own result."""
-    status, output, records = run("-k", "allgather_ll128,broadcast_ll128", "-t", "64", mutation=33)
+    """The root of a broadcast does not store its own result."""
+    status, output, records = run("-k", "allgather_ll128,broadcast_ll128", "-t", "64", fault="own-result")
     check(status == 1, "status", status)
     count = {"allgather_ll128": 0, "broadcast_ll128": 2}  # before the timing, and after it
     check(len(records) == 2 * len(SIZES), records)
@@ -58,8 +58,8 @@ def wrong_result():
 
 
 def wait_in_vain():
-    """Mutation 1: packets that no reader takes for new."""
-    status, output, records = run("-k", "oneshot_ll", "-t", "64", mutation=1, wait=1)
+    """Packets that no reader takes for new."""
+    status, output, records = run("-k", "oneshot_ll", "-t", "64", fault="ll-flag", wait=1)
     check(status == 1 and not records, "status", status, records)
     check(re.search(r"oneshot_ll, 64 threads, 8 bytes: rank \d waited for rank \d", output), "should say who waited")
 
