@@ -51,10 +51,15 @@ class Box:
 
 
 def algorithms(root, collective="ALLREDUCE"):
-    """Names of a collective's algorithms that need no multicast object, from the one list of all."""
+    """{route: what forces it} of a collective's algorithms that need no multicast object, from the one list of all; what spreads over
+    warps is a route of its own."""
     with open(os.path.join(root, "kernels/algorithms.def"), encoding="utf-8") as rows:
         found = re.findall(rf"^BL_ALGORITHM\(\w+, \w+, (\w+), {collective}, (.*)\)$", rows.read(), re.M)
-    return [name for name, rest in found if "BL_NVLS" not in rest]
+    routes = {}
+    for name, rest in found:
+        if "BL_NVLS" not in rest:
+            routes |= {name: f"{name}:lines", f"{name}:warps": f"{name}:warps"} if "WARPS" in rest else {name: name}
+    return routes
 
 
 def served(root, collectives=("ALLREDUCE",)):
@@ -109,8 +114,8 @@ def perf_eager(box):
 
 def perf_routes(box):
     sizes = box.pick("-b 256 -e 16M -f 2 -n 11 -G 20 --seconds 0.5", "-b 256 -e 4K -f 4 -n 3 -G 2")
-    return [box.perf(f"{n} ranks {name}", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=30, BEELINE_ALLREDUCE=name)
-            for n in box.ranks for name in algorithms(box.root)]
+    return [box.perf(f"{n} ranks {name}", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=30, BEELINE_ALLREDUCE=forced)
+            for n in box.ranks for name, forced in algorithms(box.root).items()]
 
 
 def perf_big(box):
@@ -173,10 +178,10 @@ def perf_gather_routes(box):
     steps = []
     for n in box.ranks:
         for collective, variable in FORCED:
-            for name in algorithms(box.root, variable):
+            for name, forced in algorithms(box.root, variable).items():
                 how = box.pick("-n 9 -G 10 -w 2 --seconds 0.15", "-n 2 -G 2 -w 1")
                 steps.append(box.perf(f"{n} ranks {name}", "--spawn", n, "-c", collective, "--place", "in",
-                                      *parts(n, 256, *box.pick((64 << 20, 4), (1024, 4))), *how, limit=20, **{f"BEELINE_{variable}": name}))
+                                      *parts(n, 256, *box.pick((64 << 20, 4), (1024, 4))), *how, limit=20, **{f"BEELINE_{variable}": forced}))
     return steps
 
 
@@ -403,7 +408,7 @@ def torch_gather(box):
     """All-gather and reduce-scatter through PyTorch: as Beeline routes them, then each algorithm forced."""
     if box.emulated:
         return []
-    n, names = box.most, [algorithms(box.root, variable) for _, variable in FORCED]
+    n, names = box.most, [list(algorithms(box.root, variable).values()) for _, variable in FORCED]
     steps = [torch_job(box, f"{n} gather", n, "torch_gather.py", True, 90)]
     for i in range(max(map(len, names))):
         forced = {f"BEELINE_{variable}": of[min(i, len(of) - 1)] for (_, variable), of in zip(FORCED, names) if of}
@@ -420,7 +425,7 @@ def fsdp(box):
 def overlap(box):
     """An all-gather beside a matrix product: through NCCL, and each of Beeline's algorithms."""
     names = algorithms(box.root, "ALLGATHER")
-    jobs = [Job("nccl", False), *(Job(name, True, "--route", name, BEELINE_ALLGATHER=name, **FEW_WORDS) for name in names)]
+    jobs = [Job("nccl", False), *(Job(name, True, "--route", name, BEELINE_ALLGATHER=forced, **FEW_WORDS) for name, forced in names.items())]
     return torch_turns(box, [box.most], "torch_overlap.py", 50, "--jobs", len(jobs), jobs=jobs)
 
 

@@ -15,10 +15,13 @@ DATATYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "flo
 NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all",
          "BROADCAST": "broadcast", "REDUCE": "reduce"}
 ROWS = re.findall(r"^BL_ALGORITHM\(\w+, \w+, (\w+), (\w+), (.*)\)$", (ROOT / "kernels/algorithms.def").read_text(), re.M)
-# What each is of, and the variable that forces it; those that need a multicast object are below.
-ALGORITHMS = {name: (NAMES[collective], f"BEELINE_{collective}") for name, collective, rest in ROWS if "BL_NVLS" not in rest}
+# What each is of, and what forces it; what spreads over warps counts for itself.  Those that need a multicast object are below.
+ALGORITHMS = {}
+for name_, collective_, rest_ in ROWS:
+    for spread_ in () if "BL_NVLS" in rest_ else (":lines", ":warps") if "WARPS" in rest_ else ("",):
+        ALGORITHMS[name_ + spread_.replace(":lines", "")] = (NAMES[collective_], f"BEELINE_{collective_}={name_}{spread_}")
 ALL_REDUCES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
-SPREAD = tuple(name for name, _, rest in ROWS if "BL_BY_WARPS" in rest)
+SPREAD = tuple(name for name in ALGORITHMS if name.endswith(":warps"))
 OTHERS = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128", *SPREAD)  # which have fewer cases
 SIZE = {"int8": 1, "uint8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4,
         "int64": 8, "uint64": 8, "double": 8}
@@ -33,7 +36,7 @@ FORCES = re.compile("BEELINE_(ALLREDUCE|ALLGATHER|REDUCESCATTER|ALLTOALL|BROADCA
 def box(mode, nranks, seed="$SEED", environment="", options="", program="collectives", arguments=""):
     """A command line on an emulated box."""
     start = f"-n {nranks} " if mode == "processes" else ""
-    if nranks >= 8 and FORCES.search(environment) and "_warps" not in environment:
+    if nranks >= 8 and FORCES.search(environment) and ":warps" not in environment:
         options += "--block 64 "  # small blocks are quicker here, and only a warp for each peer needs larger ones
     if nranks >= 5:  # its self-test takes a while on two cores
         environment = f"BEELINE_SETUP_TIMEOUT=120 {environment}".rstrip()
@@ -43,13 +46,14 @@ def box(mode, nranks, seed="$SEED", environment="", options="", program="collect
 
 
 def case(name, command, attributes=""):
+    name = name.replace(":", "/")
     print(f"{name} {attributes}| {command}" if attributes else f"{name} | {command}")
 
 
 def forced(algorithm):
     """The environment that forces it, and the options that ask for it and check that it served."""
-    collective, variable = ALGORITHMS[algorithm]
-    return f"{variable}={algorithm}", f"-C {collective} -a {algorithm}"
+    collective, environment = ALGORITHMS[algorithm]
+    return environment, f"-C {collective} -a {algorithm}"
 
 
 def around(elements, reach=1):
@@ -113,7 +117,7 @@ def others():
              "reduce_ll128": (",".join(DATATYPES[::2]), ",".join(DATATYPES[1::2]))}
     for a, algorithm in enumerate(OTHERS):
         environment, arguments = forced(algorithm)
-        as_line = algorithm.replace("allgather_ll128_warps", "alltoall_ll128").replace("alltoall_ll128_warps", "alltoall_ll128")
+        as_line = algorithm.replace("allgather_ll128:warps", "alltoall_ll128").replace("alltoall_ll128:warps", "alltoall_ll128")
         spread = algorithm in SPREAD
         for n, nranks in enumerate((*RANKS[:-1], 9, 16) if spread else RANKS):
             soak = "soak/" if spread and nranks > 8 and a % 2 else ""  # 9 and 16 ranks take longest, and these share most of their code
@@ -167,7 +171,7 @@ def capacity():
              box("groups", nranks, environment="BEELINE_ALLREDUCE=oneshot_ll",
                  arguments="-t int8,bfloat16 -o sum -c 16383,16384,16385,32760,32767,32768 -b 2"))
         case(f"capacity/small_staging/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128 BEELINE_STAGING=1M",
+             box("groups", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128:lines BEELINE_STAGING=1M",
                  arguments="-t uint8,bfloat16 -o sum -c 30719-30721,61440,200000,262147 -a twoshot_ll128 -b 2"))
         for algorithm, datatypes in (("allgather_ll128", "uint8"), ("reducescatter_ll128", "bfloat16"), ("alltoall_ll128", "uint8"),
                                      ("broadcast_ll128", "uint8"), ("reduce_ll128", "bfloat16")):
@@ -198,10 +202,10 @@ def capacity():
              arguments="-C all -t bfloat16 -o sum -c 7,1000,20000 -g 4 -b 4 -k 12"))
     for nranks in (2, 4):
         case(f"capacity/large/{nranks}",
-             box("threads", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128", options=CREWS[nranks == 4],
+             box("threads", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128:lines", options=CREWS[nranks == 4],
                  arguments="-t bfloat16,float -o sum -c 1000003 -x elements -a twoshot_ll128 -b 1"))
         case(f"capacity/large_small_staging/{nranks}",
-             box("groups", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128 BEELINE_STAGING=1M",
+             box("groups", nranks, environment="BEELINE_ALLREDUCE=twoshot_ll128:lines BEELINE_STAGING=1M",
                  arguments="-t bfloat16 -o avg -c 500009 -x elements -a twoshot_ll128 -b 1 -g 1"), "timeout=120")
 
 
@@ -304,7 +308,7 @@ def blocks():
                      box(mode, 2, program="scenarios", environment=f"{COPYING['copy']} CUDA_DEVICE_MAX_CONNECTIONS={connections}",
                          arguments=f"-a allgather_ce blocks_{end}"))
             case(f"blocks_{end}/line/{mode}",
-                 box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER=allgather_ll128",
+                 box(mode, (3, 2, 4)[m], program="scenarios", environment="BEELINE_ALLGATHER=allgather_ll128:lines",
                      arguments=f"-a allgather_ll128 blocks_{end}"))
 
 
