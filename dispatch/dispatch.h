@@ -47,13 +47,17 @@ struct bl_settings {
     const char *tuning_name;            /* its path, for messages */
 };
 
+/* How a kernel shares its work out: the lanes that carry a line carry it for all peers, or a warp has a peer or two. */
+enum bl_spread { BL_BY_LINES, BL_BY_WARPS, BL_SPREADS };
+
 /* One algorithm: what it covers (bl_algorithm_covers) and what it needs.  The rows are those of algorithms.def, in order of preference. */
 struct bl_algorithm {
     const char *name; /* "oneshot_ll"; what BEELINE_ALLREDUCE and tuning files say */
     enum bl_collective collective;
-    enum bl_kernel kernel, batch; /* batch: does the same for several messages, or BL_KERNEL_NONE */
-    unsigned needs;               /* BL_CAP_* */
-    bool to_each_peer, by_switch; /* enum bl_trait */
+    enum bl_kernel kernel[BL_SPREADS]; /* by warps BL_KERNEL_NONE, if there is none */
+    enum bl_kernel batch;              /* does the same for several messages, or BL_KERNEL_NONE */
+    unsigned needs;                    /* BL_CAP_* */
+    bool to_each_peer, by_switch;      /* enum bl_trait */
 };
 
 /* Why a route was picked; the texts are in reason.def. */
@@ -64,7 +68,7 @@ enum bl_reason {
     BL_REASONS
 };
 
-enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 112 };
+enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 136 };
 
 /* Up to and including max_bytes, `algorithm` (an index of bl_algorithms, or BL_ROUTE_NCCL).  What the algorithm cannot
  * do at all on this communicator (ranks, capabilities, staging) is already cut off from max_bytes. */
@@ -72,8 +76,8 @@ struct bl_range {
     uint64_t max_bytes;
     int32_t algorithm;
     uint32_t max_blocks;
-    uint32_t threads;
-    uint32_t reason; /* enum bl_reason */
+    uint16_t threads, spread; /* enum bl_spread */
+    uint32_t reason;          /* enum bl_reason */
 };
 
 struct bl_table {
@@ -110,7 +114,17 @@ extern const int bl_algorithm_count;
 /* The index, BL_ROUTE_NCCL for "nccl", BL_NO_ALGORITHM if there is no such algorithm. */
 enum { BL_NO_ALGORITHM = -2 };
 int bl_algorithm_find(enum bl_collective collective, const char *name);
-const char *bl_collective_name(enum bl_collective collective); /* "all_reduce" */
+void bl_algorithm_list(enum bl_collective collective, char *text, size_t size); /* "oneshot_ll, oneshot_ll128, ..." */
+const char *bl_collective_name(enum bl_collective collective);                  /* "all_reduce" */
+
+/* Of "lines" and "warps". */
+enum { BL_NO_SPREAD = -1 };
+int bl_spread_find(const char *name);
+
+/* Of a range that is not NCCL's; its name says the spread, too. */
+static inline enum bl_kernel bl_range_kernel(const struct bl_range *range) {
+    return bl_algorithms[range->algorithm].kernel[range->spread];
+}
 
 /* Whether it can do these on GPUs of this architecture. */
 static inline bool bl_algorithm_covers(const struct bl_algorithm *algorithm, int arch, int datatype, int redop) {
@@ -118,13 +132,15 @@ static inline bool bl_algorithm_covers(const struct bl_algorithm *algorithm, int
 }
 
 /* What a user says of one collective: "..16K oneshot_ll | ..24M twoshot_ll128 | nccl", as bl_table_describe says it, too (0 before
- * the first .. and .. before the last name may be there or not); or one name, for all sizes.  Above the last size the thresholds hold. */
+ * the first .. and .. before the last name may be there or not); or one name, for all sizes.  Above the last size the thresholds hold.
+ * Where an algorithm has kernels of both spreads, :lines or :warps behind the name chooses, else the thresholds do. */
 enum { BL_ROUTES_ROWS = 16 };
 struct bl_routes {
     int rows;
     struct bl_routes_row {
         uint64_t max_bytes; /* above that of the row before; UINT64_MAX: all that is left */
         int algorithm;      /* or BL_ROUTE_NCCL */
+        int spread;         /* or BL_NO_SPREAD: as tuned */
     } row[BL_ROUTES_ROWS];
 };
 bool bl_routes_parse(const char *text, enum bl_collective collective, struct bl_routes *routes);

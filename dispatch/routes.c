@@ -37,14 +37,26 @@ static bool read_sizes(const char **at, bool first, uint64_t *max_bytes) {
     return (is_blank(**at) || read_bytes(at, max_bytes)) && is_blank(**at);
 }
 
-static int read_name(const char **at, enum bl_collective collective) {
-    char name[32];
-    const size_t length = strcspn(*at, " \t|");
-    if (length >= sizeof name) return BL_NO_ALGORITHM;
-    memcpy(name, *at, length);
-    name[length] = 0;
+static bool read_word(const char **at, const char *ends, char *word, size_t size) {
+    const size_t length = strcspn(*at, ends);
+    if (length >= size) return false;
+    memcpy(word, *at, length);
+    word[length] = 0;
     *at += length;
-    return bl_algorithm_find(collective, name);
+    return true;
+}
+
+/* "oneshot_ll128", "oneshot_ll128:warps". */
+static bool read_name(const char **at, enum bl_collective collective, struct bl_routes_row *row) {
+    char word[32];
+    if (!read_word(at, " \t|:", word, sizeof word)) return false;
+    row->algorithm = bl_algorithm_find(collective, word);
+    row->spread = BL_NO_SPREAD;
+    if (row->algorithm == BL_NO_ALGORITHM || **at != ':') return row->algorithm != BL_NO_ALGORITHM;
+    ++*at;
+    if (!read_word(at, " \t|", word, sizeof word) || row->algorithm == BL_ROUTE_NCCL) return false;
+    row->spread = bl_spread_find(word);
+    return row->spread != BL_NO_SPREAD && bl_algorithms[row->algorithm].kernel[BL_BY_WARPS] != BL_KERNEL_NONE;
 }
 
 bool bl_routes_parse(const char *text, enum bl_collective collective, struct bl_routes *routes) {
@@ -55,8 +67,7 @@ bool bl_routes_parse(const char *text, enum bl_collective collective, struct bl_
         skip_blanks(&at);
         if (!read_sizes(&at, !routes->rows, &row->max_bytes)) return false;
         skip_blanks(&at);
-        row->algorithm = read_name(&at, collective);
-        if (row->algorithm == BL_NO_ALGORITHM) return false;
+        if (!read_name(&at, collective, row)) return false;
         if (routes->rows && row->max_bytes <= row[-1].max_bytes) return false;
         routes->rows++;
         skip_blanks(&at);

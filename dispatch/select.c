@@ -49,7 +49,7 @@ void bl_table_select(const struct bl_table *table, const struct bl_request *requ
             uncovered = true;
             continue;
         }
-        return bl_range_route(table, range, algorithm->kernel, bytes, route);
+        return bl_range_route(table, range, bl_range_kernel(range), bytes, route);
     }
     to_nccl(route, uncovered ? BL_REASON_UNCOVERED : BL_REASON_UNTUNED);
 }

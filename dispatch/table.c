@@ -101,9 +101,16 @@ static unsigned most_threads(const struct bl_facts *facts) {
     return at_least_one(lesser(facts->max_threads, BL_MAX_THREADS) / 32) * 32;
 }
 
+/* Whether blocks can be as large as a kernel needs them. */
+static bool has_threads(const struct bl_facts *facts, enum bl_kernel kernel) {
+    return bl_kernel_threads(kernel, facts->nranks, 0) <= most_threads(facts);
+}
+
 /* Most bytes that the algorithm can carry on this communicator, and what keeps it from more. */
-static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const struct bl_facts *facts,
-                                const struct bl_settings *settings, enum bl_reason *reason) {
+static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, enum bl_spread spread,
+                                const struct bl_facts *facts, const struct bl_settings *settings,
+                                enum bl_reason *reason) {
+    const enum bl_kernel kernel = algorithm->kernel[spread];
     const unsigned lacking = algorithm->needs & ~facts->caps;
     *reason = lacking == BL_CAP_MULTICAST ? BL_REASON_NO_MULTICAST : BL_REASON_CAPS;
     if (lacking) return 0;
@@ -112,16 +119,16 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, const stru
     *reason = BL_REASON_RANKS;
     if (facts->nranks < 2 || facts->nranks > BL_MAX_RANKS) return 0;
     *reason = BL_REASON_THREADS;
-    if (bl_kernel_threads(algorithm->kernel, facts->nranks, 0) > most_threads(facts)) return 0;
-    uint64_t capacity = bl_kernel_capacity(algorithm->kernel, facts->nranks, &facts->layout);
+    if (!has_threads(facts, kernel)) return 0;
+    uint64_t capacity = bl_kernel_capacity(kernel, facts->nranks, &facts->layout);
     *reason = BL_REASON_NO_SLOTS;
     if (!capacity) return 0;
     const bool whole = settings && settings->short_of_staging;
     if (whole)
         ; /* no pieces */
-    else if (algorithm->kernel == BL_KERNEL_ALLGATHER_CE)
+    else if (kernel == BL_KERNEL_ALLGATHER_CE)
         capacity *= MOST_COPIES / (uint64_t)(facts->nranks - 1);
-    else if (bl_kernel_in_pieces(algorithm->kernel, facts->nranks))
+    else if (bl_kernel_in_pieces(kernel, facts->nranks))
         capacity = LONGEST_MESSAGE;
     *reason = whole ? BL_REASON_BUDGET : BL_REASON_STAGING;
     return capacity;
@@ -144,30 +151,33 @@ struct ranges {
     enum bl_reason hindrance; /* why */
 };
 
-static void add_range(struct ranges *r, uint64_t max_bytes, int algorithm, unsigned blocks, unsigned threads,
-                      enum bl_reason reason) {
+static void add_range(struct ranges *r, struct bl_range range) {
     struct bl_table *table = r->table;
     if (r->closed || table->ranges[r->collective] >= BL_MAX_RANGES) return;
-    table->range[r->collective][table->ranges[r->collective]++] = (struct bl_range){
-        .max_bytes = max_bytes, .algorithm = algorithm, .max_blocks = blocks, .threads = threads, .reason = reason};
-    if (max_bytes > r->reached) r->reached = max_bytes;
+    table->range[r->collective][table->ranges[r->collective]++] = range;
+    if (range.max_bytes > r->reached) r->reached = range.max_bytes;
+}
+
+static void add_nccl_range(struct ranges *r, uint64_t max_bytes, enum bl_reason reason) {
+    add_range(r, (struct bl_range){.max_bytes = max_bytes, .algorithm = BL_ROUTE_NCCL, .reason = reason});
 }
 
 static void add_nccl(struct ranges *r, uint64_t max_bytes, enum bl_reason reason) {
     /* Sizes that come here only because an algorithm could not have them are told so. */
     uint64_t hindered = r->wanted < max_bytes ? r->wanted : max_bytes;
-    if (hindered > r->reached) add_range(r, hindered, BL_ROUTE_NCCL, 0, 0, r->hindrance);
-    if (max_bytes > r->reached || max_bytes == UINT64_MAX) add_range(r, max_bytes, BL_ROUTE_NCCL, 0, 0, reason);
+    if (hindered > r->reached) add_nccl_range(r, hindered, r->hindrance);
+    if (max_bytes > r->reached || max_bytes == UINT64_MAX) add_nccl_range(r, max_bytes, reason);
     r->closed = max_bytes == UINT64_MAX;
 }
 
 /* Adds the algorithm up to max_bytes or its own limit, if there is anything that it can carry. */
 static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
                           const struct bl_tuning_row *row, uint64_t max_bytes, enum bl_reason reason) {
+    const struct bl_algorithm *algorithm = &bl_algorithms[row->algorithm];
     enum bl_reason hindrance;
-    uint64_t limit = algorithm_limit(&bl_algorithms[row->algorithm], facts, settings, &hindrance);
+    uint64_t limit = algorithm_limit(algorithm, row->spread, facts, settings, &hindrance);
     unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most_threads(facts));
-    threads = bl_kernel_threads(bl_algorithms[row->algorithm].kernel, facts->nranks, threads);
+    threads = bl_kernel_threads(algorithm->kernel[row->spread], facts->nranks, threads);
     /* Every block must be resident at once, and needs its epoch word. */
     unsigned blocks = lesser(row->blocks ? row->blocks : facts->sms, at_least_one(facts->sms));
     blocks = lesser(at_least_one(blocks), BL_MAX_BLOCKS);
@@ -176,36 +186,79 @@ static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const 
         r->wanted = max_bytes;
         r->hindrance = hindrance;
     }
-    if (limit) add_range(r, limit < max_bytes ? limit : max_bytes, row->algorithm, blocks, threads, reason);
+    if (limit)
+        add_range(r, (struct bl_range){.max_bytes = limit < max_bytes ? limit : max_bytes,
+                                       .algorithm = row->algorithm,
+                                       .max_blocks = blocks,
+                                       .threads = (uint16_t)threads,
+                                       .spread = (uint16_t)row->spread,
+                                       .reason = reason});
 }
 
 static void warn_forced(enum bl_collective collective, const char *what, const char *text,
                         void (*warn)(void *arg, const char *message), void *arg) {
-    char message[400], names[160] = "nccl";
-    size_t used = strlen(names);
+    char message[400], names[160];
 
     if (!warn) return;
-    for (int i = 0; i < bl_algorithm_count && used < sizeof names; i++)
-        if (bl_algorithms[i].collective == collective)
-            used += snprintf(names + used, sizeof names - used, ", %s", bl_algorithms[i].name);
-    snprintf(message, sizeof message, "%s: '%.80s' %s; there are %s", bl_collective_name(collective), what, text,
+    bl_algorithm_list(collective, names, sizeof names);
+    snprintf(message, sizeof message, "%s: '%.80s' %s; there are nccl, %s", bl_collective_name(collective), what, text,
              names);
     warn(arg, message);
 }
 
-/* Blocks and threads as they were measured for this algorithm at this size, or a larger one, or any. */
-static struct bl_tuning_row as_measured(const struct pick *pick, int picks, int algorithm, uint64_t max_bytes,
-                                        int nranks) {
-    struct bl_tuning_row found = {.algorithm = algorithm};
-    for (int p = 0; p < picks; p++)
-        for (int i = 0; i < pick[p].rows; i++) {
-            const struct bl_tuning_row *row = &pick[p].row[i];
-            if (row->algorithm != algorithm) continue;
-            found.blocks = row->blocks;
-            found.threads = row->threads;
-            if (scale(row->max_bytes, algorithm, row->ranks, nranks) >= max_bytes) return found;
+/* How far a row reaches on this communicator. */
+static uint64_t reach(const struct bl_tuning_row *row, const struct bl_facts *facts) {
+    return scale(row->max_bytes, row->algorithm, row->ranks, facts->nranks);
+}
+
+/* The row for this algorithm and this size, or a larger one, or any; NULL: there is none. */
+static const struct bl_tuning_row *as_measured(const struct build *build, int algorithm, uint64_t bytes) {
+    const struct bl_tuning_row *found = NULL;
+    for (int p = 0; p < 2; p++) {
+        const struct pick *pick = &build->pick[p][bl_algorithms[algorithm].collective];
+        for (int i = 0; i < pick->rows; i++) {
+            if (pick->row[i].algorithm != algorithm) continue;
+            found = &pick->row[i];
+            if (reach(found, build->facts) >= bytes) return found;
         }
+    }
     return found;
+}
+
+/* How the kernel of what is said spreads above `from`: as it was measured, unless that is said, too.  Returns up to which size. */
+static uint64_t spread_above(const struct build *build, const struct bl_routes_row *said, uint64_t from,
+                             enum bl_spread *spread) {
+    const enum bl_kernel *kernel = bl_algorithms[said->algorithm].kernel;
+    uint64_t to = from;
+    if (said->spread != BL_NO_SPREAD) {
+        *spread = (enum bl_spread)said->spread;
+        return said->max_bytes;
+    }
+    while (to < said->max_bytes) {
+        const struct bl_tuning_row *row = as_measured(build, said->algorithm, to + 1);
+        const enum bl_spread measured =
+            row && has_threads(build->facts, kernel[row->spread]) ? row->spread : BL_BY_LINES;
+        const uint64_t end = row ? reach(row, build->facts) : 0;
+        if (to > from && measured != *spread) break;
+        *spread = measured;
+        to = end > to && end < said->max_bytes ? end : said->max_bytes;
+    }
+    return to;
+}
+
+/* The algorithm that is said; blocks and threads are measured ones where others are said, too. */
+static void add_said_algorithm(struct ranges *r, const struct build *build, const struct bl_settings *settings,
+                               const struct bl_routes_row *said, bool alone) {
+    const struct bl_tuning_row *measured = alone ? NULL : as_measured(build, said->algorithm, said->max_bytes);
+    struct bl_tuning_row row = {.algorithm = said->algorithm};
+    if (measured) {
+        row.blocks = measured->blocks;
+        row.threads = measured->threads;
+    }
+    for (uint64_t to = r->reached; to < said->max_bytes;) {
+        to = spread_above(build, said, to, &row.spread);
+        add_algorithm(r, build->facts, settings, &row, to, to == UINT64_MAX ? BL_REASON_FORCED : BL_REASON_SAID);
+    }
 }
 
 /* How far the user's own rows reach: 0 if there are none. */
@@ -222,25 +275,20 @@ static uint64_t add_said(struct ranges *r, const struct build *build, const stru
         return 0;
     }
     for (int i = 0; i < routes.rows; i++) {
-        const int algorithm = routes.row[i].algorithm;
-        const uint64_t max_bytes = routes.row[i].max_bytes;
-        const struct pick picks[] = {build->pick[0][r->collective], build->pick[1][r->collective]};
+        const struct bl_routes_row *row = &routes.row[i];
+        const enum bl_spread spread = row->spread == BL_BY_WARPS ? BL_BY_WARPS : BL_BY_LINES;
         enum bl_reason why;
-        if (algorithm == BL_ROUTE_NCCL) {
-            add_nccl(r, max_bytes, BL_REASON_NCCL_FORCED);
-        } else if (algorithm_limit(&bl_algorithms[algorithm], facts, settings, &why)) {
-            const struct bl_tuning_row row = routes.rows > 1
-                                                 ? as_measured(picks, 2, algorithm, max_bytes, facts->nranks)
-                                                 : (struct bl_tuning_row){.algorithm = algorithm};
-            add_algorithm(r, facts, settings, &row, max_bytes,
-                          max_bytes == UINT64_MAX ? BL_REASON_FORCED : BL_REASON_SAID);
+        if (row->algorithm == BL_ROUTE_NCCL) {
+            add_nccl(r, row->max_bytes, BL_REASON_NCCL_FORCED);
+        } else if (algorithm_limit(&bl_algorithms[row->algorithm], spread, facts, settings, &why)) {
+            add_said_algorithm(r, build, settings, row, routes.rows == 1);
         } else {
             char text[128];
             snprintf(text, sizeof text, "cannot serve this communicator (%s)", bl_reason_text(why));
-            warn_forced(r->collective, bl_algorithms[algorithm].name, text, warn, arg);
+            warn_forced(r->collective, bl_kernel_name(bl_algorithms[row->algorithm].kernel[spread]), text, warn, arg);
             continue;
         }
-        reached = max_bytes;
+        reached = row->max_bytes;
     }
     return reached;
 }
@@ -250,14 +298,13 @@ static bool takes_copies(const struct ranges *r, const struct bl_facts *facts, c
     const int copy = bl_algorithm_find(r->collective, "allgather_ce");
     enum bl_reason why;
     return settings && settings->copy_engines && copy >= 0 &&
-           algorithm_limit(&bl_algorithms[copy], facts, settings, &why) > LEFT_TO_KERNELS;
+           algorithm_limit(&bl_algorithms[copy], BL_BY_LINES, facts, settings, &why) > LEFT_TO_KERNELS;
 }
 
 /* One row, up to `limit` at most. */
 static void add_row(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
                     const struct bl_tuning_row *row, uint64_t limit) {
-    uint64_t max_bytes = scale(row->max_bytes, row->algorithm, row->ranks, facts->nranks);
-    if (max_bytes > limit) max_bytes = limit;
+    const uint64_t reached = reach(row, facts), max_bytes = reached < limit ? reached : limit;
     if (row->algorithm == BL_ROUTE_NCCL)
         add_nccl(r, max_bytes, BL_REASON_NCCL_TUNED);
     else
@@ -269,7 +316,7 @@ static void add_rows(struct ranges *r, const struct pick *pick, const struct bl_
                      const struct bl_settings *settings, uint64_t from, uint64_t limit) {
     for (int i = 0; i < pick->rows; i++) {
         const struct bl_tuning_row *row = &pick->row[i];
-        const uint64_t max_bytes = scale(row->max_bytes, row->algorithm, row->ranks, facts->nranks);
+        const uint64_t max_bytes = reach(row, facts);
         if (max_bytes > from) add_row(r, facts, settings, row, limit);
         if (max_bytes >= limit) break;
     }
@@ -366,7 +413,8 @@ bool bl_table_valid(const struct bl_table *table) {
             if (range->algorithm == BL_ROUTE_NCCL) continue;
             if (range->algorithm < 0 || range->algorithm >= bl_algorithm_count) return false;
             if (bl_algorithms[range->algorithm].collective != (enum bl_collective)c) return false;
-            const unsigned least = bl_kernel_threads(bl_algorithms[range->algorithm].kernel, table->nranks, 0);
+            if (range->spread >= BL_SPREADS || bl_range_kernel(range) == BL_KERNEL_NONE) return false;
+            const unsigned least = bl_kernel_threads(bl_range_kernel(range), table->nranks, 0);
             if (range->threads < least || range->threads > BL_MAX_THREADS || range->threads % 32) return false;
             if (!range->max_blocks || range->max_blocks > BL_MAX_BLOCKS) return false;
         }
@@ -386,7 +434,7 @@ void bl_table_uses(const struct bl_table *table, uint64_t bytes[BL_KERNELS]) {
             const struct bl_range *range = &table->range[c][i];
             if (range->algorithm == BL_ROUTE_NCCL) continue;
             const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
-            raise_to(&bytes[algorithm->kernel], range->max_bytes);
+            raise_to(&bytes[bl_range_kernel(range)], range->max_bytes);
             if (algorithm->batch != BL_KERNEL_NONE) raise_to(&bytes[algorithm->batch], range->max_bytes);
         }
 }
@@ -414,7 +462,7 @@ void bl_table_describe(const struct bl_table *table, enum bl_collective collecti
         if (range->max_bytes <= reached) continue; /* serves only what the rows before it do not cover */
         if (range->max_bytes != UINT64_MAX) format_bytes(bytes, sizeof bytes, range->max_bytes);
         used += snprintf(text + used, size - used, "%s..%s %s", used ? " | " : "0", bytes,
-                         range->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[range->algorithm].name);
+                         range->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_kernel_name(bl_range_kernel(range)));
         reached = range->max_bytes;
     }
 }

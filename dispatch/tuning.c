@@ -158,6 +158,17 @@ static bool section_line(struct parser *p, const struct word *words, int n) {
     return true;
 }
 
+static bool spread(struct parser *p, const struct word *word, const char *value, size_t length) {
+    char name[8] = "";
+    if (length < sizeof name) memcpy(name, value, length);
+    const int found = bl_spread_find(name), algorithm = p->row.algorithm;
+    if (found == BL_NO_SPREAD) return refuse(p, word, "spread is lines or warps");
+    if (found == BL_BY_WARPS && (algorithm < 0 || bl_algorithms[algorithm].kernel[BL_BY_WARPS] == BL_KERNEL_NONE))
+        return refuse(p, word, "this algorithm does not spread over warps");
+    p->row.spread = (enum bl_spread)found;
+    return true;
+}
+
 /* blocks=N, threads=N */
 static bool option(struct parser *p, const struct word *word) {
     const char *equals = memchr(word->start, '=', word->length);
@@ -177,14 +188,24 @@ static bool option(struct parser *p, const struct word *word) {
             p->row.threads = value;
             return true;
         }
+        if (is(&key, "spread")) return spread(p, word, equals + 1, left);
     }
-    return refuse(p, word, "blocks=N or threads=N");
+    return refuse(p, word, "blocks=N, threads=N, spread=lines or spread=warps");
+}
+
+/* A spread was an algorithm of its own once. */
+static bool refuse_old_name(struct parser *p, const struct word *word, char *name) {
+    char accepted[80], *end = strstr(name, "_warps");
+    if (!end || end[strlen("_warps")]) return false;
+    *end = 0;
+    if (bl_algorithm_find(p->row.collective, name) < 0) return false;
+    snprintf(accepted, sizeof accepted, "it is %s spread=warps now", name);
+    refuse(p, word, accepted);
+    return true;
 }
 
 static bool algorithm(struct parser *p, const struct word *word) {
-    char name[32], accepted[256] = "nccl";
-    if (p->row.multicast) strcat(accepted, ", plain");
-    size_t used = strlen(accepted);
+    char name[32], names[160], accepted[256];
 
     if (!word->quoted && word->length < sizeof name) {
         memcpy(name, word->start, word->length);
@@ -193,10 +214,10 @@ static bool algorithm(struct parser *p, const struct word *word) {
         if (p->row.multicast && !strcmp(name, "plain")) return true;
         p->row.algorithm = bl_algorithm_find(p->row.collective, name);
         if (p->row.algorithm >= BL_ROUTE_NCCL) return true;
+        if (refuse_old_name(p, word, name)) return false;
     }
-    for (int i = 0; i < bl_algorithm_count && used < sizeof accepted; i++)
-        if (bl_algorithms[i].collective == p->row.collective)
-            used += snprintf(accepted + used, sizeof accepted - used, ", %s", bl_algorithms[i].name);
+    bl_algorithm_list(p->row.collective, names, sizeof names);
+    snprintf(accepted, sizeof accepted, "nccl, %s%s", p->row.multicast ? "plain, " : "", names);
     return refuse(p, word, accepted);
 }
 
@@ -214,6 +235,7 @@ static bool row_line(struct parser *p, const struct word *words, int n) {
         return refuse(p, &words[2], "the most bytes is a number above 0, K, M or G may follow, or max");
     if (!algorithm(p, &words[3])) return false;
     row->blocks = row->threads = 0;
+    row->spread = BL_BY_LINES;
     for (int i = 4; i < n; i++)
         if (!option(p, &words[i])) return false;
 

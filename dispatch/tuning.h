@@ -5,9 +5,10 @@
 #include "dispatch.h"
 
 /* Rows of one section for one collective and number of ranks.  A table needs up to two ranges for each; rows for multicast
- * may cut each other row in two; up to two for each that the user names, and two at the end. */
+ * may cut each other row in two; up to two for each that the user names and where rows change its spread, and two at the end. */
 enum { BL_TUNING_ROWS = 12 };
-_Static_assert(2 * BL_TUNING_ROWS + 2 * 2 * BL_TUNING_ROWS + 2 * BL_ROUTES_ROWS + 2 <= BL_MAX_RANGES,
+_Static_assert(2 * BL_TUNING_ROWS + 2 * 2 * BL_TUNING_ROWS + 2 * BL_ROUTES_ROWS + 2 * BL_TUNING_ROWS + 2 <=
+                   BL_MAX_RANGES,
                "a tuning file's rows fit a table, and a user's");
 
 enum { BL_TUNING_PLAIN = -3 }; /* `plain`: what the rows of the section without multicast say */
@@ -22,6 +23,7 @@ struct bl_tuning_row {
     uint64_t max_bytes;       /* UINT64_MAX for `max`; above that of the row before */
     int algorithm;            /* index of bl_algorithms, BL_ROUTE_NCCL, or, with multicast, BL_TUNING_PLAIN */
     unsigned blocks, threads; /* 0: not given */
+    enum bl_spread spread;
 };
 
 /* Hands every good row of `text`, in order, to `visit`.  Every bad one is skipped, with one message to `warn` (which

@@ -44,12 +44,15 @@ static const struct {
     enum share share;
     enum instances instances; /* instantiate.cuh, nvls.cuh */
     unsigned traits;          /* enum bl_trait */
-    bool batch;
+    bool warps, batch;
 } kernels[BL_KERNELS] = {
-#define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, batch, traits)                                \
-    [BL_KERNEL_##KERNEL] = {#name, #symbol, share, instances, traits, false},
-#define BL_BATCH(KERNEL, symbol, name, share, traits)                                                                  \
-    [BL_KERNEL_##KERNEL] = {#name, #symbol, share, BATCHED, traits, true},
+#define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, with_warps, with_batch, traits)               \
+    [BL_KERNEL_##KERNEL] = {#name, #symbol, share, instances, traits, false, false},                                   \
+    BL_IF_##with_warps(                                                                                                \
+        , [BL_KERNEL_##KERNEL##_WARPS] = {#name ":warps", #symbol "_warps", share, ONE, traits, true, false}, )        \
+        BL_IF_##with_batch(                                                                                            \
+            ,                                                                                                          \
+            [BL_KERNEL_##KERNEL##_BATCH] = {#name "_batch", #symbol "_batch", share, BATCHED, traits, false, true}, )
 #include "algorithms.def"
 };
 
@@ -81,6 +84,10 @@ bool bl_kernel_reduces(int kernel) {
     return has(kernel, BL_REDUCES);
 }
 
+static bool by_warps(int kernel) {
+    return is_kernel(kernel) && kernels[kernel].warps;
+}
+
 bool bl_kernel_batch(int kernel) {
     return is_kernel(kernel) && kernels[kernel].batch;
 }
@@ -90,7 +97,7 @@ bool bl_kernel_multicast(int kernel) {
 }
 
 bool bl_kernel_in_rounds(int kernel) {
-    return is_kernel(kernel) && (has(kernel, BL_BY_WARPS) || kernels[kernel].share == PACKETS);
+    return is_kernel(kernel) && (by_warps(kernel) || kernels[kernel].share == PACKETS);
 }
 
 uint32_t bl_multimem_redops(int datatype, int arch) {
@@ -166,7 +173,7 @@ static uint64_t divide_up(uint64_t a, uint64_t b) {
 
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
     if (has(kernel, BL_ONE_WARP)) return 32;
-    const unsigned least = has(kernel, BL_BY_WARPS) ? 32 * (unsigned)divide_up((uint64_t)nranks, BL_WARP_RANKS) : 32;
+    const unsigned least = by_warps(kernel) ? 32 * (unsigned)divide_up((uint64_t)nranks, BL_WARP_RANKS) : 32;
     return threads > least ? threads : least;
 }
 
@@ -181,7 +188,7 @@ unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threa
     const uint64_t lines = bl_lines_of(bytes), groups = threads / LINE_LANES;
     const bool runs = kernels[kernel].share == TWOSHOT;
     uint64_t need;
-    if (has(kernel, BL_BY_WARPS)) {
+    if (by_warps(kernel)) {
         need = blocks_by_warps(nranks, runs ? divide_up(lines, (uint64_t)nranks) : lines, threads);
     } else
         switch (kernels[kernel].share) {

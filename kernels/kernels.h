@@ -52,11 +52,16 @@ enum bl_datatype {
 
 enum bl_redop { BL_SUM, BL_PROD, BL_MAX, BL_MIN, BL_AVG, BL_REDOPS };
 
-/* The rows of algorithms.def. */
+/* BL_IF_##column(otherwise, what) of the columns of algorithms.def that say whether there is one more kernel. */
+#define BL_IF_NONE(otherwise, ...)  otherwise
+#define BL_IF_WARPS(otherwise, ...) __VA_ARGS__
+#define BL_IF_BATCH(otherwise, ...) __VA_ARGS__
+
+/* One to three for each row of algorithms.def. */
 enum bl_kernel {
     BL_KERNEL_NONE = -1,
-#define BL_ALGORITHM(KERNEL, ...) BL_KERNEL_##KERNEL,
-#define BL_BATCH(KERNEL, ...)     BL_KERNEL_##KERNEL,
+#define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, warps, batch, traits)                         \
+    BL_KERNEL_##KERNEL, BL_IF_##warps(, BL_KERNEL_##KERNEL##_WARPS, ) BL_IF_##batch(, BL_KERNEL_##KERNEL##_BATCH, )
 #include "algorithms.def"
     BL_KERNELS
 };
@@ -64,10 +69,9 @@ enum bl_kernel {
 enum bl_trait {
     BL_REDUCES = 1,
     BL_EACH_PEER = 2, /* a rank sends, or gets, a whole message for each peer: with more ranks it pays up to less */
-    BL_BY_WARPS = 4,  /* the peers of a line are spread over the warps of a block */
-    BL_ONE_WARP = 8,  /* blocks are single warps, to fit beside others */
-    BL_NVLS = 16,     /* it needs a multicast object */
-    BL_BY_SWITCH = 32 /* the switch reduces: what bl_multimem_redops() has, in an order of its own */
+    BL_ONE_WARP = 4,  /* blocks are single warps, to fit beside others */
+    BL_NVLS = 8,      /* it needs a multicast object */
+    BL_BY_SWITCH = 16 /* the switch reduces: what bl_multimem_redops() has, in an order of its own */
 };
 
 /* Words in host memory that kernels and host share, one set per rank of a communicator.
@@ -194,7 +198,7 @@ static inline uint64_t bl_lines_of(uint64_t bytes) {
 size_t bl_datatype_size(int datatype);
 const char *bl_datatype_name(int datatype); /* "bfloat16", as in nccl-tests; "?" if unknown */
 const char *bl_redop_name(int redop);       /* "sum" */
-const char *bl_kernel_name(int kernel);     /* "oneshot_ll" */
+const char *bl_kernel_name(int kernel);     /* "oneshot_ll", "oneshot_ll128:warps", "oneshot_ll128_batch" */
 
 /* Whether it reduces: what does not moves bytes, whatever the datatype is, and any messages share a batch. */
 bool bl_kernel_reduces(int kernel);

@@ -33,8 +33,8 @@ def algorithms(root):
     with open(os.path.join(root, "kernels/algorithms.def"), encoding="ascii") as file:
         found = re.findall(r"^BL_ALGORITHM\(\w+, \w+, (\w+), (\w+), (.*)\)$", file.read(), re.M)
     names = {name.replace("_", "").upper(): name for name in COLLECTIVES}
-    return {name: (names[collective], set().union(LEFT_OUT.get(name, ()), *(values for trait, values in CANNOT.items() if trait in rest)))
-            for name, collective, rest in found}
+    return {route: (names[collective], set().union(LEFT_OUT.get(name, ()), *(values for trait, values in CANNOT.items() if trait in rest)))
+            for name, collective, rest in found for route in (name, *[f"{name}:warps"] * ("WARPS" in rest))}
 
 
 def scenarios(root):

@@ -154,11 +154,9 @@ static bool routes_parse(const struct bl_param_row *row, const char *text, void 
     return bl_routes_parse(text, (enum bl_collective)row->low, &routes) && text_parse(row, text, member);
 }
 static void routes_accepted(const struct bl_param_row *row, char *text, size_t size) {
-    size_t used = (size_t)snprintf(text, size, "nccl");
-    for (int i = 0; i < bl_algorithm_count; i++)
-        if (bl_algorithms[i].collective == (enum bl_collective)row->low && used < size)
-            used += (size_t)snprintf(text + used, size - used, ", %s", bl_algorithms[i].name);
-    if (used < size) snprintf(text + used, size - used, "; or sizes and names: ..16K NAME | ..1M NAME | nccl");
+    char names[160];
+    bl_algorithm_list((enum bl_collective)row->low, names, sizeof(names));
+    snprintf(text, size, "nccl, %s; or sizes and names: ..16K NAME | ..1M NAME | nccl", names);
 }
 
 /* --- SELECTION --- */

@@ -10,5 +10,5 @@ BL_EXPORT const char *beelineRouteOf(ncclComm_t handle, int collective, size_t c
         .collective = (enum bl_collective)collective, .count = count, .datatype = datatype, .redop = op};
     struct bl_route route;
     bl_table_select(&comm->table, &request, &route);
-    return route.algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[route.algorithm].name;
+    return route.algorithm == BL_ROUTE_NCCL ? "nccl" : bl_kernel_name(route.kernel);
 }

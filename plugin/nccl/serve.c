@@ -10,14 +10,14 @@
 static void tell_route(struct bl_comm *comm, const struct bl_call *call) {
     const struct bl_route *route = &call->route;
     const struct bl_request *request = &call->request;
-    unsigned bit = route->algorithm == BL_ROUTE_NCCL ? (unsigned)route->why : (unsigned)(BL_REASONS + route->algorithm);
+    unsigned bit = route->algorithm == BL_ROUTE_NCCL ? (unsigned)route->why : BL_REASONS + (unsigned)route->kernel;
     uint64_t *logged = &comm->logged[request->collective];
     if (!bl_log_enabled(BL_LOG_INFO) || bit >= 64 || *logged >> bit & 1) return;
     *logged |= UINT64_C(1) << bit;
     bl_log(BL_LOG_INFO, "communicator %016llx rank %d: %s of %llu %s %s goes to %s: %s", (unsigned long long)comm->id,
            comm->rank, bl_collective_name(request->collective), (unsigned long long)request->count,
            bl_datatype_name(request->datatype), bl_redop_name(request->redop),
-           route->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[route->algorithm].name, route->reason);
+           route->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_kernel_name(route->kernel), route->reason);
 }
 
 /* What is not read or written need not be there. */

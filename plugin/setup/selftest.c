@@ -60,9 +60,9 @@ static const struct {
 static bool in_use(const struct bl_table *table, const struct run *run) {
     for (int collective = 0; collective < BL_COLLECTIVES; collective++)
         for (uint32_t i = 0; i < table->ranges[collective] && i < BL_MAX_RANGES; i++) {
-            int32_t algorithm = table->range[collective][i].algorithm;
-            if (algorithm != BL_ROUTE_NCCL && bl_algorithms[algorithm].kernel == run->kernel &&
-                bl_algorithm_covers(&bl_algorithms[algorithm], table->arch, run->datatype, BL_SUM))
+            const struct bl_range *range = &table->range[collective][i];
+            if (range->algorithm != BL_ROUTE_NCCL && bl_range_kernel(range) == run->kernel &&
+                bl_algorithm_covers(&bl_algorithms[range->algorithm], table->arch, run->datatype, BL_SUM))
                 return true;
         }
     return false;

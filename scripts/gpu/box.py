@@ -49,10 +49,15 @@ class Box:
 
 
 def algorithms(collective="ALLREDUCE"):
-    """Names of a collective's algorithms that need no multicast object, from the one list of all."""
+    """{route: what forces it} of a collective's algorithms that need no multicast object, from the one list of all; what spreads over
+    warps is a route of its own."""
     with open(os.path.join(machine.ROOT, "kernels/algorithms.def"), encoding="utf-8") as rows:
         found = re.findall(rf"^BL_ALGORITHM\(\w+, \w+, (\w+), {collective}, (.*)\)$", rows.read(), re.M)
-    return [name for name, rest in found if "BL_NVLS" not in rest]
+    routes = {}
+    for name, rest in found:
+        if "BL_NVLS" not in rest:
+            routes |= {name: f"{name}:lines", f"{name}:warps": f"{name}:warps"} if "WARPS" in rest else {name: name}
+    return routes
 
 
 def served(collectives=("ALLREDUCE",)):

@@ -1,6 +1,6 @@
 """Thresholds from measurements: the rows of a tuning file for one collective and number of ranks.
 
-A candidate is what stands behind the bytes of a row: "twoshot_ll128 threads=256", "oneshot_ll", "nccl".  The series of
+A candidate is what stands behind the bytes of a row: "twoshot_ll128 threads=256 spread=warps", "oneshot_ll", "nccl".  The series of
 candidates is taken that loses least time to the fastest of each size, where every change of candidate costs as much as the
 margin: so noise near a crossing makes no extra rows.  A candidate must be faster than NCCL by the margin to take a size from
 it.  Between two sizes of which different candidates win, the threshold is where their times would meet, NCCL's less the margin,
@@ -22,10 +22,21 @@ PLACES = ("out", "in")
 BESIDE_COMPUTE, LONG, GAIN = ("all_gather", "reduce_scatter"), 8 << 20, 0.2  # from so many bytes a rank on, so much faster than NCCL
 
 
+def words_of(route, *options):
+    """As a tuning file says "oneshot_ll128:warps"."""
+    name, _, spread = route.partition(":")
+    return " ".join((name, *options, *([f"spread={spread}"] if spread else [])))
+
+
+def route_of(forced):
+    """As beeline-perf's column says a candidate."""
+    return forced.split()[0] + (":warps" if forced.endswith(" spread=warps") else "")
+
+
 def candidate(row):
     """What was forced, in the words of a tuning file; None where it does not serve the size and another took its place."""
-    forced = row.get("forced") or row["step"].rsplit(" ", 1)[-1]
-    return forced if forced.split()[0] == row["route"] and not row["beeline"]["wrong"] else None
+    forced = row.get("forced") or words_of(row["step"].rsplit(" ", 1)[-1])
+    return forced if route_of(forced) == row["route"] and not row["beeline"]["wrong"] else None
 
 
 def measurements(records, stage, ranks, collective):
@@ -86,7 +97,7 @@ def lasting(records, ranks, collective, winner, largest, margin):
     for r in sorted(rows(records, "perf-big", ranks=ranks, mode="graph", collective=collective), key=part_bytes):
         if part_bytes(r) <= largest:
             continue
-        if r["route"] != winner.split()[0] or r["ratio"] < 1 / (1 - margin):
+        if r["route"] != route_of(winner) or r["ratio"] < 1 / (1 - margin):
             break
         largest = part_bytes(r)
     return largest

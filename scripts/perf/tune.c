@@ -1,7 +1,7 @@
 /* tune.c - beeline-perf --tune FILE: times every algorithm of the collectives against NCCL and writes a tuning file.
  *
- * Each algorithm is a run of its own with BEELINE_<COLLECTIVE> set, because a communicator's routes are fixed when it
- * is made; what compares between runs is the ratio to NCCL, which is timed in turn in each.  Bytes where the algorithm
+ * Each algorithm, with each spread, is a run of its own with BEELINE_<COLLECTIVE> set, because a communicator's routes are
+ * fixed when it is made; what compares between runs is the ratio to NCCL, which is timed in turn in each.  Bytes where the algorithm
  * does not serve show by the route.  Of a size, the best ratio wins, and only if it beats NCCL by enough (least_ratio).
  *
  * Where an algorithm that needs a multicast object served, there is a second section for communicators that have one; the
@@ -16,7 +16,7 @@
 
 #include "perf.h"
 
-enum { MAX_SIZES = 128, MAX_ALGORITHMS = 24 };
+enum { MAX_SIZES = 128, MAX_CANDIDATES = 48 };
 
 static const char *const variables[BL_COLLECTIVES] = {
     [BL_ALLREDUCE] = "BEELINE_ALLREDUCE",         [BL_ALLGATHER] = "BEELINE_ALLGATHER",
@@ -28,22 +28,36 @@ struct table {
     struct sizes {
         int count;
         uint64_t bytes[MAX_SIZES];               /* of the call's count of elements */
-        double ratio[MAX_SIZES][MAX_ALGORITHMS]; /* NCCL's time through the algorithm's; 0: not served */
+        double ratio[MAX_SIZES][MAX_CANDIDATES]; /* NCCL's time through the candidate's; 0: not served */
     } sizes[BL_COLLECTIVES];
     int ranks, driver, nccl, arch;
     char gpu[64];
 };
 
-static bool by_multicast(int algorithm) {
-    return bl_algorithms[algorithm].needs & BL_CAP_MULTICAST;
+/* A candidate is an algorithm with a spread, if there is such a kernel. */
+static int candidates(void) {
+    return bl_algorithm_count * BL_SPREADS;
+}
+static const struct bl_algorithm *algorithm_of(int candidate) {
+    return &bl_algorithms[candidate / BL_SPREADS];
+}
+static enum bl_kernel kernel_of(int candidate) {
+    return algorithm_of(candidate)->kernel[candidate % BL_SPREADS];
+}
+static bool by_warps(int candidate) {
+    return candidate % BL_SPREADS == BL_BY_WARPS;
+}
+static bool by_multicast(int candidate) {
+    return algorithm_of(candidate)->needs & BL_CAP_MULTICAST;
 }
 
-/* Whether it is a candidate here.  Copy engines serve where they are asked for, whatever a file says. */
-static bool is_tried(const struct options *options, int algorithm) {
+/* Whether it is run here.  Copy engines serve where they are asked for, whatever a file says. */
+static bool is_tried(const struct options *options, int candidate) {
     const char *multicast = getenv("BEELINE_MULTICAST");
-    const struct bl_algorithm *a = &bl_algorithms[algorithm];
-    if (!(options->collectives >> a->collective & 1) || a->kernel == BL_KERNEL_ALLGATHER_CE) return false;
-    return !by_multicast(algorithm) || (multicast && strcmp(multicast, "0") != 0);
+    const enum bl_kernel kernel = kernel_of(candidate);
+    if (!(options->collectives >> algorithm_of(candidate)->collective & 1)) return false;
+    if (kernel == BL_KERNEL_NONE || kernel == BL_KERNEL_ALLGATHER_CE) return false;
+    return !by_multicast(candidate) || (multicast && strcmp(multicast, "0") != 0);
 }
 
 /* The value after "name": in a line that report.c wrote. */
@@ -62,8 +76,8 @@ static int size_index(struct sizes *sizes, uint64_t bytes) {
     return sizes->count++;
 }
 
-static int read_run(struct table *table, const char *path, int algorithm) {
-    struct sizes *sizes = &table->sizes[bl_algorithms[algorithm].collective];
+static int read_run(struct table *table, const char *path, int candidate) {
+    struct sizes *sizes = &table->sizes[algorithm_of(candidate)->collective];
     char line[65536];
     FILE *f = fopen(path, "r");
     int rows = 0;
@@ -79,19 +93,20 @@ static int read_run(struct table *table, const char *path, int algorithm) {
             continue;
         }
         int i = size_index(sizes, strtoull(field(line, "count"), NULL, 10) * bl_datatype_size(BL_BFLOAT16));
-        const char *route = field(line, "route"), *name = bl_algorithms[algorithm].name;
+        const char *route = field(line, "route"), *name = bl_kernel_name(kernel_of(candidate));
         rows++;
         if (i < 0 || strncmp(route + 1, name, strlen(name)) || route[1 + strlen(name)] != '"') continue;
-        sizes->ratio[i][algorithm] = atof(field(line, "ratio"));
+        sizes->ratio[i][candidate] = atof(field(line, "ratio"));
     }
     fclose(f);
     return rows ? 0 : -1;
 }
 
-/* The same command with one algorithm forced; later options override the caller's. */
-static int run_forced(const struct options *options, int algorithm, const char *json) {
-    const struct bl_algorithm *a = &bl_algorithms[algorithm];
-    char **argv = calloc(options->argc + 16, sizeof *argv);
+/* The same command with one candidate forced; later options override the caller's. */
+static int run_forced(const struct options *options, int candidate, const char *json) {
+    const struct bl_algorithm *a = algorithm_of(candidate);
+    const bool spreads = a->kernel[BL_BY_WARPS] != BL_KERNEL_NONE;
+    char **argv = calloc(options->argc + 16, sizeof *argv), name[64];
     int n = 0, status = 0;
 
     if (!argv) return -1;
@@ -107,17 +122,18 @@ static int run_forced(const struct options *options, int algorithm, const char *
                             "--mode",  "graph",
                             "--json",  json};
     for (size_t i = 0; i < sizeof forced / sizeof *forced; i++) argv[n++] = (char *)forced[i];
+    snprintf(name, sizeof name, "%s%s", a->name, !spreads ? "" : by_warps(candidate) ? ":warps" : ":lines");
 
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        setenv(variables[a->collective], a->name, 1);
+        setenv(variables[a->collective], name, 1);
         execv("/proc/self/exe", argv);
         _exit(127);
     }
     free(argv);
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status)) {
-        fprintf(stderr, "beeline-perf: the run with %s failed\n", a->name);
+        fprintf(stderr, "beeline-perf: the run with %s failed\n", name);
         return -1;
     }
     return 0;
@@ -130,21 +146,16 @@ static double least_ratio(int collective, uint64_t bytes) {
     return 1 / (1 - (beside_compute && bytes >= 8 << 20 ? 0.2 : 0.03));
 }
 
+/* A candidate, or BL_ROUTE_NCCL; in the section for multicast that stands for what the other section says, too. */
 static int best(const struct sizes *sizes, int collective, int size, bool multicast) {
     int winner = BL_ROUTE_NCCL;
     double most = least_ratio(collective, sizes->bytes[size]);
-    for (int a = 0; a < bl_algorithm_count; a++) {
+    for (int a = 0; a < candidates(); a++) {
         if (sizes->ratio[size][a] <= most || (by_multicast(a) && !multicast)) continue;
         most = sizes->ratio[size][a];
         winner = a;
     }
-    return winner;
-}
-
-/* What a row for the winner says: in the section for multicast, `plain` stands for what the other section says. */
-static const char *name_of(int algorithm, bool multicast) {
-    if (multicast && (algorithm == BL_ROUTE_NCCL || !by_multicast(algorithm))) return "plain";
-    return algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[algorithm].name;
+    return winner == BL_ROUTE_NCCL || (multicast && !by_multicast(winner)) ? BL_ROUTE_NCCL : winner;
 }
 
 /* One row where the winner changes.  The last size up to which an algorithm won is its threshold: between it and the
@@ -155,17 +166,17 @@ static void write_rows(FILE *f, const struct table *table, int collective, bool 
     const char *const at_end = multicast ? "plain" : "nccl", *name = bl_collective_name(collective);
 
     for (int i = 0; i < sizes->count; i++) {
-        const char *winner = name_of(best(sizes, collective, i, multicast), multicast);
-        const bool last = i + 1 == sizes->count;
-        if (!last && !strcmp(name_of(best(sizes, collective, i + 1, multicast), multicast), winner)) continue;
-        if (last && !strcmp(winner, at_end)) break;
+        const int winner = best(sizes, collective, i, multicast);
+        const bool last = i + 1 == sizes->count, served = winner != BL_ROUTE_NCCL;
+        if (last ? !served : best(sizes, collective, i + 1, multicast) == winner) continue;
         uint64_t bytes = sizes->bytes[i];
         int unit = 0;
         while (unit < 3 && bytes % 1024 == 0 && bytes) {
             bytes /= 1024;
             unit++;
         }
-        fprintf(f, "%s %d %llu%.1s %s\n", name, table->ranks, (unsigned long long)bytes, &units[unit], winner);
+        fprintf(f, "%s %d %llu%.1s %s%s\n", name, table->ranks, (unsigned long long)bytes, &units[unit],
+                served ? algorithm_of(winner)->name : at_end, served && by_warps(winner) ? " spread=warps" : "");
     }
     fprintf(f, "%s %d max %s\n", name, table->ranks, at_end);
 }
@@ -176,14 +187,14 @@ static void write_ratios(FILE *f, const struct options *options, const struct si
         f,
         "# %s: NCCL's time through the algorithm's, by bytes of the call's count; 0: does not serve the size\n#   %10s",
         bl_collective_name(collective), "bytes");
-    for (int a = 0; a < bl_algorithm_count; a++)
-        if ((int)bl_algorithms[a].collective == collective && is_tried(options, a))
-            fprintf(f, " %25s", bl_algorithms[a].name);
+    for (int a = 0; a < candidates(); a++)
+        if ((int)algorithm_of(a)->collective == collective && is_tried(options, a))
+            fprintf(f, " %25s", bl_kernel_name(kernel_of(a)));
     for (int i = 0; i < sizes->count; i++) {
         fprintf(f, "\n#   %10llu", (unsigned long long)sizes->bytes[i]);
-        for (int a = 0; a < bl_algorithm_count; a++)
-            if ((int)bl_algorithms[a].collective == collective && is_tried(options, a))
-                fprintf(f, " %17.3f", sizes->ratio[i][a]);
+        for (int a = 0; a < candidates(); a++)
+            if ((int)algorithm_of(a)->collective == collective && is_tried(options, a))
+                fprintf(f, " %25.3f", sizes->ratio[i][a]);
     }
     fprintf(f, "\n");
 }
@@ -191,7 +202,7 @@ static void write_ratios(FILE *f, const struct options *options, const struct si
 static bool multicast_served(const struct table *table) {
     for (int c = 0; c < BL_COLLECTIVES; c++)
         for (int i = 0; i < table->sizes[c].count; i++)
-            for (int a = 0; a < bl_algorithm_count; a++)
+            for (int a = 0; a < candidates(); a++)
                 if (by_multicast(a) && table->sizes[c].ratio[i][a] > 0) return true;
     return false;
 }
@@ -234,13 +245,13 @@ static int write_file(const struct options *options, const struct table *table) 
 int tune_run(const struct options *options) {
     static struct table table;
     char json[] = "/tmp/beeline-perf.XXXXXX";
-    int fd = mkstemp(json), error = fd < 0 || bl_algorithm_count > MAX_ALGORITHMS ? -1 : 0;
+    int fd = mkstemp(json), error = fd < 0 || candidates() > MAX_CANDIDATES ? -1 : 0;
 
     if (options->processes > 1 && !options->spawn) {
         fprintf(stderr, "beeline-perf: --tune starts its own runs: not under a launcher; --spawn N makes processes\n");
         return 1;
     }
-    for (int a = 0; a < bl_algorithm_count && !error; a++)
+    for (int a = 0; a < candidates() && !error; a++)
         if (is_tried(options, a)) error = run_forced(options, a, json) || read_run(&table, json, a);
     if (fd >= 0) {
         close(fd);

@@ -52,9 +52,9 @@ def params_refused(case):
     )
     parameters(case, ["BEELINE_ALLREDUCE=ring is not accepted: want nccl, "], BEELINE_ALLREDUCE="ring")
     for variable, text, accepted in (
-        ("BEELINE_ALLGATHER", "twoshot_ll128", "nccl, allgather_ll128, allgather_ll128_warps, allgather_ce"),
-        ("BEELINE_ALLGATHER", "allgather_ll128_batch", "nccl, allgather_ll128, allgather_ll128_warps, allgather_ce"),
-        ("BEELINE_REDUCESCATTER", "allgather_ll128", "nccl, reducescatter_ll128, reducescatter_ll128_warps"),
+        ("BEELINE_ALLGATHER", "twoshot_ll128", "nccl, allgather_ll128, allgather_ce"),
+        ("BEELINE_ALLGATHER", "allgather_ll128_batch", "nccl, allgather_ll128, allgather_ce"),
+        ("BEELINE_REDUCESCATTER", "allgather_ll128", "nccl, reducescatter_ll128, reducescatter_nvls"),
     ):
         parameters(case, ["%s=%s is not accepted: want %s" % (variable, text, accepted)], **{variable: text})
     for text in ("2", "ZERO"):
@@ -75,7 +75,7 @@ def params_accepted(case):
         "BEELINE_DEBUG": ("warn", "Warn"),
         "BEELINE_FUSE_MAX": ("0", "64K", "1G"),
         "BEELINE_ALLREDUCE": ("nccl", "oneshot_ll128", "..16K oneshot_ll | ..24M twoshot_ll128 | nccl", "0..64K oneshot_ll128 | .. nccl"),
-        "BEELINE_ALLGATHER": ("nccl", "allgather_ll128", "allgather_ce"),
+        "BEELINE_ALLGATHER": ("nccl", "allgather_ll128", "allgather_ll128:lines", "allgather_ll128:warps", "allgather_ce"),
         "BEELINE_REDUCESCATTER": ("nccl", "reducescatter_ll128"),
         "BEELINE_COPY_ENGINES": ("0", "1", "no", "ON"),
         "NCCL_CTA_POLICY": ("0", "1", "2", "ZERO", "EFFICIENCY", "-7x"),

@@ -84,7 +84,7 @@ static void read_kernels(struct config *config, char *list) {
     for (char *word; (word = strsep(&list, ","));) {
         int kernel = 0;
         while (kernel < BL_KERNELS && !(timeable(kernel) && !strcmp(word, bl_kernel_name(kernel)))) kernel++;
-        if (kernel == BL_KERNELS) bad("-k", word, "names as in tuning files, but none that needs a multicast object");
+        if (kernel == BL_KERNELS) bad("-k", word, "names as INFO says them, but none that needs a multicast object");
         config->kernel[kernel] = true;
     }
 }

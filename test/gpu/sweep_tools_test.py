@@ -47,7 +47,7 @@ def test_plan(_):
         for collective in (*plan.ALL_REDUCE, *plan.OTHERS):
             forced = {name for job in jobs if job.ranks == ranks for rows in job.forced for _, name in rows.get(collective, ()) if name != "nccl"}
             names = {name for name in algorithms(plan.variable(collective)) if name != "allgather_ce"}
-            assert {name.split()[0] for name in forced} == names and all(f"{name} threads=256" in forced for name in names), (ranks, collective, forced)
+            assert {tuning.route_of(name) for name in forced} == names and all(tuning.words_of(name, "threads=256") in forced for name in names), (ranks, collective, forced)
     order = [f"smoke / {n} ranks all" for n in ALL[:5]] + ["sweep / 8 ranks all_reduce", "candidates / 8 ranks all_reduce", "tuned / 8 ranks all_reduce",
              "sweep / 8 ranks others", "candidates / 8 ranks others", "sweep / 7 ranks all_reduce", "candidates / 6 ranks others",
              "candidates / 5 ranks others", "eager / 8 ranks all", "types / 8 ranks all", "types / 5 ranks all", "tuned / 5 ranks others",
@@ -72,15 +72,15 @@ def test_files(_):
         files = candidates.files_of(names, ranks)
         for collective, of in names.items():
             wanted = candidates.candidates_of(of, ranks)
-            assert not any("_warps threads=64" in name for *_, name in wanted) or ranks <= 4
+            assert not any("threads=64 spread=warps" in name for *_, name in wanted) or ranks <= 4
             for size in (8 << i for i in range(24)):
                 seen = [name for name in (candidates.forced_on(file[collective], size) for file in files) if name]
                 assert sorted(seen) == sorted(name for least, most, name in wanted if least <= size <= most), (ranks, collective, size, seen)
             assert all(len(file[collective]) < tuning.MOST_ROWS for file in files)
         count = [len([1 for least, most, _ in candidates.candidates_of(names["all_reduce"], ranks) if least <= size <= most]) for size in (8 << i for i in range(24))]
         assert len(files) == max(count), (len(files), count)
-    spread = [name for *_, name in candidates.candidates_of(["oneshot_ll128_warps"], 16)]
-    assert spread == ["oneshot_ll128_warps threads=256"], spread
+    spread = [name for *_, name in candidates.candidates_of(["oneshot_ll128:warps"], 16)]
+    assert spread == ["oneshot_ll128 threads=256 spread=warps"], spread
     assert candidates.rows_for([(1, 64, "a"), (128, 256, "b"), (16, 32, "c")]) == [[(64, "a"), (127, "nccl"), (256, "b")], [(15, "nccl"), (32, "c")]]
     assert candidates.rows_text("reduce", 2, [(15, "nccl"), (32 * KIB, "c threads=64")]) == "reduce 2 15 nccl\nreduce 2 32K c threads=64\nreduce 2 max nccl\n"
 
@@ -135,7 +135,7 @@ def test_devices(folder):
     assert sum(map(len, seen)) == len(sweep.results.markers())
     marker, found = sweep.results.steps["candidates / 6 ranks all_reduce"]
     assert marker["beside"] == ["candidates / 2 ranks all_reduce"]
-    assert [r["tuning"] for r in found] == list(range(len(found))) and {"oneshot_ll128 threads=128", "twoshot_ll128_warps threads=256"} < {r["forced"] for r in found}
+    assert [r["tuning"] for r in found] == list(range(len(found))) and {"oneshot_ll128 threads=128", "twoshot_ll128 threads=256 spread=warps"} < {r["forced"] for r in found}
 
 
 def test_cut_off(folder):
@@ -159,7 +159,7 @@ def test_cut_off(folder):
 
 def forced(size, name, us, nccl=20.0, place="out", ranks=4, collective="all_gather", **more):
     blocks = ranks if collective == "all_gather" else 1
-    return row("candidates", f"{ranks} ranks x", size * blocks, us, nccl, more.pop("route", name.split()[0]), place=place, ranks=ranks, collective=collective,
+    return row("candidates", f"{ranks} ranks x", size * blocks, us, nccl, more.pop("route", tuning.route_of(name)), place=place, ranks=ranks, collective=collective,
                redop="none" if collective == "all_gather" else "sum", count=size // 2, forced=name, **more)
 
 

@@ -268,10 +268,10 @@ def test_turn_jobs(_):
             assert ("LD_PRELOAD" in one.env, "LD_PRELOAD" in other.env) == (True, False)
             assert one.env["CUDA_VISIBLE_DEVICES"] == other.env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"[:2 * number - 1]
     (step,) = STAGES["overlap"].steps(box)
-    jobs, names = [step, *step.beside], ["nccl", *algorithms("ALLGATHER")]
+    jobs, names = [step, *step.beside], {"nccl": "nccl", **algorithms("ALLGATHER")}
     assert len({job.argv[job.argv.index("--turns") + 1] for job in jobs}) == 1 and len({job.records for job in jobs}) == len(names)
-    assert [job.env.get("BEELINE_ALLGATHER", "nccl") for job in jobs] == names == [
-        job.argv[job.argv.index("--route") + 1] if "--route" in job.argv else "nccl" for job in jobs]
+    assert [job.env.get("BEELINE_ALLGATHER", "nccl") for job in jobs] == list(names.values())
+    assert [job.argv[job.argv.index("--route") + 1] if "--route" in job.argv else "nccl" for job in jobs] == list(names)
     assert ["LD_PRELOAD" in job.env for job in jobs] == [False] + [True] * (len(names) - 1)
     assert all(job.argv[job.argv.index("--jobs") + 1] == str(len(names)) for job in jobs)
 

@@ -257,7 +257,7 @@ static void alignments(struct part *part, const struct options *o) {
     trial_open(&trial, part, o);
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
         for (size_t d = 0; d < sizeof datatypes / sizeof *datatypes && launchable(&trial, kernel); d++) {
-            if (d > 0 && strstr(bl_kernel_name(kernel), "_warps"))
+            if (d > 0 && strstr(bl_kernel_name(kernel), ":warps"))
                 break; /* bytes have every alignment that others have */
             if (covers(&trial, kernel, datatypes[d], BL_SUM) && (d == 0 || bl_kernel_reduces(kernel)))
                 alignments_of(&trial, o, kernel, datatypes[d]);

@@ -17,8 +17,9 @@ SIZE = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
 DATATYPES = tuple(SIZE)
 NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all",
          "BROADCAST": "broadcast", "REDUCE": "reduce"}
-# Each algorithm's collective: of kernels/algorithms.def.
-COLLECTIVE = dict(re.findall(r"^BL_ALGORITHM\(\w+, \w+, (\w+), (\w+),", (ROOT / "kernels/algorithms.def").read_text(), re.M))
+ALGORITHMS = re.findall(r"^BL_ALGORITHM\(\w+, \w+, (\w+), (\w+), (.*)\)$", (ROOT / "kernels/algorithms.def").read_text(), re.M)
+# Each route's collective: of an algorithm that can spread over warps, name is the one that does not, and name:warps the one that does.
+COLLECTIVE = {route: collective for name, collective, rest in ALGORITHMS for route in (name, *[f"{name}:warps"] * ("WARPS" in rest))}
 
 # A box of few multiprocessors has grids in which every block does all the work; of more, grids with crews.
 GRIDS = ("", "--sms 7 ")
@@ -63,7 +64,8 @@ def edges(most, datatype=None):
 
 
 def forced(algorithm, environment=""):
-    return f"BEELINE_{COLLECTIVE[algorithm]}={algorithm} {environment}".strip()
+    spread = ":lines" * (f"{algorithm}:warps" in COLLECTIVE)
+    return f"BEELINE_{COLLECTIVE[algorithm]}={algorithm}{spread} {environment}".strip()
 
 
 # --- the rows ---
@@ -87,7 +89,7 @@ def row(name, over, program="collectives", soak="", attributes="", where=None, *
             p.first = p.types.partition(",")[0]
             fields["t"] = p.types
         said = soak(p) if callable(soak) else soak
-        print(" ".join(word for word in ("soak/" * bool(said) + value(name, p), attributes, said) if word), "|",
+        print(" ".join(word for word in ("soak/" * bool(said) + value(name, p).replace(":", "/"), attributes, said) if word), "|",
               command(p, program, {key: value(field, p) for key, field in fields.items()}))
 
 
@@ -101,7 +103,7 @@ def command(p, program, fields):
     if hasattr(p, "algorithm") and p.algorithm and program == "collectives":
         environment = forced(p.algorithm, environment)
         fields = {"C": NAMES[COLLECTIVE[p.algorithm]], "a": p.algorithm, **fields}
-    if p.ranks >= 8 and FORCES.search(environment) and "_warps" not in environment:
+    if p.ranks >= 8 and FORCES.search(environment) and ":warps" not in environment:
         options += "--block 64 "  # small blocks are quicker here, and only a warp for each peer needs larger ones
     if p.ranks >= 5:  # its self-test takes a while on two cores
         environment = f"BEELINE_SETUP_TIMEOUT=120 {environment}".rstrip()
@@ -115,7 +117,7 @@ def command(p, program, fields):
 ALL_REDUCES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
 BLOCKS = ("allgather_ll128", "reducescatter_ll128")
 FEWER = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128")  # which have fewer cases
-SPREAD = ("oneshot_ll128_warps", "twoshot_ll128_warps", "allgather_ll128_warps", "reducescatter_ll128_warps", "alltoall_ll128_warps")
+SPREAD = tuple(route for route in COLLECTIVE if route.endswith(":warps"))
 CREWS = of("grid", {"": "", "crews/": GRIDS[1], "/crews": GRIDS[1]})
 
 # --- an algorithm with all that it takes ---
@@ -141,7 +143,7 @@ row("{algorithm}/{ranks}/{first}", dict(algorithm=("allgather_ce",), ranks=(2, 3
 # Few cases of many datatypes each; of the warps on grids that take all lines in one round, and on smaller ones.
 REDUCED = (",".join(DATATYPES[::2]), ",".join(DATATYPES[1::2]))
 IN_TWO = {"broadcast_ll128": ("uint8,bfloat16", "f8e4m3,double,int32"), **dict.fromkeys(("reduce_ll128", *SPREAD), REDUCED),
-          **dict.fromkeys(("alltoall_ll128", "allgather_ll128_warps", "alltoall_ll128_warps"), ("uint8,double", "f8e5m2,bfloat16,uint32"))}
+          **dict.fromkeys(("alltoall_ll128", "allgather_ll128:warps", "alltoall_ll128:warps"), ("uint8,double", "f8e5m2,bfloat16,uint32"))}
 IN_FEW = dict(o="all", options=CREWS, c=edges(least({2: 5000, 8: 1500})), x="elements", b=8)
 
 

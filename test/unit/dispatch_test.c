@@ -4,7 +4,7 @@
 #include "dispatch_test.h"
 
 static const char *name_of(const struct bl_route *route) {
-    return route->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_algorithms[route->algorithm].name;
+    return route->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_kernel_name(route->kernel);
 }
 
 static void expect(const struct bl_table *table, enum bl_collective collective, uint64_t bytes, const char *name,
@@ -15,7 +15,8 @@ static void expect(const struct bl_table *table, enum bl_collective collective, 
     CHECK(!strcmp(route.reason, bl_reason_text(reason)), "line %d: %llu bytes: reason '%s', want '%s'", line,
           (unsigned long long)bytes, route.reason, bl_reason_text(reason));
     if (route.algorithm == BL_ROUTE_NCCL) return;
-    CHECK(route.kernel == bl_algorithms[route.algorithm].kernel, "line %d", line);
+    const struct bl_algorithm *algorithm = &bl_algorithms[route.algorithm];
+    CHECK(route.kernel == algorithm->kernel[route.kernel != algorithm->kernel[0]], "line %d", line);
     CHECK(route.blocks >= 1 && route.blocks <= 132 && route.threads >= 32 && route.threads <= 512,
           "line %d: grid %ux%u", line, route.blocks, route.threads);
 }
@@ -33,14 +34,17 @@ static void test_algorithms(void) {
     for (int i = 0; i < bl_algorithm_count; i++) {
         const struct bl_algorithm *a = &bl_algorithms[i];
         CHECK(bl_algorithm_find(a->collective, a->name) == i, "%s", a->name);
-        CHECK(!strcmp(a->name, bl_kernel_name(a->kernel)), "%s and %s", a->name, bl_kernel_name(a->kernel));
+        CHECK(!strcmp(a->name, bl_kernel_name(a->kernel[0])), "%s and %s", a->name, bl_kernel_name(a->kernel[0]));
+        CHECK(a->kernel[BL_BY_WARPS] == BL_KERNEL_NONE || strstr(bl_kernel_name(a->kernel[BL_BY_WARPS]), ":warps"),
+              "%s", bl_kernel_name(a->kernel[BL_BY_WARPS]));
         for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
-            for (int n = 2; n <= BL_MAX_RANKS; n++) {
-                char symbol[128];
-                CHECK(!bl_algorithm_covers(a, 100, datatype, BL_SUM) ||
-                          !bl_kernel_symbol(a->kernel, datatype, n, symbol, sizeof symbol),
-                      "%s: datatype %d, %d ranks: no kernel", a->name, datatype, n);
-            }
+            for (int n = 2; n <= BL_MAX_RANKS; n++)
+                for (int spread = 0; spread < BL_SPREADS && a->kernel[spread] != BL_KERNEL_NONE; spread++) {
+                    char symbol[128];
+                    CHECK(!bl_algorithm_covers(a, 100, datatype, BL_SUM) ||
+                              !bl_kernel_symbol(a->kernel[spread], datatype, n, symbol, sizeof symbol),
+                          "%s: datatype %d, %d ranks: no kernel", a->name, datatype, n);
+                }
     }
     for (int c = 0; c < BL_COLLECTIVES; c++) {
         CHECK(bl_algorithm_find(c, "nccl") == BL_ROUTE_NCCL, "nccl");
@@ -69,7 +73,7 @@ static void test_builtin(void) {
         for (int c = 0; c < BL_COLLECTIVES; c++)
             for (unsigned r = 0; r + 1 < table.ranges[c]; r++) {
                 const struct bl_range *range = &table.range[c][r];
-                expect(&table, c, range->max_bytes, bl_algorithms[range->algorithm].name, BL_REASON_TUNED, __LINE__);
+                expect(&table, c, range->max_bytes, bl_kernel_name(bl_range_kernel(range)), BL_REASON_TUNED, __LINE__);
                 struct bl_route above = select_for(&table, c, range->max_bytes + 1);
                 CHECK(above.algorithm == range[1].algorithm, "just above %llu", (unsigned long long)range->max_bytes);
             }
@@ -181,8 +185,26 @@ static void test_forced(void) {
 
     settings.routes[BL_ALLREDUCE] = "twoshot_ll128";
     build(&table, &facts, &settings);
+    EXPECT(&table, 1ull << 40, "twoshot_ll128", FORCED);
+    /* It spreads as tuned; or as is said. */
+    EXPECT(&table, 1, "twoshot_ll128:warps", SAID);
+    EXPECT(&table, 384 * K, "twoshot_ll128:warps", SAID);
+    EXPECT(&table, 384 * K + 1, "twoshot_ll128", FORCED);
+    bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
+    CHECK(strstr(text, "0..384K twoshot_ll128:warps | ..1024G twoshot_ll128 | ") == text, "%s", text);
+    settings.routes[BL_ALLREDUCE] = "twoshot_ll128:lines";
+    build(&table, &facts, &settings);
     EXPECT(&table, 1, "twoshot_ll128", FORCED);
     EXPECT(&table, 1ull << 40, "twoshot_ll128", FORCED);
+    settings.routes[BL_ALLREDUCE] = "twoshot_ll128:warps";
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1, "twoshot_ll128:warps", FORCED);
+    EXPECT(&table, 1ull << 40, "twoshot_ll128:warps", FORCED);
+    settings.routes[BL_ALLREDUCE] = "..1K oneshot_ll128:warps | ..2K oneshot_ll128:lines | ..4K twoshot_ll128:lines";
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1 * K, "oneshot_ll128:warps", SAID);
+    EXPECT(&table, 2 * K, "oneshot_ll128", SAID);
+    EXPECT(&table, 4 * K, "twoshot_ll128", SAID);
     settings.routes[BL_ALLREDUCE] = "..1M twoshot_ll128 | nccl";
     build(&table, &facts, &settings);
     EXPECT(&table, 1 * M, "twoshot_ll128", SAID);
@@ -191,7 +213,7 @@ static void test_forced(void) {
     build(&table, &facts, &settings);
     EXPECT(&table, 300, "nccl", NCCL_FORCED);
     EXPECT(&table, packets, "oneshot_ll", SAID);
-    EXPECT(&table, packets + 1, "twoshot_ll128", SAID); /* where what is named cannot, the next one serves */
+    EXPECT(&table, packets + 1, "twoshot_ll128:warps", SAID); /* where what is named cannot, the next one serves */
     EXPECT(&table, 2 * M, "twoshot_ll128", SAID);
     EXPECT(&table, 2 * M + 1, "twoshot_ll128", TUNED);
 
@@ -234,9 +256,26 @@ static void same_again(const struct bl_facts *facts, enum bl_collective c, bool 
         struct bl_route one, two;
         bl_table_select(&table, &request, &one);
         bl_table_select(&again, &request, &two);
-        CHECK(one.algorithm == two.algorithm && one.blocks == two.blocks && one.threads == two.threads,
+        CHECK(one.algorithm == two.algorithm && (one.algorithm == BL_ROUTE_NCCL || one.kernel == two.kernel) &&
+                  one.blocks == two.blocks && one.threads == two.threads,
               "%s: %d ranks, %llu bytes: %u blocks, then %u", text, facts->nranks, (unsigned long long)bytes,
               one.blocks, two.blocks);
+    }
+}
+
+/* A name alone spreads as the tuned rows for it do, wherever they serve. */
+static void spreads_as_tuned(const struct bl_facts *facts, const struct bl_algorithm *algorithm) {
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table, forced;
+    build(&table, facts, &settings);
+    settings.routes[algorithm->collective] = algorithm->name;
+    build(&forced, facts, &settings);
+    for (uint64_t bytes = 1; bytes < (uint64_t)1 << 30; bytes = bytes * 9 / 8 + 1) {
+        const struct bl_route one = select_for(&table, algorithm->collective, bytes),
+                              two = select_for(&forced, algorithm->collective, bytes);
+        CHECK(one.algorithm < 0 || &bl_algorithms[one.algorithm] != algorithm || one.kernel == two.kernel,
+              "%d ranks, %llu bytes: %s, then %s", facts->nranks, (unsigned long long)bytes, name_of(&one),
+              name_of(&two));
     }
 }
 
@@ -263,7 +302,14 @@ static void test_routes(void) {
                                           "... nccl",
                                           "..-1 nccl",
                                           "..1K nccl | 0..2K nccl",
-                                          "..0 nccl"};
+                                          "..0 nccl",
+                                          "oneshot_ll:lines",
+                                          "nccl:lines",
+                                          "oneshot_ll128:",
+                                          "oneshot_ll128:groups",
+                                          "oneshot_ll128:warps:lines",
+                                          "oneshot_ll128 :warps",
+                                          "oneshot_ll128_warps"};
     struct bl_routes routes;
     for (unsigned i = 0; i < sizeof refused / sizeof *refused; i++)
         CHECK(!bl_routes_parse(refused[i], BL_ALLREDUCE, &routes), "'%s'", refused[i]);
@@ -277,6 +323,8 @@ static void test_routes(void) {
             struct bl_facts facts = facts_of(with & 4 ? "Some GPU" : "NVIDIA H200", 90, n);
             if (with & 1) facts = with_multicast(facts);
             for (int c = 0; c < BL_COLLECTIVES; c++) same_again(&facts, c, with & 2);
+            for (int a = 0; a < bl_algorithm_count && !(with & 3); a++)
+                if (bl_algorithms[a].kernel[BL_BY_WARPS] != BL_KERNEL_NONE) spreads_as_tuned(&facts, &bl_algorithms[a]);
         }
 }
 
@@ -322,7 +370,7 @@ static void test_forced_others(void) {
     settings.routes[BL_ALLGATHER] = "gather";
     bl_table_build(&table, &facts, &settings, keep, &m);
     CHECK(m.count == 1 && strstr(m.text[0], "'gather' is not accepted") &&
-              strstr(m.text[0], "allgather_ll128, allgather_ll128_warps, allgather_ce"),
+              strstr(m.text[0], "allgather_ll128, allgather_ce"),
           "%s", m.text[0]);
 }
 
@@ -381,7 +429,7 @@ static void test_copy_engines(void) {
     EXPECT_GATHER(&table, 1 * M, "allgather_ll128", FORCED);
     settings.routes[BL_ALLGATHER] = "..16K allgather_ll128";
     build(&table, &slots, &settings);
-    EXPECT_GATHER(&table, 16 * K, "allgather_ll128", SAID);
+    EXPECT_GATHER(&table, 16 * K, "allgather_ll128:warps", SAID);
     EXPECT_GATHER(&table, 1 * M, "allgather_ce", COPY_ENGINES);
     settings.routes[BL_ALLGATHER] = "..1M allgather_ce | nccl";
     build(&table, &slots, &settings);
@@ -409,12 +457,12 @@ static void test_limits(void) {
     EXPECT(&table, lines, "oneshot_ll128", TUNED);
     EXPECT(&table, lines + 1, "nccl", STAGING);
 
-    /* Teams have a warp for each two ranks, whatever the row says; where blocks cannot be that large, the next row serves. */
-    settings = settings_of(
-        "gpu any\nall_reduce 7 8K oneshot_ll128_warps threads=32\nall_reduce 7 16K oneshot_ll128 threads=32\n");
+    /* What spreads has a warp for each two ranks, whatever the row says; where blocks cannot be that large, the next row serves. */
+    settings = settings_of("gpu any\nall_reduce 7 8K oneshot_ll128 threads=32 spread=warps\n"
+                           "all_reduce 7 16K oneshot_ll128 threads=32 spread=lines\n");
     struct bl_facts seven = facts_of("NVIDIA H200", 90, 7);
     build(&table, &seven, &settings);
-    EXPECT(&table, 8 * K, "oneshot_ll128_warps", TUNED);
+    EXPECT(&table, 8 * K, "oneshot_ll128:warps", TUNED);
     CHECK(select_for(&table, BL_ALLREDUCE, 8 * K).threads == 128, "four warps for 7 ranks");
     CHECK(select_for(&table, BL_ALLREDUCE, 16 * K).threads == 32, "as the row says");
     CHECK(bl_table_valid(&table), "a table of rows by warps");
@@ -423,9 +471,12 @@ static void test_limits(void) {
     seven.max_threads = 96;
     build(&table, &seven, &settings);
     EXPECT(&table, 8 * K, "oneshot_ll128", TUNED);
-    settings = settings_of("gpu any\nall_reduce 7 8K oneshot_ll128_warps\n");
+    settings = settings_of("gpu any\nall_reduce 7 8K oneshot_ll128 spread=warps\n");
     build(&table, &seven, &settings);
     EXPECT(&table, 8 * K, "nccl", THREADS);
+    settings.routes[BL_ALLREDUCE] = "oneshot_ll128";
+    build(&table, &seven, &settings);
+    EXPECT(&table, 8 * K, "oneshot_ll128", FORCED);
 
     /* Few multiprocessors, small blocks, or facts that make no sense: still a grid that can be resident. */
     static const unsigned odd[][2] = {{1, 512}, {0, 0}, {7, 100}, {100000, 512}, {1000, 32}, {2, 4096}};
@@ -542,6 +593,8 @@ static void test_validity(void) {
     BROKEN(range[1][0].algorithm = 0); /* an all-reduce algorithm for all-gather */
     BROKEN(range[0][0].threads = 0);
     BROKEN(range[0][0].threads = 1024);
+    BROKEN(range[0][0].spread = BL_BY_WARPS); /* packets have one kernel */
+    BROKEN(range[0][0].spread = BL_SPREADS);
     BROKEN(range[0][0].max_blocks = 0);
     BROKEN(range[0][0].max_blocks = BL_MAX_BLOCKS + 1);
     BROKEN(range[0][0].reason = BL_REASONS);

@@ -255,7 +255,7 @@ static void threads(void) {
     for (int k = 0; k < BL_KERNELS; k++)
         for (int n = 2; n <= BL_MAX_RANKS; n++)
             for (unsigned wished = 0; wished <= BL_MAX_THREADS; wished += 32) {
-                const unsigned least = strstr(bl_kernel_name(k), "_warps") ? ((unsigned)n + 1) / 2 * 32 : 32;
+                const unsigned least = strstr(bl_kernel_name(k), ":warps") ? ((unsigned)n + 1) / 2 * 32 : 32;
                 const unsigned given = bl_kernel_threads(k, n, wished);
                 const bool narrow = k == BL_KERNEL_ALLGATHER_CE; /* single warps */
                 CHECK(given == (wished > least && !narrow ? wished : least), "%s, %d ranks: %u threads for %u",
@@ -291,7 +291,7 @@ static void names(void) {
         CHECK(bl_kernel_reduces(k) == !moves, "%s", name);
         if (k == BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS || k == BL_KERNEL_REDUCESCATTER_NVLS)
             expected += BL_DATATYPES - 2; /* not 8-bit integers */
-        else if (strstr(name, "_warps"))
+        else if (strstr(name, ":warps"))
             expected += bl_kernel_reduces(k) ? BL_DATATYPES : 1;
         else if (k == BL_KERNEL_ALLGATHER_NVLS || k == BL_KERNEL_ALLGATHER_CE)
             expected++;

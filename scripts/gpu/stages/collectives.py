@@ -22,10 +22,10 @@ def gather_routes(box):
     steps = []
     for n in box.ranks:
         for collective, variable in FORCED:
-            for name in algorithms(variable):
+            for name, forced in algorithms(variable).items():
                 how = box.pick("-n 9 -G 10 -w 2 --seconds 0.15", "-n 2 -G 2 -w 1")
                 steps.append(box.perf(f"{n} ranks {name}", "--spawn", n, "-c", collective, "--place", "in",
-                                      *blocks(n, 256, *box.pick((64 << 20, 4), (1024, 4))), *how, limit=20, **{f"BEELINE_{variable}": name}))
+                                      *blocks(n, 256, *box.pick((64 << 20, 4), (1024, 4))), *how, limit=20, **{f"BEELINE_{variable}": forced}))
     return steps
 
 

@@ -3,7 +3,7 @@ import os
 import shlex
 
 from .. import machine
-from ..box import FEW_WORDS, served
+from ..box import FEW_WORDS, algorithms, served
 from ..process import Stage, Step
 from . import torch
 
@@ -99,7 +99,7 @@ def measure(box):
     for n in reversed(measured(box)):
         for collective, variable, ours, plain in ALGORITHMS:
             for name, env in ((ours, ON), (plain, dict(BEELINE_MULTICAST="0"))):
-                forced = {f"BEELINE_{variable}": name}
+                forced = {f"BEELINE_{variable}": algorithms(variable).get(name, name)}
                 steps.append(box.perf(f"{name}, {n} ranks, graph", "-t", n, "-c", collective, "--mode", "graph", "--place", "out", *graph,
                                       limit=120, want=route(name), **env, **forced))
                 if n == box.most:

@@ -14,8 +14,8 @@ def eager(box):
 
 def routes(box):
     sizes = box.pick("-b 256 -e 16M -f 2 -n 11 -G 20 --seconds 0.5", "-b 256 -e 4K -f 4 -n 3 -G 2")
-    return [box.perf(f"{n} ranks {name}", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=30, BEELINE_ALLREDUCE=name)
-            for n in box.ranks for name in algorithms()]
+    return [box.perf(f"{n} ranks {name}", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=30, BEELINE_ALLREDUCE=forced)
+            for n in box.ranks for name, forced in algorithms().items()]
 
 
 def big(box):

@@ -134,7 +134,7 @@ def preloads(box):
 
 def gather(box):
     """All-gather and reduce-scatter through PyTorch: as Beeline routes them, then each algorithm forced."""
-    n, names = box.most, [algorithms(variable) for _, variable in FORCED]
+    n, names = box.most, [list(algorithms(variable).values()) for _, variable in FORCED]
     steps = [torchrun(box, f"{n} gather", n, "torch_gather.py", True, 90)]
     for i in range(max(map(len, names))):
         forced = {f"BEELINE_{variable}": of[min(i, len(of) - 1)] for (_, variable), of in zip(FORCED, names) if of}
@@ -151,7 +151,7 @@ def fsdp(box):
 def overlap(box):
     """An all-gather beside a matrix product: through NCCL, and each of Beeline's algorithms."""
     names = algorithms("ALLGATHER")
-    jobs = [Job("nccl", False), *(Job(name, True, "--route", name, BEELINE_ALLGATHER=name, **FEW_WORDS) for name in names)]
+    jobs = [Job("nccl", False), *(Job(name, True, "--route", name, BEELINE_ALLGATHER=forced, **FEW_WORDS) for name, forced in names.items())]
     return turns(box, [box.most], "torch_overlap.py", 50, "--jobs", len(jobs), jobs=jobs)
 
 

@@ -4,7 +4,7 @@ A candidate has a range of bytes, as tuning files have them; those whose ranges 
 are not measured with it (beeline-perf --served).
 """
 from ..records import size_text
-from ..tuning import NCCL
+from ..tuning import NCCL, words_of
 
 KIB, MIB = 1 << 10, 1 << 20
 MOST = 64 * MIB
@@ -13,20 +13,20 @@ WARP_RANKS = 2  # of a warp; kernels.c, bl_kernel_threads
 
 
 def ranges(ranks):
-    """{algorithm: (least bytes, most)}, wide of the crossings of 2 and 4 ranks; others are tried everywhere."""
+    """{route: (least bytes, most)}, wide of the crossings of 2 and 4 ranks; others are tried everywhere."""
     # What is sent to every peer grows with the peers, and two shots take two trips.
     one_shot = 1 << (32 * MIB // ranks**2).bit_length() - 1
     return {"oneshot_ll": (1, 64 * KIB), "oneshot_ll128": (256, one_shot), "twoshot_ll128": (16 * KIB, MOST),
-            "oneshot_ll128_warps": (1, 128 * KIB), "twoshot_ll128_warps": (8 * KIB, 2 * MIB), "reducescatter_ll128_warps": (1, 512 * KIB)}
+            "oneshot_ll128:warps": (1, 128 * KIB), "twoshot_ll128:warps": (8 * KIB, 2 * MIB), "reducescatter_ll128:warps": (1, 512 * KIB)}
 
 
-def candidates_of(names, ranks):
+def candidates_of(routes, ranks):
     """[(least bytes, most, candidate)]"""
     found, known = [], ranges(ranks)
-    for name in names:
-        fewest = 32 * -(-ranks // WARP_RANKS) if name.endswith("_warps") else 32
-        least, most = known.get(name, (1, MOST))
-        found += [(least, min(most, limit), f"{name} threads={t}") for t, limit in THREADS.items() if t >= fewest and least <= limit]
+    for route in routes:
+        fewest = 32 * -(-ranks // WARP_RANKS) if route.endswith(":warps") else 32
+        least, most = known.get(route, (1, MOST))
+        found += [(least, min(most, limit), words_of(route, f"threads={t}")) for t, limit in THREADS.items() if t >= fewest and least <= limit]
     return found
 
 
@@ -44,7 +44,7 @@ def rows_for(candidates):
 
 
 def files_of(names, ranks):
-    """names: {collective: its algorithms}; of each file {collective: rows}."""
+    """names: {collective: its routes}; of each file {collective: rows}."""
     lists = {collective: rows_for(candidates_of(of, ranks)) for collective, of in names.items()}
     return [{collective: rows[i] if i < len(rows) else [] for collective, rows in lists.items()} for i in range(max(map(len, lists.values())))]
 

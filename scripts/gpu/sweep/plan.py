@@ -97,7 +97,7 @@ def estimate(ranks, arguments, forced=()):
 
 
 def tables_of():
-    """{collective: its algorithms that rows may name}"""
+    """{collective: its routes that rows may have}"""
     return {c: [name for name in algorithms(variable(c)) if name not in NO_CANDIDATES] for c in (*ALL_REDUCE, *OTHERS)}
 
 
@@ -143,7 +143,7 @@ class Plan:
 
     def types(self, n):
         """An average depends on the number of ranks; the other operations are the same code for 5 to 8.  All-reduces of the two are
-        oneshot_ll128_warps and twoshot_ll128, oneshot_ll and twoshot_ll128_warps by the built-in rows for 5 to 8."""
+        oneshot_ll128:warps and twoshot_ll128, oneshot_ll and twoshot_ll128:warps by the built-in rows for 5 to 8."""
         return self.typed(n, "all", (*ALL_REDUCE, *OTHERS), "sum,avg", 18000, "-d bfloat16,int8 -o sum,avg")
 
     def more_types(self, n):

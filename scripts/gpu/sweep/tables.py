@@ -7,7 +7,7 @@ from .plan import CANDIDATES, EAGER, SWEEP, TUNED, TYPES
 from ..table import HOW, MODES, NAMES, Table, page, ranks_of, wrong
 from ..tables.calls import groups
 from .targets import PEERS_GPU, peers, targets
-from ..tuning import NCCL, measurements
+from ..tuning import NCCL, measurements, route_of
 
 PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 ROUTED = {SWEEP: "by the built-in thresholds", TUNED: "by the thresholds of this sweep", EAGER: "by the built-in thresholds"}
@@ -84,7 +84,7 @@ def candidates(records):
     for ranks in sorted({key[0] for key in by}, reverse=True):
         for collective, name in NAMES.items():
             table = measurements(by.get((ranks, collective), []), CANDIDATES, ranks, collective)
-            names = sorted({n for times in table.values() for n in times} - {NCCL}, key=lambda n: (n.split()[0], int(n.rsplit("=", 1)[1])))
+            names = sorted({n for times in table.values() for n in times} - {NCCL}, key=lambda n: (route_of(n), int(n.split("=")[1].split()[0])))
             if not names:
                 continue
             lines = [[size_text(size), *(f"{times[n]:.2f}" if n in times else "" for n in (*names, NCCL)), min(times, key=times.get)]
