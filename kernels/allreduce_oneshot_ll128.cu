@@ -89,13 +89,14 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
         if (!exchange<T, N>(a, in, out, region, flag)) return;
     } else {
         const Share senders = share_of(0, 6), receivers = share_of(6, 32);
+        const bool own_too = in_place;
         const auto load = [&](uint64_t line, bool = false) { return load_line(in, line); };
         const auto keep = [&](uint64_t line, Pair v) {
             unsigned char *const place = own_place(a, region) + offset_of(region, line);
-            if (in_place) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
+            if (own_too) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
         };
         if (in_share(senders)) send_to_all<N>(a, region, lines_of(in), 0, senders, flag, load, NoPrefetch(), keep);
-        if (in_share(receivers) && !reduce_all<T, N>(a, region, lines_of(out), receivers, flag, in_place, load,
+        if (in_share(receivers) && !reduce_all<T, N>(a, region, lines_of(out), receivers, flag, own_too, load,
                                                      [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
             return;
     }
