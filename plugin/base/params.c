@@ -96,12 +96,16 @@ static void read_row(int index) {
     }
 }
 
-/* Single-character edits that make `b` of `a`; long names count as far. */
+/* Single-character edits that make `b` of `a`, but for the word before the first _; 0 if one goes on where the other ends; long names
+ * count as far. */
 static int edit_distance(const char *a, const char *b) {
     enum { LONGEST = 64 };
     int line[LONGEST + 1];
+    a += strcspn(a, "_");
+    b += strcspn(b, "_");
     size_t m = strlen(a), n = strlen(b);
     if (m > LONGEST || n > LONGEST) return LONGEST;
+    if (strncmp(a, b, m < n ? m : n) == 0) return 0;
     for (size_t j = 0; j <= n; j++) line[j] = (int)j;
     for (size_t i = 1; i <= m; i++) {
         int diagonal = line[0];

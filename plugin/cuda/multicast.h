@@ -4,7 +4,7 @@
  * BEELINE_MULTICAST=1 and none of the variables of bl_params_multicast_forbidden says otherwise, and which is asked anew for
  * each step.
  *
- * Steps, each of which may fail alone and is voted on by nvls.c: create (rank 0, which hands its object to the
+ * Steps, each of which may fail alone and is voted on (plugin/setup/build.c): create (rank 0, which hands its object to the
  * others) or import, join, bind, map.  All ranks have joined before any binds.  Release undoes whatever was done, in
  * reverse, and is safe at any point; what was bound must not be released while a peer's kernel may reach it: see nvls_release.h.
  * Threads: one at a time for one struct bl_multicast.

@@ -1,7 +1,6 @@
 #include "copy.h"
 
 #include <stddef.h>
-#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"

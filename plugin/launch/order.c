@@ -1,7 +1,6 @@
 #include "order.h"
 
 #include <pthread.h>
-#include <stdio.h>
 
 #include "base/log.h"
 #include "base/params.h"

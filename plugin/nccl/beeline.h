@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* The name of the algorithm that serves such a call on this communicator, "nccl" if the real NCCL does.  collective: 0
+/* The name of the algorithm that serves such a call on this communicator, with ":warps" behind it where it spreads the peers over
+ * warps; "nccl" if the real NCCL does.  collective: 0
  * all-reduce, 1 all-gather, 2 reduce-scatter, 3 all-to-all, 4 broadcast, 5 reduce; count, datatype and op as in the call,
  * whichever rank is the root.  Static text, never NULL; any thread that may use the communicator. */
 const char *beelineRouteOf(ncclComm_t comm, int collective, size_t count, int datatype, int op);

@@ -1,6 +1,8 @@
 /* build.c - the steps of set-up, in their order, and their undoing. */
 #include "build.h"
 
+#include <unistd.h>
+
 #include "introduce.h"
 #include "nvls.h"
 #include "share.h"
@@ -108,9 +110,14 @@ void bl_build(struct bl_member **members, int count, bool again) {
     bool well = true;
     for (const struct step *step = steps; step < steps + STEPS && well; step++)
         if (is_due(step, members[0], again)) well = pass(step, members, count);
-    for (int i = 0; i < count; i++) bl_nvls_keep_sockets(members[i]);
+    for (int i = 0; i < count; i++) {
+        bl_nvls_keep_sockets(members[i]);
+        if (members[i]->exported >= 0) close(members[i]->exported); /* a step that failed had no use for it */
+        members[i]->exported = -1;
+    }
 }
 
+/* In reverse: first what needs no context, then the rest. */
 static void undo(struct bl_comm *comm, bool bare) {
     for (const struct step *step = steps + STEPS; step-- > steps;)
         if (step->undo && !(step->how & BARE) == !bare) step->undo(comm);

@@ -183,7 +183,6 @@ static void end(struct bl_comm *comm) {
 static void conclude(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     bl_mesh_close(&member->mesh);
-    if (member->exported >= 0) close(member->exported);
     if (comm->context) run_in_context(member, free_leftovers);
     if (member->verdict.outcome == BL_WELL) {
         log_served(member);

@@ -163,6 +163,7 @@ def test_report(results):
         assert f"## {table.title}" in content and f"| {' | '.join(table.lines[0])} |" in content, content
     if chart.MISSING:
         assert done.stderr == f"report: {chart.MISSING}\n" and ".svg" not in content, done.stderr
+        print(f"charts are not looked at: {chart.MISSING}")
         return
     for name in ("graph-4", "latency-4", "all-gather-graph-4", "reduce-scatter-eager-4"):
         assert f"page-{name}.svg" in content, content

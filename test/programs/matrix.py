@@ -4,7 +4,7 @@
 What NCCL runs: sizes are such that those that are called large go to the emulated NCCL.
 """
 SIZES = "--seed $SEED --small 1K --middle 32K --large 256K --late 1 --limit 40"
-BEELINE = "--beeline --env 'BEELINE_ALLREDUCE=..2K oneshot_ll | ..8K oneshot_ll128:warps | ..16K oneshot_ll128 | ..64K twoshot_ll128 | nccl'"
+BEELINE = "--beeline --env 'BEELINE_ALLREDUCE=..2K oneshot_ll | ..8K oneshot_ll128:warps | ..16K oneshot_ll128:lines | ..64K twoshot_ll128:lines | nccl'"
 
 # (ranks, times): programs.  How many ranks one has, and how often it is run, is a matter of its time.
 PROGRAMS = {
