@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 /* Kinds of a row: FLAG (0/1/on/off/true/false/yes/no), BYTES (with K/M/G),
- * COUNT, CHOICE (of names), ROUTES (of a collective, or nccl; NULL if unset), TEXT (a path; NULL if unset).  A
- * variable that is set to nothing counts as unset. */
+ * COUNT (times, too), CHOICE (of names), ROUTES (of a collective, or nccl; NULL if unset), TEXT (a path; NULL if unset), SELECTION
+ * (of communicators; NULL if unset).  A variable that is set to nothing counts as unset. */
 struct bl_params {
 #define BL_PARAM_FLAG(member, variable, value, category, help)             bool member;
 #define BL_PARAM_BYTES(member, variable, value, low, high, category, help) uint64_t member;

@@ -6,6 +6,15 @@
 #include "group.h"
 #include "launch/launch.h"
 
+/* Values go through as they are.  Datatypes behind these are not in every nccl.h that Beeline is built with. */
+_Static_assert((int)BL_INT8 == (int)ncclInt8 && (int)BL_UINT64 == (int)ncclUint64 &&
+                   (int)BL_FLOAT16 == (int)ncclFloat16 && (int)BL_FLOAT64 == (int)ncclFloat64 &&
+                   (int)BL_BFLOAT16 == (int)ncclBfloat16,
+               "datatypes have the values of nccl.h");
+_Static_assert((int)BL_SUM == (int)ncclSum && (int)BL_PROD == (int)ncclProd && (int)BL_MAX == (int)ncclMax &&
+                   (int)BL_MIN == (int)ncclMin && (int)BL_AVG == (int)ncclAvg,
+               "operations have the values of nccl.h");
+
 /* At INFO: one line the first time that a route is taken, or refused for a new reason. */
 static void tell_route(struct bl_comm *comm, const struct bl_call *call) {
     const struct bl_route *route = &call->route;

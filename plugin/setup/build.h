@@ -8,7 +8,7 @@
  * undoes nothing.  `again`: only those by which a suspended communicator has its staging again, zeroed, where it was. */
 void bl_build(struct bl_member **members, int count, bool again);
 
-/* Frees what the steps took for serving, in reverse.  No kernel may be running; if `stuck`, leaks instead.  The context is made
+/* Frees what the steps took for serving, in reverse, but first what needs no context.  No kernel may be running; if `stuck`, leaks instead.  The context is made
  * current for it. */
 void bl_build_undo(struct bl_comm *comm);
 
