@@ -193,8 +193,9 @@ enum { BL_FUSE_BEGINS = -1 };
 void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table);
 
 /* The next call, one that Beeline serves, with a number of the caller's from 0 on.  Returns the number of the call that it
- * follows, in the same launch, or BL_FUSE_BEGINS: it begins one.  A call alone in its launch keeps its own route. */
-int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number);
+ * follows, in the same launch, whose route *route is then, or BL_FUSE_BEGINS: it begins one.  A call alone in its launch keeps its
+ * own route. */
+int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number, struct bl_route *route);
 
 /* Human-readable listing of one collective's ranges: "0..16K oneshot_ll | ..256K oneshot_ll128 | .. nccl".
  * Truncates. */

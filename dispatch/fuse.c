@@ -46,7 +46,7 @@ static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_requ
     return bytes <= table->fuse_max ? bytes : 0;
 }
 
-int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number) {
+int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number, struct bl_route *route) {
     const uint64_t bytes = fusable_bytes(fuser->table, request);
     if (!bytes) return BL_FUSE_BEGINS;
     const bool any = request->collective == BL_ALLGATHER; /* it moves bytes, of whatever datatype */
@@ -57,10 +57,9 @@ int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int n
                                     .redop = redop,
                                     .messages = open->messages + 1,
                                     .lines = open->lines + bl_lines_of(bytes)};
-    struct bl_route route;
     const int before = open->last;
     open->last = number;
-    if (open->messages && joined.messages <= BL_BATCH_MAX && bl_table_select_batch(fuser->table, &joined, &route)) {
+    if (open->messages && joined.messages <= BL_BATCH_MAX && bl_table_select_batch(fuser->table, &joined, route)) {
         open->messages = joined.messages;
         open->lines = joined.lines;
         return before;

@@ -15,23 +15,26 @@ static void tell_fused(struct bl_comm *comm, int calls, int launches) {
 static void plan(struct bl_collected *calls, int first, int count) {
     struct bl_comm *comm = calls[first].call.comm;
     struct bl_fuser fuser;
+    struct bl_route route;
     int all = 0, launches = 0, last = -1;
     bl_fuser_begin(&fuser, &comm->table);
     for (int i = first; i < count; i++) {
         if (calls[i].call.comm != comm) continue;
-        const int before = bl_fuser_add(&fuser, &calls[i].call.request, i);
+        const int before = bl_fuser_add(&fuser, &calls[i].call.request, i, &route);
         calls[i].planned = true;
-        calls[i].leads = before == BL_FUSE_BEGINS;
         calls[i].next = -1;
         calls[i].next_lead = -1;
-        if (calls[i].leads) {
+        if (before == BL_FUSE_BEGINS) {
+            calls[i].lead = i;
             if (last >= 0) calls[last].next_lead = i;
             last = i;
+            launches++;
         } else {
+            calls[i].lead = calls[before].lead;
+            calls[calls[i].lead].call.route = route;
             calls[before].next = i;
         }
         all++;
-        launches += calls[i].leads;
     }
     tell_fused(comm, all, launches);
 }
@@ -50,7 +53,7 @@ ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
     int comms = 0; /* calls[c].turn for c below it: of each communicator, the launch whose turn it is */
     for (int i = 0; i < count; i++) { /* a communicator may have ended since: its calls go nowhere */
         calls[i].planned = !atomic_load(&calls[i].call.comm->active);
-        calls[i].leads = false;
+        calls[i].lead = -1;
     }
     for (int i = 0; i < count; i++) {
         if (calls[i].planned) continue;
@@ -58,7 +61,7 @@ ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
         calls[comms++].turn = i; /* a communicator's first call leads */
     }
     for (int i = 0; i < count && result == ncclSuccess; i++)
-        if (calls[i].leads) result = with_batch(calls, i, bl_launch_check);
+        if (calls[i].lead == i) result = with_batch(calls, i, bl_launch_check);
     while (comms > 0) {
         int left = 0;
         for (int c = 0; c < comms && result == ncclSuccess; c++) {

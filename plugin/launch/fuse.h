@@ -16,9 +16,10 @@
 struct bl_collected {
     struct bl_call call;
     int next;      /* the call behind it in its launch, -1 if it is the last; this and what follows is fuse.c's own */
+    int lead;      /* the first call of its launch, whose route is the launch's; -1: it is in none */
     int next_lead; /* of a launch's first call: that of the communicator's next launch, or -1 */
     int turn;      /* not of this call: place in a list of launches that are next */
-    bool planned, leads;
+    bool planned;
 };
 
 /* Launches all of them; none if calls that share a launch are not all captured by one graph, or all eager (NCCL, too,

@@ -78,7 +78,7 @@ static ncclResult_t launch_messages(const struct bl_call *const *calls, int coun
     args.common.call = bl_kernel_call(route->kernel, first->datatype, first->redop);
     args.common.count = (uint64_t)count; /* to be told */
     args.in_place = false;
-    const bool reduces = bl_kernel_reduces(calls[0]->route.kernel); /* else messages may be of any datatypes */
+    const bool reduces = bl_kernel_reduces(route->kernel); /* else messages may be of any datatypes */
     for (int i = 0; i < count; i++) {
         args.sendbuff[i] = calls[i]->sendbuff;
         args.recvbuff[i] = calls[i]->recvbuff;
@@ -141,19 +141,6 @@ static int streams_of(const struct bl_call *const *calls, int count, CUstream st
     return streams_used;
 }
 
-/* A call's own, as selected; that of several, which the fuser has asked for, too, is one for all of them. */
-static bool route_of(const struct bl_call *const *calls, int count, struct bl_route *route) {
-    const struct bl_request *first = &calls[0]->request;
-    struct bl_batch batch = {.collective = first->collective,
-                             .datatype = first->datatype,
-                             .redop = first->redop,
-                             .messages = (uint32_t)count};
-    *route = calls[0]->route;
-    if (count == 1) return true;
-    for (int i = 0; i < count; i++) batch.lines += bl_lines_of(bl_call_bytes(&calls[i]->request));
-    return bl_table_select_batch(&calls[0]->comm->table, &batch, route);
-}
-
 static ncclResult_t launch(const struct bl_call *const *calls, int count, const struct bl_route *route,
                            const struct bl_order_turn *turn, struct outcome *outcome) {
     if (route->kernel == BL_KERNEL_ALLGATHER_CE) return bl_copy_launch(calls[0], turn);
@@ -164,11 +151,10 @@ ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
     struct bl_comm *comm = calls[0]->comm;
     struct bl_order_turn turn;
     struct bl_visit visit;
-    struct bl_route route;
+    struct bl_route route = calls[0]->route;
     struct outcome outcome = {0, CUDA_SUCCESS};
     CUstream streams[BL_BATCH_MAX];
     const int used = streams_of(calls, count, streams);
-    if (!route_of(calls, count, &route)) return ncclInternalError;
     if (!bl_comm_visit(comm, &visit)) return ended(comm);
     ncclResult_t result = turn_begin(comm, streams, used, &route, &turn);
     if (result == ncclSuccess) result = launch(calls, count, &route, &turn, &outcome);

@@ -9,6 +9,7 @@ struct plan {
     struct bl_request request[MOST];
     int before[MOST]; /* as bl_fuser_add said */
     int leader[MOST];
+    struct bl_route route[MOST]; /* of the launch, as its last call was told */
 };
 
 static void add_to(struct plan *plan, enum bl_collective collective, uint64_t count, int datatype, int redop) {
@@ -39,8 +40,10 @@ static void run(struct plan *plan, const struct bl_table *table) {
     bl_fuser_begin(&fuser, table);
     for (int i = 0; i < plan->count; i++) {
         const struct bl_request *request = &plan->request[i];
-        int before = plan->before[i] = bl_fuser_add(&fuser, request, i);
+        struct bl_route route;
+        int before = plan->before[i] = bl_fuser_add(&fuser, request, i, &route);
         plan->leader[i] = before < 0 ? i : plan->leader[before];
+        if (before >= 0) plan->route[plan->leader[i]] = route;
         plan->launches += before < 0;
         CHECK(before < i && before >= BL_FUSE_BEGINS, "call %d follows %d", i, before);
         if (before < 0) continue;
@@ -63,6 +66,9 @@ static void run(struct plan *plan, const struct bl_table *table) {
         CHECK(batch.messages <= BL_BATCH_MAX, "%u messages", batch.messages);
         CHECK(bl_table_select_batch(table, &batch, &route), "no kernel for %u messages of %llu lines", batch.messages,
               (unsigned long long)batch.lines);
+        CHECK(route.kernel == plan->route[lead].kernel && route.blocks == plan->route[lead].blocks &&
+                  route.threads == plan->route[lead].threads,
+              "the launch of call %d was told another route", lead);
         CHECK((int)route.kernel == bl_algorithms[route.algorithm].batch, "%s", bl_kernel_name(route.kernel));
         CHECK(batch.lines * BL_LINE_DATA <= bl_kernel_capacity(route.kernel, table->nranks, &table->layout),
               "%llu lines are too many for %s", (unsigned long long)batch.lines, bl_kernel_name(route.kernel));
@@ -270,6 +276,7 @@ static void test_pure(void) {
     struct bl_settings settings = settings_of(NULL);
     struct bl_table table;
     struct bl_fuser fuser;
+    struct bl_route route;
     uint64_t state = 7;
     settings.fuse_max = 64 * K;
     for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
@@ -285,7 +292,7 @@ static void test_pure(void) {
         memset(&fuser, 0xee, sizeof fuser);
         bl_fuser_begin(&fuser, &table);
         for (int i = 0; i < MOST; i++) {
-            shifted[i] = bl_fuser_add(&fuser, &plan.request[i], 3 * i + 11);
+            shifted[i] = bl_fuser_add(&fuser, &plan.request[i], 3 * i + 11, &route);
             CHECK(shifted[i] == (plan.before[i] < 0 ? plan.before[i] : 3 * plan.before[i] + 11), "call %d", i);
         }
         plan.count = 0;
