@@ -1,0 +1,286 @@
+/* dispatch_said_test.c - what a user says of routes: variables, forced algorithms, copy engines; all of it comes before rows. */
+#include "dispatch_expect.h"
+
+/* At most 256 copies a call. */
+static uint64_t longest_copy(const struct bl_facts *facts) {
+    return 256 / ((unsigned)facts->nranks - 1) * facts->layout.copy_bytes;
+}
+
+static void test_forced(void) {
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
+    struct bl_settings settings = settings_of(NULL);
+    uint64_t packets = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL, 4, &facts.layout);
+    struct bl_table table;
+    char text[256];
+
+    settings.routes[BL_ALLREDUCE] = "oneshot_ll";
+    build(&table, &facts, &settings);
+    EXPECT(&table, packets, "oneshot_ll", FORCED);
+    EXPECT(&table, packets + 1, "oneshot_ll128", TUNED);
+    EXPECT(&table, 1ull << 50, "nccl", STAGING);
+    CHECK(strstr(table.source, "forced oneshot_ll"), "%s", table.source);
+    bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
+    CHECK(strstr(text, "0..64K oneshot_ll | ..") == text, "%s", text);
+
+    settings.routes[BL_ALLREDUCE] = "twoshot_ll128";
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1ull << 40, "twoshot_ll128", FORCED);
+    /* It spreads as tuned; or as is said. */
+    EXPECT(&table, 1, "twoshot_ll128:warps", SAID);
+    EXPECT(&table, 384 * K, "twoshot_ll128:warps", SAID);
+    EXPECT(&table, 384 * K + 1, "twoshot_ll128", FORCED);
+    bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
+    CHECK(strstr(text, "0..384K twoshot_ll128:warps | ..1024G twoshot_ll128 | ") == text, "%s", text);
+    settings.routes[BL_ALLREDUCE] = "twoshot_ll128:lines";
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1, "twoshot_ll128", FORCED);
+    EXPECT(&table, 1ull << 40, "twoshot_ll128", FORCED);
+    settings.routes[BL_ALLREDUCE] = "twoshot_ll128:warps";
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1, "twoshot_ll128:warps", FORCED);
+    EXPECT(&table, 1ull << 40, "twoshot_ll128:warps", FORCED);
+    settings.routes[BL_ALLREDUCE] = "..1K oneshot_ll128:warps | ..2K oneshot_ll128:lines | ..4K twoshot_ll128:lines";
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1 * K, "oneshot_ll128:warps", SAID);
+    EXPECT(&table, 2 * K, "oneshot_ll128", SAID);
+    EXPECT(&table, 4 * K, "twoshot_ll128", SAID);
+    settings.routes[BL_ALLREDUCE] = "..1M twoshot_ll128 | nccl";
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1 * M, "twoshot_ll128", SAID);
+    EXPECT(&table, 1 * M + 1, "nccl", NCCL_FORCED);
+    settings.routes[BL_ALLREDUCE] = "0..300 nccl|..1M oneshot_ll|..2M twoshot_ll128";
+    build(&table, &facts, &settings);
+    EXPECT(&table, 300, "nccl", NCCL_FORCED);
+    EXPECT(&table, packets, "oneshot_ll", SAID);
+    EXPECT(&table, packets + 1, "twoshot_ll128:warps", SAID); /* where what is named cannot, the next one serves */
+    EXPECT(&table, 2 * M, "twoshot_ll128", SAID);
+    EXPECT(&table, 2 * M + 1, "twoshot_ll128", TUNED);
+
+    settings.routes[BL_ALLREDUCE] = "nccl";
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1, "nccl", NCCL_FORCED);
+    EXPECT(&table, UINT64_MAX / 4, "nccl", NCCL_FORCED);
+    bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
+    CHECK(!strcmp(text, "0.. nccl"), "%s", text);
+
+    struct messages m = {0};
+    settings.routes[BL_ALLREDUCE] = "twoshot";
+    bl_table_build(&table, &facts, &settings, keep, &m);
+    CHECK(m.count == 1 && strstr(m.text[0], "'twoshot' is not accepted") && strstr(m.text[0], "twoshot_ll128"), "%s",
+          m.text[0]);
+    EXPECT(&table, 1, "oneshot_ll", TUNED);
+
+    m.count = 0;
+    settings.routes[BL_ALLREDUCE] = "twoshot_ll128";
+    facts.caps = BL_CAP_P2P;
+    bl_table_build(&table, &facts, &settings, keep, &m);
+    CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "NVLink"), "%s", m.text[0]);
+    EXPECT(&table, 1, "nccl", CAPS);
+}
+
+/* What describes the routes of a collective, given as a setting, leads to the same ones, with the same blocks. */
+static void same_again(const struct bl_facts *facts, enum bl_collective c, bool short_of_staging) {
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table, again;
+    char text[512], texts[512];
+    settings.short_of_staging = short_of_staging;
+    build(&table, facts, &settings);
+    bl_table_describe(&table, c, text, sizeof text);
+    settings.routes[c] = text;
+    build(&again, facts, &settings);
+    bl_table_describe(&again, c, texts, sizeof texts);
+    CHECK(!strcmp(text, texts), "%s, then %s", text, texts);
+    for (uint64_t bytes = 1; bytes < (uint64_t)1 << 40; bytes = bytes * 3 / 2 + 1) {
+        const struct bl_request request = {c, bytes, BL_FLOAT32, BL_SUM, 0}; /* which the switch can reduce, too */
+        struct bl_route one, two;
+        bl_table_select(&table, &request, &one);
+        bl_table_select(&again, &request, &two);
+        CHECK(one.algorithm == two.algorithm && (one.algorithm == BL_ROUTE_NCCL || one.kernel == two.kernel) &&
+                  one.blocks == two.blocks && one.threads == two.threads,
+              "%s: %d ranks, %llu bytes: %u blocks, then %u", text, facts->nranks, (unsigned long long)bytes,
+              one.blocks, two.blocks);
+    }
+}
+
+/* A name alone spreads as the tuned rows for it do, wherever they serve. */
+static void spreads_as_tuned(const struct bl_facts *facts, const struct bl_algorithm *algorithm) {
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table, forced;
+    build(&table, facts, &settings);
+    settings.routes[algorithm->collective] = algorithm->name;
+    build(&forced, facts, &settings);
+    for (uint64_t bytes = 1; bytes < (uint64_t)1 << 30; bytes = bytes * 9 / 8 + 1) {
+        const struct bl_route one = select_for(&table, algorithm->collective, bytes),
+                              two = select_for(&forced, algorithm->collective, bytes);
+        CHECK(one.algorithm < 0 || &bl_algorithms[one.algorithm] != algorithm || one.kernel == two.kernel,
+              "%d ranks, %llu bytes: %s, then %s", facts->nranks, (unsigned long long)bytes, name_of(&one),
+              name_of(&two));
+    }
+}
+
+/* What is accepted, and what is not. */
+static void test_routes(void) {
+    static const char *const refused[] = {"",
+                                          "|",
+                                          "nccl|",
+                                          "..1K",
+                                          "1K oneshot_ll",
+                                          "..1X oneshot_ll",
+                                          ".. ",
+                                          "..1Knccl",
+                                          "nccl | nccl",
+                                          "oneshot_ll,",
+                                          "..2K nccl | ..1K nccl",
+                                          "..1K nccl | ..1K nccl",
+                                          "0 nccl",
+                                          "1..2K nccl",
+                                          "allgather_ll128",
+                                          "oneshot_ll x",
+                                          ".. nccl | ..1K nccl",
+                                          "..99999999999G nccl",
+                                          "... nccl",
+                                          "..-1 nccl",
+                                          "..1K nccl | 0..2K nccl",
+                                          "..0 nccl",
+                                          "oneshot_ll:lines",
+                                          "nccl:lines",
+                                          "oneshot_ll128:",
+                                          "oneshot_ll128:groups",
+                                          "oneshot_ll128:warps:lines",
+                                          "oneshot_ll128 :warps",
+                                          "oneshot_ll128_warps"};
+    struct bl_routes routes;
+    for (unsigned i = 0; i < sizeof refused / sizeof *refused; i++)
+        CHECK(!bl_routes_parse(refused[i], BL_ALLREDUCE, &routes), "'%s'", refused[i]);
+    CHECK(bl_routes_parse(" ..16k oneshot_ll|..1m oneshot_ll128 | .. nccl ", BL_ALLREDUCE, &routes) && routes.rows == 3,
+          "%d rows", routes.rows);
+    CHECK(routes.row[0].max_bytes == 16 * K && routes.row[1].max_bytes == 1 * M &&
+              routes.row[2].max_bytes == UINT64_MAX,
+          "other sizes");
+    for (int n = 2; n <= BL_MAX_RANKS; n++)
+        for (int with = 0; with < 8; with++) {
+            struct bl_facts facts = facts_of(with & 4 ? "Some GPU" : "NVIDIA H200", 90, n);
+            if (with & 1) facts = with_multicast(facts);
+            for (int c = 0; c < BL_COLLECTIVES; c++) same_again(&facts, c, with & 2);
+            for (int a = 0; a < bl_algorithm_count && !(with & 3); a++)
+                if (bl_algorithms[a].kernel[BL_BY_WARPS] != BL_KERNEL_NONE) spreads_as_tuned(&facts, &bl_algorithms[a]);
+        }
+}
+
+/* The other collectives have settings of their own; all-gather by the copy engines needs slots in the staging. */
+static void test_forced_others(void) {
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4), slots = with_slots(facts);
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table;
+    struct messages m = {0};
+
+    settings.routes[BL_ALLGATHER] = "allgather_ll128";
+    settings.routes[BL_REDUCESCATTER] = ".. reducescatter_ll128";
+    build(&table, &facts, &settings);
+    EXPECT_GATHER(&table, 1ull << 40, "allgather_ll128", FORCED);
+    EXPECT_SCATTER(&table, 1ull << 40, "reducescatter_ll128", FORCED);
+    EXPECT(&table, 1, "oneshot_ll", TUNED);
+    CHECK(strstr(table.source, "built-in"), "%s", table.source);
+
+    settings.routes[BL_ALLGATHER] = "nccl";
+    settings.routes[BL_REDUCESCATTER] = "nccl";
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1, "nccl", NCCL_FORCED);
+    EXPECT_SCATTER(&table, 1, "nccl", NCCL_FORCED);
+
+    settings = settings_of(NULL);
+    settings.routes[BL_ALLGATHER] = "allgather_ce";
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1, "allgather_ce", FORCED);
+    EXPECT_GATHER(&table, longest_copy(&slots), "allgather_ce", FORCED);
+    bl_table_build(&table, &facts, &settings, keep, &m);
+    CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "BEELINE_COPY_ENGINES"), "%s",
+          m.text[0]);
+    CHECK(serves(&table, BL_ALLGATHER, 1), "without what was forced");
+    /* It needs NVLink, as all do: no self-test has seen what a copy engine reads over PCIe. */
+    m.count = 0;
+    slots.caps = BL_CAP_P2P;
+    bl_table_build(&table, &slots, &settings, keep, &m);
+    CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "NVLink"), "%s", m.text[0]);
+    EXPECT_GATHER(&table, 1, "nccl", CAPS);
+    EXPECT_SCATTER(&table, 1, "nccl", CAPS);
+
+    m.count = 0;
+    settings.routes[BL_ALLGATHER] = "gather";
+    bl_table_build(&table, &facts, &settings, keep, &m);
+    CHECK(m.count == 1 && strstr(m.text[0], "'gather' is not accepted") &&
+              strstr(m.text[0], "allgather_ll128, allgather_ce"),
+          "%s", m.text[0]);
+}
+
+/* With the setting, kernels serve up to 128K a rank as they are tuned, copy engines all beyond, and nothing else changes. */
+static void test_copy_engines(void) {
+    for (int n = 2; n <= BL_MAX_RANKS; n++) {
+        struct bl_facts facts = facts_of("NVIDIA H200", 90, n), slots = with_slots(facts);
+        struct bl_settings settings = settings_of(NULL);
+        struct bl_table plain, table;
+        build(&plain, &slots, &settings);
+        CHECK(serves(&plain, BL_ALLGATHER, 1 * M), "by kernels");
+        settings.copy_engines = true;
+        build(&table, &slots, &settings);
+        CHECK(serves(&table, BL_ALLGATHER, 1) && serves(&table, BL_ALLGATHER, 128 * K), "up to 128K by kernels");
+        EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
+        EXPECT_GATHER(&table, longest_copy(&slots), "allgather_ce", COPY_ENGINES);
+        EXPECT_GATHER(&table, longest_copy(&slots) + 1, "nccl", STAGING);
+        struct bl_route route = select_for(&table, BL_ALLGATHER, 8 * K),
+                        tuned = select_for(&plain, BL_ALLGATHER, 8 * K);
+        CHECK(route.threads == tuned.threads && route.blocks == tuned.blocks, "%d ranks: %ux%u", n, route.blocks,
+              route.threads);
+        CHECK(!memcmp(table.range[BL_ALLREDUCE], plain.range[BL_ALLREDUCE], sizeof table.range[0]) &&
+                  !memcmp(table.range[BL_REDUCESCATTER], plain.range[BL_REDUCESCATTER], sizeof table.range[0]),
+              "%d ranks: other collectives", n);
+        /* Without slots, as tuned. */
+        build(&table, &facts, &settings);
+        build(&plain, &facts, NULL);
+        CHECK(!memcmp(table.range, plain.range, sizeof table.range), "%d ranks without slots", n);
+    }
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4), slots = with_slots(facts);
+    struct bl_table table;
+    /* The user's rows up to 128K, whatever they say; what is forced comes before. */
+    struct bl_settings settings = settings_of("gpu any\nall_gather 4 1K allgather_ll128\nall_gather 4 64K "
+                                              "nccl\nall_gather 4 1M allgather_ll128 threads=64\n");
+    settings.copy_engines = true;
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1 * K, "allgather_ll128", TUNED);
+    EXPECT_GATHER(&table, 64 * K, "nccl", NCCL_TUNED);
+    EXPECT_GATHER(&table, 128 * K, "allgather_ll128", TUNED);
+    EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
+    settings.tuning_text = "gpu any\nall_gather 4 max nccl\n";
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 128 * K, "nccl", NCCL_TUNED);
+    EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
+    settings.tuning_text = "gpu any\nall_gather 4 max allgather_ce\n"; /* without slots, a row for it cannot be had */
+    settings.copy_engines = false;
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1, "allgather_ce", TUNED);
+    build(&table, &facts, &settings);
+    EXPECT_GATHER(&table, 1, "nccl", NO_SLOTS);
+    EXPECT_GATHER(&table, 1 * M, "nccl", NO_SLOTS);
+    settings = settings_of(NULL);
+    settings.copy_engines = true;
+    settings.routes[BL_ALLGATHER] = "allgather_ll128";
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ll128", FORCED);
+    settings.routes[BL_ALLGATHER] = "..16K allgather_ll128";
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 16 * K, "allgather_ll128:warps", SAID);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ce", COPY_ENGINES);
+    settings.routes[BL_ALLGATHER] = "..1M allgather_ce | nccl";
+    build(&table, &slots, &settings);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ce", SAID);
+    EXPECT_GATHER(&table, 1 * M + 1, "nccl", NCCL_FORCED);
+}
+
+int main(void) {
+    test_forced();
+    test_routes();
+    test_forced_others();
+    test_copy_engines();
+    printf("%d checks, %d failures\n", checks, failures);
+    return failures ? 1 : 0;
+}
