@@ -169,7 +169,7 @@ static bool spread(struct parser *p, const struct word *word, const char *value,
     return true;
 }
 
-/* blocks=N, threads=N */
+/* blocks=N, threads=N, spread=lines or spread=warps */
 static bool option(struct parser *p, const struct word *word) {
     const char *equals = memchr(word->start, '=', word->length);
     uint64_t value;

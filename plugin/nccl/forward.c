@@ -20,15 +20,14 @@ ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm,
     forwarding.turn = (struct bl_turn){.comm = comm, .stream = stream, .counted = request != NULL};
     if (request) forwarding.turn.request = *request;
     const ncclResult_t result = bl_turn_begin(&forwarding.turn);
-    if (result == ncclSuccess)
-        forwarding.mode = bl_driver_relax();
-    else if (bl_group_open())
-        bl_group_fail(result);
+    if (result == ncclSuccess) forwarding.mode = bl_driver_relax();
     return result;
 }
 
 ncclResult_t bl_forward_before(struct bl_forward **forward, ncclComm_t comm, cudaStream_t stream) {
-    return bl_forward_known(forward, bl_known(comm), stream, NULL);
+    const ncclResult_t result = bl_forward_known(forward, bl_known(comm), stream, NULL);
+    if (result != ncclSuccess && bl_group_open()) bl_group_fail(result);
+    return result;
 }
 
 /* In a group the call's turn ends with the group. */

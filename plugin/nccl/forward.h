@@ -16,7 +16,7 @@ struct bl_forward; /* the forwarded call that this thread is in */
 ncclResult_t bl_forward_before(struct bl_forward **forward, ncclComm_t comm, cudaStream_t stream);
 
 /* The same for a communicator that has been looked up, NULL if it is unknown; and the request if Beeline could have served it,
- * else NULL. */
+ * else NULL.  An error is for the caller to tell the group that is open. */
 ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm, cudaStream_t stream,
                               const struct bl_request *request);
 

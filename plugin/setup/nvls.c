@@ -32,10 +32,7 @@ int bl_nvls_create(struct bl_member *member) {
 int bl_nvls_send(struct bl_member *member) {
     if (member->comm->rank) return 0;
     bl_step_send(member, BL_STEP_MULTICAST, &member->handle, sizeof(member->handle), -1);
-    if (member->exported < 0) return 0;
-    bl_step_send(member, BL_STEP_MULTICAST_FD, "", 0, member->exported);
-    close(member->exported);
-    member->exported = -1;
+    if (member->exported >= 0) bl_step_send_exported(member, BL_STEP_MULTICAST_FD);
     return 0;
 }
 

@@ -35,9 +35,7 @@ int bl_share_export(struct bl_member *member) {
 }
 
 int bl_share_send(struct bl_member *member) {
-    bl_step_send(member, BL_STEP_MEMORY, "", 0, member->exported);
-    close(member->exported);
-    member->exported = -1;
+    bl_step_send_exported(member, BL_STEP_MEMORY);
     return 0;
 }
 

@@ -31,6 +31,12 @@ void bl_step_send(struct bl_member *member, uint32_t step, const void *data, siz
     }
 }
 
+void bl_step_send_exported(struct bl_member *member, uint32_t step) {
+    bl_step_send(member, step, "", 0, member->exported);
+    close(member->exported);
+    member->exported = -1;
+}
+
 bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *data, size_t bytes, int *fd,
                      uint64_t deadline) {
     union {

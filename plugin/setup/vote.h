@@ -22,6 +22,9 @@ uint64_t bl_step_deadline(void);
 
 void bl_step_send(struct bl_member *member, uint32_t step, const void *data, size_t bytes, int fd);
 
+/* The descriptor that is on its way (member->exported), which is closed behind it. */
+void bl_step_send_exported(struct bl_member *member, uint32_t step);
+
 /* The message of `step` from a peer.  A peer that has to leave sends its verdict, whatever is expected of it: then that is
  * ours, too. */
 bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *data, size_t bytes, int *fd,

@@ -97,6 +97,12 @@ def params_unknown(case):
         ["BEELINE_ENABLED is not a variable of Beeline and does nothing; the nearest is BEELINE_ENABLE"],
         BEELINE_ENABLED="1",
     )
+    for gone, nccl in (
+        ("BEELINE_GRAPH_MIXING", "NCCL_GRAPH_MIXING_SUPPORT"),
+        ("BEELINE_LAUNCH_ORDER", "NCCL_LAUNCH_ORDER_IMPLICIT"),
+        ("BEELINE_MAX_CTAS", "NCCL_MAX_CTAS"),
+    ):
+        parameters(case, ["%s is not a variable of Beeline and does nothing; the nearest is %s" % (gone, nccl)], **{gone: "1"})
     parameters(case, BEELINE_EMU_SOMETHING="1", BEELINE_TEST_X="1", BEELINES="1")
 
 
