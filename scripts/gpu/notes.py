@@ -63,9 +63,11 @@ def setup_notes(records):
         by = {bool(r["step"].endswith("with")): r for r in runs if r["ranks"] == ranks}
         if len(by) == 2:
             mine, base = by[True], by[False]
+            kept = [r.get("kept_mib") for r in (mine, base)]
             notes.append(f"communicator of {ranks} ranks: {mine['init_s']:.3f} s with, {base['init_s']:.3f} s without "
                          f"(+{mine['init_s'] - base['init_s']:.3f}; first {mine['first_s']:.3f} / {base['first_s']:.3f}); end "
-                         f"{mine['destroy_s']:.3f} / {base['destroy_s']:.3f} s; memory +{(mine['bytes'] - base['bytes']) / 2**20:.1f} MiB")
+                         f"{mine['destroy_s']:.3f} / {base['destroy_s']:.3f} s; memory +{(mine['bytes'] - base['bytes']) / 2**20:.1f} MiB"
+                         + (f"; {mine['kept']} that each did a call {kept[0]:.0f} / {kept[1]:.0f} MiB" if all(kept) else ""))
     return notes
 
 

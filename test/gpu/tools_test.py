@@ -114,7 +114,7 @@ def made_up():
         out += [row("perf-routes", f"4 ranks {name}", size, us or nccl, nccl, name if us else "nccl") for us, name in zip(times, NAMES)]
     for which, more in (("with", 0.1), ("without", 0.0)):
         out.append(dict(stage="setup-time", step=f"4 ranks {which}", record="setup", ranks=4, first_s=1.0, init_s=0.5 + more, destroy_s=0.1,
-                        bytes=1 << 28))
+                        bytes=1 << 28, one_mib=400.0, kept=20, kept_mib=1234.0 + 1000 * more))
         out += [dict(stage="torch", step=f"4 {which}", kind="latency", mode=mode, bytes=1024, us=5.0, host_us=4.0, ranks=4, torch="2",
                      beeline=which == "with") for mode in ("graph", "eager")]
     out += made_up_tables() + made_up_gathers() + made_up_others() + made_up_errors()
@@ -314,6 +314,7 @@ def test_vllm(results):
 def test_notes(results):
     text = "\n".join(notes.notes(records.read(results)))
     assert "slower than 1.05 x NCCL: nowhere" in text and "(+0.100;" in text and "oneshot_ll" in text, text
+    assert "20 that each did a call 1334 / 1234 MiB" in text, text
 
 
 def test_cut_line(results):

@@ -67,7 +67,8 @@ def torch(records):
 
 def setup(records):
     lines = [[str(r["ranks"]), r["step"].rsplit(" ", 1)[1] + " Beeline", f"{r['first_s']:.3f}", f"{r['init_s']:.3f}", f"{r['destroy_s']:.3f}",
-              f"{r['bytes'] / 2**20:.1f}"] for r in records if r.get("record") == "setup"]
+              f"{r['bytes'] / 2**20:.1f}", *(f"{r[name]:.0f}" if name in r else "-" for name in ("one_mib", "kept_mib"))] for r in records if r.get("record") == "setup"]
     if lines:
-        yield Table("Making a communicator", "One process a rank; seconds of the slowest rank, median of the rounds after the first.",
-                    ["ranks", "", "first", "ncclCommInitRank", "ncclCommDestroy", "device memory, MiB"], lines)
+        yield Table("Making a communicator", "One process a rank; seconds of the slowest rank, median of the rounds after the first. MiB are of one GPU: taken by the "
+                    "making; then, where it was measured, in use after a call on one communicator, and after one on each of all that are kept.",
+                    ["ranks", "", "first", "ncclCommInitRank", "ncclCommDestroy", "device memory, MiB", "one, used", "all, used"], lines)
