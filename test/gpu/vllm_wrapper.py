@@ -111,7 +111,7 @@ class Job:
     def judge(self, log):
         """Beeline's line at the end of the communicator, against what was called."""
         told = re.findall(rf"stats: communicator \w+ rank {self.rank} of {self.size}: (.*)", log)
-        routes = {name: int(count) for name, count in re.findall(r"(\w+) (\d+) calls", told[-1] if told else "")}
+        routes = {name: int(count) for name, count in re.findall(r"(\S+) (\d+) calls", told[-1] if told else "")}
         served = {collective: sum(count for name, count in routes.items() if name.startswith(prefixes))
                   for collective, prefixes in ALGORITHMS.items()}
         served["nccl"] = routes.get("nccl", 0)
