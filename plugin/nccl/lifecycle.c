@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/params.h"
 #include "setup/setup.h"
+#include "setup/promise.h"
 #include "setup/suspend.h"
 #include "launch/turn.h"
 #include "setup/teardown.h"
@@ -21,11 +22,6 @@
  * shows by its result. */
 static bool asks_nonblocking(const ncclConfig_t *config, ncclResult_t result) {
     return result == ncclInProgress || (config && config->blocking == 0);
-}
-
-static bool is_nonblocking(ncclComm_t handle) {
-    const struct bl_comm *comm = bl_comm_find(handle);
-    return comm && bl_resources_nonblocking(comm);
 }
 
 /* Not inside of NCCL's own calls, nor where Beeline is switched off. */
@@ -104,53 +100,62 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
     return result;
 }
 
-/* The child of a nonblocking split or shrink exists only once NCCL says so, at a time of each rank's own: whether Beeline
- * takes part must not depend on that, so by its config, which is the same on all ranks, it does not. */
 struct child {
-    const char *call;
     enum bl_child how;
     struct bl_comm *parent;
-    bool nonblocking;
     struct bl_setup_request request;
 };
 
-static struct child announce_child(const char *call, enum bl_child how, ncclComm_t parent, ncclComm_t *handle,
-                                   const ncclConfig_t *config, const void *facts, size_t bytes) {
-    struct child child = {.call = call, .how = how, .request.handle = handle};
-    bl_meeting_none(&child.request.meeting, "it is nonblocking");
+static struct child announce_child(enum bl_child how, ncclComm_t parent, ncclComm_t *handle, const ncclConfig_t *config,
+                                   const void *facts, size_t bytes) {
+    struct child child = {.how = how, .request = {.handle = handle, .child = true}};
+    struct bl_setup_request *request = &child.request;
+    bl_meeting_none(&request->meeting, "this rank has no part in it");
     if (!takes_part()) return child;
     child.parent = bl_comm_find(parent);
-    child.nonblocking =
-        config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking == 0 : is_nonblocking(parent);
-    if (!child.nonblocking && facts) bl_setup_child(&child.request.meeting, child.parent, how, facts, bytes);
+    const bool late = child.parent && bl_resources_nonblocking(child.parent);
+    request->nonblocking = config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking == 0 : late;
+    if (late && facts && handle) {
+        request->promise = bl_promise_new(child.parent, handle);
+        if (!request->promise) {
+            bl_meeting_none(&request->meeting, "a rank is out of memory");
+            return child;
+        }
+        request->handle = &request->promise->made;
+    }
+    if (facts) bl_setup_child(&request->meeting, child.parent, how, facts, bytes);
     return child;
 }
 
 static ncclResult_t add_child(struct child *child, ncclResult_t result, const ncclConfig_t *config) {
-    const struct bl_wishes wishes =
-        config || !child->parent ? bl_config_wishes(config) : bl_resources_wishes(child->parent);
-    if (child->parent && bl_call_made(result)) bl_setup_count_child(child->parent, child->how);
-    if (!child->nonblocking) return add(&child->request, result, false, wishes);
-    bl_info("%s makes a nonblocking communicator: it is left to NCCL", child->call);
+    struct bl_setup_request *request = &child->request;
+    if (!takes_part()) return result;
+    if (!bl_call_made(result) || !request->handle) {
+        bl_setup_forget(request, 1);
+        return result;
+    }
+    if (child->parent) bl_setup_count_child(child->parent, child->how);
+    request->wishes = config || !child->parent ? bl_config_wishes(config) : bl_resources_wishes(child->parent);
+    bl_group_add_init(request);
     return result;
 }
 
 BL_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
     const int32_t facts = color;
-    struct child child = announce_child("ncclCommSplit", BL_CHILD_SPLIT, comm, newcomm, config,
+    struct child child = announce_child(BL_CHILD_SPLIT, comm, newcomm, config,
                                         color == NCCL_SPLIT_NOCOLOR ? NULL : &facts, sizeof(facts));
-    ncclResult_t result = BL_REAL(ncclCommSplit, comm, color, key, newcomm, config);
+    ncclResult_t result = BL_REAL(ncclCommSplit, comm, color, key, child.request.handle, config);
     return add_child(&child, result, config);
 }
 
 /* Told to abort, NCCL ends what runs on the parent, and so do we: its peers that are shrunk away may never answer. */
 BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount,
                                       ncclComm_t *newcomm, ncclConfig_t *config, int shrinkFlags) {
-    struct child child = announce_child("ncclCommShrink", BL_CHILD_SHRINK, comm, newcomm, config, "", 0);
+    struct child child = announce_child(BL_CHILD_SHRINK, comm, newcomm, config, "", 0);
     const bool aborts = child.parent && shrinkFlags & NCCL_SHRINK_ABORT;
     if (aborts) bl_teardown_revoke(child.parent);
     ncclResult_t result =
-        BL_REAL(ncclCommShrink, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+        BL_REAL(ncclCommShrink, comm, excludeRanksList, excludeRanksCount, child.request.handle, config, shrinkFlags);
     if (aborts) bl_teardown_let_go(child.parent);
     return add_child(&child, result, config);
 }
@@ -167,6 +172,7 @@ BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     struct bl_comm *ending = bl_real_depth == 0 ? bl_teardown_detach(comm, BL_END_DESTROY) : NULL;
     ncclResult_t result = BL_REAL(ncclCommDestroy, comm);
+    if (ending) bl_promise_end(ending);
     bl_teardown_release(ending, BL_END_DESTROY);
     return result;
 }
@@ -174,6 +180,7 @@ BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 BL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
     struct bl_comm *ending = bl_real_depth == 0 ? bl_teardown_detach(comm, BL_END_ABORT) : NULL;
     ncclResult_t result = BL_REAL(ncclCommAbort, comm);
+    if (ending) bl_promise_end(ending);
     bl_teardown_release(ending, BL_END_ABORT);
     return result;
 }
@@ -186,7 +193,8 @@ BL_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
     return result;
 }
 
-/* The real error comes first.  A nonblocking communicator is in progress until Beeline's side is made, too. */
+/* The real error comes first.  A nonblocking communicator is in progress until Beeline's side is made, too, and that of its
+ * children. */
 BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
     struct bl_comm *known = bl_real_depth == 0 && asyncError ? bl_comm_find(comm) : NULL;
     if (known && bl_resources_busy(known)) {
@@ -194,10 +202,12 @@ BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
         return ncclSuccess;
     }
     ncclResult_t result = BL_REAL(ncclCommGetAsyncError, comm, asyncError);
-    if (!known || result != ncclSuccess || *asyncError != ncclSuccess) return result;
+    if (!known || result != ncclSuccess || *asyncError == ncclInProgress) return result;
+    const bool open = bl_resources_are_ours(known) && bl_promise_open(known);
+    if (*asyncError != ncclSuccess) return result;
     bl_turn_settle(known);
     *asyncError = bl_comm_check(known);
-    if (*asyncError == ncclSuccess && bl_teardown_finalizing(known)) *asyncError = ncclInProgress;
+    if (*asyncError == ncclSuccess && (open || bl_teardown_finalizing(known))) *asyncError = ncclInProgress;
     return result;
 }
 

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/why.h"
 #include "build.h"
+#include "promise.h"
 #include "teardown.h"
 
 static void run_in_context(struct bl_member *member, void (*act)(struct bl_member *)) {
@@ -292,13 +293,47 @@ void bl_setup_forget(const struct bl_setup_request *requests, int count) {
     for (int i = 0; i < count; i++) {
         struct bl_meeting meeting = requests[i].meeting;
         bl_meeting_close(&meeting);
+        if (requests[i].promise) bl_promise_keep(requests[i].promise);
     }
+}
+
+static void enter(struct bl_promise *promise) {
+    promise->comm = enlist(&promise->request, promise->request.nonblocking);
+}
+
+/* The owner may end the child as soon as it has the handle, but waits for its set-up. */
+static int set_up_promised(void *arg) {
+    struct bl_promise *promise = arg;
+    if (!bl_promise_wait(promise, enter) || !promise->comm) {
+        const struct bl_setup_request request = promise->request;
+        bl_setup_forget(&request, 1);
+        return 1;
+    }
+    const bool unlisted = promise->comm->resources->unlisted;
+    set_up(&promise->comm, 1);
+    if (unlisted) bl_teardown_release(promise->comm, BL_END_DESTROY);
+    bl_promise_keep(promise);
+    return 1;
+}
+
+/* With no thread to be had, its owner waits here. */
+static void promise_child(const struct bl_setup_request *request) {
+    request->promise->request = *request;
+    struct bl_errand *errand = bl_errand_begin(set_up_promised, request->promise);
+    if (errand)
+        bl_errand_leave(errand);
+    else
+        set_up_promised(request->promise);
 }
 
 void bl_setup_run(const struct bl_setup_request *requests, int count) {
     struct bl_comm **comms = calloc((size_t)count, sizeof(*comms));
     int now = 0;
     for (int i = 0; i < count; i++) {
+        if (requests[i].promise && bl_promise_begin(requests[i].promise)) {
+            promise_child(&requests[i]);
+            continue;
+        }
         ncclComm_t handle = *requests[i].handle;
         ncclResult_t state = ncclSuccess;
         if (!handle) { /* a split that this rank has no part in */
@@ -309,7 +344,8 @@ void bl_setup_run(const struct bl_setup_request *requests, int count) {
         const bool nonblocking = requests[i].nonblocking || state == ncclInProgress;
         struct bl_comm *comm = comms ? enlist(&requests[i], nonblocking) : NULL;
         if (!comm) bl_setup_forget(&requests[i], 1);
-        if (comm && comm->resources->nonblocking && !comm->resources->unlisted)
+        if (comm && requests[i].promise) bl_promise_keep(requests[i].promise);
+        if (comm && nonblocking && !requests[i].child && !comm->resources->unlisted)
             set_up_in_background(comm);
         else if (comm)
             comms[now++] = comm;

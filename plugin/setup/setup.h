@@ -11,15 +11,7 @@
 #define BEELINE_SETUP_H
 
 #include "comm/comm.h"
-#include "real/config.h"
-#include "meeting.h"
-
-struct bl_setup_request {
-    ncclComm_t *handle;        /* where the real NCCL stored, or will store at the group's end, the new communicator */
-    bool nonblocking;          /* the real init may still be in progress: Beeline's side follows in the background */
-    struct bl_wishes wishes;   /* of its config */
-    struct bl_meeting meeting; /* opened before the real call */
-};
+#include "request.h"
 
 void bl_setup_run(const struct bl_setup_request *requests, int count);
 

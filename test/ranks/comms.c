@@ -1,6 +1,7 @@
 /* comms.c - communicators come and go, in all of NCCL's ways. */
 #include "scenarios.h"
 
+#include <string.h>
 #include <time.h>
 
 /* Sums int32 on a communicator of any ranks: rank r of n gives r + 1. */
@@ -175,56 +176,139 @@ static void settle(ncclComm_t comm) {
     CHECK(state == ncclSuccess, "a nonblocking call ended with %s", ncclGetErrorString(state));
 }
 
-static void nonblocking(struct part *part, const struct options *o) {
+static ncclResult_t started(ncclResult_t result) {
+    CHECK(result == ncclSuccess || result == ncclInProgress, "a nonblocking call returned %s",
+          ncclGetErrorString(result));
+    return result;
+}
+
+static void make_nonblocking(struct part *part, int number, ncclComm_t *comms) {
     ncclUniqueId id;
-    box_unique_id(part, 1, &id);
-    ncclComm_t comms[BOX_RANKS];
-    ncclResult_t result;
-    if (part->count > 1) NCCL_OK(ncclGroupStart());
+    box_unique_id(part, number, &id);
+    part_group_start(part);
     for (int i = 0; i < part->count; i++) {
         ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
         settings.blocking = 0;
         part_enter(part, i);
-        result = ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &settings);
-        CHECK(result == ncclSuccess || result == ncclInProgress);
+        started(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &settings));
     }
-    if (part->count > 1) {
-        result = ncclGroupEnd();
-        CHECK(result == ncclSuccess || result == ncclInProgress);
-    }
+    if (part->count > 1) started(ncclGroupEnd());
     for (int i = 0; i < part->count; i++) settle(comms[i]);
+}
+
+static void nonblocking(struct part *part, const struct options *o) {
+    ncclComm_t comms[BOX_RANKS];
+    make_nonblocking(part, 1, comms);
     CUdeviceptr buffer[BOX_RANKS];
     for (int i = 0; i < part->count; i++) {
         part_enter(part, i);
         CU_OK(cuMemAlloc(&buffer[i], 400));
     }
     for (int round = 0; round < 4; round++) {
-        if (part->count > 1) NCCL_OK(ncclGroupStart());
+        part_group_start(part);
         for (int i = 0; i < part->count; i++) {
             struct rank *rank = part_enter(part, i);
             uint32_t image[100];
             for (int k = 0; k < 100; k++) image[k] = (uint32_t)(rank->rank + 1 + k);
             box_upload(buffer[i], image, sizeof image);
-            result = ncclAllReduce((void *)buffer[i], (void *)buffer[i], 100, ncclUint32, ncclSum, comms[i],
-                                   rank->stream[0]);
-            CHECK(result == ncclSuccess || result == ncclInProgress);
+            started(ncclAllReduce((void *)buffer[i], (void *)buffer[i], 100, ncclUint32, ncclSum, comms[i],
+                                  rank->stream[0]));
         }
-        if (part->count > 1) {
-            result = ncclGroupEnd();
-            CHECK(result == ncclSuccess || result == ncclInProgress);
-        }
+        if (part->count > 1) started(ncclGroupEnd());
         for (int i = 0; i < part->count; i++) settle(comms[i]);
         for (int i = 0; i < part->count; i++) sums_check(part, i, comms[i], buffer[i]);
     }
     for (int i = 0; i < part->count; i++) {
         part_enter(part, i);
         CU_OK(cuMemFree(buffer[i]));
-        result = ncclCommFinalize(comms[i]);
-        CHECK(result == ncclSuccess || result == ncclInProgress);
+        started(ncclCommFinalize(comms[i]));
     }
     for (int i = 0; i < part->count; i++) {
         settle(comms[i]);
         NCCL_OK(ncclCommDestroy(comms[i]));
+    }
+}
+
+/* Beeline serves it, if Beeline is there. */
+static void expect_served(struct part *part, ncclComm_t *comms) {
+    for (int i = 0; i < part->count; i++) {
+        bool served = !box_route(part->rank[i].comm, ALL_REDUCE, 1, ncclUint32, ncclSum);
+        for (size_t count = 1; comms[i] && count < 1 << 16 && !served; count *= 4)
+            served = strcmp(box_route(comms[i], ALL_REDUCE, count, ncclUint32, ncclSum), "nccl") != 0;
+        CHECK(served || !comms[i], "rank %d: its child is NCCL's", part->rank[i].rank);
+    }
+}
+
+/* Of two parents, which ranks ask after in different orders: nobody's child may wait for a question. */
+enum { PARENTS = 2 };
+static void await_children(struct part *part, ncclComm_t parent[PARENTS][BOX_RANKS],
+                           ncclComm_t child[PARENTS][BOX_RANKS], const int without[PARENTS]) {
+    for (int i = 0; i < part->count; i++) {
+        const int rank = part->rank[i].rank;
+        for (int k = 0, p; k < PARENTS; k++) {
+            settle(parent[p = (rank + k) % PARENTS][i]);
+            CHECK((child[p][i] == NULL) == (rank == without[p]), "rank %d: %s child", rank, child[p][i] ? "a" : "no");
+        }
+    }
+    for (int p = 0; p < PARENTS; p++) {
+        expect_served(part, child[p]);
+        sums(part, child[p]);
+        destroy(part, child[p]);
+    }
+}
+
+/* With one of the first two ranks in none, and with the last rank shrunk away. */
+static void nonblocking_children(struct part *part, const struct options *o) {
+    const int gone = part->box->nranks - 1;
+    ncclComm_t parent[PARENTS][BOX_RANKS], child[PARENTS][BOX_RANKS];
+    ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
+    settings.blocking = 1; /* its own calls: the parent says how it is made */
+    for (int p = 0; p < PARENTS; p++) make_nonblocking(part, p + 1, parent[p]);
+    for (int kind = 0; kind < 3; kind++) {
+        if (kind && gone < 2) break;
+        memset(child, 0x5a, sizeof child);
+        for (int p = 0; p < PARENTS; p++) {
+            part_group_start(part);
+            for (int i = 0; i < part->count; i++) {
+                const int rank = part->rank[i].rank, color = kind && rank == p ? NCCL_SPLIT_NOCOLOR : 7;
+                part_enter(part, i);
+                if (kind < 2)
+                    started(ncclCommSplit(parent[p][i], color, -rank, &child[p][i], &settings));
+                else if (rank == gone)
+                    child[p][i] = NULL;
+                else
+                    started(
+                        ncclCommShrink(parent[p][i], (int[]){gone}, 1, &child[p][i], &settings, NCCL_SHRINK_DEFAULT));
+            }
+            if (part->count > 1) started(ncclGroupEnd());
+        }
+        await_children(part, parent, child,
+                       kind == 0   ? (int[]){-1, -1}
+                       : kind == 1 ? (int[]){0, 1}
+                                   : (int[]){gone, gone});
+    }
+    for (int p = 0; p < PARENTS; p++) destroy(part, parent[p]);
+}
+
+/* Rank 0 never splits: whoever waits for it may give up, and what NCCL has not made nobody gets.  Then all split, and give up
+ * sooner or later: whoever has a child by then ends it. */
+static void nonblocking_split_aborted(struct part *part, const struct options *o) {
+    enum { ROUNDS = 12 };
+    for (int round = 0; round < ROUNDS; round++) {
+        ncclComm_t parent[BOX_RANKS], child[BOX_RANKS] = {0};
+        make_nonblocking(part, round, parent);
+        for (int i = 0; i < part->count; i++) {
+            part_enter(part, i);
+            if (round == 0 && part->rank[i].rank == 0) continue;
+            const ncclResult_t result = started(ncclCommSplit(parent[i], 0, 0, &child[i], NULL));
+            CHECK(round > 0 || (result == ncclInProgress && !child[i]), "a split without rank 0 is over at once");
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 700000L * (round * 7 % ROUNDS)}, NULL);
+        for (int i = 0; i < part->count; i++) NCCL_OK(ncclCommAbort(parent[i]));
+        for (int i = 0; i < part->count; i++) {
+            CHECK(round > 0 || !child[i], "a child came of nothing");
+            if (child[i]) NCCL_OK(ncclCommAbort(child[i]));
+        }
     }
 }
 
@@ -312,6 +396,8 @@ const struct scenario comm_scenarios[] = {
     {.name = "comm_scalable", .run = scalable, .no_communicators = true},
     {.name = "comm_same_id", .run = same_id, .no_communicators = true},
     {.name = "comm_nonblocking", .run = nonblocking, .no_communicators = true},
+    {.name = "comm_nonblocking_children", .run = nonblocking_children},
+    {.name = "comm_nonblocking_split_aborted", .run = nonblocking_split_aborted, .no_communicators = true},
     {.name = "comm_finalized", .run = finalized, .no_communicators = true},
     {.name = "comm_budget", .run = budget, .no_communicators = true},
     {.name = "comm_aborted", .run = aborted, .no_communicators = true},

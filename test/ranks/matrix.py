@@ -246,7 +246,7 @@ row("{scenario}/{mode}", dict(scenario="""
     graph_replay_many graph_two graph_chain graph_forked graph_other_stream graph_beside_eager graph_replays_beside graph_grouped
     graph_captured_apart
     comm_recreate comm_many comm_split comm_shrink comm_config comm_scalable comm_same_id comm_nonblocking comm_finalized comm_aborted
-    comm_aborted_while_waiting
+    comm_aborted_while_waiting comm_nonblocking_children
     argument_errors argument_zero_count argument_huge_count argument_not_covered argument_unequal_ranks
     other_collectives other_send_receive other_premulsum other_one_rank
     fused_many fused_replayed fused_two_communicators fused_streams fused_streams_captured fused_destroyed
@@ -259,6 +259,8 @@ row("no_mixing/{scenario}", dict(scenario=("graph_replay_many", "graph_chain", "
     environment="NCCL_GRAPH_MIXING_SUPPORT=0", **SCENARIOS)
 # What an abort cannot wait for may be reported as left behind, and said.
 row("{scenario}/threads", dict(scenario=("turn_aborted_behind",)), mode="threads", ranks=3, attributes="warn-ok leak-ok", **SCENARIOS)
+# A child that somebody gives up while it is set up is left to NCCL, and said.
+row("{scenario}/{mode}", dict(scenario=("comm_nonblocking_split_aborted",), mode=MODES), ranks=turn((2, 4, 3), "mode"), attributes="warn-ok", **SCENARIOS)
 
 # Many communicators, one after another, leave nothing behind.
 GROWTH = dict(program="scenarios", word="growth")

@@ -152,6 +152,7 @@ struct ncclComm {
 
     bool worker_started; /* a thread that completes a nonblocking call */
     pthread_t worker;
+    struct ncclComm *_Atomic child; /* that it makes: an abort ends that, too */
 
     struct emu_redop redops[EMU_MAX_REDOPS];
     bool redop_used[EMU_MAX_REDOPS];

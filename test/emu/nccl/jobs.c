@@ -41,7 +41,11 @@ static ncclResult_t build_child(struct emu_job *job) {
     job->comm = emu_comm_new();
     if (!job->comm) return emu_fail(ncclSystemError, "out of memory");
     emu_job_describe(job);
-    return build(job);
+    job->parent->child = job->comm;
+    if (job->parent->aborted) job->comm->aborted = true;
+    ncclResult_t result = build(job);
+    job->parent->child = NULL;
+    return result;
 }
 
 static ncclResult_t split(struct emu_job *job) {

@@ -45,6 +45,11 @@ static void destroy(ncclComm_t comm, bool abort) {
     if (abort) {
         comm->aborted = true;
         emu_area_stop(comm, true);
+        ncclComm_t child = comm->child;
+        if (child) {
+            child->aborted = true;
+            emu_area_stop(child, true);
+        }
     }
     emu_comm_join(comm);
     if (!abort && !comm->revoked) drain(comm);
