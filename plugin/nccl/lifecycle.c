@@ -169,8 +169,17 @@ BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     return !nonblocking || !bl_call_made(result) || bl_teardown_finalize(known) ? result : ncclInProgress;
 }
 
+/* Something of NCCL's is in progress on it: NCCL refuses to destroy it, and it stays. */
+static bool stays(ncclComm_t comm) {
+    const struct bl_comm *known = bl_comm_find(comm);
+    ncclResult_t state = ncclSuccess;
+    if (known && bl_resources_nonblocking(known)) BL_REAL(ncclCommGetAsyncError, comm, &state);
+    return state == ncclInProgress;
+}
+
 BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-    struct bl_comm *ending = bl_real_depth == 0 ? bl_teardown_detach(comm, BL_END_DESTROY) : NULL;
+    struct bl_comm *ending = bl_real_depth == 0 && !stays(comm) ? bl_teardown_detach(comm, BL_END_DESTROY) : NULL;
+    if (ending) bl_promise_part(ending);
     ncclResult_t result = BL_REAL(ncclCommDestroy, comm);
     if (ending) bl_promise_end(ending);
     bl_teardown_release(ending, BL_END_DESTROY);
@@ -179,6 +188,7 @@ BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 BL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
     struct bl_comm *ending = bl_real_depth == 0 ? bl_teardown_detach(comm, BL_END_ABORT) : NULL;
+    if (ending) bl_promise_part(ending);
     ncclResult_t result = BL_REAL(ncclCommAbort, comm);
     if (ending) bl_promise_end(ending);
     bl_teardown_release(ending, BL_END_ABORT);
@@ -203,7 +213,7 @@ BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
     }
     ncclResult_t result = BL_REAL(ncclCommGetAsyncError, comm, asyncError);
     if (!known || result != ncclSuccess || *asyncError == ncclInProgress) return result;
-    const bool open = bl_resources_are_ours(known) && bl_promise_open(known);
+    const bool open = bl_resources_are_ours(known) && bl_promise_open(known, *asyncError);
     if (*asyncError != ncclSuccess) return result;
     bl_turn_settle(known);
     *asyncError = bl_comm_check(known);

@@ -13,10 +13,11 @@
 #include "request.h"
 
 struct bl_promise {
-    ncclComm_t made;    /* NCCL stores it: read atomically */
+    ncclComm_t made;    /* NCCL stores it, before the parent's state changes: read atomically */
     ncclComm_t *wanted; /* NULL: the owner has it */
     const struct bl_comm *parent;
-    bool entered, over; /* the child is in the table; it will not come, or is NCCL's */
+    bool parting; /* the parent is ending: nobody asks it */
+    bool over;    /* the child is NCCL's, if there is one */
     struct bl_setup_request request;
     struct bl_comm *comm; /* of who enters it */
     struct bl_promise *next;
@@ -28,17 +29,18 @@ struct bl_promise *bl_promise_new(const struct bl_comm *parent, ncclComm_t *want
 /* The call has been made.  False if NCCL is not at it any more: what is there is all that there will be. */
 bool bl_promise_begin(struct bl_promise *promise);
 
-/* Waits until NCCL has stored the handle; then `enter` puts the child into the table, ahead of anybody who might end it.  False
- * if none comes, or the owner has it already: it is NCCL's. */
+/* Waits until NCCL has made the child; then `enter` puts it into the table, ahead of anybody who might end it.  False if that
+ * failed, or the parent has ended: what NCCL has stored is with the owner then, and is NCCL's. */
 bool bl_promise_wait(struct bl_promise *promise, void (*enter)(struct bl_promise *promise));
 
 /* Gives the owner what there is, if that has not been done, and frees the promise. */
 void bl_promise_keep(struct bl_promise *promise);
 
-/* Of a parent that is no longer in progress to NCCL: whether a child is still on its way to its owner. */
-bool bl_promise_open(const struct bl_comm *parent);
+/* Of a parent that is no longer in progress to NCCL, but in this state: whether a child is still on its way to its owner. */
+bool bl_promise_open(const struct bl_comm *parent, ncclResult_t state);
 
-/* The parent has ended: owners get what there is now, and nothing else comes. */
+/* Around the real call that ends the parent: nobody asks it from now on; owners get what there is, and nothing else comes. */
+void bl_promise_part(const struct bl_comm *parent);
 void bl_promise_end(const struct bl_comm *parent);
 
 #endif

@@ -97,10 +97,11 @@ ncclResult_t emu_job_run(struct emu_job *job) {
 
 void emu_job_finish(struct emu_job *job) {
     ncclResult_t result = job->result;
-    bool keep = result == ncclSuccess || (!job->blocking && job->kind == EMU_JOB_INIT);
-    if (job->comm && !keep) {
+    if (job->comm && result != ncclSuccess && job->blocking) {
         emu_comm_release(job->comm);
         job->comm = NULL;
+    } else if (job->comm && result != ncclSuccess && job->kind != EMU_JOB_INIT) {
+        job->comm->async = result; /* as the real one: of what fails in the background its owner has the handle */
     }
     /* A nonblocking init has stored its handle when it began. */
     if (job->blocking || job->kind != EMU_JOB_INIT) *job->newcomm = job->comm;
