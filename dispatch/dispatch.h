@@ -12,16 +12,6 @@
 
 #include "kernels.h"
 
-enum bl_collective {
-    BL_ALLREDUCE,
-    BL_ALLGATHER,
-    BL_REDUCESCATTER,
-    BL_ALLTOALL,
-    BL_BROADCAST,
-    BL_REDUCE,
-    BL_COLLECTIVES
-};
-
 /* Capabilities of a communicator: bits of bl_facts.caps and bl_algorithm.needs. */
 enum { BL_CAP_P2P = 1, BL_CAP_NVLINK = 2, BL_CAP_MULTICAST = 4 };
 
@@ -57,7 +47,7 @@ struct bl_algorithm {
     enum bl_kernel kernel[BL_SPREADS]; /* by warps BL_KERNEL_NONE, if there is none */
     enum bl_kernel batch;              /* does the same for several messages, or BL_KERNEL_NONE */
     unsigned needs;                    /* BL_CAP_* */
-    bool to_each_peer, by_switch;      /* enum bl_trait */
+    unsigned traits;                   /* enum bl_trait */
 };
 
 /* Why a route was picked; the texts are in reason.def. */
@@ -115,7 +105,6 @@ extern const int bl_algorithm_count;
 enum { BL_NO_ALGORITHM = -2 };
 int bl_algorithm_find(enum bl_collective collective, const char *name);
 void bl_algorithm_list(enum bl_collective collective, char *text, size_t size); /* "oneshot_ll, oneshot_ll128, ..." */
-const char *bl_collective_name(enum bl_collective collective);                  /* "all_reduce" */
 
 /* Of "lines" and "warps". */
 enum { BL_NO_SPREAD = -1 };
@@ -128,7 +117,7 @@ static inline enum bl_kernel bl_range_kernel(const struct bl_range *range) {
 
 /* Whether it can do these on GPUs of this architecture. */
 static inline bool bl_algorithm_covers(const struct bl_algorithm *algorithm, int arch, int datatype, int redop) {
-    return !algorithm->by_switch || (bl_multimem_redops(datatype, arch) >> redop & 1) != 0;
+    return !(algorithm->traits & BL_BY_SWITCH) || (bl_multimem_redops(datatype, arch) >> redop & 1) != 0;
 }
 
 /* What a user says of one collective: "..16K oneshot_ll | ..24M twoshot_ll128 | nccl", as bl_table_describe says it, too (0 before

@@ -115,7 +115,7 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, enum bl_sp
     *reason = lacking == BL_CAP_MULTICAST ? BL_REASON_NO_MULTICAST : BL_REASON_CAPS;
     if (lacking) return 0;
     *reason = BL_REASON_DETERMINISTIC;
-    if (algorithm->by_switch && settings && settings->deterministic) return 0;
+    if (algorithm->traits & BL_BY_SWITCH && settings && settings->deterministic) return 0;
     *reason = BL_REASON_RANKS;
     if (facts->nranks < 2 || facts->nranks > BL_MAX_RANKS) return 0;
     *reason = BL_REASON_THREADS;
@@ -136,7 +136,7 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, enum bl_sp
 
 /* A threshold measured with `from` ranks, for `to` ranks: what goes to each peer, or comes from each, grows with their number. */
 static uint64_t scale(uint64_t max_bytes, int algorithm, int from, int to) {
-    if (max_bytes == UINT64_MAX || algorithm < 0 || !bl_algorithms[algorithm].to_each_peer) return max_bytes;
+    if (max_bytes == UINT64_MAX || algorithm < 0 || !(bl_algorithms[algorithm].traits & BL_EACH_PEER)) return max_bytes;
     uint64_t peers = to - 1, whole = max_bytes / peers, rest = max_bytes % peers, scaled;
     if (__builtin_mul_overflow(whole, (uint64_t)(from - 1), &scaled)) return max_bytes;
     return scaled + rest * (uint64_t)(from - 1) / peers;

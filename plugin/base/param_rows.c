@@ -151,11 +151,11 @@ static void text_accepted(const struct bl_param_row *row, char *text, size_t siz
 }
 static bool routes_parse(const struct bl_param_row *row, const char *text, void *member) {
     struct bl_routes routes;
-    return bl_routes_parse(text, (enum bl_collective)row->low, &routes) && text_parse(row, text, member);
+    return bl_routes_parse(text, row->collective, &routes) && text_parse(row, text, member);
 }
 static void routes_accepted(const struct bl_param_row *row, char *text, size_t size) {
     char names[160];
-    bl_algorithm_list((enum bl_collective)row->low, names, sizeof(names));
+    bl_algorithm_list(row->collective, names, sizeof(names));
     snprintf(text, size, "nccl, %s; or sizes and names: ..16K NAME | ..1M NAME | nccl", names);
 }
 
@@ -176,22 +176,14 @@ static const struct bl_param_kind text = {text_parse, text_default, text_format,
 static const struct bl_param_kind selection = {selection_parse, text_default, text_format, selection_accepted};
 static const struct bl_param_kind routes = {routes_parse, text_default, text_format, routes_accepted};
 
-#define OFFSET(member) offsetof(struct bl_params, member)
 const struct bl_param_row bl_param_rows[] = {
-#define BL_PARAM_FLAG(member, variable, value, category, help)                                                         \
-    {variable, &flag, OFFSET(member), value, 0, 1, NULL, category, help},
-#define BL_PARAM_BYTES(member, variable, value, low, high, category, help)                                             \
-    {variable, &bytes, OFFSET(member), value, low, high, NULL, category, help},
-#define BL_PARAM_COUNT(member, variable, value, low, high, category, help)                                             \
-    {variable, &count, OFFSET(member), value, low, high, NULL, category, help},
-#define BL_PARAM_CHOICE(member, variable, value, names, category, help)                                                \
-    {variable, &choice, OFFSET(member), value, 0, 0, names, category, help},
-#define BL_PARAM_ROUTES(member, variable, collective, category, help)                                                  \
-    {variable, &routes, OFFSET(member), 0, collective, 0, NULL, category, help},
-#define BL_PARAM_TEXT(member, variable, category, help)                                                                \
-    {variable, &text, OFFSET(member), 0, 0, 0, NULL, category, help},
-#define BL_PARAM_SELECTION(member, variable, category, help)                                                           \
-    {variable, &selection, OFFSET(member), 0, 0, 0, NULL, category, help},
+#define BL_PARAM(kind_, member, variable_, category_, help_, ...)                                                      \
+    {.variable = variable_,                                                                                            \
+     .kind = &kind_,                                                                                                   \
+     .offset = offsetof(struct bl_params, member),                                                                     \
+     .category = category_,                                                                                            \
+     .help = help_,                                                                                                    \
+     __VA_ARGS__},
 #include "params.def"
 };
 const int bl_param_row_count = sizeof(bl_param_rows) / sizeof(bl_param_rows[0]);

@@ -19,9 +19,8 @@
 enum { MAX_SIZES = 128, MAX_CANDIDATES = 48 };
 
 static const char *const variables[BL_COLLECTIVES] = {
-    [BL_ALLREDUCE] = "BEELINE_ALLREDUCE",         [BL_ALLGATHER] = "BEELINE_ALLGATHER",
-    [BL_REDUCESCATTER] = "BEELINE_REDUCESCATTER", [BL_ALLTOALL] = "BEELINE_ALLTOALL",
-    [BL_BROADCAST] = "BEELINE_BROADCAST",         [BL_REDUCE] = "BEELINE_REDUCE",
+#define BL_COLLECTIVE(COLLECTIVE, name, words, traits) "BEELINE_" #COLLECTIVE,
+#include "collectives.def"
 };
 
 struct table {
