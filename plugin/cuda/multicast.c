@@ -10,36 +10,27 @@
 
 enum { LOWEST_ARCH = 90, SINCE = 12010 };
 
-struct bl_multicast_calls {
-    __typeof__(cuMulticastGetGranularity) *granularity;
-    __typeof__(cuMulticastCreate) *create;
-    __typeof__(cuMulticastAddDevice) *add_device;
-    __typeof__(cuMulticastBindMem) *bind;
-    __typeof__(cuMulticastUnbind) *unbind;
-};
+#define CALLS(ROW)                                                                                                     \
+    ROW(granularity, cuMulticastGetGranularity)                                                                        \
+    ROW(create, cuMulticastCreate)                                                                                     \
+    ROW(add_device, cuMulticastAddDevice)                                                                              \
+    ROW(bind, cuMulticastBindMem)                                                                                      \
+    ROW(unbind, cuMulticastUnbind)
 
-static const struct {
-    const char *name;
-    size_t offset;
-} rows[] = {
-    {"cuMulticastGetGranularity", offsetof(struct bl_multicast_calls, granularity)},
-    {"cuMulticastCreate", offsetof(struct bl_multicast_calls, create)},
-    {"cuMulticastAddDevice", offsetof(struct bl_multicast_calls, add_device)},
-    {"cuMulticastBindMem", offsetof(struct bl_multicast_calls, bind)},
-    {"cuMulticastUnbind", offsetof(struct bl_multicast_calls, unbind)},
+struct bl_multicast_calls {
+#define MEMBER(name, function) __typeof__(function) *name;
+    CALLS(MEMBER)
 };
-enum { ROWS = sizeof(rows) / sizeof(*rows) };
 
 static struct bl_multicast_calls calls;
 static const char *lacking; /* a call that the driver does not have */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void look_up(void) {
-    for (int i = 0; i < ROWS; i++) {
-        void *address = bl_driver_symbol(rows[i].name, SINCE);
-        *(void **)((char *)&calls + rows[i].offset) = address;
-        if (!address) lacking = rows[i].name;
-    }
+#define LOOK_UP(name, function)                                                                                        \
+    *(void **)&calls.name = bl_driver_symbol(#function, SINCE);                                                        \
+    if (!calls.name) lacking = #function;
+    CALLS(LOOK_UP)
 }
 
 /* The only way to the calls.  0, or -1 if it is closed. */

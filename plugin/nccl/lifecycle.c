@@ -25,7 +25,7 @@ static bool asks_nonblocking(const ncclConfig_t *config, ncclResult_t result) {
 
 static bool is_nonblocking(ncclComm_t handle) {
     const struct bl_comm *comm = bl_comm_find(handle);
-    return comm && bl_resources_nonblocking(comm);
+    return comm && comm->resources->nonblocking;
 }
 
 /* Not inside of NCCL's own calls, nor where Beeline is switched off. */
@@ -128,7 +128,7 @@ static struct child announce_child(const char *call, enum bl_child how, ncclComm
 
 static ncclResult_t add_child(struct child *child, ncclResult_t result, const ncclConfig_t *config) {
     const struct bl_wishes wishes =
-        config || !child->parent ? bl_config_wishes(config) : bl_resources_wishes(child->parent);
+        config || !child->parent ? bl_config_wishes(config) : child->parent->resources->wishes;
     if (child->parent && bl_call_made(result)) bl_setup_count_child(child->parent, child->how);
     if (!child->nonblocking) return add(&child->request, result, false, wishes);
     bl_info("%s makes a nonblocking communicator: it is left to NCCL", child->call);
@@ -158,7 +158,7 @@ BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, in
 /* The entry stays until Destroy.  A nonblocking one must not wait here: it is in progress until its launches have ended. */
 BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     struct bl_comm *known = bl_known(comm);
-    const bool nonblocking = known && bl_resources_nonblocking(known);
+    const bool nonblocking = known && known->resources->nonblocking;
     if (known && !nonblocking) bl_teardown_drain(known);
     ncclResult_t result = BL_REAL(ncclCommFinalize, comm);
     return !nonblocking || !bl_call_made(result) || bl_teardown_finalize(known) ? result : ncclInProgress;

@@ -1,5 +1,5 @@
-/* introduce.c - see introduce.h. */
-#include "introduce.h"
+/* introduce.c - see steps.h. */
+#include "steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>

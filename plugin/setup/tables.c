@@ -1,5 +1,5 @@
-/* tables.c - see tables.h. */
-#include "tables.h"
+/* tables.c - see steps.h. */
+#include "steps.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ static void make_tables(struct bl_member *member) {
         .nranks = comm->nranks,
         .arch = least.arch,
         .caps = BL_CAP_P2P | (member->link == BL_LINK_NVLINK ? BL_CAP_NVLINK : 0),
-        .sms = least.sms < least.max_blocks ? least.sms : least.max_blocks,
+        .most_blocks = least.sms < least.max_blocks ? least.sms : least.max_blocks,
         .max_threads = least.max_threads,
         .layout = comm->args.layout,
     };
