@@ -121,6 +121,10 @@ static inline bool bl_algorithm_covers(const struct bl_algorithm *algorithm, int
     return !(algorithm->traits & BL_BY_SWITCH) || (bl_multimem_redops(datatype, arch) >> redop & 1) != 0;
 }
 
+/* A size as users say it, "16K": digits, and maybe one of K, M and G.  Moves *at on; false if there are no digits, or too many. */
+bool bl_size_read(const char **at, uint64_t *bytes);
+void bl_size_format(uint64_t bytes, char *text, size_t size); /* in the largest unit that divides it */
+
 /* What a user says of one collective: "..16K oneshot_ll | ..24M twoshot_ll128 | nccl", as bl_table_describe says it, too (0 before
  * the first .. and .. before the last name may be there or not); or one name, for all sizes.  Above the last size the thresholds hold.
  * Where an algorithm has kernels of both spreads, :lines or :warps behind the name chooses, else the thresholds do. */

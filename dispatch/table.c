@@ -438,17 +438,6 @@ void bl_table_uses(const struct bl_table *table, uint64_t bytes[BL_KERNELS]) {
         }
 }
 
-static void format_bytes(char *text, size_t size, uint64_t bytes) {
-    static const char units[] = "\0KMG";
-    int unit = 0;
-
-    while (unit < 3 && bytes && bytes % 1024 == 0) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(text, size, "%llu%.1s", (unsigned long long)bytes, &units[unit]);
-}
-
 void bl_table_describe(const struct bl_table *table, enum bl_collective collective, char *text, size_t size) {
     uint64_t reached = 0;
     size_t used = 0;
@@ -459,7 +448,7 @@ void bl_table_describe(const struct bl_table *table, enum bl_collective collecti
         const struct bl_range *range = &table->range[collective][i];
         char bytes[32] = "";
         if (range->max_bytes <= reached) continue; /* serves only what the rows before it do not cover */
-        if (range->max_bytes != UINT64_MAX) format_bytes(bytes, sizeof bytes, range->max_bytes);
+        if (range->max_bytes != UINT64_MAX) bl_size_format(range->max_bytes, bytes, sizeof bytes);
         used += snprintf(text + used, size - used, "%s..%s %s", used ? " | " : "0", bytes,
                          range->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_kernel_name(bl_range_kernel(range)));
         reached = range->max_bytes;

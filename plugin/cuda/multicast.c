@@ -2,7 +2,6 @@
 #include "multicast.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/params.h"
@@ -43,16 +42,11 @@ static int door(struct bl_multicast *m) {
     return 0;
 }
 
-static bool has(CUdevice device, CUdevice_attribute attribute) {
-    int value = 0;
-    return bl_driver()->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value;
-}
-
 bool bl_multicast_possible(CUdevice device, int arch) {
     if (door(&(struct bl_multicast){0})) return false;
     if (arch < LOWEST_ARCH)
         bl_fail("the GPU is sm_%d, multicast needs sm_%d", arch, LOWEST_ARCH);
-    else if (!has(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED))
+    else if (!bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED))
         bl_fail("the GPU has no multicast");
     else
         return true;
@@ -128,7 +122,7 @@ int bl_multicast_create(struct bl_multicast *m, CUdevice device, int rank, int n
     *fd = -1;
     if (door(m)) return -1;
     int status = create_as(m, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, bytes, fd, &refused);
-    if (status && refused && has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
+    if (status && refused && bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
         bl_info("%s; trying a fabric handle", bl_why());
         release_object(m);
         status = create_as(m, CU_MEM_HANDLE_TYPE_FABRIC, bytes, handle->fabric, &refused);

@@ -14,7 +14,6 @@
 #include "setup/teardown.h"
 #include "setup/resources.h"
 
-#include <limits.h>
 #include <stdlib.h>
 
 /* `blocking` has been the first of the settings since there was a config; what is not set there, NCCL decides, and
