@@ -16,20 +16,10 @@ const struct bl_algorithm bl_algorithms[] = {
      {BL_KERNEL_##KERNEL, BL_IF_##warps(BL_KERNEL_NONE, BL_KERNEL_##KERNEL##_WARPS)},                                  \
      BL_IF_##batch(BL_KERNEL_NONE, BL_KERNEL_##KERNEL##_BATCH),                                                        \
      (traits)&BL_NVLS ? MULTICAST : PUSH,                                                                              \
-     ((traits)&BL_EACH_PEER) != 0,                                                                                     \
-     ((traits)&BL_BY_SWITCH) != 0},
+     traits},
 #include "algorithms.def"
 };
 const int bl_algorithm_count = sizeof bl_algorithms / sizeof *bl_algorithms;
-
-static const char *const collective_names[BL_COLLECTIVES] = {
-    [BL_ALLREDUCE] = "all_reduce", [BL_ALLGATHER] = "all_gather", [BL_REDUCESCATTER] = "reduce_scatter",
-    [BL_ALLTOALL] = "all_to_all",  [BL_BROADCAST] = "broadcast",  [BL_REDUCE] = "reduce",
-};
-
-const char *bl_collective_name(enum bl_collective collective) {
-    return (unsigned)collective < BL_COLLECTIVES ? collective_names[collective] : "?";
-}
 
 int bl_algorithm_find(enum bl_collective collective, const char *name) {
     if (!strcmp(name, "nccl")) return BL_ROUTE_NCCL;

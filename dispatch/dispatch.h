@@ -12,16 +12,6 @@
 
 #include "kernels.h"
 
-enum bl_collective {
-    BL_ALLREDUCE,
-    BL_ALLGATHER,
-    BL_REDUCESCATTER,
-    BL_ALLTOALL,
-    BL_BROADCAST,
-    BL_REDUCE,
-    BL_COLLECTIVES
-};
-
 /* Capabilities of a communicator: bits of bl_facts.caps and bl_algorithm.needs. */
 enum { BL_CAP_P2P = 1, BL_CAP_NVLINK = 2, BL_CAP_MULTICAST = 4 };
 
@@ -30,7 +20,8 @@ struct bl_facts {
     int nranks;
     int arch; /* 90 for sm_90; the lowest of the ranks */
     unsigned caps;
-    unsigned sms;         /* multiprocessors, the fewest of the ranks; or what maxCTAs says, if that is less */
+    unsigned
+        most_blocks; /* of a launch: multiprocessors, the fewest of the ranks; or what maxCTAs says, if that is less */
     unsigned max_threads; /* per block; the fewest of the ranks, at most BL_MAX_THREADS */
     char gpu[64];         /* "NVIDIA H200"; rank 0's */
     struct bl_staging_layout layout;
@@ -57,7 +48,7 @@ struct bl_algorithm {
     enum bl_kernel kernel[BL_SPREADS]; /* by warps BL_KERNEL_NONE, if there is none */
     enum bl_kernel batch;              /* does the same for several messages, or BL_KERNEL_NONE */
     unsigned needs;                    /* BL_CAP_* */
-    bool to_each_peer, by_switch;      /* enum bl_trait */
+    unsigned traits;                   /* enum bl_trait */
 };
 
 /* Why a route was picked; the texts are in reason.def. */
@@ -115,7 +106,6 @@ extern const int bl_algorithm_count;
 enum { BL_NO_ALGORITHM = -2 };
 int bl_algorithm_find(enum bl_collective collective, const char *name);
 void bl_algorithm_list(enum bl_collective collective, char *text, size_t size); /* "oneshot_ll, oneshot_ll128, ..." */
-const char *bl_collective_name(enum bl_collective collective);                  /* "all_reduce" */
 
 /* Of "lines" and "warps". */
 enum { BL_NO_SPREAD = -1 };
@@ -128,8 +118,12 @@ static inline enum bl_kernel bl_range_kernel(const struct bl_range *range) {
 
 /* Whether it can do these on GPUs of this architecture. */
 static inline bool bl_algorithm_covers(const struct bl_algorithm *algorithm, int arch, int datatype, int redop) {
-    return !algorithm->by_switch || (bl_multimem_redops(datatype, arch) >> redop & 1) != 0;
+    return !(algorithm->traits & BL_BY_SWITCH) || (bl_multimem_redops(datatype, arch) >> redop & 1) != 0;
 }
+
+/* A size as users say it, "16K": digits, and maybe one of K, M and G.  Moves *at on; false if there are no digits, or too many. */
+bool bl_size_read(const char **at, uint64_t *bytes);
+void bl_size_format(uint64_t bytes, char *text, size_t size); /* in the largest unit that divides it */
 
 /* What a user says of one collective: "..16K oneshot_ll | ..24M twoshot_ll128 | nccl", as bl_table_describe says it, too (0 before
  * the first .. and .. before the last name may be there or not); or one name, for all sizes.  Above the last size the thresholds hold.

@@ -1,4 +1,5 @@
-/* routes.c - reads what somebody says of a collective's routes. */
+/* routes.c - reads what somebody says of a collective's routes, and the sizes in it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "dispatch.h"
@@ -11,8 +12,7 @@ static void skip_blanks(const char **at) {
     while (is_blank(**at)) (*at)++;
 }
 
-/* "16K": digits, and one of K, M and G.  False if there are none, or too many. */
-static bool read_bytes(const char **at, uint64_t *bytes) {
+bool bl_size_read(const char **at, uint64_t *bytes) {
     static const char units[] = "KMGkmg";
     uint64_t value = 0;
     const char *from = *at;
@@ -25,7 +25,14 @@ static bool read_bytes(const char **at, uint64_t *bytes) {
     const int shift = unit ? 10 * (int)((unit - units) % 3 + 1) : 0;
     *at += unit != NULL;
     *bytes = value << shift;
-    return value && value <= (UINT64_MAX - 1) >> shift;
+    return value <= (UINT64_MAX - 1) >> shift;
+}
+
+void bl_size_format(uint64_t bytes, char *text, size_t size) {
+    static const char units[] = "\0KMG";
+    int unit = 0;
+    for (; unit < 3 && bytes && bytes % 1024 == 0; unit++) bytes /= 1024;
+    snprintf(text, size, "%llu%.1s", (unsigned long long)bytes, &units[unit]);
 }
 
 /* "0..16K", "..16K", ".." or nothing, which means all that is left. */
@@ -34,7 +41,7 @@ static bool read_sizes(const char **at, bool first, uint64_t *max_bytes) {
     if (first && !strncmp(*at, "0..", 3)) (*at)++;
     if (strncmp(*at, "..", 2)) return true;
     *at += 2;
-    return (is_blank(**at) || read_bytes(at, max_bytes)) && is_blank(**at);
+    return (is_blank(**at) || (bl_size_read(at, max_bytes) && *max_bytes)) && is_blank(**at);
 }
 
 static bool read_word(const char **at, const char *ends, char *word, size_t size) {

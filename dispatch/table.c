@@ -45,6 +45,9 @@ struct pick {
 
 struct build {
     const struct bl_facts *facts;
+    const struct bl_settings *settings;
+    void (*warn)(void *arg, const char *message);
+    void *arg;
     const char *file;
     bool user;
     int serial;                          /* of the file's first section: sections count on from file to file */
@@ -107,15 +110,15 @@ static bool has_threads(const struct bl_facts *facts, enum bl_kernel kernel) {
 }
 
 /* Most bytes that the algorithm can carry on this communicator, and what keeps it from more. */
-static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, enum bl_spread spread,
-                                const struct bl_facts *facts, const struct bl_settings *settings,
+static uint64_t algorithm_limit(const struct build *build, const struct bl_algorithm *algorithm, enum bl_spread spread,
                                 enum bl_reason *reason) {
+    const struct bl_facts *facts = build->facts;
     const enum bl_kernel kernel = algorithm->kernel[spread];
     const unsigned lacking = algorithm->needs & ~facts->caps;
     *reason = lacking == BL_CAP_MULTICAST ? BL_REASON_NO_MULTICAST : BL_REASON_CAPS;
     if (lacking) return 0;
     *reason = BL_REASON_DETERMINISTIC;
-    if (algorithm->by_switch && settings && settings->deterministic) return 0;
+    if (algorithm->traits & BL_BY_SWITCH && build->settings->deterministic) return 0;
     *reason = BL_REASON_RANKS;
     if (facts->nranks < 2 || facts->nranks > BL_MAX_RANKS) return 0;
     *reason = BL_REASON_THREADS;
@@ -123,7 +126,7 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, enum bl_sp
     uint64_t capacity = bl_kernel_capacity(kernel, facts->nranks, &facts->layout);
     *reason = BL_REASON_NO_SLOTS;
     if (!capacity) return 0;
-    const bool whole = settings && settings->short_of_staging;
+    const bool whole = build->settings->short_of_staging;
     if (whole)
         ; /* no pieces */
     else if (kernel == BL_KERNEL_ALLGATHER_CE)
@@ -136,13 +139,14 @@ static uint64_t algorithm_limit(const struct bl_algorithm *algorithm, enum bl_sp
 
 /* A threshold measured with `from` ranks, for `to` ranks: what goes to each peer, or comes from each, grows with their number. */
 static uint64_t scale(uint64_t max_bytes, int algorithm, int from, int to) {
-    if (max_bytes == UINT64_MAX || algorithm < 0 || !bl_algorithms[algorithm].to_each_peer) return max_bytes;
+    if (max_bytes == UINT64_MAX || algorithm < 0 || !(bl_algorithms[algorithm].traits & BL_EACH_PEER)) return max_bytes;
     uint64_t peers = to - 1, whole = max_bytes / peers, rest = max_bytes % peers, scaled;
     if (__builtin_mul_overflow(whole, (uint64_t)(from - 1), &scaled)) return max_bytes;
     return scaled + rest * (uint64_t)(from - 1) / peers;
 }
 
 struct ranges {
+    const struct build *build;
     struct bl_table *table;
     enum bl_collective collective;
     uint64_t reached;         /* every size up to this one is served */
@@ -171,15 +175,16 @@ static void add_nccl(struct ranges *r, uint64_t max_bytes, enum bl_reason reason
 }
 
 /* Adds the algorithm up to max_bytes or its own limit, if there is anything that it can carry. */
-static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
-                          const struct bl_tuning_row *row, uint64_t max_bytes, enum bl_reason reason) {
+static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uint64_t max_bytes,
+                          enum bl_reason reason) {
+    const struct bl_facts *facts = r->build->facts;
     const struct bl_algorithm *algorithm = &bl_algorithms[row->algorithm];
     enum bl_reason hindrance;
-    uint64_t limit = algorithm_limit(algorithm, row->spread, facts, settings, &hindrance);
+    uint64_t limit = algorithm_limit(r->build, algorithm, row->spread, &hindrance);
     unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most_threads(facts));
     threads = bl_kernel_threads(algorithm->kernel[row->spread], facts->nranks, threads);
     /* Every block must be resident at once, and needs its epoch word. */
-    unsigned blocks = lesser(row->blocks ? row->blocks : facts->sms, at_least_one(facts->sms));
+    unsigned blocks = lesser(row->blocks ? row->blocks : facts->most_blocks, at_least_one(facts->most_blocks));
     blocks = lesser(at_least_one(blocks), BL_MAX_BLOCKS);
 
     if (limit < max_bytes && max_bytes > r->wanted) {
@@ -195,15 +200,14 @@ static void add_algorithm(struct ranges *r, const struct bl_facts *facts, const 
                                        .reason = reason});
 }
 
-static void warn_forced(enum bl_collective collective, const char *what, const char *text,
-                        void (*warn)(void *arg, const char *message), void *arg) {
+static void warn_forced(const struct ranges *r, const char *what, const char *text) {
     char message[400], names[160];
 
-    if (!warn) return;
-    bl_algorithm_list(collective, names, sizeof names);
-    snprintf(message, sizeof message, "%s: '%.80s' %s; there are nccl, %s", bl_collective_name(collective), what, text,
-             names);
-    warn(arg, message);
+    if (!r->build->warn) return;
+    bl_algorithm_list(r->collective, names, sizeof names);
+    snprintf(message, sizeof message, "%s: '%.80s' %s; there are nccl, %s", bl_collective_name(r->collective), what,
+             text, names);
+    r->build->warn(r->build->arg, message);
 }
 
 /* How far a row reaches on this communicator. */
@@ -247,31 +251,28 @@ static uint64_t spread_above(const struct build *build, const struct bl_routes_r
 }
 
 /* The algorithm that is said; blocks and threads are measured ones where others are said, too. */
-static void add_said_algorithm(struct ranges *r, const struct build *build, const struct bl_settings *settings,
-                               const struct bl_routes_row *said, bool alone) {
-    const struct bl_tuning_row *measured = alone ? NULL : as_measured(build, said->algorithm, said->max_bytes);
+static void add_said_algorithm(struct ranges *r, const struct bl_routes_row *said, bool alone) {
+    const struct bl_tuning_row *measured = alone ? NULL : as_measured(r->build, said->algorithm, said->max_bytes);
     struct bl_tuning_row row = {.algorithm = said->algorithm};
     if (measured) {
         row.blocks = measured->blocks;
         row.threads = measured->threads;
     }
     for (uint64_t to = r->reached; to < said->max_bytes;) {
-        to = spread_above(build, said, to, &row.spread);
-        add_algorithm(r, build->facts, settings, &row, to, to == UINT64_MAX ? BL_REASON_FORCED : BL_REASON_SAID);
+        to = spread_above(r->build, said, to, &row.spread);
+        add_algorithm(r, &row, to, to == UINT64_MAX ? BL_REASON_FORCED : BL_REASON_SAID);
     }
 }
 
 /* How far the user's own rows reach: 0 if there are none. */
-static uint64_t add_said(struct ranges *r, const struct build *build, const struct bl_settings *settings,
-                         void (*warn)(void *arg, const char *message), void *arg) {
-    const struct bl_facts *facts = build->facts;
-    const char *said = settings ? settings->routes[r->collective] : NULL;
+static uint64_t add_said(struct ranges *r) {
+    const char *said = r->build->settings->routes[r->collective];
     struct bl_routes routes;
     uint64_t reached = 0;
 
     if (!said) return 0;
     if (!bl_routes_parse(said, r->collective, &routes)) {
-        warn_forced(r->collective, said, "is not accepted", warn, arg);
+        warn_forced(r, said, "is not accepted");
         return 0;
     }
     for (int i = 0; i < routes.rows; i++) {
@@ -280,12 +281,12 @@ static uint64_t add_said(struct ranges *r, const struct build *build, const stru
         enum bl_reason why;
         if (row->algorithm == BL_ROUTE_NCCL) {
             add_nccl(r, row->max_bytes, BL_REASON_NCCL_FORCED);
-        } else if (algorithm_limit(&bl_algorithms[row->algorithm], spread, facts, settings, &why)) {
-            add_said_algorithm(r, build, settings, row, routes.rows == 1);
+        } else if (algorithm_limit(r->build, &bl_algorithms[row->algorithm], spread, &why)) {
+            add_said_algorithm(r, row, routes.rows == 1);
         } else {
             char text[128];
             snprintf(text, sizeof text, "cannot serve this communicator (%s)", bl_reason_text(why));
-            warn_forced(r->collective, bl_kernel_name(bl_algorithms[row->algorithm].kernel[spread]), text, warn, arg);
+            warn_forced(r, bl_kernel_name(bl_algorithms[row->algorithm].kernel[spread]), text);
             continue;
         }
         reached = row->max_bytes;
@@ -294,30 +295,28 @@ static uint64_t add_said(struct ranges *r, const struct build *build, const stru
 }
 
 /* Whether all-gathers above LEFT_TO_KERNELS go to the copy engines, because they are asked for and can have them. */
-static bool takes_copies(const struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings) {
+static bool takes_copies(const struct ranges *r) {
     const int copy = bl_algorithm_find(r->collective, "allgather_ce");
     enum bl_reason why;
-    return settings && settings->copy_engines && copy >= 0 &&
-           algorithm_limit(&bl_algorithms[copy], BL_BY_LINES, facts, settings, &why) > LEFT_TO_KERNELS;
+    return r->build->settings->copy_engines && copy >= 0 &&
+           algorithm_limit(r->build, &bl_algorithms[copy], BL_BY_LINES, &why) > LEFT_TO_KERNELS;
 }
 
 /* One row, up to `limit` at most. */
-static void add_row(struct ranges *r, const struct bl_facts *facts, const struct bl_settings *settings,
-                    const struct bl_tuning_row *row, uint64_t limit) {
-    const uint64_t reached = reach(row, facts), max_bytes = reached < limit ? reached : limit;
+static void add_row(struct ranges *r, const struct bl_tuning_row *row, uint64_t limit) {
+    const uint64_t reached = reach(row, r->build->facts), max_bytes = reached < limit ? reached : limit;
     if (row->algorithm == BL_ROUTE_NCCL)
         add_nccl(r, max_bytes, BL_REASON_NCCL_TUNED);
     else
-        add_algorithm(r, facts, settings, row, max_bytes, BL_REASON_TUNED);
+        add_algorithm(r, row, max_bytes, BL_REASON_TUNED);
 }
 
 /* The rows for sizes above `from`, up to `limit`. */
-static void add_rows(struct ranges *r, const struct pick *pick, const struct bl_facts *facts,
-                     const struct bl_settings *settings, uint64_t from, uint64_t limit) {
+static void add_rows(struct ranges *r, const struct pick *pick, uint64_t from, uint64_t limit) {
     for (int i = 0; i < pick->rows; i++) {
         const struct bl_tuning_row *row = &pick->row[i];
-        const uint64_t max_bytes = reach(row, facts);
-        if (max_bytes > from) add_row(r, facts, settings, row, limit);
+        const uint64_t max_bytes = reach(row, r->build->facts);
+        if (max_bytes > from) add_row(r, row, limit);
         if (max_bytes >= limit) break;
     }
 }
@@ -325,37 +324,35 @@ static void add_rows(struct ranges *r, const struct pick *pick, const struct bl_
 /* Rows for multicast lie over the plain ones.  What the switch cannot reduce, and what is above them all, is the plain rows'
  * again. */
 static void add_multicast_rows(struct ranges *r, const struct pick *multicast, const struct pick *plain,
-                               const struct bl_facts *facts, const struct bl_settings *settings, uint64_t limit) {
+                               uint64_t limit) {
     uint64_t from = 0;
     for (int i = 0; i < multicast->rows && from < limit; i++) {
         const struct bl_tuning_row *row = &multicast->row[i];
         const uint64_t to = row->max_bytes < limit ? row->max_bytes : limit, reached = r->reached;
-        if (row->algorithm != BL_TUNING_PLAIN) add_row(r, facts, settings, row, to);
+        if (row->algorithm != BL_TUNING_PLAIN) add_row(r, row, to);
         if (row->algorithm != BL_ROUTE_NCCL) {
             r->reached = reached; /* for calls that the row does not cover */
-            add_rows(r, plain, facts, settings, from, to);
+            add_rows(r, plain, from, to);
         }
         r->reached = from = to;
     }
-    if (from < limit) add_rows(r, plain, facts, settings, from, limit);
+    if (from < limit) add_rows(r, plain, from, limit);
 }
 
-static void build_collective(struct bl_table *table, enum bl_collective collective, const struct build *build,
-                             const struct bl_facts *facts, const struct bl_settings *settings,
-                             void (*warn)(void *arg, const char *message), void *arg) {
-    struct ranges r = {.table = table, .collective = collective};
+static void build_collective(struct bl_table *table, enum bl_collective collective, const struct build *build) {
+    struct ranges r = {.build = build, .table = table, .collective = collective};
     const struct pick *plain = &build->pick[0][collective], *multicast = &build->pick[1][collective];
 
-    const uint64_t said = add_said(&r, build, settings, warn, arg);
-    const bool copies = said != UINT64_MAX && takes_copies(&r, facts, settings);
-    add_multicast_rows(&r, multicast, plain, facts, settings, copies ? LEFT_TO_KERNELS : UINT64_MAX);
+    const uint64_t said = add_said(&r);
+    const bool copies = said != UINT64_MAX && takes_copies(&r);
+    add_multicast_rows(&r, multicast, plain, copies ? LEFT_TO_KERNELS : UINT64_MAX);
     if (copies) {
         const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
-        add_algorithm(&r, facts, settings, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
+        add_algorithm(&r, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
     }
     add_nccl(&r, UINT64_MAX, plain->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
     if (collective == BL_ALLREDUCE && said)
-        snprintf(table->source, sizeof table->source, "forced %.200s", settings->routes[collective]);
+        snprintf(table->source, sizeof table->source, "forced %.200s", build->settings->routes[collective]);
 }
 
 static void describe_pick(char *text, size_t size, const struct pick *pick, const struct bl_facts *facts) {
@@ -380,24 +377,26 @@ static void describe_source(struct bl_table *table, const struct build *build) {
 
 void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings,
                     void (*warn)(void *arg, const char *message), void *arg) {
-    struct build build = {.facts = facts};
+    static const struct bl_settings none;
+    if (!settings) settings = &none;
+    struct build build = {.facts = facts, .settings = settings, .warn = warn, .arg = arg};
 
     memset(table, 0, sizeof *table); /* padding too: the table travels as bytes */
     table->nranks = facts->nranks;
     table->arch = facts->arch;
     table->layout = facts->layout;
-    table->fuse_max = settings ? settings->fuse_max : 0;
+    table->fuse_max = settings->fuse_max;
     for (size_t i = 0; i < sizeof bl_builtin_tunings / sizeof *bl_builtin_tunings; i++) {
         build.file = bl_builtin_tunings[i].name;
         bl_tuning_parse(build.file, bl_builtin_tunings[i].text, visit, &build, warn, arg);
         build.serial += 1 << 16;
     }
-    if (settings && settings->tuning_text) {
+    if (settings->tuning_text) {
         build.file = settings->tuning_name ? settings->tuning_name : "tuning file";
         build.user = true;
         bl_tuning_parse(build.file, settings->tuning_text, visit, &build, warn, arg);
     }
-    for (int c = 0; c < BL_COLLECTIVES; c++) build_collective(table, c, &build, facts, settings, warn, arg);
+    for (int c = 0; c < BL_COLLECTIVES; c++) build_collective(table, c, &build);
     describe_source(table, &build);
 }
 
@@ -439,17 +438,6 @@ void bl_table_uses(const struct bl_table *table, uint64_t bytes[BL_KERNELS]) {
         }
 }
 
-static void format_bytes(char *text, size_t size, uint64_t bytes) {
-    static const char units[] = "\0KMG";
-    int unit = 0;
-
-    while (unit < 3 && bytes && bytes % 1024 == 0) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(text, size, "%llu%.1s", (unsigned long long)bytes, &units[unit]);
-}
-
 void bl_table_describe(const struct bl_table *table, enum bl_collective collective, char *text, size_t size) {
     uint64_t reached = 0;
     size_t used = 0;
@@ -460,7 +448,7 @@ void bl_table_describe(const struct bl_table *table, enum bl_collective collecti
         const struct bl_range *range = &table->range[collective][i];
         char bytes[32] = "";
         if (range->max_bytes <= reached) continue; /* serves only what the rows before it do not cover */
-        if (range->max_bytes != UINT64_MAX) format_bytes(bytes, sizeof bytes, range->max_bytes);
+        if (range->max_bytes != UINT64_MAX) bl_size_format(range->max_bytes, bytes, sizeof bytes);
         used += snprintf(text + used, size - used, "%s..%s %s", used ? " | " : "0", bytes,
                          range->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_kernel_name(bl_range_kernel(range)));
         reached = range->max_bytes;

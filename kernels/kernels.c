@@ -32,6 +32,14 @@ static const struct {
 
 static const char *const redops[BL_REDOPS] = {"sum", "prod", "max", "min", "avg"};
 
+static const struct {
+    const char *name;
+    unsigned traits; /* enum bl_collective_trait */
+} collectives[BL_COLLECTIVES] = {
+#define BL_COLLECTIVE(COLLECTIVE, name, words, traits) {#name, traits},
+#include "collectives.def"
+};
+
 /* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, packets, slots, rings; or of the
  * memory behind the multicast object: packets, a half, a half divided among the ranks. */
 enum share { PACKETS, PEERS, RANKS, TWOSHOT, SLOTS, RINGS, MULTICAST_PACKETS, MULTICAST_WHOLE, MULTICAST_BLOCKS };
@@ -41,18 +49,20 @@ enum instances { ALL, ALL_AND_3, ALL_BUT_2, BATCHED, ONE };
 
 static const struct {
     const char *name, *symbol;
+    enum bl_collective collective;
     enum share share;
     enum instances instances; /* instantiate.cuh, nvls.cuh */
     unsigned traits;          /* enum bl_trait */
     bool warps, batch;
 } kernels[BL_KERNELS] = {
 #define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, with_warps, with_batch, traits)               \
-    [BL_KERNEL_##KERNEL] = {#name, #symbol, share, instances, traits, false, false},                                   \
-    BL_IF_##with_warps(                                                                                                \
-        , [BL_KERNEL_##KERNEL##_WARPS] = {#name ":warps", #symbol "_warps", share, ONE, traits, true, false}, )        \
-        BL_IF_##with_batch(                                                                                            \
-            ,                                                                                                          \
-            [BL_KERNEL_##KERNEL##_BATCH] = {#name "_batch", #symbol "_batch", share, BATCHED, traits, false, true}, )
+    [BL_KERNEL_##KERNEL] = {#name, #symbol, BL_##collective, share, instances, traits, false, false},                  \
+    BL_IF_##with_warps(,                                                                                               \
+                       [BL_KERNEL_##KERNEL##_WARPS] = {#name ":warps", #symbol "_warps", BL_##collective, share, ONE,  \
+                                                       traits, true, false}, )                                         \
+        BL_IF_##with_batch(,                                                                                           \
+                           [BL_KERNEL_##KERNEL##_BATCH] = {#name "_batch", #symbol "_batch", BL_##collective, share,   \
+                                                           BATCHED, traits, false, true}, )
 #include "algorithms.def"
 };
 
@@ -80,8 +90,20 @@ static bool has(int kernel, enum bl_trait trait) {
     return is_kernel(kernel) && (kernels[kernel].traits & trait) != 0;
 }
 
+const char *bl_collective_name(int collective) {
+    return collective >= 0 && collective < BL_COLLECTIVES ? collectives[collective].name : "?";
+}
+
+bool bl_collective_has(int collective, enum bl_collective_trait trait) {
+    return collective >= 0 && collective < BL_COLLECTIVES && (collectives[collective].traits & trait) != 0;
+}
+
+enum bl_collective bl_kernel_collective(int kernel) {
+    return is_kernel(kernel) ? kernels[kernel].collective : BL_COLLECTIVES;
+}
+
 bool bl_kernel_reduces(int kernel) {
-    return has(kernel, BL_REDUCES);
+    return bl_collective_has(bl_kernel_collective(kernel), BL_REDUCES);
 }
 
 static bool by_warps(int kernel) {
@@ -131,7 +153,7 @@ int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t 
     if (!is_kernel(kernel) || datatype < 0 || datatype >= BL_DATATYPES) return -1;
     if (nranks < 2 || nranks > BL_MAX_RANKS || !has_datatype(kernel, datatype)) return -1;
     const enum instances instances = kernels[kernel].instances;
-    const char *type = has(kernel, BL_REDUCES) ? datatypes[datatype].symbol : "bytes";
+    const char *type = bl_kernel_reduces(kernel) ? datatypes[datatype].symbol : "bytes";
     int n;
     if (instances == ONE)
         n = snprintf(symbol, size, "bl_%s_%s", kernels[kernel].symbol, type);

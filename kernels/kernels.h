@@ -52,6 +52,19 @@ enum bl_datatype {
 
 enum bl_redop { BL_SUM, BL_PROD, BL_MAX, BL_MIN, BL_AVG, BL_REDOPS };
 
+enum bl_collective {
+#define BL_COLLECTIVE(COLLECTIVE, name, words, traits) BL_##COLLECTIVE,
+#include "collectives.def"
+    BL_COLLECTIVES
+};
+
+enum bl_collective_trait {
+    BL_REDUCES = 1,  /* else it moves bytes, whatever the datatype is */
+    BL_GATHERS = 2,  /* the buffer that is received to has a block for each rank */
+    BL_SCATTERS = 4, /* that which is sent from has */
+    BL_ROOTED = 8    /* only the root has something to send, or if it reduces, gets a result */
+};
+
 /* BL_IF_##column(otherwise, what) of the columns of algorithms.def that say whether there is one more kernel. */
 #define BL_IF_NONE(otherwise, ...)  otherwise
 #define BL_IF_WARPS(otherwise, ...) __VA_ARGS__
@@ -67,11 +80,10 @@ enum bl_kernel {
 };
 
 enum bl_trait {
-    BL_REDUCES = 1,
-    BL_EACH_PEER = 2, /* a rank sends, or gets, a whole message for each peer: with more ranks it pays up to less */
-    BL_ONE_WARP = 4,  /* blocks are single warps, to fit beside others */
-    BL_NVLS = 8,      /* it needs a multicast object */
-    BL_BY_SWITCH = 16 /* the switch reduces: what bl_multimem_redops() has, in an order of its own */
+    BL_EACH_PEER = 1, /* a rank sends, or gets, a whole message for each peer: with more ranks it pays up to less */
+    BL_ONE_WARP = 2,  /* blocks are single warps, to fit beside others */
+    BL_NVLS = 4,      /* it needs a multicast object */
+    BL_BY_SWITCH = 8  /* the switch reduces: what bl_multimem_redops() has, in an order of its own */
 };
 
 /* Words in host memory that kernels and host share, one set per rank of a communicator.
@@ -200,7 +212,11 @@ const char *bl_datatype_name(int datatype); /* "bfloat16", as in nccl-tests; "?"
 const char *bl_redop_name(int redop);       /* "sum" */
 const char *bl_kernel_name(int kernel);     /* "oneshot_ll", "oneshot_ll128:warps", "oneshot_ll128_batch" */
 
-/* Whether it reduces: what does not moves bytes, whatever the datatype is, and any messages share a batch. */
+const char *bl_collective_name(int collective);                         /* "all_reduce" */
+bool bl_collective_has(int collective, enum bl_collective_trait trait); /* of several, any */
+enum bl_collective bl_kernel_collective(int kernel);                    /* BL_COLLECTIVES if unknown */
+
+/* Whether it reduces: of what does not any messages share a batch. */
 bool bl_kernel_reduces(int kernel);
 
 /* Whether a launch carries several messages: struct bl_batch_args. */

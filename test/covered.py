@@ -8,9 +8,12 @@ import itertools
 import os
 import re
 import shlex
+import sys
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
-REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../scripts"))
+from gpu.collectives import ALGORITHMS, COLLECTIVES, having, routes  # noqa: E402
+
+REDUCING = having("BL_REDUCES")
 WIDTH = {"int8": "1", "uint8": "1", "f8e4m3": "1", "f8e5m2": "1", "half": "2", "bfloat16": "2", "int32": "4", "uint32": "4", "float": "4",
          "int64": "8", "uint64": "8", "double": "8"}
 REDOPS = ("sum", "prod", "min", "max", "avg")
@@ -28,13 +31,10 @@ LEFT_OUT = {"allgather_ce": {"16"},  # its staging is too little for a slot a ra
             "routed": {"crews", "odd"}}  # which forced algorithms have
 
 
-def algorithms(root):
-    """{algorithm: (collective, what it need not have)}, of kernels/algorithms.def."""
-    with open(os.path.join(root, "kernels/algorithms.def"), encoding="ascii") as file:
-        found = re.findall(r"^BL_ALGORITHM\(\w+, \w+, (\w+), (\w+), (.*)\)$", file.read(), re.M)
-    names = {name.replace("_", "").upper(): name for name in COLLECTIVES}
-    return {route: (names[collective], set().union(LEFT_OUT.get(name, ()), *(values for trait, values in CANNOT.items() if trait in rest)))
-            for name, collective, rest in found for route in (name, *[f"{name}:warps"] * ("WARPS" in rest))}
+def algorithms():
+    """{(collective, route): what it need not have}."""
+    return {(row.collective, route): set().union(LEFT_OUT.get(name, ()), *(values for trait, values in CANNOT.items() if trait in row.columns))
+            for name, row in ALGORITHMS.items() for route in routes(name)}
 
 
 def scenarios(root):
@@ -105,11 +105,10 @@ def report(root, cases, filters):
             soak.setdefault(kind, Coverage()).add(values)
             if "soak" not in case.flags:
                 always.setdefault(kind, Coverage()).add(values)
-    rows = algorithms(root)
-    wanted = {(collective, name): without for name, (collective, without) in rows.items()}
+    wanted = algorithms()
     wanted.update({(collective, "routed"): LEFT_OUT["routed"] for collective in COLLECTIVES})
     lacking = []
-    for kind, without in sorted(wanted.items(), key=lambda item: COLLECTIVES.index(item[0][0])):
+    for kind, without in sorted(wanted.items(), key=lambda item: list(COLLECTIVES).index(item[0][0])):
         now, later = always.get(kind, Coverage()), soak.get(kind, Coverage())
         print(f"{kind[0]}: {kind[1]}")
         if not later.cells:

@@ -1,8 +1,6 @@
 /* param_rows.c - the kinds of parameters, and the rows of params.def. */
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -21,30 +19,6 @@ bool bl_param_parse_flag(const char *text, bool *value) {
     return false;
 }
 
-/* Decimal digits; with `suffixes`, then one of K M G. */
-static bool parse_number(const char *text, bool suffixes, uint64_t *value) {
-    static const char letters[] = "KMG";
-    if (!isdigit((unsigned char)*text)) return false; /* strtoull takes signs and blanks */
-    char *end;
-    int shift = 0;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    if (errno == ERANGE) return false;
-    const char *letter = suffixes && *end ? strchr(letters, toupper((unsigned char)*end)) : NULL;
-    if (letter) shift = 10 * (int)(letter - letters + 1), end++;
-    if (*end || number > UINT64_MAX >> shift) return false;
-    *value = (uint64_t)number << shift;
-    return true;
-}
-
-/* "64M": in the largest unit that divides it. */
-static void format_number(uint64_t value, bool suffixes, char *text, size_t size) {
-    static const char *const units[] = {"", "K", "M", "G"};
-    int unit = 0;
-    for (; suffixes && value && unit < 3 && value % 1024 == 0; unit++) value /= 1024;
-    snprintf(text, size, "%llu%s", (unsigned long long)value, units[unit]);
-}
-
 /* --- FLAG --- */
 static bool flag_parse(const struct bl_param_row *row, const char *text, void *member) {
     return bl_param_parse_flag(text, member);
@@ -59,36 +33,32 @@ static void flag_accepted(const struct bl_param_row *row, char *text, size_t siz
     snprintf(text, size, "0, off, false, no or 1, on, true, yes");
 }
 
-/* --- COUNT and BYTES --- */
-static bool count_parse(const struct bl_param_row *row, const char *text, void *member) {
+/* --- COUNT and BYTES, which have suffixes --- */
+static const struct bl_param_kind bytes;
+
+static bool number_parse(const struct bl_param_row *row, const char *text, void *member) {
     uint64_t value;
-    if (!parse_number(text, false, &value) || value < row->low || value > row->high) return false;
-    *(uint64_t *)member = value;
-    return true;
-}
-static bool bytes_parse(const struct bl_param_row *row, const char *text, void *member) {
-    uint64_t value;
-    if (!parse_number(text, true, &value) || value < row->low || value > row->high) return false;
+    if (!bl_size_read(&text, &value) || *text || (row->kind != &bytes && !isdigit((unsigned char)text[-1])))
+        return false;
+    if (value < row->low || value > row->high) return false;
     *(uint64_t *)member = value;
     return true;
 }
 static void number_default(const struct bl_param_row *row, void *member) {
     *(uint64_t *)member = row->value;
 }
-static void count_format(const struct bl_param_row *row, const void *member, char *text, size_t size) {
-    format_number(*(const uint64_t *)member, false, text, size);
+static void number_format(const struct bl_param_row *row, const void *member, char *text, size_t size) {
+    const uint64_t value = *(const uint64_t *)member;
+    if (row->kind == &bytes)
+        bl_size_format(value, text, size);
+    else
+        snprintf(text, size, "%llu", (unsigned long long)value);
 }
-static void bytes_format(const struct bl_param_row *row, const void *member, char *text, size_t size) {
-    format_number(*(const uint64_t *)member, true, text, size);
-}
-static void count_accepted(const struct bl_param_row *row, char *text, size_t size) {
-    snprintf(text, size, "a whole number, %llu to %llu", (unsigned long long)row->low, (unsigned long long)row->high);
-}
-static void bytes_accepted(const struct bl_param_row *row, char *text, size_t size) {
+static void number_accepted(const struct bl_param_row *row, char *text, size_t size) {
     char low[24], high[24];
-    format_number(row->low, true, low, sizeof(low));
-    format_number(row->high, true, high, sizeof(high));
-    snprintf(text, size, "bytes, %s to %s", low, high);
+    number_format(row, &row->low, low, sizeof(low));
+    number_format(row, &row->high, high, sizeof(high));
+    snprintf(text, size, "%s, %s to %s", row->kind == &bytes ? "bytes" : "a whole number", low, high);
 }
 
 /* --- CHOICE --- */
@@ -151,11 +121,11 @@ static void text_accepted(const struct bl_param_row *row, char *text, size_t siz
 }
 static bool routes_parse(const struct bl_param_row *row, const char *text, void *member) {
     struct bl_routes routes;
-    return bl_routes_parse(text, (enum bl_collective)row->low, &routes) && text_parse(row, text, member);
+    return bl_routes_parse(text, row->collective, &routes) && text_parse(row, text, member);
 }
 static void routes_accepted(const struct bl_param_row *row, char *text, size_t size) {
     char names[160];
-    bl_algorithm_list((enum bl_collective)row->low, names, sizeof(names));
+    bl_algorithm_list(row->collective, names, sizeof(names));
     snprintf(text, size, "nccl, %s; or sizes and names: ..16K NAME | ..1M NAME | nccl", names);
 }
 
@@ -169,29 +139,21 @@ static void selection_accepted(const struct bl_param_row *row, char *text, size_
 }
 
 static const struct bl_param_kind flag = {flag_parse, flag_default, flag_format, flag_accepted};
-static const struct bl_param_kind count = {count_parse, number_default, count_format, count_accepted};
-static const struct bl_param_kind bytes = {bytes_parse, number_default, bytes_format, bytes_accepted};
+static const struct bl_param_kind count = {number_parse, number_default, number_format, number_accepted};
+static const struct bl_param_kind bytes = {number_parse, number_default, number_format, number_accepted};
 static const struct bl_param_kind choice = {choice_parse, choice_default, choice_format, choice_accepted};
 static const struct bl_param_kind text = {text_parse, text_default, text_format, text_accepted};
 static const struct bl_param_kind selection = {selection_parse, text_default, text_format, selection_accepted};
 static const struct bl_param_kind routes = {routes_parse, text_default, text_format, routes_accepted};
 
-#define OFFSET(member) offsetof(struct bl_params, member)
 const struct bl_param_row bl_param_rows[] = {
-#define BL_PARAM_FLAG(member, variable, value, category, help)                                                         \
-    {variable, &flag, OFFSET(member), value, 0, 1, NULL, category, help},
-#define BL_PARAM_BYTES(member, variable, value, low, high, category, help)                                             \
-    {variable, &bytes, OFFSET(member), value, low, high, NULL, category, help},
-#define BL_PARAM_COUNT(member, variable, value, low, high, category, help)                                             \
-    {variable, &count, OFFSET(member), value, low, high, NULL, category, help},
-#define BL_PARAM_CHOICE(member, variable, value, names, category, help)                                                \
-    {variable, &choice, OFFSET(member), value, 0, 0, names, category, help},
-#define BL_PARAM_ROUTES(member, variable, collective, category, help)                                                  \
-    {variable, &routes, OFFSET(member), 0, collective, 0, NULL, category, help},
-#define BL_PARAM_TEXT(member, variable, category, help)                                                                \
-    {variable, &text, OFFSET(member), 0, 0, 0, NULL, category, help},
-#define BL_PARAM_SELECTION(member, variable, category, help)                                                           \
-    {variable, &selection, OFFSET(member), 0, 0, 0, NULL, category, help},
+#define BL_PARAM(kind_, member, variable_, category_, help_, ...)                                                      \
+    {.variable = variable_,                                                                                            \
+     .kind = &kind_,                                                                                                   \
+     .offset = offsetof(struct bl_params, member),                                                                     \
+     .category = category_,                                                                                            \
+     .help = help_,                                                                                                    \
+     __VA_ARGS__},
 #include "params.def"
 };
 const int bl_param_row_count = sizeof(bl_param_rows) / sizeof(bl_param_rows[0]);

@@ -9,18 +9,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Kinds of a row: FLAG (0/1/on/off/true/false/yes/no), BYTES (with K/M/G),
- * COUNT (times, too), CHOICE (of names), ROUTES (of a collective, or nccl; NULL if unset), TEXT (a path; NULL if unset), SELECTION
- * (of communicators; NULL if unset).  A variable that is set to nothing counts as unset. */
+#include "kernels.h"
+
+/* Kinds of a row, and what a member of each is.  A variable that is set to nothing counts as unset. */
+typedef bool bl_param_flag;             /* 0/1/on/off/true/false/yes/no */
+typedef uint64_t bl_param_bytes;        /* with K/M/G */
+typedef uint64_t bl_param_count;        /* times, too */
+typedef int bl_param_choice;            /* index of a name */
+typedef const char *bl_param_routes;    /* of a collective, or nccl; NULL if unset */
+typedef const char *bl_param_text;      /* a path; NULL if unset */
+typedef const char *bl_param_selection; /* of communicators; NULL if unset */
+
 struct bl_params {
-#define BL_PARAM_FLAG(member, variable, value, category, help)             bool member;
-#define BL_PARAM_BYTES(member, variable, value, low, high, category, help) uint64_t member;
-#define BL_PARAM_COUNT(member, variable, value, low, high, category, help) uint64_t member;
-#define BL_PARAM_CHOICE(member, variable, value, names, category, help)    int member;
-#define BL_PARAM_ROUTES(member, variable, collective, category, help)      const char *member;
-#define BL_PARAM_TEXT(member, variable, category, help)                    const char *member;
-#define BL_PARAM_SELECTION(member, variable, category, help)               const char *member;
+#define BL_PARAM(kind, member, ...) bl_param_##kind member;
+#define BL_PARAM_ROUTES(...)
 #include "params.def"
+    bl_param_routes routes[BL_COLLECTIVES];
 };
 
 struct bl_param_row;
@@ -35,10 +39,11 @@ struct bl_param_kind {
 struct bl_param_row {
     const char *variable;
     const struct bl_param_kind *kind;
-    size_t offset;             /* of the member in struct bl_params */
-    uint64_t value, low, high; /* default and range; of a choice, its index; of routes, low is the collective */
-    const char *names;         /* of a choice: "NONE|WARN" */
+    size_t offset; /* of the member in struct bl_params */
     const char *category, *help;
+    uint64_t value, low, high;     /* default and range; of a choice, its index */
+    const char *names;             /* of a choice: "NONE|WARN" */
+    enum bl_collective collective; /* of routes */
 };
 
 /* One of the `words` ("2|ZERO") in `other` sets the flag that is `variable`, where that is unset. */

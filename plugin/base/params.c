@@ -33,13 +33,7 @@ static const struct {
 
 enum {
     ROWS = 0
-#define BL_PARAM_FLAG(...)      +1
-#define BL_PARAM_BYTES(...)     +1
-#define BL_PARAM_COUNT(...)     +1
-#define BL_PARAM_CHOICE(...)    +1
-#define BL_PARAM_ROUTES(...)    +1
-#define BL_PARAM_TEXT(...)      +1
-#define BL_PARAM_SELECTION(...) +1
+#define BL_PARAM(...) +1
 #include "params.def"
 };
 enum { COMPLAINTS = 16, COMPLAINT = 400 };

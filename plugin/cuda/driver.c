@@ -78,6 +78,11 @@ const char *bl_driver_error(void) {
     return error;
 }
 
+int bl_driver_attribute(CUdevice device, CUdevice_attribute attribute) {
+    int value = 0;
+    return bl_driver()->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
+}
+
 CUstreamCaptureMode bl_driver_relax(void) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);

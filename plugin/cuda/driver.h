@@ -21,6 +21,9 @@ const char *bl_driver_error(void);
 /* For multicast.c alone: a function that is in no row, or NULL. */
 void *bl_driver_symbol(const char *name, int version);
 
+/* 0 where it cannot be asked. */
+int bl_driver_attribute(CUdevice device, CUdevice_attribute attribute);
+
 /* Calls that a capture on another stream of the process would forbid are fine for this thread until it says otherwise: for
  * calls that touch no captured stream.  Without a driver, nothing. */
 CUstreamCaptureMode bl_driver_relax(void);

@@ -1,8 +1,6 @@
 /* memory.c - staging, epochs and control words of one rank. */
 #include "memory.h"
 
-#include "base/log.h"
-
 enum { MIB = 1 << 20, EPOCH_BYTES = BL_LOCAL_WORDS * sizeof(uint64_t), LINE_BYTES = 128 };
 
 static uint64_t round_up(uint64_t bytes, uint64_t grain) {

@@ -9,7 +9,6 @@
 #define BEELINE_MEMORY_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "driver.h"

@@ -8,7 +8,6 @@
 #define BEELINE_MODULES_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "driver.h"
 #include "kernels.h"

@@ -2,7 +2,6 @@
 #include "multicast.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/params.h"
@@ -10,36 +9,27 @@
 
 enum { LOWEST_ARCH = 90, SINCE = 12010 };
 
-struct bl_multicast_calls {
-    __typeof__(cuMulticastGetGranularity) *granularity;
-    __typeof__(cuMulticastCreate) *create;
-    __typeof__(cuMulticastAddDevice) *add_device;
-    __typeof__(cuMulticastBindMem) *bind;
-    __typeof__(cuMulticastUnbind) *unbind;
-};
+#define CALLS(ROW)                                                                                                     \
+    ROW(granularity, cuMulticastGetGranularity)                                                                        \
+    ROW(create, cuMulticastCreate)                                                                                     \
+    ROW(add_device, cuMulticastAddDevice)                                                                              \
+    ROW(bind, cuMulticastBindMem)                                                                                      \
+    ROW(unbind, cuMulticastUnbind)
 
-static const struct {
-    const char *name;
-    size_t offset;
-} rows[] = {
-    {"cuMulticastGetGranularity", offsetof(struct bl_multicast_calls, granularity)},
-    {"cuMulticastCreate", offsetof(struct bl_multicast_calls, create)},
-    {"cuMulticastAddDevice", offsetof(struct bl_multicast_calls, add_device)},
-    {"cuMulticastBindMem", offsetof(struct bl_multicast_calls, bind)},
-    {"cuMulticastUnbind", offsetof(struct bl_multicast_calls, unbind)},
+struct bl_multicast_calls {
+#define MEMBER(name, function) __typeof__(function) *name;
+    CALLS(MEMBER)
 };
-enum { ROWS = sizeof(rows) / sizeof(*rows) };
 
 static struct bl_multicast_calls calls;
 static const char *lacking; /* a call that the driver does not have */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void look_up(void) {
-    for (int i = 0; i < ROWS; i++) {
-        void *address = bl_driver_symbol(rows[i].name, SINCE);
-        *(void **)((char *)&calls + rows[i].offset) = address;
-        if (!address) lacking = rows[i].name;
-    }
+#define LOOK_UP(name, function)                                                                                        \
+    *(void **)&calls.name = bl_driver_symbol(#function, SINCE);                                                        \
+    if (!calls.name) lacking = #function;
+    CALLS(LOOK_UP)
 }
 
 /* The only way to the calls.  0, or -1 if it is closed. */
@@ -52,16 +42,11 @@ static int door(struct bl_multicast *m) {
     return 0;
 }
 
-static bool has(CUdevice device, CUdevice_attribute attribute) {
-    int value = 0;
-    return bl_driver()->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value;
-}
-
 bool bl_multicast_possible(CUdevice device, int arch) {
     if (door(&(struct bl_multicast){0})) return false;
     if (arch < LOWEST_ARCH)
         bl_fail("the GPU is sm_%d, multicast needs sm_%d", arch, LOWEST_ARCH);
-    else if (!has(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED))
+    else if (!bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED))
         bl_fail("the GPU has no multicast");
     else
         return true;
@@ -137,7 +122,7 @@ int bl_multicast_create(struct bl_multicast *m, CUdevice device, int rank, int n
     *fd = -1;
     if (door(m)) return -1;
     int status = create_as(m, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, bytes, fd, &refused);
-    if (status && refused && has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
+    if (status && refused && bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
         bl_info("%s; trying a fabric handle", bl_why());
         release_object(m);
         status = create_as(m, CU_MEM_HANDLE_TYPE_FABRIC, bytes, handle->fabric, &refused);

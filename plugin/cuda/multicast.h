@@ -13,7 +13,6 @@
 #define BEELINE_MULTICAST_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "driver.h"

@@ -97,11 +97,9 @@ static struct bl_room *room_of(struct bl_comm *comm) {
     for (room = rooms; room; room = room->next)
         if (room->context == comm->context && room->context_id == comm->context_id) break;
     if (!room && (room = calloc(1, sizeof(*room)))) {
-        int sms = 0;
-        bl_driver()->cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, comm->device);
         room->context = comm->context;
         room->context_id = comm->context_id;
-        room->sms = (unsigned)sms;
+        room->sms = (unsigned)bl_driver_attribute(comm->device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
         atomic_init(&room->least_sms, room->sms);
         pthread_mutex_init(&room->lock, NULL);
         room->next = rooms;

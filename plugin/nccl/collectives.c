@@ -29,81 +29,33 @@ static bool is_for_nccl(const ncclCollConfig_t *config, const char *function) {
     ncclResult_t result;                                                                                               \
     return bl_serve(&call, comm, for_nccl, &forward, &result) ? result : bl_forward_after(forward, real)
 
-/* A call's collective, operation and root, and what the real NCCL gets before communicator and stream. */
-#define PLAIN(function, kind, operation, of_root, ...)                                                                 \
-    SERVE_OR_FORWARD(kind, operation, of_root, false, BL_REAL(function, __VA_ARGS__, comm, stream))
-#define CONFIGURED(function, kind, operation, of_root, ...)                                                            \
-    SERVE_OR_FORWARD(kind, operation, of_root, is_for_nccl(config, #function),                                         \
-                     config ? BL_REAL(function##Config, __VA_ARGS__, comm, stream, config)                             \
-                            : BL_REAL(function, __VA_ARGS__, comm, stream))
+#define PARAMETERS const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype
+#define ARGUMENTS  sendbuff, recvbuff, count, datatype
+#define LIST(...)  __VA_ARGS__
 
-BL_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                     ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-    PLAIN(ncclAllReduce, BL_ALLREDUCE, op, 0, sendbuff, recvbuff, count, datatype, op);
-}
+/* A collective's plain function, and the one with a configuration: its operation and root, and what both get before communicator and
+ * stream. */
+#define ENTRIES(function, kind, operation, of_root, parameters, arguments)                                             \
+    BL_EXPORT ncclResult_t function(LIST parameters, ncclComm_t comm, cudaStream_t stream) {                           \
+        SERVE_OR_FORWARD(kind, operation, of_root, false, BL_REAL(function, LIST arguments, comm, stream));            \
+    }                                                                                                                  \
+    BL_EXPORT ncclResult_t function##Config(LIST parameters, ncclComm_t comm, cudaStream_t stream,                     \
+                                            const ncclCollConfig_t *config) {                                          \
+        SERVE_OR_FORWARD(kind, operation, of_root, is_for_nccl(config, #function),                                     \
+                         config ? BL_REAL(function##Config, LIST arguments, comm, stream, config)                      \
+                                : BL_REAL(function, LIST arguments, comm, stream));                                    \
+    }
 
-BL_EXPORT ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
-                                           const ncclCollConfig_t *config) {
-    CONFIGURED(ncclAllReduce, BL_ALLREDUCE, op, 0, sendbuff, recvbuff, count, datatype, op);
-}
-
-BL_EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                     ncclComm_t comm, cudaStream_t stream) {
-    PLAIN(ncclAllGather, BL_ALLGATHER, ncclSum, 0, sendbuff, recvbuff, count, datatype);
-}
-
-BL_EXPORT ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config) {
-    CONFIGURED(ncclAllGather, BL_ALLGATHER, ncclSum, 0, sendbuff, recvbuff, count, datatype);
-}
-
-BL_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                         ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-    PLAIN(ncclReduceScatter, BL_REDUCESCATTER, op, 0, sendbuff, recvbuff, count, datatype, op);
-}
-
-BL_EXPORT ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_t count,
-                                               ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                                               cudaStream_t stream, const ncclCollConfig_t *config) {
-    CONFIGURED(ncclReduceScatter, BL_REDUCESCATTER, op, 0, sendbuff, recvbuff, count, datatype, op);
-}
-
-BL_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                    ncclComm_t comm, cudaStream_t stream) {
-    PLAIN(ncclAlltoAll, BL_ALLTOALL, ncclSum, 0, sendbuff, recvbuff, count, datatype);
-}
-
-BL_EXPORT ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                          ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config) {
-    CONFIGURED(ncclAlltoAll, BL_ALLTOALL, ncclSum, 0, sendbuff, recvbuff, count, datatype);
-}
-
-BL_EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                     int root, ncclComm_t comm, cudaStream_t stream) {
-    PLAIN(ncclBroadcast, BL_BROADCAST, ncclSum, root, sendbuff, recvbuff, count, datatype, root);
-}
-
-BL_EXPORT ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                           int root, ncclComm_t comm, cudaStream_t stream,
-                                           const ncclCollConfig_t *config) {
-    CONFIGURED(ncclBroadcast, BL_BROADCAST, ncclSum, root, sendbuff, recvbuff, count, datatype, root);
-}
+ENTRIES(ncclAllReduce, BL_ALLREDUCE, op, 0, (PARAMETERS, ncclRedOp_t op), (ARGUMENTS, op))
+ENTRIES(ncclAllGather, BL_ALLGATHER, ncclSum, 0, (PARAMETERS), (ARGUMENTS))
+ENTRIES(ncclReduceScatter, BL_REDUCESCATTER, op, 0, (PARAMETERS, ncclRedOp_t op), (ARGUMENTS, op))
+ENTRIES(ncclAlltoAll, BL_ALLTOALL, ncclSum, 0, (PARAMETERS), (ARGUMENTS))
+ENTRIES(ncclBroadcast, BL_BROADCAST, ncclSum, root, (PARAMETERS, int root), (ARGUMENTS, root))
+ENTRIES(ncclReduce, BL_REDUCE, op, root, (PARAMETERS, ncclRedOp_t op, int root), (ARGUMENTS, op, root))
 
 BL_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                                  cudaStream_t stream) {
     const void *sendbuff = buff;
     void *recvbuff = buff;
-    PLAIN(ncclBcast, BL_BROADCAST, ncclSum, root, buff, count, datatype, root);
-}
-
-BL_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                  ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-    PLAIN(ncclReduce, BL_REDUCE, op, root, sendbuff, recvbuff, count, datatype, op, root);
-}
-
-BL_EXPORT ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
-                                        const ncclCollConfig_t *config) {
-    CONFIGURED(ncclReduce, BL_REDUCE, op, root, sendbuff, recvbuff, count, datatype, op, root);
+    SERVE_OR_FORWARD(BL_BROADCAST, ncclSum, root, false, BL_REAL(ncclBcast, buff, count, datatype, root, comm, stream));
 }

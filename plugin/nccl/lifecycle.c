@@ -15,7 +15,6 @@
 #include "setup/teardown.h"
 #include "setup/resources.h"
 
-#include <limits.h>
 #include <stdlib.h>
 
 /* `blocking` has been the first of the settings since there was a config; what is not set there, NCCL decides, and
@@ -113,7 +112,7 @@ static struct child announce_child(enum bl_child how, ncclComm_t parent, ncclCom
     bl_meeting_none(&request->meeting, "this rank has no part in it");
     if (!takes_part()) return child;
     child.parent = bl_comm_find(parent);
-    const bool late = child.parent && bl_resources_nonblocking(child.parent);
+    const bool late = child.parent && child.parent->resources->nonblocking;
     request->nonblocking = config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking == 0 : late;
     if (late && facts && handle) {
         request->promise = bl_promise_new(child.parent, handle);
@@ -135,7 +134,7 @@ static ncclResult_t add_child(struct child *child, ncclResult_t result, const nc
         return result;
     }
     if (child->parent) bl_setup_count_child(child->parent, child->how);
-    request->wishes = config || !child->parent ? bl_config_wishes(config) : bl_resources_wishes(child->parent);
+    request->wishes = config || !child->parent ? bl_config_wishes(config) : child->parent->resources->wishes;
     bl_group_add_init(request);
     return result;
 }
@@ -163,7 +162,7 @@ BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, in
 /* The entry stays until Destroy.  A nonblocking one must not wait here: it is in progress until its launches have ended. */
 BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     struct bl_comm *known = bl_known(comm);
-    const bool nonblocking = known && bl_resources_nonblocking(known);
+    const bool nonblocking = known && known->resources->nonblocking;
     if (known && !nonblocking) bl_teardown_drain(known);
     ncclResult_t result = BL_REAL(ncclCommFinalize, comm);
     return !nonblocking || !bl_call_made(result) || bl_teardown_finalize(known) ? result : ncclInProgress;
@@ -173,7 +172,7 @@ BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 static bool stays(ncclComm_t comm) {
     const struct bl_comm *known = bl_comm_find(comm);
     ncclResult_t state = ncclSuccess;
-    if (known && bl_resources_nonblocking(known)) BL_REAL(ncclCommGetAsyncError, comm, &state);
+    if (known && known->resources->nonblocking) BL_REAL(ncclCommGetAsyncError, comm, &state);
     return state == ncclInProgress;
 }
 

@@ -29,12 +29,15 @@ static void tell_route(struct bl_comm *comm, const struct bl_call *call) {
            route->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_kernel_name(route->kernel), route->reason);
 }
 
-/* What is not read or written need not be there. */
-static bool has_buffers(const struct bl_call *call) {
+/* Of ranks that are not the root: what is not read, or written, need not be there. */
+static bool may_lack(const struct bl_call *call, bool recvbuff) {
     const struct bl_request *request = &call->request;
-    const bool root = request->root == call->comm->rank;
-    return (call->sendbuff || (request->collective == BL_BROADCAST && !root)) &&
-           (call->recvbuff || (request->collective == BL_REDUCE && !root));
+    return bl_collective_has(request->collective, BL_ROOTED) && request->root != call->comm->rank &&
+           bl_collective_has(request->collective, BL_REDUCES) == recvbuff;
+}
+
+static bool has_buffers(const struct bl_call *call) {
+    return (call->sendbuff || may_lack(call, false)) && (call->recvbuff || may_lack(call, true));
 }
 
 /* The route of a call on a communicator that is served; an error is the caller's. */

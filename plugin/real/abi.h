@@ -5,7 +5,6 @@
 #ifndef BEELINE_ABI_H
 #define BEELINE_ABI_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "nccl.h"

@@ -3,11 +3,7 @@
 
 #include <unistd.h>
 
-#include "introduce.h"
-#include "nvls.h"
-#include "share.h"
-#include "tables.h"
-#include "trial.h"
+#include "steps.h"
 #include "vote.h"
 #include "base/clock.h"
 #include "base/why.h"
@@ -38,10 +34,10 @@ static int be_built(struct bl_member *member) {
  * undo: of what it leaves for as long as the communicator lives; from last to first, when set-up fails or at the end. */
 static const struct step {
     const char *name;
-    int (*acts[MOST_ACTS])(struct bl_member *);
+    bl_act *acts[MOST_ACTS];
     bool (*agree)(struct bl_member **, int);
-    void (*undo)(struct bl_comm *);
-    bool (*only)(const struct bl_member *); /* it is left out elsewhere, on all ranks alike */
+    bl_undo *undo;
+    bl_condition *only; /* it is left out elsewhere, on all ranks alike */
     int how;
 } steps[] = {
     /* Who is there, and who are we? */
@@ -79,7 +75,7 @@ static const struct step {
 };
 enum { STEPS = sizeof(steps) / sizeof(*steps) };
 
-static void act_for(struct bl_member *member, const struct step *step, int (*act)(struct bl_member *)) {
+static void act_for(struct bl_member *member, const struct step *step, bl_act *act) {
     const bool bare = step->how & BARE;
     member->culprit = member->comm->rank;
     if (!bare && !bl_context_push(member->comm)) {

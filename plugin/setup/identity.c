@@ -37,11 +37,6 @@ static const struct {
      "the GPU's memory cannot be exported as a file descriptor"},
 };
 
-static int attribute_of(CUdevice device, CUdevice_attribute attribute) {
-    int value = 0;
-    return bl_driver()->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
-}
-
 static void fill_gpu(struct bl_identity *identity, CUdevice device) {
     const struct bl_driver *cu = bl_driver();
     CUuuid uuid;
@@ -51,13 +46,13 @@ static void fill_gpu(struct bl_identity *identity, CUdevice device) {
         refuse(identity, true, "the GPU does not tell its UUID");
     cu->cuDeviceGetPCIBusId(identity->pci, sizeof(identity->pci), device);
     cu->cuDeviceGetName(identity->gpu, sizeof(identity->gpu), device);
-    identity->arch = attribute_of(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
-                     attribute_of(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-    identity->sms = (uint32_t)attribute_of(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-    int threads = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    identity->arch = bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
+                     bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    identity->sms = (uint32_t)bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    int threads = bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
     identity->max_threads = (threads < BL_MAX_THREADS ? (uint32_t)threads : BL_MAX_THREADS) / 32 * 32;
     for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
-        if (!attribute_of(device, needed[i].attribute)) refuse(identity, false, "%s", needed[i].reason);
+        if (!bl_driver_attribute(device, needed[i].attribute)) refuse(identity, false, "%s", needed[i].reason);
     if (identity->arch < LOWEST_ARCH)
         refuse(identity, false, "the GPU is sm_%d, Beeline needs sm_%d", identity->arch, LOWEST_ARCH);
     if (strstr(identity->gpu, "MIG ")) refuse(identity, false, "the GPU is a MIG instance, which has no P2P");

@@ -7,7 +7,6 @@
 #define BEELINE_IDENTITY_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "cuda/driver.h"

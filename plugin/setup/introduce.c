@@ -1,5 +1,5 @@
-/* introduce.c - see introduce.h. */
-#include "introduce.h"
+/* introduce.c - see steps.h. */
+#include "steps.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ bool bl_introduce_meet(struct bl_member **members, int count) {
 
 /* --- who are we? --- */
 static bool wants_copy_engines(void) {
-    const char *said = bl_params()->allgather;
+    const char *said = bl_params()->routes[BL_ALLGATHER];
     struct bl_routes routes;
     bool wants = bl_params()->copy_engines;
     if (said && bl_routes_parse(said, BL_ALLGATHER, &routes))

@@ -1,10 +1,9 @@
-/* nvls.c - see nvls.h. */
-#include "nvls.h"
+/* nvls.c - see steps.h. */
+#include "steps.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "trial.h"
 #include "vote.h"
 #include "base/why.h"
 #include "cuda/modules.h"

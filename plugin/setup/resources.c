@@ -10,11 +10,3 @@ bool bl_resources_are_ours(const struct bl_comm *comm) {
 bool bl_resources_busy(const struct bl_comm *comm) {
     return comm->resources->pid == getpid() && atomic_load(&comm->resources->stage) == BL_STAGE_RUNNING;
 }
-
-struct bl_wishes bl_resources_wishes(const struct bl_comm *comm) {
-    return comm->resources->wishes;
-}
-
-bool bl_resources_nonblocking(const struct bl_comm *comm) {
-    return comm->resources->nonblocking;
-}

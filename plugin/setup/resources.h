@@ -53,8 +53,4 @@ bool bl_resources_are_ours(const struct bl_comm *comm);
 /* True while Beeline is still setting it up on a thread of its own: to the caller it is in progress. */
 bool bl_resources_busy(const struct bl_comm *comm);
 
-/* What was asked for when the communicator was made: in its config; that nothing waits. */
-struct bl_wishes bl_resources_wishes(const struct bl_comm *comm);
-bool bl_resources_nonblocking(const struct bl_comm *comm);
-
 #endif

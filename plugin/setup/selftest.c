@@ -68,16 +68,13 @@ static bool in_use(const struct bl_table *table, const struct run *run) {
     return false;
 }
 
-static bool scatters(const struct run *run) {
-    return run->kernel == BL_KERNEL_REDUCESCATTER_LL128 || run->kernel == BL_KERNEL_REDUCESCATTER_NVLS;
-}
-static bool gathers(const struct run *run) {
-    return run->kernel == BL_KERNEL_ALLGATHER_LL128 || run->kernel == BL_KERNEL_ALLGATHER_NVLS;
+static bool has(const struct run *run, enum bl_collective_trait trait) {
+    return bl_collective_has(bl_kernel_collective(run->kernel), trait);
 }
 
 /* Of a reduce others than the root have no result. */
 static bool has_result(const struct bl_selftest *test, const struct run *run) {
-    return run->kernel != BL_KERNEL_REDUCE_LL128 || test->args.rank == ROOT;
+    return !has(run, BL_ROOTED) || !has(run, BL_REDUCES) || test->args.rank == ROOT;
 }
 
 /* What one run is in this test: elements of a block, and blocks of the buffers: one, or one of each rank. */
@@ -88,8 +85,8 @@ struct extent {
 static struct extent extent_of(const struct bl_selftest *test, const struct run *run) {
     const int nranks = (int)test->args.nranks;
     struct extent e = {.size = bl_datatype_size(run->datatype),
-                       .blocks_in = scatters(run) ? (uint64_t)nranks : 1,
-                       .blocks_out = gathers(run) ? (uint64_t)nranks : 1};
+                       .blocks_in = has(run, BL_SCATTERS) ? (uint64_t)nranks : 1,
+                       .blocks_out = has(run, BL_GATHERS) ? (uint64_t)nranks : 1};
     if (!in_use(test->table, run)) return e;
     const uint64_t most = run->most_bytes / e.blocks_in / e.blocks_out;
     const uint64_t room = bl_kernel_capacity(run->kernel, nranks, &test->args.layout);
@@ -276,9 +273,12 @@ static int wait_for_kernels(const struct bl_selftest *test, uint64_t timeout_ns,
 /* Element i of the result. */
 static uint64_t expected(const struct bl_selftest *test, const struct run *run, uint64_t count, uint64_t i) {
     uint64_t sum = 0;
-    if (run->kernel == BL_KERNEL_BROADCAST_LL128) return encode(run->datatype, value_of(run->datatype, ROOT, i));
-    if (gathers(run)) return encode(run->datatype, value_of(run->datatype, (int)(i / count), i % count));
-    if (scatters(run)) i += test->args.rank * count;
+    if (!has(run, BL_REDUCES)) {
+        const bool gathers = has(run, BL_GATHERS); /* else all of it is the root's */
+        return encode(run->datatype,
+                      value_of(run->datatype, gathers ? (int)(i / count) : ROOT, gathers ? i % count : i));
+    }
+    if (has(run, BL_SCATTERS)) i += test->args.rank * count;
     for (int rank = 0; rank < (int)test->args.nranks; rank++) sum += value_of(run->datatype, rank, i);
     return encode(run->datatype, sum);
 }

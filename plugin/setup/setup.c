@@ -117,8 +117,8 @@ static void log_served(const struct bl_member *member) {
     for (int c = 0; c < BL_COLLECTIVES && used < sizeof(routes); c++) {
         char ranges[512];
         bl_table_describe(&comm->table, (enum bl_collective)c, ranges, sizeof(ranges));
-        used += (size_t)snprintf(routes + used, sizeof(routes) - used, "%s%s %s", c ? "; " : "",
-                                 bl_collective_name((enum bl_collective)c), ranges);
+        used += (size_t)snprintf(routes + used, sizeof(routes) - used, "%s%s %s", c ? "; " : "", bl_collective_name(c),
+                                 ranges);
     }
     const unsigned blocks = bl_identity_least(member->all, comm->nranks).max_blocks;
     if (blocks != UINT_MAX) snprintf(limit, sizeof(limit), ", at most %u blocks a launch (maxCTAs)", blocks);

@@ -1,9 +1,8 @@
-/* share.c - see share.h. */
-#include "share.h"
+/* share.c - see steps.h. */
+#include "steps.h"
 
 #include <unistd.h>
 
-#include "trial.h"
 #include "vote.h"
 #include "base/params.h"
 #include "base/why.h"

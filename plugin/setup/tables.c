@@ -1,5 +1,5 @@
-/* tables.c - see tables.h. */
-#include "tables.h"
+/* tables.c - see steps.h. */
+#include "steps.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ static void make_tables(struct bl_member *member) {
         .nranks = comm->nranks,
         .arch = least.arch,
         .caps = BL_CAP_P2P | (member->link == BL_LINK_NVLINK ? BL_CAP_NVLINK : 0),
-        .sms = least.sms < least.max_blocks ? least.sms : least.max_blocks,
+        .most_blocks = least.sms < least.max_blocks ? least.sms : least.max_blocks,
         .max_threads = least.max_threads,
         .layout = comm->args.layout,
     };
@@ -77,12 +77,6 @@ static void make_tables(struct bl_member *member) {
     if (member->all[0].copy_engines && !facts.layout.copy_bytes) tell_no_slots(member);
     char *tuning = params->tuning_file ? read_tuning_file(params->tuning_file) : NULL;
     struct bl_settings settings = {
-        .routes = {[BL_ALLREDUCE] = params->allreduce,
-                   [BL_ALLGATHER] = params->allgather,
-                   [BL_REDUCESCATTER] = params->reducescatter,
-                   [BL_ALLTOALL] = params->alltoall,
-                   [BL_BROADCAST] = params->broadcast,
-                   [BL_REDUCE] = params->reduce},
         .fuse_max = params->fuse_max,
         .copy_engines = member->all[0].copy_engines,
         .deterministic = params->deterministic,
@@ -90,6 +84,7 @@ static void make_tables(struct bl_member *member) {
         .tuning_text = tuning,
         .tuning_name = params->tuning_file,
     };
+    memcpy(settings.routes, params->routes, sizeof(settings.routes));
     /* What is wrong with the settings is said once, of the table that will serve if all goes well. */
     bl_table_build(&comm->table, &facts, &settings, plans_multicast(member) ? NULL : warn_table, NULL);
     facts.caps |= BL_CAP_MULTICAST;

@@ -2,9 +2,7 @@
 #include "teardown.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
-#include "cuda/budget.h"
 #include "comm/context.h"
 #include "launch/copy.h"
 #include "base/log.h"
@@ -12,10 +10,8 @@
 #include "base/params.h"
 #include "launch/room.h"
 #include "comm/stats.h"
-#include "comm/switch.h"
 #include "base/thread.h"
 #include "build.h"
-#include "comm/watch.h"
 #include "base/clock.h"
 
 enum { POLL_NS = 200000 };

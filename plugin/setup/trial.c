@@ -1,5 +1,5 @@
-/* trial.c - see trial.h. */
-#include "trial.h"
+/* trial.c - see steps.h. */
+#include "steps.h"
 
 #include "base/params.h"
 #include "base/why.h"

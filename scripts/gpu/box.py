@@ -1,10 +1,10 @@
 """Where the stages run, and how a command of theirs is put together."""
 import itertools
 import os
-import re
 import sys
 
 from . import machine
+from .collectives import ALGORITHMS, routes
 from .process import Step
 
 WAIT = 20  # seconds that a kernel of Beeline waits for a peer: a hang then ends in an error that says where
@@ -48,19 +48,16 @@ class Box:
         return chosen.split() if isinstance(chosen, str) else chosen
 
 
-def algorithms(collective="ALLREDUCE"):
-    """{route: what forces it} of a collective's algorithms that need no multicast object, from the one list of all; what spreads over
-    warps is a route of its own."""
-    with open(os.path.join(machine.ROOT, "kernels/algorithms.def"), encoding="utf-8") as rows:
-        found = re.findall(rf"^BL_ALGORITHM\(\w+, \w+, (\w+), {collective}, (.*)\)$", rows.read(), re.M)
-    routes = {}
-    for name, rest in found:
-        if "BL_NVLS" not in rest:
-            routes |= {name: f"{name}:lines", f"{name}:warps": f"{name}:warps"} if "WARPS" in rest else {name: name}
-    return routes
+def algorithms(collective="all_reduce"):
+    """{route: what forces it} of a collective's algorithms that need no multicast object."""
+    found = {}
+    for name, algorithm in ALGORITHMS.items():
+        if algorithm.collective == collective and "BL_NVLS" not in algorithm.columns:
+            found |= {route: f"{name}:lines" if route == name and len(routes(name)) > 1 else route for route in routes(name)}
+    return found
 
 
-def served(collectives=("ALLREDUCE",)):
+def served(collectives=("all_reduce",)):
     """Matches a row that Beeline served."""
     return r"\| (" + "|".join(name for collective in collectives for name in algorithms(collective)) + r") "
 

@@ -1,7 +1,10 @@
 """Records of beeline-perf and of the stages of gpu-check: reading them, and the physical floors of the collectives."""
 import json
 
+from .collectives import having
+
 LINK_GBS = 360.0  # kernel stores or loads over NVLink 4, one GPU to the others, measured on H200
+PARTS = having("BL_GATHERS", "BL_SCATTERS")  # whose bytes are counted by a rank's part
 LAUNCH_US, ONE_WAY_US = 0.73, 1.32  # an empty kernel in a graph; a signal from GPU to GPU
 
 
@@ -44,8 +47,8 @@ def floor_us(size, ranks):
 
 
 def part_bytes(row):
-    """Bytes of one rank's part, where a collective has parts; else of the message."""
-    return row["bytes"] // row["ranks"] if row["collective"] in ("all_gather", "reduce_scatter", "all_to_all") else row["bytes"]
+    """Bytes of one rank's part, of those in PARTS; else of the message."""
+    return row["bytes"] // row["ranks"] if row["collective"] in PARTS else row["bytes"]
 
 
 def part_floor_us(part, ranks):

@@ -5,12 +5,12 @@ its curves, as chart.write has them, and its title where that is another.
 """
 from collections import namedtuple
 
+from .collectives import COLLECTIVES
 from .records import rows
 
 Table = namedtuple("Table", "title about header lines chart", defaults=[None])
 
-NAMES = dict(all_reduce="all-reduce", all_gather="all-gather", reduce_scatter="reduce-scatter", all_to_all="all-to-all", broadcast="broadcast",
-             reduce="reduce")
+NAMES = {name: collective.words for name, collective in COLLECTIVES.items()}
 PLACES = dict(out="out of place", **{"in": "in place"})
 MODES = dict(graph=" in CUDA graphs", eager=", eager")
 HOW = dict(graph="a thread a GPU", eager="one process a rank, calls back to back by the host's clock")

@@ -15,12 +15,16 @@ static uint64_t block_bytes(const struct row *row) {
     return row->count * bl_datatype_size(row->datatype);
 }
 
+static bool has(const struct row *row, enum bl_collective_trait trait) {
+    return bl_collective_has(row->collective, trait);
+}
+
 static uint64_t send_message(const struct rank *rank, const struct row *row) {
-    return block_bytes(row) * (collectives[row->collective].send_blocks ? rank->nranks : 1);
+    return block_bytes(row) * (has(row, BL_SCATTERS) ? rank->nranks : 1);
 }
 
 static uint64_t recv_message(const struct rank *rank, const struct row *row) {
-    return block_bytes(row) * (collectives[row->collective].recv_blocks ? rank->nranks : 1);
+    return block_bytes(row) * (has(row, BL_GATHERS) ? rank->nranks : 1);
 }
 
 static uint64_t larger_message(const struct rank *rank, const struct row *row) {
@@ -51,8 +55,7 @@ static uint64_t used_bytes(const struct rank *rank, const struct row *row) {
 
 /* Of collectives with a root, the other ranks have no part in what is sent, or in what is got. */
 static bool is_left_out(const struct rank *rank, const struct row *row, bool of_result) {
-    const struct collective *collective = &collectives[row->collective];
-    return collective->rooted && collective->reduces == of_result && rank->rank != row->root;
+    return has(row, BL_ROOTED) && has(row, BL_REDUCES) == of_result && rank->rank != row->root;
 }
 
 /* From element `phase` of this rank's input on. */
@@ -163,15 +166,14 @@ static int check_untouched(struct check *c, CUdeviceptr recv, uint64_t phase) {
 static int check_message(struct check *c, int index) {
     const struct pattern *pattern = &c->part->bench->pattern;
     const struct row *row = c->row;
-    const struct collective *collective = &collectives[row->collective];
     CUdeviceptr recv = buffer_recv(c->rank, row, index);
     uint64_t phase = index * send_message(c->rank, row) / pattern->size;
 
     if (is_left_out(c->rank, row, true)) return check_untouched(c, recv, phase);
-    if (collective->send_blocks) phase += c->rank->rank * row->count;
-    for (int block = 0; block < (collective->recv_blocks ? c->rank->nranks : 1); block++) {
-        int sender = collective->rooted ? row->root : block;
-        const unsigned char *want = collective->reduces ? pattern->result : pattern->input[sender];
+    if (has(row, BL_SCATTERS)) phase += c->rank->rank * row->count;
+    for (int block = 0; block < (has(row, BL_GATHERS) ? c->rank->nranks : 1); block++) {
+        int sender = has(row, BL_ROOTED) ? row->root : block;
+        const unsigned char *want = has(row, BL_REDUCES) ? pattern->result : pattern->input[sender];
         if (compare(c, "result", recv + block * block_bytes(row), want, phase, row->count)) return -1;
     }
     return 0;
@@ -184,7 +186,7 @@ int buffers_check(struct part *part, const struct row *row, enum side side) {
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = &part->rank[i];
         struct check c = {part, rank, row, side, by_nccl ? pattern_nccl_tolerance(pattern) : 0};
-        if (!collectives[row->collective].reduces) c.tolerance = 0;
+        if (!has(row, BL_REDUCES)) c.tolerance = 0;
         CUDA_TRY(part, cuCtxSetCurrent(rank->context));
         for (int g = 0; g < row->group; g++)
             if (check_message(&c, g)) return -1;

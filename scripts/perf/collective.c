@@ -1,5 +1,5 @@
-/* collective.c - what tells the collectives apart: which buffers have a block for each rank, who sends, who gets a
- * result, how nccl-tests counts the bytes on the bus, and the call itself. */
+/* collective.c - what tells the collectives apart beside collectives.def: how nccl-tests counts the bytes on the bus, and the
+ * call itself. */
 #include "perf.h"
 
 #define CALL(name)                                                                                                     \
@@ -39,13 +39,12 @@ CALL(reduce) {
 }
 
 const struct collective collectives[BL_COLLECTIVES] = {
-    [BL_ALLREDUCE] = {.reduces = true, .in_place = true, .shares = 2, .call = call_all_reduce},
-    [BL_ALLGATHER] = {.recv_blocks = true, .in_place = true, .shares = 1, .call = call_all_gather},
-    [BL_REDUCESCATTER] =
-        {.send_blocks = true, .reduces = true, .in_place = true, .shares = 1, .call = call_reduce_scatter},
-    [BL_ALLTOALL] = {.send_blocks = true, .recv_blocks = true, .shares = 1, .call = call_all_to_all},
-    [BL_BROADCAST] = {.rooted = true, .in_place = true, .call = call_broadcast},
-    [BL_REDUCE] = {.reduces = true, .rooted = true, .in_place = true, .call = call_reduce},
+    [BL_ALLREDUCE] = {.in_place = true, .shares = 2, .call = call_all_reduce},
+    [BL_ALLGATHER] = {.in_place = true, .shares = 1, .call = call_all_gather},
+    [BL_REDUCESCATTER] = {.in_place = true, .shares = 1, .call = call_reduce_scatter},
+    [BL_ALLTOALL] = {.shares = 1, .call = call_all_to_all},
+    [BL_BROADCAST] = {.in_place = true, .call = call_broadcast},
+    [BL_REDUCE] = {.in_place = true, .call = call_reduce},
 };
 
 double collective_bus_factor(int collective, int nranks) {
@@ -54,5 +53,5 @@ double collective_bus_factor(int collective, int nranks) {
 }
 
 const char *row_redop_name(const struct row *row) {
-    return collectives[row->collective].reduces ? bl_redop_name(row->redop) : "none";
+    return bl_collective_has(row->collective, BL_REDUCES) ? bl_redop_name(row->redop) : "none";
 }

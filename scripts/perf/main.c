@@ -39,13 +39,13 @@ static int run_size(struct part *part, struct row row, bool *slow) {
 static int run_series(struct part *part, int collective, int datatype, int redop, uint64_t offset) {
     struct bench *bench = part->bench;
     const struct options *o = bench->options;
-    const struct collective *what = &collectives[collective];
-    uint64_t size = bl_datatype_size(datatype), blocks = what->send_blocks || what->recv_blocks ? bench->nranks : 1;
+    uint64_t size = bl_datatype_size(datatype),
+             blocks = bl_collective_has(collective, BL_GATHERS | BL_SCATTERS) ? bench->nranks : 1;
     struct row row = {.collective = collective, .datatype = datatype, .redop = redop, .group = o->group};
     bool slow = false;
 
     row.offset = offset;
-    row.root = what->rooted ? o->root : -1;
+    row.root = bl_collective_has(collective, BL_ROOTED) ? o->root : -1;
     for (uint64_t bytes = o->min_bytes; bytes <= o->max_bytes; bytes = o->step ? bytes + o->step : bytes * o->factor) {
         if (bytes * row.group > part->rank[0].room || slow) {
             if (part->index == 0)
@@ -88,7 +88,7 @@ static int run_offsets(struct part *part, int collective, int datatype, int redo
 
 static int run_collective(struct part *part, int collective) {
     const struct options *o = part->bench->options;
-    unsigned redops = collectives[collective].reduces ? o->redops : 1u << BL_SUM;
+    unsigned redops = bl_collective_has(collective, BL_REDUCES) ? o->redops : 1u << BL_SUM;
     const char *lacking = api_lacks(collective);
 
     if (part->index == 0) report_collective(&report, collective, lacking);

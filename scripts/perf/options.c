@@ -12,7 +12,10 @@ static const char usage[] =
     "Run it with LD_PRELOAD=libbeeline.so; without Beeline both sides are NCCL.\n"
     "\n"
     "what\n"
-    "  -c, --collectives LIST  all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, or all\n"
+    "  -c, --collectives LIST  "
+#define BL_COLLECTIVE(COLLECTIVE, name, words, traits) #name ", "
+#include "collectives.def"
+    "or all\n"
     "                                                                                     [all_reduce]\n"
     "  -d, --datatypes LIST    names as in nccl-tests (half, float, bfloat16, ...), or all  [bfloat16]\n"
     "  -o, --ops LIST          sum, prod, max, min, avg, or all                           [sum]\n"
@@ -112,9 +115,6 @@ static int parse_seconds(const char *option, const char *text, double *value) {
     return 0;
 }
 
-static const char *collective_name(int i) {
-    return bl_collective_name(i);
-}
 static const char *mode_name(int i) {
     return i == EAGER ? "eager" : "graph";
 }
@@ -230,7 +230,7 @@ int options_parse(struct options *o, int argc, char **argv) {
     };
     while (!error && (c = getopt_long(argc, argv, "c:d:o:b:e:f:i:n:G:w:g:t:h", names, NULL)) != -1) {
         switch (c) {
-        case 'c': error = parse_list("-c", optarg, collective_name, BL_COLLECTIVES, "all", &o->collectives); break;
+        case 'c': error = parse_list("-c", optarg, bl_collective_name, BL_COLLECTIVES, "all", &o->collectives); break;
         case 'd': error = parse_list("-d", optarg, bl_datatype_name, BL_DATATYPES, "all", &o->datatypes); break;
         case 'o': error = parse_list("-o", optarg, bl_redop_name, BL_REDOPS, "all", &o->redops); break;
         case 'b': error = parse_bytes("-b", optarg, &o->min_bytes); break;

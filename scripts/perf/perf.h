@@ -174,9 +174,6 @@ int row_run(struct part *part, struct row *row); /* leaves its measurements in s
 
 /* --- collective.c --- */
 struct collective {
-    bool send_blocks, recv_blocks; /* the buffer has a block of count elements for each rank; else one alone */
-    bool reduces;
-    bool rooted;   /* only the root's input matters, or if it reduces, only the root gets a result */
     bool in_place; /* it can be */
     int shares;    /* bytes on the bus: so often (n-1)/n of the message; 0: the message */
     int (*call)(struct part *part, const struct rank *rank, const struct row *row, enum side side, const void *send,

@@ -142,16 +142,15 @@ void report_tuning(struct report *report, const char *tuning) {
 /* Where a library lacks its function there are no rows, and the others of the run are unharmed. */
 void report_collective(struct report *report, int collective, const char *lacking) {
     const struct options *o = report->bench->options;
-    const struct collective *what = &collectives[collective];
     const char *name = bl_collective_name(collective);
 
     if (lacking) {
         report->lacking = true;
         fprintf(stderr, "beeline-perf: %s cannot be run: %s is not in %s; NCCL 2.28 and later have it\n", name, lacking,
                 api_origin(*lacking == 'p' ? BASELINE : MEASURED));
-    } else if (!what->in_place && o->places == 1u << IN_PLACE) {
+    } else if (!collectives[collective].in_place && o->places == 1u << IN_PLACE) {
         report_note(report, "%s is left out: it cannot be in place", name);
-    } else if (what->rooted) {
+    } else if (bl_collective_has(collective, BL_ROOTED)) {
         report_note(report, "%s, root %d", name, o->root);
     } else {
         report_note(report, "%s", name);

@@ -19,9 +19,8 @@
 enum { MAX_SIZES = 128, MAX_CANDIDATES = 48 };
 
 static const char *const variables[BL_COLLECTIVES] = {
-    [BL_ALLREDUCE] = "BEELINE_ALLREDUCE",         [BL_ALLGATHER] = "BEELINE_ALLGATHER",
-    [BL_REDUCESCATTER] = "BEELINE_REDUCESCATTER", [BL_ALLTOALL] = "BEELINE_ALLTOALL",
-    [BL_BROADCAST] = "BEELINE_BROADCAST",         [BL_REDUCE] = "BEELINE_REDUCE",
+#define BL_COLLECTIVE(COLLECTIVE, name, words, traits) "BEELINE_" #COLLECTIVE,
+#include "collectives.def"
 };
 
 struct table {
@@ -161,7 +160,6 @@ static int best(const struct sizes *sizes, int collective, int size, bool multic
 /* One row where the winner changes.  The last size up to which an algorithm won is its threshold: between it and the
  * next size nothing was measured, and the next one's winner is the one for more. */
 static void write_rows(FILE *f, const struct table *table, int collective, bool multicast) {
-    static const char units[] = "\0KMG";
     const struct sizes *sizes = &table->sizes[collective];
     const char *const at_end = multicast ? "plain" : "nccl", *name = bl_collective_name(collective);
 
@@ -169,14 +167,10 @@ static void write_rows(FILE *f, const struct table *table, int collective, bool 
         const int winner = best(sizes, collective, i, multicast);
         const bool last = i + 1 == sizes->count, served = winner != BL_ROUTE_NCCL;
         if (last ? !served : best(sizes, collective, i + 1, multicast) == winner) continue;
-        uint64_t bytes = sizes->bytes[i];
-        int unit = 0;
-        while (unit < 3 && bytes % 1024 == 0 && bytes) {
-            bytes /= 1024;
-            unit++;
-        }
-        fprintf(f, "%s %d %llu%.1s %s%s\n", name, table->ranks, (unsigned long long)bytes, &units[unit],
-                served ? algorithm_of(winner)->name : at_end, served && by_warps(winner) ? " spread=warps" : "");
+        char bytes[32];
+        bl_size_format(sizes->bytes[i], bytes, sizeof bytes);
+        fprintf(f, "%s %d %s %s%s\n", name, table->ranks, bytes, served ? algorithm_of(winner)->name : at_end,
+                served && by_warps(winner) ? " spread=warps" : "");
     }
     fprintf(f, "%s %d max %s\n", name, table->ranks, at_end);
 }

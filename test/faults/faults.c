@@ -108,7 +108,7 @@ static void survive(struct part *part) {
     double begin = seconds();
     part_make_communicators(part, 1, comms);
     printf("rank %d survived: route %s after %.1f s\n", part->rank[0].rank,
-           box_route(comms[0], ALL_REDUCE, ELEMENTS, ncclUint32, ncclSum), seconds() - begin);
+           box_route(comms[0], BL_ALLREDUCE, ELEMENTS, ncclUint32, ncclSum), seconds() - begin);
     fflush(stdout);
     abort_all(part, comms);
 }
@@ -292,8 +292,8 @@ static void stale_exchanged(struct part *part) {
     CHECK((comms[0] == before[0]) == (rank->rank == n - 1 - rank->rank), "the handles were not exchanged");
     sums_check(part, &sums, 0, n);
     pthread_join(opener, NULL);
-    CHECK(box_route(comms[0], ALL_REDUCE, ELEMENTS, ncclUint32, ncclSum) &&
-              strcmp(box_route(comms[0], ALL_REDUCE, ELEMENTS, ncclUint32, ncclSum), "nccl"),
+    CHECK(box_route(comms[0], BL_ALLREDUCE, ELEMENTS, ncclUint32, ncclSum) &&
+              strcmp(box_route(comms[0], BL_ALLREDUCE, ELEMENTS, ncclUint32, ncclSum), "nccl"),
           "the new communicator is not served");
     works(part, comms, n);
     destroy(part, comms);
@@ -400,7 +400,7 @@ static int rounds; /* -k */
 
 static void has_multicast(struct part *part, ncclComm_t *comms, bool wanted) {
     for (int i = 0; i < part->count; i++) {
-        const char *route = box_route(comms[i], ALL_REDUCE, 17, ncclFloat, ncclSum);
+        const char *route = box_route(comms[i], BL_ALLREDUCE, 17, ncclFloat, ncclSum);
         CHECK(!strcmp(route, wanted ? "oneshot_nvls" : "oneshot_ll"), "the route is %s", route);
     }
 }

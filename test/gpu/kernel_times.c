@@ -76,7 +76,7 @@ static uint64_t number(const char *option, const char *text, uint64_t least, uin
 }
 
 static bool timeable(int kernel) {
-    return rig_kernels[kernel].launched && !rig_kernels[kernel].several && !bl_kernel_multicast(kernel);
+    return rig_launches(kernel) && !bl_kernel_batch(kernel) && !bl_kernel_multicast(kernel);
 }
 
 static void read_kernels(struct config *config, char *list) {
@@ -244,7 +244,7 @@ static void error_of(struct session *s, struct call *call, const struct shape *s
             found.chain.right);
 }
 
-static void errors_of(struct session *s, enum collective collective) {
+static void errors_of(struct session *s, enum bl_collective collective) {
     static const int datatypes[] = {BL_BFLOAT16, BL_FLOAT16}, redops[] = {BL_SUM, BL_AVG};
     const struct config *config = s->config;
     for (int d = 0; d < 2; d++)
@@ -255,7 +255,7 @@ static void errors_of(struct session *s, enum collective collective) {
                 call_prepare(s->rig->part, &call);
                 rig_settle(s->rig);
                 for (int kernel = 0; kernel < BL_KERNELS; kernel++)
-                    if (config->kernel[kernel] && rig_kernels[kernel].collective == collective)
+                    if (config->kernel[kernel] && bl_kernel_collective(kernel) == collective)
                         error_of(s, &call,
                                  &(struct shape){.kernel = kernel,
                                                  .threads = config->threads[0],
@@ -269,7 +269,7 @@ static void errors_of(struct session *s, enum collective collective) {
 /* --- times --- */
 
 /* The kernels of a collective take turns at each size, so that what is compared was measured in the same seconds. */
-static void time_collective(struct session *s, enum collective collective) {
+static void time_collective(struct session *s, enum bl_collective collective) {
     static struct row rows[BL_KERNELS * MOST_THREADS];
     const struct config *config = s->config;
     struct call call = {.collective = collective, .datatype = BL_BFLOAT16, .redop = BL_SUM, .seed = 1};
@@ -278,7 +278,7 @@ static void time_collective(struct session *s, enum collective collective) {
         for (int t = 0; t < config->threads_count; t++) {
             const unsigned threads = rig_threads(s->rig, &(struct shape){.kernel = k, .threads = config->threads[t]});
             const bool again = count && rows[count - 1].kernel == k && rows[count - 1].threads == threads;
-            if (config->kernel[k] && rig_kernels[k].collective == collective && !again)
+            if (config->kernel[k] && bl_kernel_collective(k) == collective && !again)
                 rows[count++] = (struct row){.kernel = k, .threads = threads};
         }
     if (!count) return;
@@ -312,12 +312,12 @@ static void body(struct part *part) {
         printf("# units of the last place of the exact result; then what each addition rounded to the type would do\n");
         printf("%-30s %-9s %-4s %9s %8s %8s %8s %8s %8s %8s\n", "", "", "", "bytes", "mean", "most", "right", "mean",
                "most", "right");
-        errors_of(&s, ALL_REDUCE);
-        errors_of(&s, REDUCE_SCATTER);
+        errors_of(&s, BL_ALLREDUCE);
+        errors_of(&s, BL_REDUCESCATTER);
     } else {
         printf("# us a launch: %d launches a graph, the slowest rank, the median of %d replays\n", config->launches,
                config->replays);
-        for (int c = 0; c < COLLECTIVES; c++) time_collective(&s, (enum collective)c);
+        for (int c = 0; c < BL_COLLECTIVES; c++) time_collective(&s, (enum bl_collective)c);
     }
     stopwatch_close(&s.watch);
     rig_close(&rig);

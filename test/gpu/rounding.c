@@ -51,12 +51,12 @@ static void share(struct errors *errors, size_t elements) {
 bool rounding_measure(struct rig *rig, struct call *call, const struct shape *shape, struct rounding *result) {
     const struct format format = format_of(call->datatype);
     struct part *part = rig->part;
-    const bool blocks = call->collective == REDUCE_SCATTER;
+    const bool blocks = call->collective == BL_REDUCESCATTER;
     const size_t elements = call->count * (blocks ? (size_t)part->count : 1);
     uint16_t *values = malloc(elements * sizeof *values);
     double *exact = calloc(elements, sizeof *exact), *chain = calloc(elements, sizeof *chain);
     size_t received = 0;
-    CHECK((blocks || call->collective == ALL_REDUCE) && !call->in_place && values && exact && chain);
+    CHECK((blocks || call->collective == BL_ALLREDUCE) && !call->in_place && values && exact && chain);
     *result = (struct rounding){0};
     for (int i = 0; i < part->count; i++) {
         uint64_t state = ref_mix(call->seed, (uint64_t)i + 1);

@@ -269,7 +269,7 @@ def test_turn_jobs(_):
             assert ("LD_PRELOAD" in one.env, "LD_PRELOAD" in other.env) == (True, False)
             assert one.env["CUDA_VISIBLE_DEVICES"] == other.env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"[:2 * number - 1]
     (step,) = STAGES["overlap"].steps(box)
-    jobs, names = [step, *step.beside], {"nccl": "nccl", **algorithms("ALLGATHER")}
+    jobs, names = [step, *step.beside], {"nccl": "nccl", **algorithms("all_gather")}
     assert len({job.argv[job.argv.index("--turns") + 1] for job in jobs}) == 1 and len({job.records for job in jobs}) == len(names)
     assert [job.env.get("BEELINE_ALLGATHER", "nccl") for job in jobs] == list(names.values())
     assert [job.argv[job.argv.index("--route") + 1] if "--route" in job.argv else "nccl" for job in jobs] == list(names)

@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels.h"
+
 /* --- the driver, looked up as the plugin does; one member a function --- */
 struct cu {
 #define CU(function, version) __typeof__(function) *function;
@@ -110,9 +112,6 @@ void part_synchronize(struct part *part);
 void part_barrier(struct part *part);
 
 /* --- calls --- */
-/* as beelineRouteOf numbers them */
-enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE, COLLECTIVES };
-
 const char *collective_name(int collective);     /* "all_reduce" */
 int collective_find(const char *name);           /* -1 if unknown */
 const char *collective_function(int collective); /* "ncclAllReduce" */
@@ -120,7 +119,7 @@ bool collective_has_blocks(int collective);      /* a buffer holds a block for e
 
 /* One collective with its buffers, on every rank of a part: prepared, issued any number of times, then checked. */
 struct call {
-    enum collective collective;
+    enum bl_collective collective;
     int datatype, redop; /* redop: of those that reduce */
     size_t count;        /* as NCCL has it: of a rank where a buffer holds a block for each */
     bool in_place;       /* as NCCL has it: one buffer, in which the smaller one is this rank's block of the larger;
@@ -164,7 +163,7 @@ size_t call_count_wrong(struct part *part, const struct call *call);
 
 /* --- routes --- */
 /* The route of a call as Beeline tells it: "oneshot_ll", ..., "nccl".  NULL without Beeline. */
-const char *box_route(ncclComm_t comm, enum collective collective, size_t count, int datatype, int redop);
+const char *box_route(ncclComm_t comm, enum bl_collective collective, size_t count, int datatype, int redop);
 /* Times that `function` of the emulated box's NCCL was called in this process so far; -1 without its trace. */
 long box_nccl_calls(const char *function);
 

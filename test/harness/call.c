@@ -23,21 +23,27 @@ static size_t room_with_guards(size_t bytes) {
 }
 
 static const struct {
-    const char *name, *function;
+    const char *function;
     bool gathers, scatters; /* has a block for each rank where it receives; where it sends */
     bool reduces;
     bool root_sends, root_receives; /* the root alone */
-} collectives[COLLECTIVES] = {
-    [ALL_REDUCE] = {"all_reduce", "ncclAllReduce", .reduces = true},
-    [ALL_GATHER] = {"all_gather", "ncclAllGather", .gathers = true},
-    [REDUCE_SCATTER] = {"reduce_scatter", "ncclReduceScatter", .scatters = true, .reduces = true},
-    [ALL_TO_ALL] = {"all_to_all", "ncclAlltoAll", .gathers = true, .scatters = true},
-    [BROADCAST] = {"broadcast", "ncclBroadcast", .root_sends = true},
-    [REDUCE] = {"reduce", "ncclReduce", .reduces = true, .root_receives = true},
+} collectives[BL_COLLECTIVES] = {
+    [BL_ALLREDUCE] = {"ncclAllReduce", .reduces = true},
+    [BL_ALLGATHER] = {"ncclAllGather", .gathers = true},
+    [BL_REDUCESCATTER] = {"ncclReduceScatter", .scatters = true, .reduces = true},
+    [BL_ALLTOALL] = {"ncclAlltoAll", .gathers = true, .scatters = true},
+    [BL_BROADCAST] = {"ncclBroadcast", .root_sends = true},
+    [BL_REDUCE] = {"ncclReduce", .reduces = true, .root_receives = true},
+};
+
+/* Not all programs are linked to kernels.c. */
+static const char *const names[BL_COLLECTIVES] = {
+#define BL_COLLECTIVE(COLLECTIVE, name, words, traits) #name,
+#include "collectives.def"
 };
 
 const char *collective_name(int collective) {
-    return collectives[collective].name;
+    return names[collective];
 }
 const char *collective_function(int collective) {
     return collectives[collective].function;
@@ -46,8 +52,8 @@ bool collective_has_blocks(int collective) {
     return collectives[collective].gathers || collectives[collective].scatters;
 }
 int collective_find(const char *name) {
-    for (int i = 0; i < COLLECTIVES; i++)
-        if (strcmp(collectives[i].name, name) == 0) return i;
+    for (int i = 0; i < BL_COLLECTIVES; i++)
+        if (strcmp(names[i], name) == 0) return i;
     return -1;
 }
 
@@ -114,7 +120,7 @@ void call_free(struct part *part, struct call *call) {
 /* What rank i of the part receives; one for all where all receive the same. */
 static unsigned char *expected_of(const struct call *call, int i) {
     const bool scatters = collectives[call->collective].scatters;
-    if (call->collective == ALL_TO_ALL) return call->expected + (size_t)(i * call->nranks) * block_bytes(call);
+    if (call->collective == BL_ALLTOALL) return call->expected + (size_t)(i * call->nranks) * block_bytes(call);
     return call->expected + (scatters ? (size_t)(call->first_rank + i) * block_bytes(call) : 0);
 }
 
@@ -128,9 +134,9 @@ static void expect_transposed(const struct part *part, struct call *call) {
 
 static void expect(const struct part *part, struct call *call) {
     switch (call->collective) {
-    case ALL_TO_ALL: expect_transposed(part, call); break;
-    case BROADCAST: ref_input(call->datatype, call->seed, call->root, call->count, call->expected); break;
-    case ALL_GATHER:
+    case BL_ALLTOALL: expect_transposed(part, call); break;
+    case BL_BROADCAST: ref_input(call->datatype, call->seed, call->root, call->count, call->expected); break;
+    case BL_ALLGATHER:
         for (int r = 0; r < call->nranks; r++)
             ref_input(call->datatype, call->seed, r, call->count, call->expected + (size_t)r * block_bytes(call));
         break;
@@ -146,7 +152,7 @@ void call_prepare(struct part *part, struct call *call) {
     call->nranks = part->box->nranks;
     call->first_rank = part->rank[0].rank;
     call->root = (int)(ref_mix(call->seed, 0x7007) % (unsigned)call->nranks);
-    if (call->collective == ALL_TO_ALL) call->in_place = false;
+    if (call->collective == BL_ALLTOALL) call->in_place = false;
     call_allocate(part, call, (collective_has_blocks(call->collective) ? (size_t)call->nranks : 1) * block_bytes(call));
     expect(part, call);
     memset(call->hash, 0, sizeof call->hash);

@@ -110,14 +110,14 @@ ncclResult_t call_issue_rank(struct part *part, struct call *call, int i, ncclCo
     const ncclRedOp_t redop = (ncclRedOp_t)call->redop;
     part_enter(part, i);
     switch (call->collective) {
-    case ALL_REDUCE: return ncclAllReduce(from, to, call->count, datatype, redop, comm, stream);
-    case ALL_GATHER: return ncclAllGather(from, to, call->count, datatype, comm, stream);
-    case REDUCE_SCATTER: return ncclReduceScatter(from, to, call->count, datatype, redop, comm, stream);
-    case ALL_TO_ALL: return ncclAlltoAll(from, to, call->count, datatype, comm, stream);
-    case BROADCAST:
+    case BL_ALLREDUCE: return ncclAllReduce(from, to, call->count, datatype, redop, comm, stream);
+    case BL_ALLGATHER: return ncclAllGather(from, to, call->count, datatype, comm, stream);
+    case BL_REDUCESCATTER: return ncclReduceScatter(from, to, call->count, datatype, redop, comm, stream);
+    case BL_ALLTOALL: return ncclAlltoAll(from, to, call->count, datatype, comm, stream);
+    case BL_BROADCAST:
         if (call->in_place && call->seed % 2) return ncclBcast(to, call->count, datatype, call->root, comm, stream);
         return ncclBroadcast(from, to, call->count, datatype, call->root, comm, stream);
-    case REDUCE: return ncclReduce(from, to, call->count, datatype, redop, call->root, comm, stream);
+    case BL_REDUCE: return ncclReduce(from, to, call->count, datatype, redop, call->root, comm, stream);
     default: FAIL("collective %d", (int)call->collective);
     }
 }
@@ -133,7 +133,7 @@ void call_issue(struct part *part, struct call *call) {
 
 /* --- routes --- */
 
-const char *box_route(ncclComm_t comm, enum collective collective, size_t count, int datatype, int redop) {
+const char *box_route(ncclComm_t comm, enum bl_collective collective, size_t count, int datatype, int redop) {
     const char *(*route)(ncclComm_t, int, size_t, int, int) = (__typeof__(route))dlsym(RTLD_DEFAULT, "beelineRouteOf");
     return route ? route(comm, (int)collective, count, datatype, redop) : NULL;
 }

@@ -70,7 +70,7 @@ static long number(const char *what, const char *text) {
 
 void options_read(struct options *o, int argc, char **argv) {
     *o = (struct options){.box = {.mode = MODE_GROUPS, .nranks = 2, .seed = 1}, .batch = 4};
-    o->collectives[ALL_REDUCE] = o->datatypes[ref_datatype("float")] = o->redops[ref_redop("sum")] = true;
+    o->collectives[BL_ALLREDUCE] = o->datatypes[ref_datatype("float")] = o->redops[ref_redop("sum")] = true;
     read_counts(o, "17");
     read_offsets(o, "0");
     for (int c; (c = getopt(argc, argv, "m:n:C:t:o:c:x:s:a:g:b:k:w:e")) != -1;) {
@@ -80,7 +80,7 @@ void options_read(struct options *o, int argc, char **argv) {
             o->box.mode = (enum mode)box_mode(optarg);
             break;
         case 'n': o->box.nranks = (int)number("-n", optarg); break;
-        case 'C': read_set("-C", optarg, o->collectives, COLLECTIVES, collective_find); break;
+        case 'C': read_set("-C", optarg, o->collectives, BL_COLLECTIVES, collective_find); break;
         case 't': read_set("-t", optarg, o->datatypes, REF_DATATYPES, ref_datatype); break;
         case 'o': read_set("-o", optarg, o->redops, REF_REDOPS, ref_redop); break;
         case 'c': read_counts(o, optarg); break;

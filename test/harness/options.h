@@ -30,7 +30,7 @@ enum { MOST_COUNTS = 4096, MOST_OFFSETS = 64 };
 struct options {
     struct box box;
     const char *name; /* first argument that is no option, or NULL */
-    bool collectives[COLLECTIVES], datatypes[12], redops[5];
+    bool collectives[BL_COLLECTIVES], datatypes[12], redops[5];
     size_t count[MOST_COUNTS];
     int counts;
     unsigned offset[MOST_OFFSETS];

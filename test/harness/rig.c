@@ -7,30 +7,6 @@
 extern const void *const bl_fatbins[];
 extern const int bl_fatbin_count;
 
-const struct rig_kernel rig_kernels[BL_KERNELS] = {
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LL] = {true, false, ALL_REDUCE},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LL128] = {true, false, ALL_REDUCE},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LL128_WARPS] = {true, false, ALL_REDUCE},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] = {true, false, ALL_REDUCE},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_WARPS] = {true, false, ALL_REDUCE},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_LL128_BATCH] = {true, true, ALL_REDUCE},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH] = {true, true, ALL_REDUCE},
-    [BL_KERNEL_ALLGATHER_LL128] = {true, false, ALL_GATHER},
-    [BL_KERNEL_ALLGATHER_LL128_WARPS] = {true, false, ALL_GATHER},
-    [BL_KERNEL_ALLGATHER_LL128_BATCH] = {true, true, ALL_GATHER},
-    [BL_KERNEL_REDUCESCATTER_LL128] = {true, false, REDUCE_SCATTER},
-    [BL_KERNEL_REDUCESCATTER_LL128_WARPS] = {true, false, REDUCE_SCATTER},
-    [BL_KERNEL_REDUCESCATTER_LL128_BATCH] = {true, true, REDUCE_SCATTER},
-    [BL_KERNEL_ALLTOALL_LL128] = {true, false, ALL_TO_ALL},
-    [BL_KERNEL_ALLTOALL_LL128_WARPS] = {true, false, ALL_TO_ALL},
-    [BL_KERNEL_BROADCAST_LL128] = {true, false, BROADCAST},
-    [BL_KERNEL_REDUCE_LL128] = {true, false, REDUCE},
-    [BL_KERNEL_ALLREDUCE_ONESHOT_NVLS] = {true, false, ALL_REDUCE},
-    [BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS] = {true, false, ALL_REDUCE},
-    [BL_KERNEL_ALLGATHER_NVLS] = {true, false, ALL_GATHER},
-    [BL_KERNEL_REDUCESCATTER_NVLS] = {true, false, REDUCE_SCATTER},
-};
-
 /* The first rank that is on the GPU of rank i. */
 static int first_there(const struct part *part, int i) {
     int first = 0;
@@ -138,7 +114,7 @@ static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls,
         const uint64_t bytes = calls[m].count * bl_datatype_size(calls[m].datatype);
         args->sendbuff[m] = (void *)call_sendbuff(&calls[m], i);
         args->recvbuff[m] = (void *)call_recvbuff(&calls[m], i);
-        args->count[m] = calls[m].collective == ALL_GATHER ? bytes : calls[m].count;
+        args->count[m] = calls[m].collective == BL_ALLGATHER ? bytes : calls[m].count;
         args->in_place |= calls[m].in_place;
         args->first_line[m] = (uint32_t)lines;
         lines += bl_lines_of(bytes);
@@ -180,8 +156,8 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
         args.common.multicast = (unsigned char *)rig->multicast->all[i];
         args.common.multicast_words = (uint64_t *)rig->multicast->words[i];
     }
-    uint64_t bytes = rig_kernels[shape->kernel].several ? fill_batch(&args, calls, shape->messages, i)
-                                                        : calls->count * bl_datatype_size(calls->datatype);
+    uint64_t bytes = bl_kernel_batch(shape->kernel) ? fill_batch(&args, calls, shape->messages, i)
+                                                    : calls->count * bl_datatype_size(calls->datatype);
     void *parameters[] = {&args}; /* of which a kernel for one message takes the beginning */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};

@@ -26,12 +26,10 @@ struct rig {
     const struct multicast *multicast; /* NULL, or what the kernels that need it are launched with; the caller's */
 };
 
-/* What has to be known of each kernel to launch it; those without a row are none. */
-struct rig_kernel {
-    bool launched, several; /* several: takes struct bl_batch_args */
-    enum collective collective;
-};
-extern const struct rig_kernel rig_kernels[BL_KERNELS];
+/* Whether it can: copy engines do the other one's work. */
+static inline bool rig_launches(int kernel) {
+    return kernel != BL_KERNEL_ALLGATHER_CE;
+}
 
 struct shape {
     int kernel;

@@ -151,12 +151,12 @@ static void call(const struct worker *w, const struct soak_call *c) {
     if (c->host_us) usleep(c->host_us);
     if (c->device_us) CU_OK(cuLaunchHostFunc(stream, pass_time, (void *)(uintptr_t)c->device_us));
     switch (c->kind) {
-    case ALL_REDUCE: result = ncclAllReduce(from, to, c->count, type, op, comm, stream); break;
-    case ALL_GATHER: result = ncclAllGather(from, to, c->count, type, comm, stream); break;
-    case REDUCE_SCATTER: result = ncclReduceScatter(from, to, c->count, type, op, comm, stream); break;
-    case ALL_TO_ALL: result = all_to_all(from, to, c, comm, stream); break;
-    case BROADCAST: result = ncclBroadcast(from, to, c->count, type, c->root, comm, stream); break;
-    case REDUCE: result = ncclReduce(from, to, c->count, type, op, c->root, comm, stream); break;
+    case BL_ALLREDUCE: result = ncclAllReduce(from, to, c->count, type, op, comm, stream); break;
+    case BL_ALLGATHER: result = ncclAllGather(from, to, c->count, type, comm, stream); break;
+    case BL_REDUCESCATTER: result = ncclReduceScatter(from, to, c->count, type, op, comm, stream); break;
+    case BL_ALLTOALL: result = all_to_all(from, to, c, comm, stream); break;
+    case BL_BROADCAST: result = ncclBroadcast(from, to, c->count, type, c->root, comm, stream); break;
+    case BL_REDUCE: result = ncclReduce(from, to, c->count, type, op, c->root, comm, stream); break;
     case SEND_RECV: result = send_and_receive(from, to, c, comm, stream); break;
     }
     if (result != ncclSuccess)

@@ -7,7 +7,7 @@
 enum { SOAK_COMMS = 3, SOAK_STREAMS = 3, SOAK_CALLS = 512 };
 
 /* The six collectives as box.h numbers them, and a ring of sends and receives. */
-enum { SEND_RECV = COLLECTIVES, SOAK_KINDS };
+enum { SEND_RECV = BL_COLLECTIVES, SOAK_KINDS };
 
 /* Who a communicator's ranks are, as one of them sees it. */
 struct team {

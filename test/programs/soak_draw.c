@@ -22,7 +22,7 @@ static bool is_float(int datatype) {
 }
 
 static bool reduces(int kind) {
-    return kind == ALL_REDUCE || kind == REDUCE_SCATTER || kind == REDUCE;
+    return kind == BL_ALLREDUCE || kind == BL_REDUCESCATTER || kind == BL_REDUCE;
 }
 
 static void encode(void *out, int datatype, const double *pattern, size_t count) {
@@ -99,11 +99,11 @@ static void reduced(const struct soak_call *call, int block, double pattern[PERI
 
 /* --- where things lie --- */
 static size_t blocks_sent(const struct soak_call *call) {
-    return call->kind == REDUCE_SCATTER || call->kind == ALL_TO_ALL ? (size_t)call->team.nranks : 1;
+    return call->kind == BL_REDUCESCATTER || call->kind == BL_ALLTOALL ? (size_t)call->team.nranks : 1;
 }
 
 static size_t blocks_received(const struct soak_call *call) {
-    return call->kind == ALL_GATHER || call->kind == ALL_TO_ALL ? (size_t)call->team.nranks : 1;
+    return call->kind == BL_ALLGATHER || call->kind == BL_ALLTOALL ? (size_t)call->team.nranks : 1;
 }
 
 static size_t block_bytes(const struct soak_call *call) {
@@ -117,15 +117,15 @@ static void place(struct soak_call *call, size_t slot, uint64_t *mine) {
     call->recv_at = slot + GAP + (ref_below(mine, 2) ? size * ref_below(mine, OFFSETS) : 0);
     if (!call->in_place) return;
     call->send_at = call->recv_at;
-    if (call->kind == ALL_GATHER) call->send_at += block;
-    if (call->kind == REDUCE_SCATTER) call->recv_at += block;
+    if (call->kind == BL_ALLGATHER) call->send_at += block;
+    if (call->kind == BL_REDUCESCATTER) call->recv_at += block;
 }
 
 static void write_input(struct batch *batch, const struct soak_call *call) {
     const bool is_root = call->team.rank == call->root;
     unsigned char *at = (call->in_place ? batch->recv : batch->send) + call->send_at;
     double pattern[PERIOD];
-    if (call->kind == BROADCAST && !is_root) return;
+    if (call->kind == BL_BROADCAST && !is_root) return;
     for (size_t b = 0; b < blocks_sent(call); b++) {
         input(call, call->team.rank, (int)b, pattern);
         fill(at + b * block_bytes(call), call->datatype, pattern, call->count);
@@ -135,15 +135,15 @@ static void write_input(struct batch *batch, const struct soak_call *call) {
 static void write_result(struct batch *batch, const struct soak_call *call) {
     const int rank = call->team.rank, nranks = call->team.nranks;
     double pattern[PERIOD];
-    if (call->kind == REDUCE && rank != call->root) return;
+    if (call->kind == BL_REDUCE && rank != call->root) return;
     for (size_t b = 0; b < blocks_received(call); b++) {
         switch (call->kind) {
-        case ALL_REDUCE:
-        case REDUCE: reduced(call, 0, pattern); break;
-        case REDUCE_SCATTER: reduced(call, rank, pattern); break;
-        case ALL_GATHER: input(call, (int)b, 0, pattern); break;
-        case ALL_TO_ALL: input(call, (int)b, rank, pattern); break;
-        case BROADCAST: input(call, call->root, 0, pattern); break;
+        case BL_ALLREDUCE:
+        case BL_REDUCE: reduced(call, 0, pattern); break;
+        case BL_REDUCESCATTER: reduced(call, rank, pattern); break;
+        case BL_ALLGATHER: input(call, (int)b, 0, pattern); break;
+        case BL_ALLTOALL: input(call, (int)b, rank, pattern); break;
+        case BL_BROADCAST: input(call, call->root, 0, pattern); break;
         default: input(call, (rank + nranks - 1) % nranks, 0, pattern); break;
         }
         fill(batch->image + call->recv_at + b * block_bytes(call), call->datatype, pattern, call->count);
@@ -178,14 +178,14 @@ static void draw_call(struct soak_call *call, const struct plan *plan, uint64_t 
     call->kind = (int)ref_below(common, SOAK_KINDS);
     call->comm = (int)ref_below(common, SOAK_COMMS);
     call->datatype = (int)ref_below(common, REF_DATATYPES);
-    call->in_place = ref_below(common, 3) == 0 && call->kind != ALL_TO_ALL && call->kind != SEND_RECV;
+    call->in_place = ref_below(common, 3) == 0 && call->kind != BL_ALLTOALL && call->kind != SEND_RECV;
     call->seed = ref_next(common);
     call->team = plan->team[call->comm];
     const unsigned nranks = (unsigned)call->team.nranks;
     call->root = (int)(root % nranks);
     /* A sum divided by 3 is exact in no floating-point type. */
     call->redop = redop == ncclAvg && is_float(call->datatype) && nranks & (nranks - 1) ? ncclSum : (int)redop;
-    const bool blocks = call->kind == ALL_GATHER || call->kind == REDUCE_SCATTER || call->kind == ALL_TO_ALL;
+    const bool blocks = call->kind == BL_ALLGATHER || call->kind == BL_REDUCESCATTER || call->kind == BL_ALLTOALL;
     call->count = bytes / ref_datatype_size(call->datatype) / (blocks ? nranks : 1);
 }
 

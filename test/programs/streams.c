@@ -247,7 +247,7 @@ static void per_thread_streams(struct part *part, const struct settings *s) {
 }
 
 /* --- captured_after_small: of each collective, a small call and then a large one that is captured --- */
-static struct call call_of(struct part *part, enum collective collective, size_t bytes, uint64_t seed) {
+static struct call call_of(struct part *part, enum bl_collective collective, size_t bytes, uint64_t seed) {
     struct call call = {
         .collective = collective, .datatype = ncclInt32, .redop = ncclSum, .count = bytes / 4, .seed = seed};
     call_allocate(part, &call, bytes * (size_t)part->box->nranks);
@@ -255,7 +255,7 @@ static struct call call_of(struct part *part, enum collective collective, size_t
     return call;
 }
 
-static void capture_after(struct part *part, const struct settings *s, enum collective collective, unsigned flags,
+static void capture_after(struct part *part, const struct settings *s, enum bl_collective collective, unsigned flags,
                           bool grouped) {
     const ncclComm_t comm = comm_open(part);
     struct call small = call_of(part, collective, s->small, s->seed),
@@ -285,9 +285,9 @@ static void capture_after(struct part *part, const struct settings *s, enum coll
 }
 
 static void captured_after_small(struct part *part, const struct settings *s) {
-    for (int c = 0; c < COLLECTIVES; c++) {
-        capture_after(part, s, (enum collective)c, CU_STREAM_NON_BLOCKING, false);
-        capture_after(part, s, (enum collective)c, CU_STREAM_DEFAULT, c % 2);
+    for (int c = 0; c < BL_COLLECTIVES; c++) {
+        capture_after(part, s, (enum bl_collective)c, CU_STREAM_NON_BLOCKING, false);
+        capture_after(part, s, (enum bl_collective)c, CU_STREAM_DEFAULT, c % 2);
     }
 }
 

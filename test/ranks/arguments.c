@@ -67,7 +67,7 @@ static void zero_count(struct part *part, const struct options *o) {
 static void huge_count(struct part *part, const struct options *o) {
     static const size_t counts[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4 + 2, SIZE_MAX / 8 + 1};
     for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
-        const char *route = box_route(part->rank[0].comm, ALL_REDUCE, counts[k], ncclFloat64, ncclSum);
+        const char *route = box_route(part->rank[0].comm, BL_ALLREDUCE, counts[k], ncclFloat64, ncclSum);
         CHECK(route && strcmp(route, "nccl") == 0, "count %zu goes to %s", counts[k], route ? route : "(nobody tells)");
     }
 }
@@ -77,14 +77,15 @@ static void not_covered(struct part *part, const struct options *o) {
     ncclComm_t comm = part->rank[0].comm;
     static const int bad[][2] = {{-1, 0}, {12, 0}, {1000, 0}, {7, -1}, {7, 5}, {7, 1000}};
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
-        const char *route = box_route(comm, ALL_REDUCE, 16, bad[k][0], bad[k][1]);
+        const char *route = box_route(comm, BL_ALLREDUCE, 16, bad[k][0], bad[k][1]);
         CHECK(route && strcmp(route, "nccl") == 0, "datatype %d, operation %d goes to %s", bad[k][0], bad[k][1],
               route ? route : "(nobody tells)");
     }
-    const char *none = box_route(comm, COLLECTIVES, 16, 7, 0);
+    const char *none = box_route(comm, BL_COLLECTIVES, 16, 7, 0);
     CHECK(none && strcmp(none, "nccl") == 0, "a collective that there is not goes to %s",
           none ? none : "(nobody tells)");
-    CHECK(box_route(NULL, ALL_REDUCE, 16, 7, 0) == NULL || strcmp(box_route(NULL, ALL_REDUCE, 16, 7, 0), "nccl") == 0);
+    CHECK(box_route(NULL, BL_ALLREDUCE, 16, 7, 0) == NULL ||
+          strcmp(box_route(NULL, BL_ALLREDUCE, 16, 7, 0), "nccl") == 0);
 }
 
 /* --- other collectives, by value --- */
@@ -233,7 +234,7 @@ static void premulsum(struct part *part, const struct options *o) {
         float half = 0.5f;
         NCCL_OK(ncclRedOpCreatePreMulSum(&op[i], &half, ncclFloat, ncclScalarHostImmediate, part->rank[i].comm));
     }
-    const char *route = box_route(part->rank[0].comm, ALL_REDUCE, COUNT, ncclFloat, op[0]);
+    const char *route = box_route(part->rank[0].comm, BL_ALLREDUCE, COUNT, ncclFloat, op[0]);
     CHECK(route && strcmp(route, "nccl") == 0, "a custom operator goes to %s", route ? route : "(nobody tells)");
     part_group_start(part);
     for (int i = 0; i < part->count; i++) {
@@ -261,7 +262,7 @@ static void one_rank(struct part *part, const struct options *o) {
         ncclUniqueId id;
         NCCL_OK(ncclGetUniqueId(&id));
         NCCL_OK(ncclCommInitRank(&comm, 1, id, 0));
-        const char *route = box_route(comm, ALL_REDUCE, 16, ncclFloat, ncclSum);
+        const char *route = box_route(comm, BL_ALLREDUCE, 16, ncclFloat, ncclSum);
         CHECK(!route || strcmp(route, "nccl") == 0, "one rank goes to %s", route);
         CUdeviceptr p;
         float image[16], back[16];

@@ -250,8 +250,8 @@ static void same_bits(struct part *part, const struct options *o) {
     part_comms(part, comms);
     for (int datatype = 0; datatype < REF_DATATYPES; datatype++)
         for (int redop = 0; redop < REF_REDOPS; redop += 1 + datatype % 2) {
-            struct call whole = {.collective = ALL_REDUCE, .count = n * COUNT},
-                        share = {.collective = REDUCE_SCATTER, .count = COUNT};
+            struct call whole = {.collective = BL_ALLREDUCE, .count = n * COUNT},
+                        share = {.collective = BL_REDUCESCATTER, .count = COUNT};
             const size_t bytes = COUNT * ref_datatype_size(datatype);
             unsigned char *a = malloc(bytes), *b = malloc(bytes);
             CHECK(a && b);
@@ -316,7 +316,7 @@ static void abandon(struct part *part, const struct options *o, ncclResult_t (*e
         struct rank *rank = part_enter(part, 0);
         if (rank->rank == 0) {
             void *own = (void *)blocks.buffer[0];
-            const char *route = box_route(comms[0], ALL_GATHER, blocks.count, ncclUint32, ncclSum);
+            const char *route = box_route(comms[0], BL_ALLGATHER, blocks.count, ncclUint32, ncclSum);
             CHECK(route && (!o->route || !strcmp(route, o->route)), "it goes to %s", route ? route : "?");
             if (round) CU_OK(cuStreamBeginCapture(stream[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
             NCCL_OK(ncclAllGather(own, own, blocks.count, ncclUint32, comms[0], stream[0]));
@@ -377,13 +377,13 @@ enum { LARGE = 300000 }; /* bytes of a block that kernels do not get then */
 /* All-gathers of the communicators that are not NULL, of which the last ranks' may be; where a large one goes. */
 static void expect_route(struct part *part, ncclComm_t *comms, const char *wanted, const char *what) {
     for (int i = 0; i < part->count; i++) {
-        const char *large = box_route(comms[i], ALL_GATHER, LARGE, ncclInt8, ncclSum);
-        const char *small = box_route(comms[i], ALL_GATHER, 1000, ncclInt8, ncclSum);
+        const char *large = box_route(comms[i], BL_ALLGATHER, LARGE, ncclInt8, ncclSum);
+        const char *small = box_route(comms[i], BL_ALLGATHER, 1000, ncclInt8, ncclSum);
         CHECK(large && !strcmp(large, wanted), "%s: large ones go to %s, expected %s", what, large, wanted);
         CHECK(small && !strncmp(small, "allgather_", 10) && strcmp(small, "allgather_ce"), "%s: small ones go to %s",
               what, small);
     }
-    struct call call = {.collective = ALL_GATHER, .count = LARGE, .seed = 5, .in_place = true};
+    struct call call = {.collective = BL_ALLGATHER, .count = LARGE, .seed = 5, .in_place = true};
     call_prepare(part, &call);
     part_group_start(part);
     for (int i = 0; i < part->count; i++) NCCL_OK(call_issue_rank(part, &call, i, comms[i], part->rank[i].stream[0]));
@@ -423,7 +423,7 @@ static void policy(struct part *part, const struct options *o) {
     make_config(part, 1, &zero, comms[0]);
     expect_route(part, comms[0], "allgather_ce", "the policy in a config");
     make_config(part, 3, &plain, comms[1]);
-    const char *otherwise = box_route(comms[1][0], ALL_GATHER, LARGE, ncclInt8, ncclSum);
+    const char *otherwise = box_route(comms[1][0], BL_ALLGATHER, LARGE, ncclInt8, ncclSum);
     CHECK(otherwise && strcmp(otherwise, "allgather_ce"), "without the policy");
     split(part, comms[0], NULL, child);
     expect_route(part, child, "allgather_ce", "inherited");

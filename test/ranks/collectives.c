@@ -73,13 +73,13 @@ static int members(const bool *set, int size, int *member) {
 
 /* What the options ask for. */
 struct choice {
-    int collective[COLLECTIVES], datatype[REF_DATATYPES], redop[REF_REDOPS];
+    int collective[BL_COLLECTIVES], datatype[REF_DATATYPES], redop[REF_REDOPS];
     int collectives, datatypes, redops;
 };
 
 static struct choice choice_of(const struct options *o) {
     struct choice c;
-    c.collectives = members(o->collectives, COLLECTIVES, c.collective);
+    c.collectives = members(o->collectives, BL_COLLECTIVES, c.collective);
     c.datatypes = members(o->datatypes, REF_DATATYPES, c.datatype);
     c.redops = members(o->redops, REF_REDOPS, c.redop);
     return c;
@@ -98,7 +98,7 @@ static void describe(const struct options *o, struct call *call, long k) {
     call->redop = c.redop[k % c.redops], k /= c.redops;
     call->count = o->count[k % o->counts], k /= o->counts;
     call->datatype = c.datatype[k % c.datatypes], k /= c.datatypes;
-    call->collective = (enum collective)c.collective[k % c.collectives];
+    call->collective = (enum bl_collective)c.collective[k % c.collectives];
     unsigned unit = o->offsets_in_elements ? (unsigned)ref_datatype_size(call->datatype) : 1;
     call->send_offset = o->offset[(draw >> 8) % (unsigned)o->offsets] * unit;
     call->recv_offset = o->offset[(draw >> 24) % (unsigned)o->offsets] * unit;
@@ -107,14 +107,14 @@ static void describe(const struct options *o, struct call *call, long k) {
 }
 
 /* Calls of the real NCCL's functions that making communicators took. */
-static long at_first[COLLECTIVES];
+static long at_first[BL_COLLECTIVES];
 static pthread_mutex_t at_first_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Once all parts have made theirs, and before any goes on. */
 static void note_first(struct part *part) {
     part_barrier(part);
     pthread_mutex_lock(&at_first_lock);
-    for (int c = 0; c < COLLECTIVES; c++) at_first[c] = box_nccl_calls(collective_function(c));
+    for (int c = 0; c < BL_COLLECTIVES; c++) at_first[c] = box_nccl_calls(collective_function(c));
     pthread_mutex_unlock(&at_first_lock);
     part_barrier(part);
 }
@@ -131,7 +131,7 @@ static void body(struct part *part) {
     for (int i = 0; i < REF_DATATYPES; i++)
         if (o->datatypes[i] && ref_datatype_size(i) > widest) widest = ref_datatype_size(i);
     bool blocks = false;
-    for (int c = 0; c < COLLECTIVES; c++) blocks = blocks || (o->collectives[c] && collective_has_blocks(c));
+    for (int c = 0; c < BL_COLLECTIVES; c++) blocks = blocks || (o->collectives[c] && collective_has_blocks(c));
     for (int i = 0; i < o->batch; i++)
         call_allocate(part, &calls[i], most * widest * (blocks ? (size_t)part->box->nranks : 1));
 
@@ -153,7 +153,7 @@ int main(int argc, char **argv) {
     box_run(&options.box, body);
     bool all_ours = options.route && strcmp(options.route, "nccl") != 0;
     for (int i = 0; i < options.counts; i++) all_ours = all_ours && options.count[i] > 0;
-    for (int c = 0; all_ours && c < COLLECTIVES; c++) {
+    for (int c = 0; all_ours && c < BL_COLLECTIVES; c++) {
         const long calls = options.collectives[c] ? box_nccl_calls(collective_function(c)) - at_first[c] : 0;
         if (calls > 0) FAIL("%s: %ld calls reached the real NCCL", collective_function(c), calls);
     }

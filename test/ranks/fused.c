@@ -43,18 +43,18 @@ static size_t draw_count(uint64_t *state, size_t size) {
 /* One collective, datatype and operation, but for one call in nine; in every third set, any collective. */
 static void draw(struct part *part, struct set *set, uint64_t *state, int count) {
     int datatype = (int)ref_below(state, REF_DATATYPES), redop = (int)ref_below(state, REF_REDOPS);
-    enum collective collective = (enum collective)ref_below(state, COLLECTIVES);
+    enum bl_collective collective = (enum bl_collective)ref_below(state, BL_COLLECTIVES);
     const bool mixed = ref_below(state, 3) == 0;
     set->count = count;
     for (int k = 0; k < count; k++) {
         struct call *call = &set->call[k];
         bool other = ref_below(state, 9) == 0;
-        *call =
-            (struct call){.collective = mixed || other ? (enum collective)ref_below(state, COLLECTIVES) : collective,
-                          .seed = ref_next(state),
-                          .datatype = other ? (int)ref_below(state, REF_DATATYPES) : datatype,
-                          .redop = other ? (int)ref_below(state, REF_REDOPS) : redop,
-                          .in_place = ref_below(state, 3) == 0};
+        *call = (struct call){.collective =
+                                  mixed || other ? (enum bl_collective)ref_below(state, BL_COLLECTIVES) : collective,
+                              .seed = ref_next(state),
+                              .datatype = other ? (int)ref_below(state, REF_DATATYPES) : datatype,
+                              .redop = other ? (int)ref_below(state, REF_REDOPS) : redop,
+                              .in_place = ref_below(state, 3) == 0};
         size_t size = ref_datatype_size(call->datatype);
         call->count = draw_count(state, size);
         /* Any address now and then, also one that the datatype would not have. */
@@ -96,11 +96,11 @@ static void draw_alike(struct part *part, struct set *set, int count, const bool
     uint64_t state = part->box->seed + (uint64_t)count;
     set->count = count;
     for (int k = 0, c = 0; k < count; k++, c++) {
-        while (!collectives[c % COLLECTIVES]) c++;
-        const enum collective collective = (enum collective)(c % COLLECTIVES);
+        while (!collectives[c % BL_COLLECTIVES]) c++;
+        const enum bl_collective collective = (enum bl_collective)(c % BL_COLLECTIVES);
         set->call[k] = (struct call){.collective = collective,
                                      .seed = ref_next(&state),
-                                     .datatype = collective == ALL_GATHER ? k % REF_DATATYPES : datatype,
+                                     .datatype = collective == BL_ALLGATHER ? k % REF_DATATYPES : datatype,
                                      .redop = ref_redop("sum")};
         set->call[k].count = 1 + ref_below(&state, most_bytes / ref_datatype_size(set->call[k].datatype));
         call_prepare(part, &set->call[k]);
@@ -118,7 +118,7 @@ static void in_place(struct part *part, const struct options *o) {
     uint64_t state = part->box->seed;
     set->count = CALLS;
     for (int k = 0; k < CALLS; k++) {
-        set->call[k] = (struct call){.collective = ALL_REDUCE,
+        set->call[k] = (struct call){.collective = BL_ALLREDUCE,
                                      .seed = ref_next(&state),
                                      .datatype = ref_datatype("float"),
                                      .redop = ref_redop("sum"),
@@ -165,7 +165,7 @@ static void launches(struct part *part, const struct options *o) {
     CHECK(set);
     ncclComm_t comms[BOX_RANKS];
     part_comms(part, comms);
-    if (!box_route(comms[0], ALL_REDUCE, 1, 0, 0)) box_skip("without Beeline");
+    if (!box_route(comms[0], BL_ALLREDUCE, 1, 0, 0)) box_skip("without Beeline");
     long digits = o->calls;
     for (int c = o->counts - 1; c >= 0; c--, digits /= 10) {
         struct graphs graphs;
@@ -346,7 +346,7 @@ static void half_captured(struct part *part, const struct options *o) {
     CHECK(set);
     ncclComm_t comms[BOX_RANKS];
     part_comms(part, comms);
-    if (!box_route(comms[0], ALL_REDUCE, 1, 0, 0)) box_skip("without Beeline");
+    if (!box_route(comms[0], BL_ALLREDUCE, 1, 0, 0)) box_skip("without Beeline");
     draw_alike(part, set, 4, o->collectives, ref_datatype("half"), 500);
     struct graphs graphs;
     graphs_begin(part, 0);
@@ -372,8 +372,8 @@ static void destroyed(struct part *part, const struct options *o) {
     ncclComm_t comms[2][BOX_RANKS];
     part_comms(part, comms[0]);
     part_make_communicators(part, 1, comms[1]);
-    if (!box_route(comms[0][0], ALL_REDUCE, 1, 0, 0)) box_skip("without Beeline");
-    draw_alike(part, set, 30, (const bool[COLLECTIVES]){true, true, true}, ref_datatype("bfloat16"), 700);
+    if (!box_route(comms[0][0], BL_ALLREDUCE, 1, 0, 0)) box_skip("without Beeline");
+    draw_alike(part, set, 30, (const bool[BL_COLLECTIVES]){true, true, true}, ref_datatype("bfloat16"), 700);
     NCCL_OK(ncclGroupStart());
     for (int k = 0; k < 20; k++) issue(part, &set->call[k], comms[k % 2], 0);
     for (int i = 0; i < part->count; i++) {

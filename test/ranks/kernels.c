@@ -69,12 +69,12 @@ static void trial_close(struct trial *trial) {
 }
 
 static bool launchable(const struct trial *trial, int kernel) {
-    return rig_kernels[kernel].launched && (!bl_kernel_multicast(kernel) || trial->rig.multicast) &&
+    return rig_launches(kernel) && (!bl_kernel_multicast(kernel) || trial->rig.multicast) &&
            (!trial->only || trial->only(kernel));
 }
 
 static bool is_one_way(int kernel) {
-    return rig_kernels[kernel].collective == BROADCAST || rig_kernels[kernel].collective == REDUCE;
+    return bl_kernel_collective(kernel) == BL_BROADCAST || bl_kernel_collective(kernel) == BL_REDUCE;
 }
 
 static bool by_switch(int kernel) {
@@ -94,7 +94,7 @@ static void draw_call(struct trial *trial, struct call *call, int kernel, int da
                       uint64_t most_bytes) {
     uint64_t *s = &trial->state, most = most_bytes / ref_datatype_size(datatype);
     size_t scale = (size_t)1 << (ref_below(s, 15 - trial->least_scale) + trial->least_scale);
-    call->collective = rig_kernels[kernel].collective;
+    call->collective = bl_kernel_collective(kernel);
     call->seed = seed_for(kernel, redop, ref_next(s));
     call->datatype = datatype;
     call->redop = redop;
@@ -127,17 +127,17 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
     shape->threads = threads[ref_below(s, 4)];
     if (shape->threads > (unsigned)trial->most_threads) shape->threads = (unsigned)trial->most_threads;
     draw_grid(trial, shape);
-    shape->messages = rig_kernels[shape->kernel].several ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
+    shape->messages = bl_kernel_batch(shape->kernel) ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
     int datatype, redop;
     do {
         datatype = (int)ref_below(s, REF_DATATYPES);
         redop = (int)ref_below(s, REF_REDOPS);
     } while (!covers(trial, shape->kernel, datatype, redop));
     uint64_t most = bl_kernel_capacity(shape->kernel, trial->rig.part->count, &trial->rig.layout);
-    const bool blocks = collective_has_blocks(rig_kernels[shape->kernel].collective);
+    const bool blocks = collective_has_blocks(bl_kernel_collective(shape->kernel));
     const uint64_t room = blocks ? MOST_BYTES / trial->rig.part->count : MOST_BYTES;
     if (most > room) most = room;
-    if (rig_kernels[shape->kernel].several) {
+    if (bl_kernel_batch(shape->kernel)) {
         const uint64_t lines = most / (uint64_t)shape->messages / BL_LINE_DATA;
         most = (lines ? lines : 1) * BL_LINE_DATA;
     }
@@ -216,13 +216,13 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
     for (int k = 0; k < CALLS; k++)
         call_allocate(trial->rig.part, &calls[k],
                       (240 * BOX_RANKS + 8) *
-                          (collective_has_blocks(rig_kernels[kernel].collective) ? (size_t)trial->rig.part->count : 1));
+                          (collective_has_blocks(bl_kernel_collective(kernel)) ? (size_t)trial->rig.part->count : 1));
     for (long done = 0; done < all;) {
         int n = 0;
         for (; n < CALLS && done < all; n++, done++) {
             const unsigned place = (unsigned)(done % places);
             struct call *call = &calls[n];
-            call->collective = rig_kernels[kernel].collective;
+            call->collective = bl_kernel_collective(kernel);
             call->datatype = datatype;
             do call->redop = (int)ref_below(&trial->state, REF_REDOPS);
             while (!covers(trial, kernel, datatype, call->redop));
@@ -327,16 +327,15 @@ static void each_kernel(struct part *part, const struct options *o, uint64_t tim
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         struct trial trial;
         const struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = 2, .messages = 1};
-        struct call call = {
-            .collective = rig_kernels[kernel].collective, .datatype = BL_INT32, .count = 100, .seed = 1};
-        if (!rig_kernels[kernel].launched) continue;
+        struct call call = {.collective = bl_kernel_collective(kernel), .datatype = BL_INT32, .count = 100, .seed = 1};
+        if (!rig_launches(kernel)) continue;
         trial_open(&trial, part, o);
         trial.rig.timeout_ns = timeout_ns;
         if (launchable(&trial, kernel)) {
             do { /* until the root is one with which rank 0 waits */
                 call.seed++;
                 call_prepare(part, &call);
-            } while (is_one_way(kernel) && (call.root == 0) != (call.collective == REDUCE));
+            } while (is_one_way(kernel) && (call.root == 0) != (call.collective == BL_REDUCE));
             run(&trial, &call, &shape);
             call_free(part, &call);
         }

@@ -7,19 +7,20 @@ The rows below are all of them; `test/run --coverage` says what they add up to. 
 import itertools
 import pathlib
 import re
+import sys
 import types
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
+from gpu.collectives import ALGORITHMS, COLLECTIVES, routes, variable  # noqa: E402
+
 RANKS = (2, 3, 4, 7, 8, 16)
 MODES = ("groups", "threads", "processes")
 SIZE = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "half": 2, "float": 4, "double": 8, "bfloat16": 2,
         "f8e4m3": 1, "f8e5m2": 1}
 DATATYPES = tuple(SIZE)
-NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all",
-         "BROADCAST": "broadcast", "REDUCE": "reduce"}
-ALGORITHMS = re.findall(r"^BL_ALGORITHM\(\w+, \w+, (\w+), (\w+), (.*)\)$", (ROOT / "kernels/algorithms.def").read_text(), re.M)
 # Each route's collective: of an algorithm that can spread over warps, name is the one that does not, and name:warps the one that does.
-COLLECTIVE = {route: collective for name, collective, rest in ALGORITHMS for route in (name, *[f"{name}:warps"] * ("WARPS" in rest))}
+COLLECTIVE = {route: algorithm.collective for name, algorithm in ALGORITHMS.items() for route in routes(name)}
 
 # A box of few multiprocessors has grids in which every block does all the work; of more, grids with crews.
 GRIDS = ("", "--sms 7 ")
@@ -65,12 +66,12 @@ def edges(most, datatype=None):
 
 def forced(algorithm, environment=""):
     spread = ":lines" * (f"{algorithm}:warps" in COLLECTIVE)
-    return f"BEELINE_{COLLECTIVE[algorithm]}={algorithm}{spread} {environment}".strip()
+    return f"{variable(COLLECTIVE[algorithm])}={algorithm}{spread} {environment}".strip()
 
 
 # --- the rows ---
 
-FORCES = re.compile("BEELINE_(ALLREDUCE|ALLGATHER|REDUCESCATTER|ALLTOALL|BROADCAST|REDUCE)=")
+FORCES = re.compile(f"({'|'.join(map(variable, COLLECTIVES))})=")
 OPTIONS = "Caetocxgbk"  # of test/harness/options.h, in the order in which they are written
 
 
@@ -102,7 +103,7 @@ def command(p, program, fields):
     environment, options, seed = fields.get("environment", ""), fields.get("options", ""), fields.get("seed", "$SEED")
     if hasattr(p, "algorithm") and p.algorithm and program == "collectives":
         environment = forced(p.algorithm, environment)
-        fields = {"C": NAMES[COLLECTIVE[p.algorithm]], "a": p.algorithm, **fields}
+        fields = {"C": COLLECTIVE[p.algorithm], "a": p.algorithm, **fields}
     if p.ranks >= 8 and FORCES.search(environment) and ":warps" not in environment:
         options += "--block 64 "  # small blocks are quicker here, and only a warp for each peer needs larger ones
     if p.ranks >= 5:  # its self-test takes a while on two cores

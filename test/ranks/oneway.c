@@ -5,7 +5,7 @@
 #include "scenarios.h"
 
 /* A broadcast or reduce of that root, which follows from the seed. */
-static void draw(struct part *part, struct call *call, uint64_t *state, enum collective collective, int root,
+static void draw(struct part *part, struct call *call, uint64_t *state, enum bl_collective collective, int root,
                  size_t most) {
     *call = (struct call){.collective = collective,
                           .datatype = (int)ref_below(state, REF_DATATYPES),
@@ -18,7 +18,7 @@ static void draw(struct part *part, struct call *call, uint64_t *state, enum col
 }
 
 static bool needs_others(const struct call *call, int rank) {
-    return (rank == call->root) == (call->collective == REDUCE);
+    return (rank == call->root) == (call->collective == BL_REDUCE);
 }
 
 /* On rank i; the route has to be Beeline's. */
@@ -36,7 +36,7 @@ static void ahead(struct part *part, const struct options *o) {
     for (int round = 0; round < 4 * part->box->nranks; round++) {
         struct call calls[CALLS];
         for (int k = 0; k < CALLS; k++)
-            draw(part, &calls[k], &state, round % 2 ? REDUCE : BROADCAST, round / 2 % part->box->nranks, 900);
+            draw(part, &calls[k], &state, round % 2 ? BL_REDUCE : BL_BROADCAST, round / 2 % part->box->nranks, 900);
         for (int others = 0; others < 2; others++) {
             for (int k = 0; k < CALLS; k++)
                 for (int i = 0; i < part->count; i++)
@@ -59,7 +59,8 @@ static void in_turn(struct part *part, const struct options *o) {
     for (long round = 0; round < rounds; round++) {
         struct call calls[CALLS];
         for (int k = 0; k < CALLS; k++) {
-            static const enum collective collectives[] = {BROADCAST, REDUCE, BROADCAST, REDUCE, ALL_REDUCE};
+            static const enum bl_collective collectives[] = {BL_BROADCAST, BL_REDUCE, BL_BROADCAST, BL_REDUCE,
+                                                             BL_ALLREDUCE};
             draw(part, &calls[k], &state, collectives[ref_below(&state, 5)], -1, k % 4 ? 200 : 9000);
         }
         for (int k = 0; k < CALLS; k++) {

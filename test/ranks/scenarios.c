@@ -13,7 +13,7 @@ static const struct scenario *const suites[] = {
 
 void scenario_call(const struct part *part, struct call *call, int k, size_t count, int stream) {
     uint64_t draw = ref_mix(part->box->seed, 0x5ce0u + (uint64_t)k);
-    static const enum collective collectives[] = {ALL_REDUCE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER};
+    static const enum bl_collective collectives[] = {BL_ALLREDUCE, BL_ALLREDUCE, BL_ALLGATHER, BL_REDUCESCATTER};
     call->collective = collectives[(draw >> 24) % 4];
     call->seed = draw;
     call->datatype = (int)(draw % REF_DATATYPES);

@@ -18,7 +18,7 @@ struct torture {
 static void draw_call(struct torture *t, struct call *call, const struct call *like) {
     uint64_t *s = &t->state;
     call->seed = ref_next(s);
-    call->collective = like ? like->collective : (enum collective)ref_below(s, COLLECTIVES);
+    call->collective = like ? like->collective : (enum bl_collective)ref_below(s, BL_COLLECTIVES);
     call->datatype = like ? like->datatype : (int)ref_below(s, REF_DATATYPES);
     call->redop = like ? like->redop : (int)ref_below(s, REF_REDOPS);
     size_t size = ref_datatype_size(call->datatype), most = t->largest / size;

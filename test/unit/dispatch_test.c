@@ -178,13 +178,13 @@ static void test_limits(void) {
     /* Few multiprocessors, small blocks, or facts that make no sense: still a grid that can be resident. */
     static const unsigned odd[][2] = {{1, 512}, {0, 0}, {7, 100}, {100000, 512}, {1000, 32}, {2, 4096}};
     for (unsigned i = 0; i < sizeof odd / sizeof *odd; i++) {
-        facts.sms = odd[i][0];
+        facts.most_blocks = odd[i][0];
         facts.max_threads = odd[i][1];
         build(&table, &facts, NULL);
         struct bl_route route = select_bytes(&table, 128 * K);
-        CHECK(route.blocks >= 1 && (route.blocks <= facts.sms || !facts.sms) && route.threads % 32 == 0 &&
-                  route.blocks <= BL_MAX_BLOCKS,
-              "sms %u: grid %ux%u", facts.sms, route.blocks, route.threads);
+        CHECK(route.blocks >= 1 && (route.blocks <= facts.most_blocks || !facts.most_blocks) &&
+                  route.threads % 32 == 0 && route.blocks <= BL_MAX_BLOCKS,
+              "most %u: grid %ux%u", facts.most_blocks, route.blocks, route.threads);
     }
 }
 

@@ -35,8 +35,11 @@ static inline void keep(void *arg, const char *message) {
 }
 
 static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks) {
-    struct bl_facts facts = {
-        .nranks = nranks, .arch = arch, .caps = BL_CAP_P2P | BL_CAP_NVLINK, .sms = 132, .max_threads = BL_MAX_THREADS};
+    struct bl_facts facts = {.nranks = nranks,
+                             .arch = arch,
+                             .caps = BL_CAP_P2P | BL_CAP_NVLINK,
+                             .most_blocks = 132,
+                             .max_threads = BL_MAX_THREADS};
     snprintf(facts.gpu, sizeof facts.gpu, "%s", gpu);
     if (bl_staging_plan(&facts.layout, nranks, 64ull << 20, false, false)) abort();
     return facts;

@@ -1,8 +1,9 @@
 """Stages of beeline-perf that measure all-gather and reduce-scatter, and then the other collectives."""
 from ..box import algorithms, blocks
+from ..collectives import variable
 
-PARTS = "all_gather,reduce_scatter"
-FORCED = (("all_gather", "ALLGATHER"), ("reduce_scatter", "REDUCESCATTER"))  # BEELINE_...
+FORCED = ("all_gather", "reduce_scatter")
+PARTS = ",".join(FORCED)
 
 
 def gather(box):
@@ -21,11 +22,11 @@ def gather_routes(box):
     """Each algorithm forced, in place as FSDP's calls are; in graphs and, one process a rank, eager."""
     steps = []
     for n in box.ranks:
-        for collective, variable in FORCED:
-            for name, forced in algorithms(variable).items():
+        for collective in FORCED:
+            for name, forced in algorithms(collective).items():
                 how = box.pick("-n 9 -G 10 -w 2 --seconds 0.15", "-n 2 -G 2 -w 1")
                 steps.append(box.perf(f"{n} ranks {name}", "--spawn", n, "-c", collective, "--place", "in",
-                                      *blocks(n, 256, *box.pick((64 << 20, 4), (1024, 4))), *how, limit=20, **{f"BEELINE_{variable}": forced}))
+                                      *blocks(n, 256, *box.pick((64 << 20, 4), (1024, 4))), *how, limit=20, **{variable(collective): forced}))
     return steps
 
 

@@ -4,14 +4,15 @@ import shlex
 
 from .. import machine
 from ..box import FEW_WORDS, algorithms, served
+from ..collectives import variable
 from ..process import Stage, Step
 from . import torch
 
-ALGORITHMS = (  # collective; what BEELINE_... forces; with multicast, and without
-    ("all_reduce", "ALLREDUCE", "oneshot_nvls", "oneshot_ll"),
-    ("all_reduce", "ALLREDUCE", "twoshot_nvls", "twoshot_ll128"),
-    ("all_gather", "ALLGATHER", "allgather_nvls", "allgather_ll128"),
-    ("reduce_scatter", "REDUCESCATTER", "reducescatter_nvls", "reducescatter_ll128"),
+ALGORITHMS = (  # collective; what is forced with multicast, and without
+    ("all_reduce", "oneshot_nvls", "oneshot_ll"),
+    ("all_reduce", "twoshot_nvls", "twoshot_ll128"),
+    ("all_gather", "allgather_nvls", "allgather_ll128"),
+    ("reduce_scatter", "reducescatter_nvls", "reducescatter_ll128"),
 )
 COLLECTIVES = "all_reduce,all_gather,reduce_scatter"
 ON = dict(BEELINE_MULTICAST="1")
@@ -60,8 +61,8 @@ def check(box):
     """Each algorithm forced, with every number of ranks: sizes, datatypes, operations, odd counts and addresses, in place and
     not, eager and in graphs."""
     steps = []
-    for collective, variable, name, _ in ALGORITHMS:
-        env = dict(ON, **{f"BEELINE_{variable}": name})
+    for collective, name, _ in ALGORITHMS:
+        env = dict(ON, **{variable(collective): name})
         for n in box.ranks:
             common = ("-c", collective, "-n", "1", "-w", "0")
             kinds = box.pick("-d all -o all" if n in measured(box) else "-d bfloat16,half,float,int32 -o sum,max", "-d bfloat16,int32 -o sum,max")
@@ -97,9 +98,9 @@ def measure(box):
     graph = box.pick("-b 1K -e 256M -f 2 -n 15 -G 20 -w 3 --seconds 0.6", "-b 1K -e 4K -f 4 -n 2 -G 2 -w 1")
     eager = box.pick("-b 1K -e 64M -f 4 -n 15 -G 50 -w 5 --seconds 0.6", "-b 1K -e 1K -n 2 -G 2 -w 1")
     for n in reversed(measured(box)):
-        for collective, variable, ours, plain in ALGORITHMS:
+        for collective, ours, plain in ALGORITHMS:
             for name, env in ((ours, ON), (plain, dict(BEELINE_MULTICAST="0"))):
-                forced = {f"BEELINE_{variable}": algorithms(variable).get(name, name)}
+                forced = {variable(collective): algorithms(collective).get(name, name)}
                 steps.append(box.perf(f"{name}, {n} ranks, graph", "-t", n, "-c", collective, "--mode", "graph", "--place", "out", *graph,
                                       limit=120, want=route(name), **env, **forced))
                 if n == box.most:

@@ -6,6 +6,7 @@ import tempfile
 import time
 
 from ..box import FEW_WORDS, algorithms
+from ..collectives import variable
 from ..process import Step
 from .collectives import FORCED
 
@@ -134,10 +135,10 @@ def preloads(box):
 
 def gather(box):
     """All-gather and reduce-scatter through PyTorch: as Beeline routes them, then each algorithm forced."""
-    n, names = box.most, [list(algorithms(variable).values()) for _, variable in FORCED]
+    n, names = box.most, [list(algorithms(collective).values()) for collective in FORCED]
     steps = [torchrun(box, f"{n} gather", n, "torch_gather.py", True, 90)]
     for i in range(max(map(len, names))):
-        forced = {f"BEELINE_{variable}": of[min(i, len(of) - 1)] for (_, variable), of in zip(FORCED, names) if of}
+        forced = {variable(collective): of[min(i, len(of) - 1)] for collective, of in zip(FORCED, names) if of}
         steps.append(torchrun(box, f"{n} {' '.join(forced.values())}", n, "torch_gather.py", True, 60, "--sections",
                               "gather,scatter,large,coalesced,streams,graphs", **forced))
     return steps
@@ -150,7 +151,7 @@ def fsdp(box):
 
 def overlap(box):
     """An all-gather beside a matrix product: through NCCL, and each of Beeline's algorithms."""
-    names = algorithms("ALLGATHER")
+    names = algorithms("all_gather")
     jobs = [Job("nccl", False), *(Job(name, True, "--route", name, BEELINE_ALLGATHER=forced, **FEW_WORDS) for name, forced in names.items())]
     return turns(box, [box.most], "torch_overlap.py", 50, "--jobs", len(jobs), jobs=jobs)
 

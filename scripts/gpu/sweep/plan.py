@@ -6,13 +6,14 @@ import functools
 from itertools import zip_longest
 
 from ..box import algorithms, blocks
+from ..collectives import COLLECTIVES, having
 from ..records import part_bytes, size_of
 from .candidates import files_of, forced_on, rows_text
 
 ALL_REDUCE = ("all_reduce",)
-OTHERS = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
+OTHERS = tuple(name for name in COLLECTIVES if name not in ALL_REDUCE)
 GROUPED = ("all_gather", "reduce_scatter")  # of these and of all-reduces a group is one launch
-REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+REDUCING = having("BL_REDUCES")
 NO_CANDIDATES = ("allgather_ce",)  # serves where copy engines are asked for, whatever the rows say
 MIB = 1 << 20
 
@@ -28,11 +29,6 @@ STAGES = {
     GROUPS: "64 calls in one group, one process a rank",
     BIG: "the largest messages",
 }
-
-
-def variable(collective):
-    """As in BEELINE_..., and in the names of the dispatcher's table."""
-    return collective.replace("_", "").upper()
 
 
 class Job:
@@ -98,7 +94,7 @@ def estimate(ranks, arguments, forced=()):
 
 def tables_of():
     """{collective: its routes that rows may have}"""
-    return {c: [name for name in algorithms(variable(c)) if name not in NO_CANDIDATES] for c in (*ALL_REDUCE, *OTHERS)}
+    return {c: [name for name in algorithms(c) if name not in NO_CANDIDATES] for c in (*ALL_REDUCE, *OTHERS)}
 
 
 class Plan:

@@ -42,7 +42,7 @@ class Sweep:
         self.plan = plan.Plan(box)
         self.batches = [batch for batch in self.plan.batches() if batch[0].stage in options.stages]
         self.failures, self.left_out, self.found = {}, {}, {}
-        self.served = served([plan.variable(c) for c in self.plan.table])
+        self.served = served(self.plan.table)
 
     # --- what there is to do ---
 

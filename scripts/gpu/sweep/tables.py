@@ -2,14 +2,13 @@
 import statistics
 
 from ..notes import emulated
-from ..records import LAUNCH_US, LINK_GBS, ONE_WAY_US, floor_us, part_bytes, part_floor_us, rows, size_text
+from ..records import LAUNCH_US, LINK_GBS, ONE_WAY_US, PARTS, floor_us, part_bytes, part_floor_us, rows, size_text
 from .plan import CANDIDATES, EAGER, SWEEP, TUNED, TYPES
 from ..table import HOW, MODES, NAMES, Table, page, ranks_of, wrong
 from ..tables.calls import groups
 from .targets import PEERS_GPU, peers, targets
 from ..tuning import NCCL, measurements, route_of
 
-PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 ROUTED = {SWEEP: "by the built-in thresholds", TUNED: "by the thresholds of this sweep", EAGER: "by the built-in thresholds"}
 ABOUT = ("µs a call, the slowest rank, median over samples; bf16, sums where there is something to add; Beeline and NCCL in turn in the same run. "
          f"Floor: of all-reduces F(S, n) = {LAUNCH_US} + min({ONE_WAY_US} + (n-1) S/B, {2 * ONE_WAY_US} + 2 (n-1)/n S/B), of all-gathers, reduce-scatters "

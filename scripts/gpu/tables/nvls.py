@@ -7,7 +7,7 @@ from ..table import Table, columns
 def checked(records):
     """How many rows each algorithm served when it was forced, and what was wrong."""
     lines = []
-    for name in (algorithm[2] for algorithm in ALGORITHMS):
+    for _, name, _ in ALGORITHMS:
         found = rows(records, "check", route=name)
         for ranks in sorted({row["ranks"] for row in found}):
             mine = [row for row in found if row["ranks"] == ranks]
@@ -18,8 +18,8 @@ def checked(records):
 def times(records):
     """Microseconds in graphs: each algorithm, NCCL beside it, NCCL without multicast, Beeline with the new thresholds."""
     found = [row for row in rows(records, mode="graph") if row["stage"] in ("measure", "tuned")]
-    for collective in dict.fromkeys(algorithm[0] for algorithm in ALGORITHMS):
-        names = [name for algorithm in ALGORITHMS if algorithm[0] == collective for name in algorithm[2:]]
+    for collective in dict.fromkeys(of for of, _, _ in ALGORITHMS):
+        names = [name for of, *both in ALGORITHMS if of == collective for name in both]
         for ranks in sorted({row["ranks"] for row in found}):
             mine, lines = [row for row in found if row["collective"] == collective and row["ranks"] == ranks], []
             for size in sorted({row["bytes"] for row in mine}):
