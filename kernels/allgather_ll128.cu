@@ -11,12 +11,12 @@
  * that is read is written.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel
  * with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "messages.cuh"
-#include "types.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "core/instantiate.cuh"
+#include "carriers/messages.cuh"
+#include "core/types.cuh"
+#include "core/words.cuh"
 
 /* Of 32; measured on H200 (docs/notebook.md). */
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far) {

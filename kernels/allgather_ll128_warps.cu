@@ -9,9 +9,9 @@
  * rank's, or lies elsewhere.  In place, nothing that is read is written.  Flags and reuse of the staging: staging.cuh.
  * A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "messages.cuh"
-#include "warps.cuh"
+#include <core/primitives.cuh>
+#include "carriers/messages.cuh"
+#include "carriers/warps.cuh"
 
 BL_DEVICE void allgather_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * a.size;

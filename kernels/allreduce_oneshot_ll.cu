@@ -7,9 +7,9 @@
  * equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable (control->abort).
  */
-#include <primitives.cuh>
-#include "instantiate.cuh"
-#include "ll.cuh"
+#include <core/primitives.cuh>
+#include "core/instantiate.cuh"
+#include "carriers/ll.cuh"
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_ll(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e);

@@ -12,12 +12,12 @@
  * alignment, equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the
  * kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "messages.cuh"
-#include "types.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "core/instantiate.cuh"
+#include "carriers/messages.cuh"
+#include "core/types.cuh"
+#include "core/words.cuh"
 
 /* A line for each two groups: each has half of the ranks to send to and to receive from, then one of a lane's two words to
  * reduce. */

@@ -8,9 +8,9 @@
  * have loaded it. Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "instantiate.cuh"
-#include "warps.cuh"
+#include <core/primitives.cuh>
+#include "core/instantiate.cuh"
+#include "carriers/warps.cuh"
 
 template <class T> BL_DEVICE void allreduce_oneshot_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;

@@ -15,9 +15,9 @@
  * something comes from each peer; results of a line are sent once this rank has read all inputs of it: staging.cuh needs
  * both.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "instantiate.cuh"
-#include "warps.cuh"
+#include <core/primitives.cuh>
+#include "core/instantiate.cuh"
+#include "carriers/warps.cuh"
 
 template <class T> BL_DEVICE void allreduce_twoshot_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_two_shots(e), bytes = a.count * T::SIZE;

@@ -12,8 +12,8 @@
  * The order of additions is the switch's: all ranks get the same bits, another run may get others.  Halves and barrier:
  * nvls.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "nvls.cuh"
+#include <core/primitives.cuh>
+#include "carriers/nvls.cuh"
 
 template <int DATATYPE> BL_DEVICE void allreduce_twoshot_nvls(const struct bl_kernel_args &a) {
     Multicast m = multicast_begin(a);

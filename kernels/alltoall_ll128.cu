@@ -9,11 +9,11 @@
  * the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the
  * communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "messages.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "core/instantiate.cuh"
+#include "carriers/messages.cuh"
+#include "core/words.cuh"
 
 enum { SENDERS = 10 }; /* of 32 */
 

@@ -7,11 +7,11 @@
  * the root equal or disjoint; the others' sendbuff is not read.  Flags and reuse of the staging: oneway.cuh.  A wait that is
  * told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "oneway.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "core/instantiate.cuh"
+#include "carriers/oneway.cuh"
+#include "core/words.cuh"
 
 static const uint32_t TO_ALL = UINT32_MAX;
 

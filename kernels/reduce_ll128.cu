@@ -7,12 +7,12 @@
  * the root equal or disjoint; the others' recvbuff is not written.  Flags and reuse of the staging: oneway.cuh.  A wait that is
  * told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "oneway.cuh"
-#include "types.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "core/instantiate.cuh"
+#include "carriers/oneway.cuh"
+#include "core/types.cuh"
+#include "core/words.cuh"
 
 BL_DEVICE bool send_to_root(const struct bl_kernel_args &a, OneWay &o, const Message &in) {
     return send_run<1>(/* two at a time were slower */

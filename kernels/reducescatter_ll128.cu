@@ -12,12 +12,12 @@
  * reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the
  * communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "messages.cuh"
-#include "types.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "core/instantiate.cuh"
+#include "carriers/messages.cuh"
+#include "core/types.cuh"
+#include "core/words.cuh"
 
 enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all that a sender has to load */
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <words.cuh>
+#include <core/words.cuh>
 
 enum { LANES = 8, LINE_WORDS = 15, LONGEST = 3 * 120 + 9, AROUND = 64, EXCHANGES = 8 };
 

@@ -19,7 +19,7 @@
 #ifndef BEELINE_WORDS_CUH
 #define BEELINE_WORDS_CUH
 
-#include <primitives.cuh>
+#include <core/primitives.cuh>
 
 struct Message {
     unsigned char *base;

@@ -7,9 +7,9 @@
 #ifndef BEELINE_MESSAGES_CUH
 #define BEELINE_MESSAGES_CUH
 
-#include <primitives.cuh>
-#include "ll128.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/ll128.cuh"
+#include "core/words.cuh"
 
 /* What a batch of elements of type T is loaded from, or stored to: the buffers, or the block'th block in each. */
 template <class T> struct BatchInput {

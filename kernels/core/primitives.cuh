@@ -1,6 +1,6 @@
 /* primitives.cuh - every PTX instruction and every memory access of Beeline's kernels, one function each, named for its
- * order and scope.  The emulated box replaces this header with test/emu/seam/primitives.cuh: the two offer the same
- * names, and kernels use nothing else to reach memory, time, or other threads.
+ * order and scope.  The emulated box replaces this header with test/emu/seam/core/primitives.cuh: the two offer the
+ * same names, and kernels use nothing else to reach memory, time, or other threads.
  *
  * Words: a *packet* is 16 bytes, 8 of data and 8 of flag, moved by one thread in one access.  A *line* is 128 bytes, 120 of
  * data and 8 of flag, moved by 8 adjacent lanes of one warp in one access of 16 bytes each; lane 7 holds the flag in its upper

@@ -19,7 +19,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
-#include <primitives.cuh>
+#include <core/primitives.cuh>
 
 #ifdef __CUDA_ARCH__
 #define BL_FMIN(a, b)     fminf(a, b)

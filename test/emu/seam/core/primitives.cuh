@@ -1,5 +1,5 @@
-/* primitives.cuh - the emulated box's stand-in for kernels/primitives.cuh: the same names, for kernels compiled with a
- * host compiler.  Each CUDA thread is a fiber of the emulated driver, and each primitive is a point at which another
+/* primitives.cuh - the emulated box's stand-in for kernels/core/primitives.cuh: the same names, for kernels compiled
+ * with a host compiler.  Each CUDA thread is a fiber of the emulated driver, and each primitive is a point at which another
  * may run.
  *
  * What is modelled: stores to memory that peers can see are delivered late and out of order, except that stores to one

@@ -2,9 +2,9 @@
 #ifndef BEELINE_LL128_CUH
 #define BEELINE_LL128_CUH
 
-#include "staging.cuh"
-#include "types.cuh"
-#include "words.cuh"
+#include "core/staging.cuh"
+#include "core/types.cuh"
+#include "core/words.cuh"
 
 BL_DEVICE uint64_t lines_of(const Message &m) {
     return (m.words + LINE_WORDS - 1) / LINE_WORDS;
