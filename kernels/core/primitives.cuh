@@ -83,6 +83,29 @@ BL_DEVICE unsigned threads_in_block() {
     return blockDim.x;
 }
 
+/* --- arithmetic of floats that a host has otherwise --- */
+/* The number where the other is a NaN; -0.0 is below +0.0. */
+BL_DEVICE float number_min(float a, float b) {
+    return fminf(a, b);
+}
+BL_DEVICE float number_max(float a, float b) {
+    return fmaxf(a, b);
+}
+BL_DEVICE double number_min(double a, double b) {
+    return fmin(a, b);
+}
+BL_DEVICE double number_max(double a, double b) {
+    return fmax(a, b);
+}
+/* x, what a sum or product has made: of NaNs there is one. */
+template <class F> BL_DEVICE F result_of(F x) {
+    return x;
+}
+/* x * y + z, rounded once. */
+template <class F> BL_DEVICE F fused(F x, F y, F z) {
+    return fma(x, y, z);
+}
+
 /* p; the compiler must keep it, and not compute it again where it is used, in a loop that polls for instance. */
 BL_DEVICE const unsigned char *kept(const unsigned char *p) {
     asm volatile("" : "+l"(p));
