@@ -13,10 +13,8 @@
  */
 #include <core/primitives.cuh>
 #include "carriers/crews.cuh"
-#include "core/instantiate.cuh"
 #include "carriers/messages.cuh"
-#include "core/types.cuh"
-#include "core/words.cuh"
+#include "core/instantiate.cuh"
 
 /* Of 32; measured on H200 (docs/notebook.md). */
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far) {

@@ -8,8 +8,8 @@
  * recvbuff unspecified and the communicator unusable (control->abort).
  */
 #include <core/primitives.cuh>
-#include "core/instantiate.cuh"
 #include "carriers/ll.cuh"
+#include "core/instantiate.cuh"
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_ll(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e);

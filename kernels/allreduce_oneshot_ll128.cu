@@ -14,10 +14,8 @@
  */
 #include <core/primitives.cuh>
 #include "carriers/crews.cuh"
-#include "core/instantiate.cuh"
 #include "carriers/messages.cuh"
-#include "core/types.cuh"
-#include "core/words.cuh"
+#include "core/instantiate.cuh"
 
 /* A line for each two groups: each has half of the ranks to send to and to receive from, then one of a lane's two words to
  * reduce. */

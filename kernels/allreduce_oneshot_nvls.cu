@@ -11,9 +11,9 @@
  * recvbuff unspecified and the communicator unusable.
  */
 #include <core/primitives.cuh>
-#include "core/instantiate.cuh"
-#include "carriers/nvls.cuh"
 #include "carriers/ll.cuh"
+#include "carriers/nvls.cuh"
+#include "core/instantiate.cuh"
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_nvls(const struct bl_kernel_args &a) {
     const Multicast m = multicast_begin(a);

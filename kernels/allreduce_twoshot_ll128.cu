@@ -15,10 +15,8 @@
  */
 #include <core/primitives.cuh>
 #include "carriers/crews.cuh"
-#include "core/instantiate.cuh"
 #include "carriers/messages.cuh"
-#include "core/types.cuh"
-#include "core/words.cuh"
+#include "core/instantiate.cuh"
 
 enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/notebook.md) */
 

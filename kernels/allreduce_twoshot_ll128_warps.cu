@@ -16,8 +16,8 @@
  * both.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
 #include <core/primitives.cuh>
-#include "core/instantiate.cuh"
 #include "carriers/warps.cuh"
+#include "core/instantiate.cuh"
 
 template <class T> BL_DEVICE void allreduce_twoshot_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_two_shots(e), bytes = a.count * T::SIZE;

@@ -11,9 +11,8 @@
  */
 #include <core/primitives.cuh>
 #include "carriers/crews.cuh"
-#include "core/instantiate.cuh"
 #include "carriers/messages.cuh"
-#include "core/words.cuh"
+#include "core/instantiate.cuh"
 
 enum { SENDERS = 10 }; /* of 32 */
 

@@ -9,9 +9,8 @@
  */
 #include <core/primitives.cuh>
 #include "carriers/crews.cuh"
-#include "core/instantiate.cuh"
 #include "carriers/oneway.cuh"
-#include "core/words.cuh"
+#include "core/instantiate.cuh"
 
 static const uint32_t TO_ALL = UINT32_MAX;
 

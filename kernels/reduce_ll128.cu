@@ -9,10 +9,8 @@
  */
 #include <core/primitives.cuh>
 #include "carriers/crews.cuh"
-#include "core/instantiate.cuh"
 #include "carriers/oneway.cuh"
-#include "core/types.cuh"
-#include "core/words.cuh"
+#include "core/instantiate.cuh"
 
 BL_DEVICE bool send_to_root(const struct bl_kernel_args &a, OneWay &o, const Message &in) {
     return send_run<1>(/* two at a time were slower */

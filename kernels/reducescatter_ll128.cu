@@ -4,7 +4,7 @@
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
  * of a block, each group sends that line of every peer's block and receives its own block's.  Longer blocks have two
  * crews: blocks of threads that only send, and those that only receive and reduce.  What is aligned, between up to 4 ranks,
- * goes as whole lines (ll128.cuh) until the last few: then all that a group loads or polls is under way at once.
+ * goes as whole lines (lines.cuh) until the last few: then all that a group loads or polls is under way at once.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  sendbuff
  * holds a block for each rank, `stride` bytes apart, and recvbuff is this rank's, or lies elsewhere.  In place, each
@@ -14,10 +14,8 @@
  */
 #include <core/primitives.cuh>
 #include "carriers/crews.cuh"
-#include "core/instantiate.cuh"
 #include "carriers/messages.cuh"
-#include "core/types.cuh"
-#include "core/words.cuh"
+#include "core/instantiate.cuh"
 
 enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all that a sender has to load */
 

@@ -11,9 +11,9 @@
  * the communicator unusable.
  */
 #include <core/primitives.cuh>
-#include "core/instantiate.cuh"
 #include "carriers/messages.cuh"
 #include "carriers/warps.cuh"
+#include "core/instantiate.cuh"
 
 template <class T> BL_DEVICE void reducescatter_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;
