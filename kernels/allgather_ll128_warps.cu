@@ -1,8 +1,8 @@
-/* allgather_ll128_warps.cu - every rank sends its block to every peer, in lines; the datatype does not matter; small blocks of many
- * ranks.
+/* allgather_ll128_warps.cu - every rank sends its block to every peer, in lines, whatever the datatype: for small blocks of
+ * many ranks.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
- * warps.cuh.
+ * warps.cuh.  A warp sends its rank this rank's lines, and stores that rank's in their block of recvbuff.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two
  * ranks; buffers of any alignment.  recvbuff holds a block of each rank, `stride` bytes apart, and sendbuff is this

@@ -1,7 +1,8 @@
-/* reduce_ll128.cu - every rank sends its message to the root, in lines, which reduces them in rank order.
+/* reduce_ll128.cu - every rank sends its message to the root, in lines; the root reduces them in rank order.
  *
- * One NVLink one-way, no barrier, no fence.  All blocks of the root receive, all of the other ranks send.  The root waits for all
- * ranks; the others wait for nobody, as long as the root has room: oneway.cuh.
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The whole grid of every other rank sends its lines to
+ * the root, and waits for nobody, as long as the root has room.  The whole grid of the root waits for a line of every peer,
+ * reduces them with its own and stores the result in recvbuff: oneway.cuh.
  *
  * Contract: count >= 1 and at most a third of layout.oneway_lines lines; any grid of whole warps; buffers of any alignment, of
  * the root equal or disjoint; the others' recvbuff is not written.  Flags and reuse of the staging: oneway.cuh.  A wait that is

@@ -32,14 +32,28 @@ BL_DEVICE uint64_t across(uint64_t low, uint64_t high, unsigned from) {
     return low >> (8 * from) | high << (64 - 8 * from);
 }
 
+/* load_part and store_part for two whole words, of a message that is aligned.  There is no branch: loads of several lines are
+ * under way together, and nothing waits for them but what needs them.  Lane 7 loads its own word again: lanes stay together. */
+BL_DEVICE Pair load_whole_part(const Message &m, uint64_t first, unsigned part) {
+    const unsigned char *p = m.base + 8 * (first + part);
+    const Pair v = {load_own((const uint64_t *)p), load_own((const uint64_t *)(part == 7 ? p : p + 64))};
+    return v;
+}
+BL_DEVICE void store_whole_part(const Message &m, uint64_t first, unsigned part, Pair v) {
+    unsigned char *p = m.base + 8 * (first + part);
+    store_own((uint64_t *)p, v.x);
+    if (part != 7) store_own((uint64_t *)(p + 64), v.y);
+}
+
 /* Lane 7's y is anything. */
 BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
     const uint64_t k = first + part;
     const unsigned char *p = m.base + 8 * k;
     Pair v = {0, 0};
     if (m.aligned && part_is_whole(m, first, part)) {
+        /* As load_whole_part, of which the compiler would make other code here: docs/notebook.md. */
         v.x = load_own((const uint64_t *)p);
-        v.y = load_own((const uint64_t *)(part == 7 ? p : p + 64)); /* its own again: lanes stay together */
+        v.y = load_own((const uint64_t *)(part == 7 ? p : p + 64));
         return v;
     }
     bool want_x = k < m.words, want_y = part != 7 && k + 8 < m.words;
@@ -71,19 +85,6 @@ BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
     return v;
 }
 
-/* load_part and store_part for a line of whole words, of a message that is aligned.  There is no branch: loads of several
- * lines are under way together, and nothing waits for them but what needs them. */
-BL_DEVICE Pair load_whole_part(const Message &m, uint64_t first, unsigned part) {
-    const unsigned char *p = m.base + 8 * (first + part);
-    const Pair v = {load_own((const uint64_t *)p), load_own((const uint64_t *)(part == 7 ? p : p + 64))};
-    return v;
-}
-BL_DEVICE void store_whole_part(const Message &m, uint64_t first, unsigned part, Pair v) {
-    unsigned char *p = m.base + 8 * (first + part);
-    store_own((uint64_t *)p, v.x);
-    if (part != 7) store_own((uint64_t *)(p + 64), v.y);
-}
-
 /* As load_part for a part that may well be the message's end: whole words come without a branch, so that the loads of several
  * messages are under way together.  Where messages are long, load_part is the faster. */
 BL_DEVICE Pair load_end_part(const Message &m, uint64_t first, unsigned part) {
@@ -105,11 +106,7 @@ BL_DEVICE void prefetch_part(const Message &m, uint64_t first, unsigned part) {
 BL_DEVICE void store_part(const Message &m, uint64_t first, unsigned part, Pair v) {
     const uint64_t k = first + part;
     unsigned char *p = m.base + 8 * k;
-    if (m.aligned && part_is_whole(m, first, part)) {
-        store_own((uint64_t *)p, v.x);
-        if (part != 7) store_own((uint64_t *)(p + 64), v.y);
-        return;
-    }
+    if (m.aligned && part_is_whole(m, first, part)) return store_whole_part(m, first, part, v);
     /* What is left for narrower pieces. */
     unsigned char *to = p;
     uint64_t rest = v.x;
