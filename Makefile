@@ -44,6 +44,7 @@ EMU     := $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnccl.so.2 $(BUILD)/emu/libb
            $(BUILD)/emu/old/libnccl.so.2 $(BUILD)/emu/new/libnccl.so.2
 
 KERNEL_CU  := $(wildcard kernels/*.cu)
+KERNEL_CUH := $(wildcard kernels/*/*.cuh)
 KERNEL_OBJ := $(patsubst kernels/%.c,$(BUILD)/kernels/%.o,$(wildcard kernels/*.c))
 DISPATCH_OBJ := $(patsubst dispatch/%.c,$(BUILD)/dispatch/%.o,$(wildcard dispatch/*.c))
 PLUGIN_OBJ := $(patsubst plugin/%.c,$(BUILD)/plugin/%.o,$(wildcard plugin/*/*.c)) $(BUILD)/gen/abi_stubs.o $(BUILD)/gen/fatbin.o
@@ -64,7 +65,7 @@ $(BUILD)/gen/thresholds.h: dispatch/embed.py $(wildcard dispatch/thresholds/*.tu
 
 # Ranks with libraries of other sources do not work together.
 SOURCES := $(sort $(wildcard $(addsuffix /*.[ch],plugin/* dispatch kernels) plugin/*/*.def plugin/real/abi* plugin/nccl/export.map dispatch/*.def \
-                           dispatch/thresholds/*.tune kernels/*.cu kernels/*.cuh kernels/*.def)) $(NCCL_H)
+                           dispatch/thresholds/*.tune kernels/*.def) $(KERNEL_CU) $(KERNEL_CUH)) $(NCCL_H)
 $(BUILD)/gen/build_id.h: $(SOURCES) VERSION
 	$(call say,GEN,$(@F))
 	$(Q)mkdir -p $(@D) && printf '#define BEELINE_VERSION "%s"\n#define BL_BUILD_ID "%.12s"\n' "$$(cat VERSION)" "$$(cat $(SOURCES) | sha256sum)" > $@
@@ -78,7 +79,7 @@ FATBINS := $(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU))
 # Those whose machine code scripts/build/check-machine-code reads are optimised in every build.
 CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls
 
-$(BUILD)/kernels/%.fatbin: kernels/%.cu $(wildcard kernels/*.cuh kernels/*.h kernels/*.def)
+$(BUILD)/kernels/%.fatbin: kernels/%.cu $(KERNEL_CUH) $(wildcard kernels/*.h kernels/*.def)
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
 
@@ -138,7 +139,7 @@ $(BUILD)/emu/old/libnccl.so.2 $(BUILD)/emu/new/libnccl.so.2: $(BUILD)/emu/%/libn
 	$(Q)mkdir -p $(@D) && $(CC) -shared -Wl,-soname,libnccl.so.2 -Wl,-rpath,'$$ORIGIN/..' -Wl,--no-undefined $(EMU_NCCL_HIDE) \
 	    -o $@ $(filter-out %.map,$^) -lm -lrt -pthread
 
-# The very kernel sources, with test/emu/seam/primitives.cuh in place of kernels/primitives.cuh.
+# The very kernel sources, with test/emu/seam/core/primitives.cuh in place of kernels/core/primitives.cuh.
 $(BUILD)/emu/kernels/%.o: kernels/%.cu
 	$(call say,EMU,$<)
 	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC -O1 -g1 $(CXXWARN) $(EMU_DEFINES) -Itest/emu/seam -Ikernels \

@@ -9,8 +9,8 @@
  * at a time.  Memory order: a warp's lanes meet when they have read the slot, and its first adds to a count; who finds all
  * others' there tells the sender, behind a fence.
  */
-#include <primitives.cuh>
-#include "units.cuh"
+#include <core/primitives.cuh>
+#include "core/units.cuh"
 
 enum { WARP = 32, IN_FLIGHT = 4 /* accesses of a lane: as 32 registers allow */ };
 

@@ -2,21 +2,19 @@
  * matter.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each
- * line, each group loads its line, stores it into each peer's staging, and receives the same line of each peer.  Longer
- * blocks have two crews: blocks of threads that only send, and those that only receive; one of them copies this rank's own
- * data to its place, too.
+ * line, each group loads its line, stores it into each peer's staging, and waits for the same line of each peer, which
+ * it stores in that peer's block of recvbuff.  Longer blocks have two crews: blocks of threads that only send, and those that
+ * only receive and store; one of them copies this rank's own data to its place, too.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  recvbuff
  * holds a block of each rank, `stride` bytes apart, and sendbuff is this rank's, or lies elsewhere.  In place, nothing
  * that is read is written.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel
  * with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "messages.cuh"
-#include "types.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "carriers/messages.cuh"
+#include "core/instantiate.cuh"
 
 /* Of 32; measured on H200 (docs/notebook.md). */
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far) {

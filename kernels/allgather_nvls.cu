@@ -8,9 +8,9 @@
  * sendbuff is this rank's, or lies elsewhere; any alignment.  Halves and barrier: nvls.cuh.  A wait that is told to
  * stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "messages.cuh"
-#include "nvls.cuh"
+#include <core/primitives.cuh>
+#include "carriers/messages.cuh"
+#include "carriers/nvls.cuh"
 
 BL_DEVICE void allgather_nvls(const struct bl_kernel_args &a) {
     Multicast m = multicast_begin(a);

@@ -1,15 +1,16 @@
 /* allreduce_oneshot_ll.cu - the smallest all-reduces: every rank sends its whole message to every peer, a word a
  * packet.
  *
- * One NVLink one-way, no barrier, no fence; twice the bytes of the data.  What a thread does: ll.cuh.
+ * One NVLink one-way, no barrier, no fence; twice the bytes of the data.  A thread loads a word, stores it into each peer's
+ * staging, polls its own staging for that word of each peer, reduces all in rank order and stores the result (ll.cuh).
  *
  * Contract: count >= 1 and at most layout.packets words; any grid of whole warps; sendbuff and recvbuff any alignment,
  * equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable (control->abort).
  */
-#include <primitives.cuh>
-#include "instantiate.cuh"
-#include "ll.cuh"
+#include <core/primitives.cuh>
+#include "carriers/ll.cuh"
+#include "core/instantiate.cuh"
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_ll(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e);

@@ -1,16 +1,18 @@
-/* allreduce_oneshot_ll128_warps.cu - every rank sends its whole message to every peer, in lines; small messages of many ranks.
+/* allreduce_oneshot_ll128_warps.cu - every rank sends its whole message to every peer, in lines: for small messages of many
+ * ranks.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
- * warps.cuh.  Every warp of a bundle loads the bundle's lines, each for its own rank.
+ * warps.cuh.  Every warp of a bundle loads the bundle's lines, each for its own rank; all of it reduce what came of all ranks,
+ * and one stores the result.
  *
  * Contract: count >= 1 and at most layout.rank_lines lines; any grid of blocks of at least 32 threads for each two
  * ranks; sendbuff and recvbuff any alignment, equal or disjoint.  In place, a line is stored once all warps of its bundle
- * have loaded it. Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
+ * have loaded it.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "instantiate.cuh"
-#include "warps.cuh"
+#include <core/primitives.cuh>
+#include "carriers/warps.cuh"
+#include "core/instantiate.cuh"
 
 template <class T> BL_DEVICE void allreduce_oneshot_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;

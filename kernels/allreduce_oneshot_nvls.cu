@@ -10,10 +10,10 @@
  * alignment, equal or disjoint.  Flags and halves: nvls.cuh.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "instantiate.cuh"
-#include "nvls.cuh"
-#include "ll.cuh"
+#include <core/primitives.cuh>
+#include "carriers/ll.cuh"
+#include "carriers/nvls.cuh"
+#include "core/instantiate.cuh"
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_nvls(const struct bl_kernel_args &a) {
     const Multicast m = multicast_begin(a);

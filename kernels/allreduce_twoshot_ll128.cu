@@ -13,12 +13,10 @@
  * even those beyond the message's end, so that something comes from each peer: staging.cuh needs it.  A wait that is
  * told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "messages.cuh"
-#include "types.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "carriers/messages.cuh"
+#include "core/instantiate.cuh"
 
 enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/notebook.md) */
 

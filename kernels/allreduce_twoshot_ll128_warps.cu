@@ -1,10 +1,11 @@
-/* allreduce_twoshot_ll128_warps.cu - small to middle all-reduces of many ranks: reduce-scatter, then all-gather, both in lines, in one
- * launch.
+/* allreduce_twoshot_ll128_warps.cu - small to middle all-reduces of many ranks: reduce-scatter, then all-gather, both in
+ * lines, in one launch.
  *
- * Each rank owns one of nranks equal runs of lines.  A bundle (warps.cuh) takes the same four lines of every run: each of its warps
- * sends a peer the lines that the peer owns and receives the peer's version of this rank's; all of the bundle reduce these; then each warp
- * sends its peer the sums, and receives the peer's.  Two NVLink one-ways; 2 (n-1)/n of the data crosses each rank's link each
- * way, times 16/15.  No barrier between ranks, no fence.
+ * Each rank owns one of nranks equal runs of lines.  A bundle (warps.cuh) takes the same four lines of every run: each
+ * of its warps sends a peer the lines that the peer owns and receives the peer's version of this rank's; all of the
+ * bundle reduce these; then each warp sends its peer the sums, receives the peer's, and stores them in the peer's run.
+ * Two NVLink one-ways; 2 (n-1)/n of the data crosses each rank's link each way, times 16/15.  No barrier between ranks,
+ * no fence.
  *
  * Contract: count >= 1 and at most nranks * layout.peer_lines lines; any grid of blocks of at least 32 threads for each
  * two ranks, of as many threads on every rank, though not as many blocks: a block sends no sum of a round before it has
@@ -15,9 +16,9 @@
  * something comes from each peer; results of a line are sent once this rank has read all inputs of it: staging.cuh needs
  * both.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "instantiate.cuh"
-#include "warps.cuh"
+#include <core/primitives.cuh>
+#include "carriers/warps.cuh"
+#include "core/instantiate.cuh"
 
 template <class T> BL_DEVICE void allreduce_twoshot_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_two_shots(e), bytes = a.count * T::SIZE;

@@ -1,19 +1,19 @@
 /* allreduce_twoshot_nvls.cu - the switch adds: every rank reduces its share with loads that bring one value for all ranks,
  * and stores it to all ranks at once.
  *
- * (1 + 1/n) of the bytes of the data each way on every rank's links, whatever the number of ranks; two barriers.  Each block
- * of threads goes through its part of the message in chunks: it copies a chunk into its replica; once all ranks have, it reduces
- * its rank's share of it and stores that over what it was made of, in all replicas; once all ranks have, it copies the chunk
- * out.  The next chunk is copied in before this one is waited for, and the last one out after, so that blocks use the links
- * while others copy.
+ * (1 + 1/n) of the bytes of the data each way on every rank's links, whatever the number of ranks; two barriers.  Each
+ * block of threads goes through its part of the message in chunks: it copies a chunk of sendbuff into its replica; once
+ * all ranks have, it reduces its rank's share of it and stores that over what it was made of, in all replicas; once all
+ * ranks have, it copies the chunk out, to recvbuff.  The next chunk is copied in before this one is waited for, and the
+ * last one out after, so that blocks use the links while others copy.
  *
  * Contract: count >= 1 and at most layout.multicast_half bytes; the same grid of whole warps on all ranks, at most
  * BL_MAX_BLOCKS; datatype and redop of bl_multimem_redops(); sendbuff and recvbuff any alignment, equal or disjoint.
  * The order of additions is the switch's: all ranks get the same bits, another run may get others.  Halves and barrier:
  * nvls.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "nvls.cuh"
+#include <core/primitives.cuh>
+#include "carriers/nvls.cuh"
 
 template <int DATATYPE> BL_DEVICE void allreduce_twoshot_nvls(const struct bl_kernel_args &a) {
     Multicast m = multicast_begin(a);

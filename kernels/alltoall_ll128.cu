@@ -1,19 +1,19 @@
 /* alltoall_ll128.cu - every rank sends each peer a block of its own, in lines; the datatype does not matter.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
- * of a block, each group sends that line of every block, and receives it of every peer.  Longer blocks have two crews:
- * blocks of threads that only send, and those that only receive and copy this rank's own block to its place.
+ * of a block, each group sends that line of every block to the peer that the block is for, and stores what it receives of a
+ * peer in that peer's block of recvbuff.  Longer blocks have two crews: blocks of threads that only send, and those that only
+ * receive and store, and copy this rank's own block to its place.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment that do
  * not overlap (NCCL has no all-to-all in place); in each, blocks of all ranks, `stride` bytes apart.  Flags and reuse of
  * the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the
  * communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "messages.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "carriers/messages.cuh"
+#include "core/instantiate.cuh"
 
 enum { SENDERS = 10 }; /* of 32 */
 

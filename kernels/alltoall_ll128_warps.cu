@@ -1,17 +1,17 @@
-/* alltoall_ll128_warps.cu - every rank sends each peer a block of its own, in lines; the datatype does not matter; small blocks of many
- * ranks.
+/* alltoall_ll128_warps.cu - every rank sends each peer a block of its own, in lines, whatever the datatype: for small blocks
+ * of many ranks.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
- * warps.cuh.
+ * warps.cuh.  A warp sends its rank the block for that rank, and stores what comes from there in that rank's block of recvbuff.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two
  * ranks; buffers of any alignment that do not overlap (NCCL has no all-to-all in place); in each, blocks of all ranks,
- * `stride` bytes apart. Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
+ * `stride` bytes apart.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "messages.cuh"
-#include "warps.cuh"
+#include <core/primitives.cuh>
+#include "carriers/messages.cuh"
+#include "carriers/warps.cuh"
 
 BL_DEVICE void alltoall_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * a.size;

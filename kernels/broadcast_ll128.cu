@@ -1,17 +1,17 @@
 /* broadcast_ll128.cu - the root sends its message to every peer, in lines; the datatype does not matter.
  *
- * One NVLink one-way, no barrier, no fence.  All blocks of the root send, all of the other ranks receive.  The root waits for
- * nobody, as long as there is room; the others wait for the root alone: oneway.cuh.
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The whole grid of the root sends each line to every
+ * peer, and copies it to recvbuff, where that is another buffer; it waits for nobody, as long as peers have room.  The whole
+ * grid of every other rank waits for the root's lines, and for nothing else, and stores them in recvbuff: oneway.cuh.
  *
  * Contract: count >= 1 and at most a third of layout.oneway_lines lines; any grid of whole warps; buffers of any alignment, of
  * the root equal or disjoint; the others' sendbuff is not read.  Flags and reuse of the staging: oneway.cuh.  A wait that is
  * told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "oneway.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "carriers/oneway.cuh"
+#include "core/instantiate.cuh"
 
 static const uint32_t TO_ALL = UINT32_MAX;
 

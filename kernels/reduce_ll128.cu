@@ -1,18 +1,17 @@
-/* reduce_ll128.cu - every rank sends its message to the root, in lines, which reduces them in rank order.
+/* reduce_ll128.cu - every rank sends its message to the root, in lines; the root reduces them in rank order.
  *
- * One NVLink one-way, no barrier, no fence.  All blocks of the root receive, all of the other ranks send.  The root waits for all
- * ranks; the others wait for nobody, as long as the root has room: oneway.cuh.
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The whole grid of every other rank sends its lines to
+ * the root, and waits for nobody, as long as the root has room.  The whole grid of the root waits for a line of every peer,
+ * reduces them with its own and stores the result in recvbuff: oneway.cuh.
  *
  * Contract: count >= 1 and at most a third of layout.oneway_lines lines; any grid of whole warps; buffers of any alignment, of
  * the root equal or disjoint; the others' recvbuff is not written.  Flags and reuse of the staging: oneway.cuh.  A wait that is
  * told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "oneway.cuh"
-#include "types.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "carriers/oneway.cuh"
+#include "core/instantiate.cuh"
 
 BL_DEVICE bool send_to_root(const struct bl_kernel_args &a, OneWay &o, const Message &in) {
     return send_run<1>(/* two at a time were slower */

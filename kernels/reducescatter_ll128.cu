@@ -2,9 +2,10 @@
  * owner reduces them in rank order.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
- * of a block, each group sends that line of every peer's block and receives its own block's.  Longer blocks have two
- * crews: blocks of threads that only send, and those that only receive and reduce.  What is aligned, between up to 4 ranks,
- * goes as whole lines (ll128.cuh) until the last few: then all that a group loads or polls is under way at once.
+ * of a block, each group sends that line of every peer's block to its owner, receives every peer's version of that line of
+ * this rank's own block, reduces and stores it.  Longer blocks have two crews: blocks of threads that only send, and those that
+ * only receive, reduce and store.  What is aligned, between up to 4 ranks,
+ * goes as whole lines (lines.cuh) until the last few: then all that a group loads or polls is under way at once.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  sendbuff
  * holds a block for each rank, `stride` bytes apart, and recvbuff is this rank's, or lies elsewhere.  In place, each
@@ -12,12 +13,10 @@
  * reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the
  * communicator unusable.
  */
-#include <primitives.cuh>
-#include "crews.cuh"
-#include "instantiate.cuh"
-#include "messages.cuh"
-#include "types.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/crews.cuh"
+#include "carriers/messages.cuh"
+#include "core/instantiate.cuh"
 
 enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all that a sender has to load */
 

@@ -1,19 +1,20 @@
-/* reducescatter_ll128_warps.cu - every rank sends each peer the block that it owns, in lines; the owner reduces them in rank order; small
- * blocks of many ranks.
+/* reducescatter_ll128_warps.cu - every rank sends each peer the block that it owns, in lines; the owner reduces them in rank
+ * order: for small blocks of many ranks.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
- * warps.cuh.
+ * warps.cuh.  A warp sends its rank that rank's lines and receives its version of this rank's; all of a bundle reduce these, and
+ * one stores the result.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two
  * ranks; buffers of any alignment.  sendbuff holds a block for each rank, `stride` bytes apart, and recvbuff is this
- * rank's, or lies elsewhere. In place, a line is stored once it was loaded; the peers' blocks are not written.  Flags
+ * rank's, or lies elsewhere.  In place, a line is stored once it was loaded; the peers' blocks are not written.  Flags
  * and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and
  * the communicator unusable.
  */
-#include <primitives.cuh>
-#include "instantiate.cuh"
-#include "messages.cuh"
-#include "warps.cuh"
+#include <core/primitives.cuh>
+#include "carriers/messages.cuh"
+#include "carriers/warps.cuh"
+#include "core/instantiate.cuh"
 
 template <class T> BL_DEVICE void reducescatter_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;

@@ -10,9 +10,9 @@
  * order of additions is the switch's.  Halves and barrier: nvls.cuh.  A wait that is told to stop leaves the kernel
  * with recvbuff unspecified and the communicator unusable.
  */
-#include <primitives.cuh>
-#include "messages.cuh"
-#include "nvls.cuh"
+#include <core/primitives.cuh>
+#include "carriers/messages.cuh"
+#include "carriers/nvls.cuh"
 
 template <int DATATYPE> BL_DEVICE void reducescatter_nvls(const struct bl_kernel_args &a) {
     Multicast m = multicast_begin(a);

@@ -71,10 +71,10 @@ $(TEST)/unit/%: $(TEST)/unit/%.o $(TEST_UNIT_LIBS)
 PLANTED_CU := $(sort $(filter %.cu,$(shell cat test/mutate/kernel_faults.txt)))
 TEST_PLANTED := $(TEST)/planted/libbeeline-kernels.so
 
-$(TEST)/planted/made: $(wildcard kernels/*.cu*) test/mutate/kernels test/mutate/kernel_faults.txt
+$(TEST)/planted/made: $(KERNEL_CU) $(KERNEL_CUH) test/mutate/kernels test/mutate/kernel_faults.txt
 	$(Q)mkdir -p $(@D) && test/mutate/kernels plant $(@D)/kernels && touch $@
 
-$(patsubst kernels/%,$(TEST)/planted/kernels/%,$(wildcard kernels/*.cu*)): $(TEST)/planted/made ;
+$(patsubst kernels/%,$(TEST)/planted/kernels/%,$(KERNEL_CU) $(KERNEL_CUH)): $(TEST)/planted/made ;
 
 $(PLANTED_CU:%.cu=$(TEST)/planted/%.o): $(TEST)/planted/%.o: $(TEST)/planted/kernels/%.cu
 	$(call say,PLANT,$<)

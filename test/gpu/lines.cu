@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "primitives.cuh"
+#include "core/primitives.cuh"
 
 #define CUDA_OK(call)                                                                                                  \
     do {                                                                                                               \

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include <types.cuh>
+#include <core/types.cuh>
 
 extern "C" {
 #include "reference.h"

@@ -1,4 +1,4 @@
-/* words_test.cc - kernels/words.cuh, compiled for the host: every alignment, and every length up to some lines.
+/* words_test.cc - words.cuh and lines.cuh of the kernels, compiled for the host: every alignment, and every length up to some lines.
  *
  * Each access is checked to the byte against what its caller may touch, which no guard byte shows of a load; and so is
  * what was loaded or stored in the end.
@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <words.cuh>
+#include <carriers/lines.cuh>
 
-enum { LANES = 8, LINE_WORDS = 15, LONGEST = 3 * 120 + 9, AROUND = 64, EXCHANGES = 8 };
+enum { LANES = 8, LONGEST = 3 * 120 + 9, AROUND = 64, EXCHANGES = 8 };
 
 static unsigned char memory[AROUND + LONGEST + AROUND] __attribute__((aligned(64)));
 

@@ -1,6 +1,6 @@
 /* kernels.cu - small kernels with which the emulated driver is tested.  What redop says differs from kernel to kernel.
  */
-#include "primitives.cuh"
+#include "core/primitives.cuh"
 #include "cudatest.h"
 
 static void copy(const struct bl_kernel_args &args) {

@@ -1,6 +1,6 @@
 /* multimem_kernels.cu - kernels with which the multicast primitives are tested.  sendbuff is the multicast mapping, count the
  * round, redop what is left out. */
-#include "types.cuh"
+#include "core/types.cuh"
 #include "cudatest.h"
 
 static void wait_for(const struct bl_kernel_args &args, const uint64_t *word, uint64_t value, bool acquire) {

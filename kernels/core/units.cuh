@@ -7,8 +7,8 @@
 #ifndef BEELINE_UNITS_CUH
 #define BEELINE_UNITS_CUH
 
-#include <primitives.cuh>
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "core/words.cuh"
 
 enum { UNIT_BYTES = 16 };
 

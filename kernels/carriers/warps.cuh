@@ -16,7 +16,7 @@
 #ifndef BEELINE_WARPS_CUH
 #define BEELINE_WARPS_CUH
 
-#include "ll128.cuh"
+#include "carriers/ll128.cuh"
 
 enum {
     QUAD_WORDS = BL_QUAD * 16,

@@ -23,9 +23,9 @@
 #ifndef BEELINE_NVLS_CUH
 #define BEELINE_NVLS_CUH
 
-#include "staging.cuh"
-#include "types.cuh"
-#include "units.cuh"
+#include "core/staging.cuh"
+#include "core/types.cuh"
+#include "core/units.cuh"
 
 enum { BARRIER_STRIDE = 128, BARRIER_BYTES = BL_MAX_BLOCKS * BARRIER_STRIDE };
 

@@ -1,82 +1,24 @@
-/* words.cuh - user buffers as a stream of 8-byte words, whatever their alignment and length.
+/* lines.cuh - user buffers as a run of lines, whatever their alignment and length: how eight lanes load and store one.
  *
- * Word k of a message holds its bytes [8k, 8k+8); the last may be short, its missing bytes read as zero and are not
- * written.  A line carries 15 words: lane `part` (0..7) of its eight holds words part and 8 + part, lane 7 only the
- * first, so that the lanes of a line touch bytes that lie next to each other.  Only this rank's own accesses depend on
- * the base's alignment, so ranks, and the buffers of one rank, may differ in it.
+ * A line carries 15 words: lane `part` (0..7) of its eight holds words part and 8 + part, lane 7 only the first, so that the
+ * lanes of a line touch bytes that lie next to each other.
  *
  * Where the base is not aligned to 8, lines move in aligned 8-byte accesses all the same: a word is loaded from the two
  * places that it lies across, and stored together with a part of its neighbour, which another lane of the line hands
  * over; what lies across a line's end moves in narrower pieces.
  *
- * Contract: nothing outside of the message is touched, and nothing is stored but a line's own words, or for load_word
- * and store_word the word itself.  A load may read bytes of neighbouring words and drop them: of the whole message if
- * nobody stores to it during the launch, else (in place) of its own line only, since those of other lines may be stored
- * to at any time, and a race between accesses of different sizes has no meaning in the PTX memory model.  Within a line
- * there is none: a byte is stored by lanes that have exchanged words with its owner, which has loaded it before; all
- * eight lanes call store_part together, and a warp_sync stands between them and the loads.
+ * Contract: nothing outside of the message is touched, and nothing is stored but a line's own words.  A load may read bytes
+ * of neighbouring words and drop them: of the whole message if nobody stores to it during the launch, else (in place) of its
+ * own line only, since those of other lines may be stored to at any time, and a race between accesses of different sizes has
+ * no meaning in the PTX memory model.  Within a line there is none: a byte is stored by lanes that have exchanged words with
+ * its owner, which has loaded it before; all eight lanes call store_part together, and a warp_sync stands between them and
+ * the loads.
  */
-#ifndef BEELINE_WORDS_CUH
-#define BEELINE_WORDS_CUH
+#ifndef BEELINE_LINES_CUH
+#define BEELINE_LINES_CUH
 
-#include <primitives.cuh>
-
-struct Message {
-    unsigned char *base;
-    uint64_t bytes, words;
-    unsigned shift; /* bytes from the last multiple of 8 to the base */
-    bool aligned;   /* shift is zero: whole words move in one access */
-    bool stored_to; /* while it is read */
-};
-
-BL_DEVICE Message message_of(const void *base, uint64_t bytes, bool stored_to = true) {
-    Message m;
-    m.base = (unsigned char *)base;
-    m.bytes = bytes;
-    m.words = (bytes + 7) / 8;
-    m.shift = (unsigned)((uintptr_t)base & 7);
-    m.aligned = m.shift == 0;
-    m.stored_to = stored_to;
-    return m;
-}
-
-/* --- up to 8 bytes anywhere, one by one: rare, and all under way at once, without a computed shift or address --- */
-
-BL_DEVICE uint64_t load_span(const unsigned char *p, unsigned bytes) {
-    uint32_t v[8];
-#pragma unroll
-    for (unsigned i = 0; i < 8; i++) v[i] = i < bytes ? load_own(p + i) : 0;
-    const uint32_t low = v[0] | v[1] << 8 | v[2] << 16 | v[3] << 24;
-    const uint32_t high = v[4] | v[5] << 8 | v[6] << 16 | v[7] << 24;
-    return low | (uint64_t)high << 32;
-}
-
-BL_DEVICE void store_span(unsigned char *p, uint64_t v, unsigned bytes) {
-#pragma unroll
-    for (unsigned i = 0; i < 8; i++)
-        if (i < bytes) store_own(p + i, (unsigned char)(v >> (8 * i)));
-}
-
-/* --- single words --- */
-
-/* Bytes of word k that exist. */
-BL_DEVICE unsigned bytes_of_word(const Message &m, uint64_t k) {
-    return k >= m.words ? 0 : m.bytes - 8 * k < 8 ? (unsigned)(m.bytes - 8 * k) : 8;
-}
-
-BL_DEVICE uint64_t load_word(const Message &m, uint64_t k) {
-    const unsigned char *p = m.base + 8 * k;
-    if (m.aligned && 8 * k + 8 <= m.bytes) return load_own((const uint64_t *)p);
-    return load_span(p, bytes_of_word(m, k));
-}
-
-BL_DEVICE void store_word(const Message &m, uint64_t k, uint64_t v) {
-    unsigned char *p = m.base + 8 * k;
-    if (m.aligned && 8 * k + 8 <= m.bytes)
-        store_own((uint64_t *)p, v);
-    else
-        store_span(p, v, bytes_of_word(m, k));
-}
+#include "core/staging.cuh"
+#include "core/words.cuh"
 
 /* --- a lane's two words of the line that starts at word `first` --- */
 
@@ -90,14 +32,28 @@ BL_DEVICE uint64_t across(uint64_t low, uint64_t high, unsigned from) {
     return low >> (8 * from) | high << (64 - 8 * from);
 }
 
+/* load_part and store_part for two whole words, of a message that is aligned.  There is no branch: loads of several lines are
+ * under way together, and nothing waits for them but what needs them.  Lane 7 loads its own word again: lanes stay together. */
+BL_DEVICE Pair load_whole_part(const Message &m, uint64_t first, unsigned part) {
+    const unsigned char *p = m.base + 8 * (first + part);
+    const Pair v = {load_own((const uint64_t *)p), load_own((const uint64_t *)(part == 7 ? p : p + 64))};
+    return v;
+}
+BL_DEVICE void store_whole_part(const Message &m, uint64_t first, unsigned part, Pair v) {
+    unsigned char *p = m.base + 8 * (first + part);
+    store_own((uint64_t *)p, v.x);
+    if (part != 7) store_own((uint64_t *)(p + 64), v.y);
+}
+
 /* Lane 7's y is anything. */
 BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
     const uint64_t k = first + part;
     const unsigned char *p = m.base + 8 * k;
     Pair v = {0, 0};
     if (m.aligned && part_is_whole(m, first, part)) {
+        /* As load_whole_part, of which the compiler would make other code here: docs/notebook.md. */
         v.x = load_own((const uint64_t *)p);
-        v.y = load_own((const uint64_t *)(part == 7 ? p : p + 64)); /* its own again: lanes stay together */
+        v.y = load_own((const uint64_t *)(part == 7 ? p : p + 64));
         return v;
     }
     bool want_x = k < m.words, want_y = part != 7 && k + 8 < m.words;
@@ -129,19 +85,6 @@ BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
     return v;
 }
 
-/* load_part and store_part for a line of whole words, of a message that is aligned.  There is no branch: loads of several
- * lines are under way together, and nothing waits for them but what needs them. */
-BL_DEVICE Pair load_whole_part(const Message &m, uint64_t first, unsigned part) {
-    const unsigned char *p = m.base + 8 * (first + part);
-    const Pair v = {load_own((const uint64_t *)p), load_own((const uint64_t *)(part == 7 ? p : p + 64))};
-    return v;
-}
-BL_DEVICE void store_whole_part(const Message &m, uint64_t first, unsigned part, Pair v) {
-    unsigned char *p = m.base + 8 * (first + part);
-    store_own((uint64_t *)p, v.x);
-    if (part != 7) store_own((uint64_t *)(p + 64), v.y);
-}
-
 /* As load_part for a part that may well be the message's end: whole words come without a branch, so that the loads of several
  * messages are under way together.  Where messages are long, load_part is the faster. */
 BL_DEVICE Pair load_end_part(const Message &m, uint64_t first, unsigned part) {
@@ -163,11 +106,7 @@ BL_DEVICE void prefetch_part(const Message &m, uint64_t first, unsigned part) {
 BL_DEVICE void store_part(const Message &m, uint64_t first, unsigned part, Pair v) {
     const uint64_t k = first + part;
     unsigned char *p = m.base + 8 * k;
-    if (m.aligned && part_is_whole(m, first, part)) {
-        store_own((uint64_t *)p, v.x);
-        if (part != 7) store_own((uint64_t *)(p + 64), v.y);
-        return;
-    }
+    if (m.aligned && part_is_whole(m, first, part)) return store_whole_part(m, first, part, v);
     /* What is left for narrower pieces. */
     unsigned char *to = p;
     uint64_t rest = v.x;
@@ -197,6 +136,45 @@ BL_DEVICE void store_part(const Message &m, uint64_t first, unsigned part, Pair 
         bytes = bytes_y;
         bytes_y = 0;
     }
+}
+
+/* --- a run of them: which lane has which part --- */
+
+BL_DEVICE uint64_t lines_of(const Message &m) {
+    return (m.words + LINE_WORDS - 1) / LINE_WORDS;
+}
+enum { WARP_LINES = 4 }; /* a line for each eight lanes */
+
+/* So many lines, from the first on, load_line and store_line may take for *whole*: a warp's lines are so all or none. */
+BL_DEVICE uint64_t whole_lines(const Message &m) {
+    return m.aligned ? m.bytes / (8 * LINE_WORDS * WARP_LINES) * WARP_LINES : 0;
+}
+BL_DEVICE Pair load_line(const Message &m, uint64_t line, bool whole = false) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    return whole ? load_whole_part(m, line * LINE_WORDS, part) : load_part(m, line * LINE_WORDS, part);
+}
+BL_DEVICE Pair load_end_line(const Message &m, uint64_t line) {
+    return load_end_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
+}
+BL_DEVICE void prefetch_line(const Message &m, uint64_t line) {
+    prefetch_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
+}
+BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v, bool whole = false) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    if (whole)
+        store_whole_part(m, line * LINE_WORDS, part, v);
+    else
+        store_part(m, line * LINE_WORDS, part, v);
+}
+/* The same by two groups that have a word a lane: the line's first eight, and the rest. */
+BL_DEVICE void store_line_by_halves(const Message &m, uint64_t line, unsigned half, uint64_t word) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    if (m.aligned) {
+        if (half == 0 || part < 7) store_word(m, line * LINE_WORDS + 8 * half + part, word);
+        return;
+    }
+    const Pair v = {word, exchange_halves(word)};
+    if (half == 0) store_line(m, line, v);
 }
 
 #endif

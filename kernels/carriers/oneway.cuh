@@ -24,7 +24,7 @@
 #ifndef BEELINE_ONEWAY_CUH
 #define BEELINE_ONEWAY_CUH
 
-#include "ll128.cuh"
+#include "carriers/ll128.cuh"
 
 struct OneWay {
     uint64_t cursor, flag;

@@ -29,7 +29,7 @@
 #ifndef BEELINE_STAGING_CUH
 #define BEELINE_STAGING_CUH
 
-#include <primitives.cuh>
+#include <core/primitives.cuh>
 
 enum { PACKET_BYTES = 16, LINE_BYTES = 128, LINE_WORDS = 15, LINE_LANES = 8 };
 

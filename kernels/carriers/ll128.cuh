@@ -1,47 +1,10 @@
-/* ll128.cuh - messages as runs of lines: which lanes carry which line, and how lines are received. */
+/* ll128.cuh - runs of lines between ranks: which lanes carry which line, and how lines are sent, received and reduced. */
 #ifndef BEELINE_LL128_CUH
 #define BEELINE_LL128_CUH
 
-#include "staging.cuh"
-#include "types.cuh"
-#include "words.cuh"
-
-BL_DEVICE uint64_t lines_of(const Message &m) {
-    return (m.words + LINE_WORDS - 1) / LINE_WORDS;
-}
-enum { WARP_LINES = 4 }; /* a line for each eight lanes */
-
-/* So many lines, from the first on, load_line and store_line may take for *whole*: a warp's lines are so all or none. */
-BL_DEVICE uint64_t whole_lines(const Message &m) {
-    return m.aligned ? m.bytes / (8 * LINE_WORDS * WARP_LINES) * WARP_LINES : 0;
-}
-BL_DEVICE Pair load_line(const Message &m, uint64_t line, bool whole = false) {
-    const unsigned part = lane_in_warp() % LINE_LANES;
-    return whole ? load_whole_part(m, line * LINE_WORDS, part) : load_part(m, line * LINE_WORDS, part);
-}
-BL_DEVICE Pair load_end_line(const Message &m, uint64_t line) {
-    return load_end_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
-}
-BL_DEVICE void prefetch_line(const Message &m, uint64_t line) {
-    prefetch_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
-}
-BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v, bool whole = false) {
-    const unsigned part = lane_in_warp() % LINE_LANES;
-    if (whole)
-        store_whole_part(m, line * LINE_WORDS, part, v);
-    else
-        store_part(m, line * LINE_WORDS, part, v);
-}
-/* The same by two groups that have a word a lane: the line's first eight, and the rest. */
-BL_DEVICE void store_line_by_halves(const Message &m, uint64_t line, unsigned half, uint64_t word) {
-    const unsigned part = lane_in_warp() % LINE_LANES;
-    if (m.aligned) {
-        if (half == 0 || part < 7) store_word(m, line * LINE_WORDS + 8 * half + part, word);
-        return;
-    }
-    const Pair v = {word, exchange_halves(word)};
-    if (half == 0) store_line(m, line, v);
-}
+#include "carriers/lines.cuh"
+#include "core/staging.cuh"
+#include "core/types.cuh"
 
 /* Some blocks of the grid that share a piece of work.  Eight lanes, a *group*, carry a line at a time: lines group,
  * group + groups, ...  A loop over them goes by `of_warp`, the group of the warp's first lanes, so that all lanes of the

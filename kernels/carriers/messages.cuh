@@ -1,15 +1,14 @@
 /* messages.cuh - batches: several messages as one run of lines, for the kernels that move lines.
  *
- * What those move is a run of lines; lines_of, load_line and store_line say where they lie: in a Message (ll128.cuh), or,
+ * What those move is a run of lines; lines_of, load_line and store_line say where they lie: in a Message (lines.cuh), or,
  * here, in one of several.  Each message begins with a new line, and there are fewer lines than 32 bits count.  What lies
  * beyond the last line reads as zero and is not written.
  */
 #ifndef BEELINE_MESSAGES_CUH
 #define BEELINE_MESSAGES_CUH
 
-#include <primitives.cuh>
-#include "ll128.cuh"
-#include "words.cuh"
+#include <core/primitives.cuh>
+#include "carriers/lines.cuh"
 
 /* What a batch of elements of type T is loaded from, or stored to: the buffers, or the block'th block in each. */
 template <class T> struct BatchInput {

@@ -1,6 +1,6 @@
 /* primitives.cuh - every PTX instruction and every memory access of Beeline's kernels, one function each, named for its
- * order and scope.  The emulated box replaces this header with test/emu/seam/primitives.cuh: the two offer the same
- * names, and kernels use nothing else to reach memory, time, or other threads.
+ * order and scope.  The emulated box replaces this header with test/emu/seam/core/primitives.cuh: the two offer the
+ * same names, and kernels use nothing else to reach memory, time, or other threads.
  *
  * Words: a *packet* is 16 bytes, 8 of data and 8 of flag, moved by one thread in one access.  A *line* is 128 bytes, 120 of
  * data and 8 of flag, moved by 8 adjacent lanes of one warp in one access of 16 bytes each; lane 7 holds the flag in its upper
@@ -81,6 +81,29 @@ BL_DEVICE unsigned thread_in_block() {
 }
 BL_DEVICE unsigned threads_in_block() {
     return blockDim.x;
+}
+
+/* --- arithmetic of floats that a host has otherwise --- */
+/* The number where the other is a NaN; -0.0 is below +0.0. */
+BL_DEVICE float number_min(float a, float b) {
+    return fminf(a, b);
+}
+BL_DEVICE float number_max(float a, float b) {
+    return fmaxf(a, b);
+}
+BL_DEVICE double number_min(double a, double b) {
+    return fmin(a, b);
+}
+BL_DEVICE double number_max(double a, double b) {
+    return fmax(a, b);
+}
+/* x, what a sum or product has made: of NaNs there is one. */
+template <class F> BL_DEVICE F result_of(F x) {
+    return x;
+}
+/* x * y + z, rounded once. */
+template <class F> BL_DEVICE F fused(F x, F y, F z) {
+    return fma(x, y, z);
 }
 
 /* p; the compiler must keep it, and not compute it again where it is used, in a loop that polls for instance. */

@@ -7,7 +7,7 @@
 #ifndef BEELINE_CREWS_CUH
 #define BEELINE_CREWS_CUH
 
-#include "ll128.cuh"
+#include "carriers/ll128.cuh"
 
 /* What senders load is not in the L2 cache if more is moved than fits there, and then they would wait for the memory most
  * of the time: so they may ask for lines some rounds before they load them. */

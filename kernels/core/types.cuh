@@ -19,54 +19,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
-#include <primitives.cuh>
-
-#ifdef __CUDA_ARCH__
-#define BL_FMIN(a, b)     fminf(a, b)
-#define BL_FMAX(a, b)     fmaxf(a, b)
-#define BL_DMIN(a, b)     fmin(a, b)
-#define BL_DMAX(a, b)     fmax(a, b)
-#define BL_RESULT(x)      (x)
-#define BL_FUSED(x, y, z) fma(x, y, z)
-#else /* what the instructions do; a host's libm leaves the sign of zero open */
-template <class F> static inline F bl_host_min(F a, F b) {
-    if (a == b) return __builtin_signbit(a) ? a : b;
-    return b < a || a != a ? b : a;
-}
-template <class F> static inline F bl_host_max(F a, F b) {
-    if (a == b) return __builtin_signbit(a) ? b : a;
-    return b > a || a != a ? b : a;
-}
-#define BL_FMIN(a, b)     bl_host_min<float>(a, b)
-#define BL_FMAX(a, b)     bl_host_max<float>(a, b)
-#define BL_DMIN(a, b)     bl_host_min<double>(a, b)
-#define BL_DMAX(a, b)     bl_host_max<double>(a, b)
-/* A GPU's arithmetic has one NaN; a host's passes on that of the operand which its compiler happened to put first. */
-template <class F> static inline F bl_host_result(F x) {
-    return x != x ? (F)__builtin_nan("") : x;
-}
-#define BL_RESULT(x)      bl_host_result(x)
-/* Which a host's compiler makes a call of, slow for what is mostly a sum. */
-template <class F> static inline F bl_host_fused(F x, F y, F z) {
-    return y == 1                       ? x + z
-           : sizeof(F) == sizeof(float) ? (F)__builtin_fmaf((float)x, (float)y, (float)z)
-                                        : (F)__builtin_fma(x, y, z);
-}
-#define BL_FUSED(x, y, z) bl_host_fused(x, y, z)
-#endif
-
-BL_DEVICE float number_min(float a, float b) {
-    return BL_FMIN(a, b);
-}
-BL_DEVICE float number_max(float a, float b) {
-    return BL_FMAX(a, b);
-}
-BL_DEVICE double number_min(double a, double b) {
-    return BL_DMIN(a, b);
-}
-BL_DEVICE double number_max(double a, double b) {
-    return BL_DMAX(a, b);
-}
+#include <core/primitives.cuh>
 
 /* Every type has
  *   Acc, and ACCS of them for the PER_WORD elements of a word;
@@ -201,13 +154,13 @@ template <class Format, int BYTES> struct Narrow {
         return half[0] | (uint64_t)half[1] << 32;
     }
     BL_DEVICE Acc add(Acc a, Acc b) {
-        return BL_RESULT(a + b);
+        return result_of(a + b);
     }
     BL_DEVICE Acc add_scaled(Acc sum, Acc v, Acc scale) {
-        return BL_RESULT(BL_FUSED(v, scale, sum));
+        return result_of(fused(v, scale, sum));
     }
     BL_DEVICE Acc mul(Acc a, Acc b) {
-        return BL_RESULT(a * b);
+        return result_of(a * b);
     }
     BL_DEVICE Acc least(Acc a, Acc b) {
         return number_min(a, b);
@@ -271,9 +224,9 @@ template <class F> struct Wide {
         memcpy(&word, v, 8);
         return word;
     }
-    BL_DEVICE Acc add(Acc a, Acc b) { return BL_RESULT(a + b); }
-    BL_DEVICE Acc add_scaled(Acc sum, Acc v, Acc scale) { return BL_RESULT(BL_FUSED(v, scale, sum)); }
-    BL_DEVICE Acc mul(Acc a, Acc b) { return BL_RESULT(a * b); }
+    BL_DEVICE Acc add(Acc a, Acc b) { return result_of(a + b); }
+    BL_DEVICE Acc add_scaled(Acc sum, Acc v, Acc scale) { return result_of(fused(v, scale, sum)); }
+    BL_DEVICE Acc mul(Acc a, Acc b) { return result_of(a * b); }
     BL_DEVICE Acc least(Acc a, Acc b) { return number_min(a, b); }
     BL_DEVICE Acc most(Acc a, Acc b) { return number_max(a, b); }
     template <int COUNT> BL_DEVICE void average(Acc *v, unsigned n, float scale) {

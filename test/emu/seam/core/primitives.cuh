@@ -1,5 +1,5 @@
-/* primitives.cuh - the emulated box's stand-in for kernels/primitives.cuh: the same names, for kernels compiled with a
- * host compiler.  Each CUDA thread is a fiber of the emulated driver, and each primitive is a point at which another
+/* primitives.cuh - the emulated box's stand-in for kernels/core/primitives.cuh: the same names, for kernels compiled
+ * with a host compiler.  Each CUDA thread is a fiber of the emulated driver, and each primitive is a point at which another
  * may run.
  *
  * What is modelled: stores to memory that peers can see are delivered late and out of order, except that stores to one
@@ -85,6 +85,26 @@ BL_DEVICE unsigned thread_in_block() {
 }
 BL_DEVICE unsigned threads_in_block() {
     return bl_emu->block_dim.x;
+}
+
+/* --- arithmetic: what a GPU's instructions do; a host's libm leaves the sign of zero open --- */
+template <class F> BL_DEVICE F number_min(F a, F b) {
+    if (a == b) return __builtin_signbit(a) ? a : b;
+    return b < a || a != a ? b : a;
+}
+template <class F> BL_DEVICE F number_max(F a, F b) {
+    if (a == b) return __builtin_signbit(a) ? b : a;
+    return b > a || a != a ? b : a;
+}
+/* A GPU's arithmetic has one NaN; a host's passes on that of the operand which its compiler happened to put first. */
+template <class F> BL_DEVICE F result_of(F x) {
+    return x != x ? (F)__builtin_nan("") : x;
+}
+/* Which a host's compiler makes a call of, slow for what is mostly a sum. */
+template <class F> BL_DEVICE F fused(F x, F y, F z) {
+    return y == 1                       ? x + z
+           : sizeof(F) == sizeof(float) ? (F)__builtin_fmaf((float)x, (float)y, (float)z)
+                                        : (F)__builtin_fma(x, y, z);
 }
 
 BL_DEVICE const unsigned char *kept(const unsigned char *p) {

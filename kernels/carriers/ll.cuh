@@ -4,9 +4,9 @@
 #ifndef BEELINE_LL_CUH
 #define BEELINE_LL_CUH
 
-#include "staging.cuh"
-#include "types.cuh"
-#include "words.cuh"
+#include "core/staging.cuh"
+#include "core/types.cuh"
+#include "core/words.cuh"
 
 /* One thread carries one word: it loads it, hands it to send(k, word), polls for the same word of each peer, and reduces in
  * rank order.  from(source) is where that rank's packets come.  All threads of the grid call it.  False: leave the kernel. */
