@@ -232,9 +232,9 @@ static void nonblocking(struct part *part, const struct options *o) {
 /* Beeline serves it, if Beeline is there. */
 static void expect_served(struct part *part, ncclComm_t *comms) {
     for (int i = 0; i < part->count; i++) {
-        bool served = !box_route(part->rank[i].comm, ALL_REDUCE, 1, ncclUint32, ncclSum);
+        bool served = !box_route(part->rank[i].comm, BL_ALLREDUCE, 1, ncclUint32, ncclSum);
         for (size_t count = 1; comms[i] && count < 1 << 16 && !served; count *= 4)
-            served = strcmp(box_route(comms[i], ALL_REDUCE, count, ncclUint32, ncclSum), "nccl") != 0;
+            served = strcmp(box_route(comms[i], BL_ALLREDUCE, count, ncclUint32, ncclSum), "nccl") != 0;
         CHECK(served || !comms[i], "rank %d: its child is NCCL's", part->rank[i].rank);
     }
 }
