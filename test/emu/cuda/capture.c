@@ -137,14 +137,14 @@ static CUresult begin(CUstream handle, struct emu_graph *graph, CUstreamCaptureM
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode)) {
+EMU_CALL(cuStreamBeginCapture_v2, 10010, (CUstream stream, CUstreamCaptureMode mode), (stream, mode)) {
     emu_lock();
     CUresult result = begin(stream, NULL, mode);
     emu_unlock();
     return result;
 }
 
-EMU_CALL(cuStreamBeginCaptureToGraph,
+EMU_CALL(cuStreamBeginCaptureToGraph, 12030,
          (CUstream handle, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *edges, size_t ndeps,
           CUstreamCaptureMode mode),
          (handle, graph, deps, edges, ndeps, mode)) {
@@ -178,7 +178,7 @@ static bool joined(struct emu_capture *capture) {
     return all;
 }
 
-EMU_CALL(cuStreamEndCapture, (CUstream handle, CUgraph *graph), (handle, graph)) {
+EMU_CALL(cuStreamEndCapture, 10000, (CUstream handle, CUgraph *graph), (handle, graph)) {
     struct emu_stream *stream;
     if (!graph) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -215,7 +215,7 @@ static CUstreamCaptureStatus status_of(const struct emu_stream *stream) {
                                       : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-EMU_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status), (handle, status)) {
+EMU_CALL(cuStreamIsCapturing, 10000, (CUstream handle, CUstreamCaptureStatus *status), (handle, status)) {
     struct emu_stream *stream;
     if (!status) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -226,7 +226,7 @@ EMU_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status), 
     return result;
 }
 
-EMU_CALL(cuStreamGetCaptureInfo_v3,
+EMU_CALL(cuStreamGetCaptureInfo_v3, 12030,
          (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
           const CUgraphEdgeData **edges, size_t *ndeps),
          (handle, status, id, graph, deps, edges, ndeps)) {
@@ -249,14 +249,14 @@ EMU_CALL(cuStreamGetCaptureInfo_v3,
     return result;
 }
 
-EMU_CALL(cuStreamGetCaptureInfo_v2,
+EMU_CALL(cuStreamGetCaptureInfo_v2, 11030,
          (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
           size_t *ndeps),
          (handle, status, id, graph, deps, ndeps)) {
     return cuStreamGetCaptureInfo_v3_body(handle, status, id, graph, deps, NULL, ndeps);
 }
 
-EMU_CALL(cuStreamUpdateCaptureDependencies_v2,
+EMU_CALL(cuStreamUpdateCaptureDependencies_v2, 12030,
          (CUstream handle, CUgraphNode *deps, const CUgraphEdgeData *edges, size_t ndeps, unsigned flags),
          (handle, deps, edges, ndeps, flags)) {
     struct emu_stream *stream;
@@ -276,12 +276,12 @@ EMU_CALL(cuStreamUpdateCaptureDependencies_v2,
 }
 
 #undef cuStreamUpdateCaptureDependencies
-EMU_CALL(cuStreamUpdateCaptureDependencies, (CUstream handle, CUgraphNode *deps, size_t ndeps, unsigned flags),
+EMU_CALL(cuStreamUpdateCaptureDependencies, 11030, (CUstream handle, CUgraphNode *deps, size_t ndeps, unsigned flags),
          (handle, deps, ndeps, flags)) {
     return cuStreamUpdateCaptureDependencies_v2_body(handle, deps, NULL, ndeps, flags);
 }
 
-EMU_CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), (mode)) {
+EMU_CALL(cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode * mode), (mode)) {
     if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     CUstreamCaptureMode before = thread_mode;

@@ -83,7 +83,7 @@ void emu_primary_release(struct emu_context *context) {
     if (--context->retained == 0) context_end(context);
 }
 
-EMU_CALL(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (context, device)) {
+EMU_CALL(cuDevicePrimaryCtxRetain, 7000, (CUcontext * context, CUdevice device), (context, device)) {
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
     emu_lock();
@@ -92,7 +92,7 @@ EMU_CALL(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), (cont
     return *context ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-EMU_CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device)) {
+EMU_CALL(cuDevicePrimaryCtxRelease_v2, 7000, (CUdevice device), (device)) {
     if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
     emu_lock();
     struct emu_context *c = primary[device];
@@ -102,7 +102,7 @@ EMU_CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device)) {
     return result;
 }
 
-EMU_CALL(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active), (device, flags, active)) {
+EMU_CALL(cuDevicePrimaryCtxGetState, 7000, (CUdevice device, unsigned *flags, int *active), (device, flags, active)) {
     if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
     if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
     *flags = 0;
@@ -123,11 +123,11 @@ static CUresult context_create(CUcontext *context, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device)) {
+EMU_CALL(cuCtxCreate_v2, 3020, (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device)) {
     return context_create(context, device);
 }
 
-EMU_CALL(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *parameters, unsigned flags, CUdevice device),
+EMU_CALL(cuCtxCreate_v4, 12050, (CUcontext * context, CUctxCreateParams *parameters, unsigned flags, CUdevice device),
          (context, parameters, flags, device)) {
     return context_create(context, device);
 }
@@ -141,7 +141,7 @@ static CUresult valid(CUcontext handle, struct emu_context **context) {
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-EMU_CALL(cuCtxDestroy_v2, (CUcontext context), (context)) {
+EMU_CALL(cuCtxDestroy_v2, 4000, (CUcontext context), (context)) {
     struct emu_context *c;
     emu_lock();
     CUresult result = valid(context, &c);
@@ -154,13 +154,13 @@ EMU_CALL(cuCtxDestroy_v2, (CUcontext context), (context)) {
     return result;
 }
 
-EMU_CALL(cuCtxGetCurrent, (CUcontext * context), (context)) {
+EMU_CALL(cuCtxGetCurrent, 4000, (CUcontext * context), (context)) {
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     *context = depth ? (CUcontext)stack[depth - 1] : NULL;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxSetCurrent, (CUcontext context), (context)) {
+EMU_CALL(cuCtxSetCurrent, 4000, (CUcontext context), (context)) {
     struct emu_context *c;
     if (!context) {
         if (depth) depth--;
@@ -173,7 +173,7 @@ EMU_CALL(cuCtxSetCurrent, (CUcontext context), (context)) {
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxPushCurrent_v2, (CUcontext context), (context)) {
+EMU_CALL(cuCtxPushCurrent_v2, 4000, (CUcontext context), (context)) {
     struct emu_context *c;
     CUresult result = valid(context, &c);
     if (result != CUDA_SUCCESS) return result;
@@ -182,14 +182,14 @@ EMU_CALL(cuCtxPushCurrent_v2, (CUcontext context), (context)) {
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxPopCurrent_v2, (CUcontext * context), (context)) {
+EMU_CALL(cuCtxPopCurrent_v2, 4000, (CUcontext * context), (context)) {
     if (!depth) return CUDA_ERROR_INVALID_CONTEXT;
     depth--;
     if (context) *context = (CUcontext)stack[depth];
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxGetDevice, (CUdevice * device), (device)) {
+EMU_CALL(cuCtxGetDevice, 2000, (CUdevice * device), (device)) {
     if (!device) return CUDA_ERROR_INVALID_VALUE;
     struct emu_context *context = emu_current();
     if (!context) return CUDA_ERROR_INVALID_CONTEXT;
@@ -197,7 +197,7 @@ EMU_CALL(cuCtxGetDevice, (CUdevice * device), (device)) {
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context), (device, context)) {
+EMU_CALL(cuCtxGetDevice_v2, 13000, (CUdevice * device, CUcontext context), (device, context)) {
     struct emu_context *c = emu_current();
     CUresult result = context ? valid(context, &c) : c ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
     if (!device) return CUDA_ERROR_INVALID_VALUE;
@@ -206,26 +206,26 @@ EMU_CALL(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context), (device, con
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxGetId, (CUcontext context, unsigned long long *id), (context, id)) {
+EMU_CALL(cuCtxGetId, 12000, (CUcontext context, unsigned long long *id), (context, id)) {
     struct emu_context *c = emu_current();
     CUresult result = context ? valid(context, &c) : c ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS) *id = c->id;
     return result;
 }
 
-EMU_CALL(cuCtxGetFlags, (unsigned *flags), (flags)) {
+EMU_CALL(cuCtxGetFlags, 7000, (unsigned *flags), (flags)) {
     if (!flags) return CUDA_ERROR_INVALID_VALUE;
     *flags = 0;
     return emu_current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-EMU_CALL(cuCtxGetApiVersion, (CUcontext context, unsigned *version), (context, version)) {
+EMU_CALL(cuCtxGetApiVersion, 3020, (CUcontext context, unsigned *version), (context, version)) {
     if (!version) return CUDA_ERROR_INVALID_VALUE;
     *version = 13000;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxGetStreamPriorityRange, (int *least, int *greatest), (least, greatest)) {
+EMU_CALL(cuCtxGetStreamPriorityRange, 5050, (int *least, int *greatest), (least, greatest)) {
     if (least) *least = 0;
     if (greatest) *greatest = -5;
     return emu_current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
@@ -245,14 +245,14 @@ static CUresult synchronize(CUcontext which) {
     return result;
 }
 
-EMU_CALL(cuCtxSynchronize, (void), ()) {
+EMU_CALL(cuCtxSynchronize, 2000, (void), ()) {
     return synchronize(NULL);
 }
-EMU_CALL(cuCtxSynchronize_v2, (CUcontext context), (context)) {
+EMU_CALL(cuCtxSynchronize_v2, 13000, (CUcontext context), (context)) {
     return synchronize(context);
 }
 
-EMU_CALL(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags)) {
+EMU_CALL(cuCtxEnablePeerAccess, 4000, (CUcontext peer, unsigned flags), (peer, flags)) {
     struct emu_context *context, *other;
     emu_lock();
     CUresult result = emu_context_need(&context), found = valid(peer, &other);
@@ -272,7 +272,7 @@ EMU_CALL(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags), (peer, flags))
     return result;
 }
 
-EMU_CALL(cuCtxDisablePeerAccess, (CUcontext peer), (peer)) {
+EMU_CALL(cuCtxDisablePeerAccess, 4000, (CUcontext peer), (peer)) {
     struct emu_context *context, *other;
     emu_lock();
     CUresult result = emu_context_need(&context), found = valid(peer, &other);

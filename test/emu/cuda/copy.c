@@ -98,34 +98,36 @@ static CUresult copy(uintptr_t dst, uintptr_t src, size_t bytes, enum side to, e
     return emu_enqueue(stream, &op);
 }
 
-EMU_CALL(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
+EMU_CALL(cuMemcpy, 4000, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
     return copy(dst, src, bytes, ANY, ANY, NULL, false);
 }
-EMU_CALL(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) {
+EMU_CALL(cuMemcpyAsync, 4000, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
+         (dst, src, bytes, stream)) {
     return copy(dst, src, bytes, ANY, ANY, stream, true);
 }
-EMU_CALL(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t bytes), (dst, src, bytes)) {
+EMU_CALL(cuMemcpyHtoD_v2, 3020, (CUdeviceptr dst, const void *src, size_t bytes), (dst, src, bytes)) {
     return copy(dst, (uintptr_t)src, bytes, DEVICE, HOST, NULL, false);
 }
-EMU_CALL(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
+EMU_CALL(cuMemcpyDtoH_v2, 3020, (void *dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
     return copy((uintptr_t)dst, src, bytes, HOST, DEVICE, NULL, false);
 }
-EMU_CALL(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
+EMU_CALL(cuMemcpyDtoD_v2, 3020, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
     return copy(dst, src, bytes, DEVICE, DEVICE, NULL, false);
 }
-EMU_CALL(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream),
+EMU_CALL(cuMemcpyHtoDAsync_v2, 3020, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream),
          (dst, src, bytes, stream)) {
     return copy(dst, (uintptr_t)src, bytes, DEVICE, HOST, stream, true);
 }
-EMU_CALL(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) {
+EMU_CALL(cuMemcpyDtoHAsync_v2, 3020, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream),
+         (dst, src, bytes, stream)) {
     return copy((uintptr_t)dst, src, bytes, HOST, DEVICE, stream, true);
 }
-EMU_CALL(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
+EMU_CALL(cuMemcpyDtoDAsync_v2, 3020, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
          (dst, src, bytes, stream)) {
     return copy(dst, src, bytes, DEVICE, DEVICE, stream, true);
 }
 
-EMU_CALL(cuMemcpyPeerAsync,
+EMU_CALL(cuMemcpyPeerAsync, 4000,
          (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t bytes, CUstream stream),
          (dst, to, src, from, bytes, stream)) {
     return copy(dst, src, bytes, DEVICE, DEVICE, stream, true);
@@ -145,35 +147,35 @@ static CUresult set(uintptr_t dst, uint32_t value, unsigned width, size_t count,
     return emu_enqueue(NULL, &op);
 }
 
-EMU_CALL(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count)) {
+EMU_CALL(cuMemsetD8_v2, 3020, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count)) {
     return set(dst, value, 1, count, NULL, false);
 }
-EMU_CALL(cuMemsetD16_v2, (CUdeviceptr dst, unsigned short value, size_t count), (dst, value, count)) {
+EMU_CALL(cuMemsetD16_v2, 3020, (CUdeviceptr dst, unsigned short value, size_t count), (dst, value, count)) {
     return set(dst, value, 2, count, NULL, false);
 }
-EMU_CALL(cuMemsetD32_v2, (CUdeviceptr dst, unsigned value, size_t count), (dst, value, count)) {
+EMU_CALL(cuMemsetD32_v2, 3020, (CUdeviceptr dst, unsigned value, size_t count), (dst, value, count)) {
     return set(dst, value, 4, count, NULL, false);
 }
-EMU_CALL(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream),
+EMU_CALL(cuMemsetD8Async, 3020, (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream),
          (dst, value, count, stream)) {
     return set(dst, value, 1, count, stream, true);
 }
-EMU_CALL(cuMemsetD16Async, (CUdeviceptr dst, unsigned short value, size_t count, CUstream stream),
+EMU_CALL(cuMemsetD16Async, 3020, (CUdeviceptr dst, unsigned short value, size_t count, CUstream stream),
          (dst, value, count, stream)) {
     return set(dst, value, 2, count, stream, true);
 }
-EMU_CALL(cuMemsetD32Async, (CUdeviceptr dst, unsigned value, size_t count, CUstream stream),
+EMU_CALL(cuMemsetD32Async, 3020, (CUdeviceptr dst, unsigned value, size_t count, CUstream stream),
          (dst, value, count, stream)) {
     return set(dst, value, 4, count, stream, true);
 }
 
-EMU_CALL(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *argument), (stream, function, argument)) {
+EMU_CALL(cuLaunchHostFunc, 10000, (CUstream stream, CUhostFn function, void *argument), (stream, function, argument)) {
     if (!function) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_HOST, .host = {.function = function, .argument = argument}};
     return emu_enqueue(stream, &op);
 }
 
-EMU_CALL(beelineEmulatedKernel, (CUstream stream, CUhostFn function, void *argument, unsigned multiprocessors),
+EMU_CALL(beelineEmulatedKernel, 0, (CUstream stream, CUhostFn function, void *argument, unsigned multiprocessors),
          (stream, function, argument, multiprocessors)) {
     if (!function) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_HOST,

@@ -58,7 +58,8 @@ struct emu_state {
 extern struct emu_state emu;
 CUresult emu_enter(const char *function);
 CUresult emu_leave(const char *function, CUresult result);
-const char *emu_call_name(void); /* of the call that this thread is in, without _v2 */
+size_t emu_base_length(const char *function); /* of the name without _v2, _v3, ... */
+const char *emu_call_name(void);              /* of the call that this thread is in, likewise */
 static inline void emu_lock(void) {
     pthread_mutex_lock(&emu.lock);
 }
@@ -66,15 +67,43 @@ static inline void emu_unlock(void) {
     pthread_mutex_unlock(&emu.lock);
 }
 
+/* What cuGetProcAddress finds (proc.c): each row is written where its call is. */
+struct emu_row {
+    const char *symbol; /* the name, perhaps with _v2 */
+    int since;          /* the CUDA version from which this form holds; 0: cuGetProcAddress does not know it */
+    void (*address)(void);
+};
+#define EMU_ROW(name, since, symbol)                                                                                   \
+    static const struct emu_row name##_row = {#name, since, (void (*)(void))symbol};                                   \
+    __attribute__((used, section("emu_rows"))) static const struct emu_row *const name##_in_table = &name##_row;
+
+/* Returns from a driver call whose part fails. */
+#define EMU_TRY(call)                                                                                                  \
+    do {                                                                                                               \
+        const CUresult tried_ = (call);                                                                                \
+        if (tried_ != CUDA_SUCCESS) return tried_;                                                                     \
+    } while (0)
+
 /* Defines driver call `symbol`: fault injection, the check for cuInit and fork, and the trace are around the body. */
-#define EMU_CALL(symbol, parameters, arguments)                                                                        \
+#define EMU_AROUND(symbol, since, parameters, before, body, after)                                                     \
     static CUresult symbol##_body parameters;                                                                          \
     __attribute__((visibility("default"))) CUresult symbol parameters;                                                 \
+    EMU_ROW(symbol, since, symbol)                                                                                     \
     CUresult symbol parameters {                                                                                       \
         CUresult result = emu_enter(#symbol);                                                                          \
-        return emu_leave(#symbol, result == CUDA_SUCCESS ? symbol##_body arguments : result);                          \
+        if (result == CUDA_SUCCESS) {                                                                                  \
+            before;                                                                                                    \
+            result = body;                                                                                             \
+            after;                                                                                                     \
+        }                                                                                                              \
+        return emu_leave(#symbol, result);                                                                             \
     }                                                                                                                  \
     static CUresult symbol##_body parameters
+#define EMU_CALL(symbol, since, parameters, arguments)                                                                 \
+    EMU_AROUND(symbol, since, parameters, (void)0, symbol##_body arguments, (void)0)
+/* The body has the lock. */
+#define EMU_LOCKED(symbol, since, parameters, arguments)                                                               \
+    EMU_AROUND(symbol, since, parameters, emu_lock(), symbol##_body arguments, emu_unlock())
 
 /* --- object.c --- */
 enum emu_kind {

@@ -56,7 +56,7 @@ static CUresult event_get(CUevent handle, struct emu_event **event) {
     return (*event)->context->sticky;
 }
 
-EMU_CALL(cuEventCreate, (CUevent * out, unsigned flags), (out, flags)) {
+EMU_CALL(cuEventCreate, 2000, (CUevent * out, unsigned flags), (out, flags)) {
     struct emu_context *context;
     if (!out || flags & ~7u) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -72,7 +72,7 @@ EMU_CALL(cuEventCreate, (CUevent * out, unsigned flags), (out, flags)) {
     return result;
 }
 
-EMU_CALL(cuEventDestroy_v2, (CUevent handle), (handle)) {
+EMU_CALL(cuEventDestroy_v2, 2000, (CUevent handle), (handle)) {
     emu_lock();
     struct emu_event *event = emu_object_get(handle, EMU_EVENT);
     if (event) {
@@ -109,15 +109,16 @@ static CUresult record(CUevent handle, CUstream stream_handle, unsigned flags) {
     return result;
 }
 
-EMU_CALL(cuEventRecord, (CUevent event, CUstream stream), (event, stream)) {
+EMU_CALL(cuEventRecord, 2000, (CUevent event, CUstream stream), (event, stream)) {
     return record(event, stream, 0);
 }
 
-EMU_CALL(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), (event, stream, flags)) {
+EMU_CALL(cuEventRecordWithFlags, 11010, (CUevent event, CUstream stream, unsigned flags), (event, stream, flags)) {
     return record(event, stream, flags);
 }
 
-EMU_CALL(cuStreamWaitEvent, (CUstream stream_handle, CUevent handle, unsigned flags), (stream_handle, handle, flags)) {
+EMU_CALL(cuStreamWaitEvent, 3020, (CUstream stream_handle, CUevent handle, unsigned flags),
+         (stream_handle, handle, flags)) {
     struct emu_event *event;
     struct emu_stream *stream;
     if (flags & ~CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
@@ -140,7 +141,7 @@ EMU_CALL(cuStreamWaitEvent, (CUstream stream_handle, CUevent handle, unsigned fl
     return result;
 }
 
-EMU_CALL(cuEventQuery, (CUevent handle), (handle)) {
+EMU_CALL(cuEventQuery, 2000, (CUevent handle), (handle)) {
     struct emu_event *event;
     emu_lock();
     CUresult result = event_get(handle, &event);
@@ -154,7 +155,7 @@ EMU_CALL(cuEventQuery, (CUevent handle), (handle)) {
     return result;
 }
 
-EMU_CALL(cuEventSynchronize, (CUevent handle), (handle)) {
+EMU_CALL(cuEventSynchronize, 2000, (CUevent handle), (handle)) {
     struct emu_event *event;
     emu_lock();
     CUresult result = event_get(handle, &event);
@@ -172,7 +173,7 @@ EMU_CALL(cuEventSynchronize, (CUevent handle), (handle)) {
     return result;
 }
 
-EMU_CALL(cuEventElapsedTime_v2, (float *milliseconds, CUevent first, CUevent last), (milliseconds, first, last)) {
+EMU_CALL(cuEventElapsedTime_v2, 2000, (float *milliseconds, CUevent first, CUevent last), (milliseconds, first, last)) {
     struct emu_event *a, *b;
     if (!milliseconds) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();

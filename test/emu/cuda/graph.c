@@ -38,13 +38,13 @@ void emu_graph_end(struct emu_graph *graph) {
     emu_object_end(graph);
 }
 
-EMU_CALL(cuGraphCreate, (CUgraph * out, unsigned flags), (out, flags)) {
+EMU_CALL(cuGraphCreate, 10000, (CUgraph * out, unsigned flags), (out, flags)) {
     if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
     *out = (CUgraph)emu_graph_new();
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-EMU_CALL(cuGraphDestroy, (CUgraph handle), (handle)) {
+EMU_CALL(cuGraphDestroy, 10000, (CUgraph handle), (handle)) {
     emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
     if (graph) emu_graph_end(graph);
@@ -62,7 +62,7 @@ static void fill(CUgraphNode *out, size_t *count, struct emu_node *const *nodes,
     }
 }
 
-EMU_CALL(cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count), (handle, nodes, count)) {
+EMU_CALL(cuGraphGetNodes, 10000, (CUgraph handle, CUgraphNode *nodes, size_t *count), (handle, nodes, count)) {
     emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
     if (graph && count) fill(nodes, count, graph->nodes, graph->count);
@@ -70,8 +70,8 @@ EMU_CALL(cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count), (
     return graph && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-EMU_CALL(cuGraphNodeGetDependencies_v2, (CUgraphNode handle, CUgraphNode *deps, CUgraphEdgeData *edges, size_t *count),
-         (handle, deps, edges, count)) {
+EMU_CALL(cuGraphNodeGetDependencies_v2, 12030,
+         (CUgraphNode handle, CUgraphNode *deps, CUgraphEdgeData *edges, size_t *count), (handle, deps, edges, count)) {
     emu_lock();
     struct emu_node *node = emu_object_get(handle, EMU_NODE);
     if (node && count) {
@@ -83,7 +83,8 @@ EMU_CALL(cuGraphNodeGetDependencies_v2, (CUgraphNode handle, CUgraphNode *deps, 
 }
 
 #undef cuGraphNodeGetDependencies
-EMU_CALL(cuGraphNodeGetDependencies, (CUgraphNode handle, CUgraphNode *deps, size_t *count), (handle, deps, count)) {
+EMU_CALL(cuGraphNodeGetDependencies, 10000, (CUgraphNode handle, CUgraphNode *deps, size_t *count),
+         (handle, deps, count)) {
     return cuGraphNodeGetDependencies_v2_body(handle, deps, NULL, count);
 }
 
@@ -114,19 +115,19 @@ static CUresult change_edges(CUgraph handle, const CUgraphNode *from, const CUgr
     return result;
 }
 
-EMU_CALL(cuGraphAddDependencies_v2,
+EMU_CALL(cuGraphAddDependencies_v2, 12030,
          (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count),
          (graph, from, to, edges, count)) {
     return change_edges(graph, from, to, count, true);
 }
 
-EMU_CALL(cuGraphRemoveDependencies_v2,
+EMU_CALL(cuGraphRemoveDependencies_v2, 12030,
          (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count),
          (graph, from, to, edges, count)) {
     return change_edges(graph, from, to, count, false);
 }
 
-EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handle, type)) {
+EMU_CALL(cuGraphNodeGetType, 10000, (CUgraphNode handle, CUgraphNodeType *type), (handle, type)) {
     static const CUgraphNodeType types[] = {
         [EMU_OP_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,     [EMU_OP_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
         [EMU_OP_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,     [EMU_OP_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
@@ -142,7 +143,8 @@ EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handl
 }
 
 /* The grid and the block; arguments are the driver's own. */
-EMU_CALL(cuGraphKernelNodeGetParams_v2, (CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2 *params), (handle, params)) {
+EMU_CALL(cuGraphKernelNodeGetParams_v2, 12000, (CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2 *params),
+         (handle, params)) {
     struct emu_node *node = emu_object_get(handle, EMU_NODE);
     CUgraphNodeType type;
     if (!node || !params || cuGraphNodeGetType_body(handle, &type) || type != CU_GRAPH_NODE_TYPE_KERNEL)
@@ -175,12 +177,12 @@ static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, s
     return result;
 }
 
-EMU_CALL(cuGraphAddEmptyNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps),
+EMU_CALL(cuGraphAddEmptyNode, 10000, (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps),
          (out, graph, deps, ndeps)) {
     return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_EMPTY});
 }
 
-EMU_CALL(cuGraphAddEventRecordNode,
+EMU_CALL(cuGraphAddEventRecordNode, 11010,
          (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, CUevent event),
          (out, graph, deps, ndeps, event)) {
     struct emu_event *e = emu_object_get(event, EMU_EVENT);
@@ -188,7 +190,7 @@ EMU_CALL(cuGraphAddEventRecordNode,
     return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_RECORD, .event = {.event = e}});
 }
 
-EMU_CALL(cuGraphAddEventWaitNode,
+EMU_CALL(cuGraphAddEventWaitNode, 11010,
          (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, CUevent event),
          (out, graph, deps, ndeps, event)) {
     struct emu_event *e = emu_object_get(event, EMU_EVENT);
@@ -196,7 +198,7 @@ EMU_CALL(cuGraphAddEventWaitNode,
     return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_WAIT, .event = {.event = e}});
 }
 
-EMU_CALL(cuGraphAddHostNode,
+EMU_CALL(cuGraphAddHostNode, 10000,
          (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, const CUDA_HOST_NODE_PARAMS *host),
          (out, graph, deps, ndeps, host)) {
     if (!host || !host->fn) return CUDA_ERROR_INVALID_VALUE;
@@ -249,7 +251,7 @@ static struct emu_exec *instantiate(struct emu_graph *graph) {
     return NULL;
 }
 
-EMU_CALL(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph handle, unsigned long long flags),
+EMU_CALL(cuGraphInstantiateWithFlags, 11040, (CUgraphExec * out, CUgraph handle, unsigned long long flags),
          (out, handle, flags)) {
     struct emu_context *context;
     emu_lock();
@@ -264,7 +266,9 @@ EMU_CALL(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph handle, unsign
     return result;
 }
 
-EMU_CALL(cuGraphExecDestroy, (CUgraphExec handle), (handle)) {
+EMU_ROW(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags)
+
+EMU_CALL(cuGraphExecDestroy, 10000, (CUgraphExec handle), (handle)) {
     emu_lock();
     struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);
     if (exec) {
@@ -275,7 +279,7 @@ EMU_CALL(cuGraphExecDestroy, (CUgraphExec handle), (handle)) {
     return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-EMU_CALL(cuGraphUpload, (CUgraphExec handle, CUstream stream), (handle, stream)) {
+EMU_CALL(cuGraphUpload, 11010, (CUgraphExec handle, CUstream stream), (handle, stream)) {
     return emu_object_get(handle, EMU_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -294,7 +298,7 @@ static uint64_t *event_versions(const struct emu_exec *exec) {
     return versions;
 }
 
-EMU_CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle)) {
+EMU_CALL(cuGraphLaunch, 10000, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle)) {
     struct emu_stream *stream;
     emu_lock();
     struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);

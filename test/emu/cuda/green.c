@@ -36,7 +36,8 @@ static struct inside inside(const CUdevResource *from) {
     return found;
 }
 
-EMU_CALL(cuDeviceGetDevResource, (CUdevice device, CUdevResource *out, CUdevResourceType type), (device, out, type)) {
+EMU_CALL(cuDeviceGetDevResource, 12040, (CUdevice device, CUdevResource *out, CUdevResourceType type),
+         (device, out, type)) {
     if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
@@ -44,7 +45,7 @@ EMU_CALL(cuDeviceGetDevResource, (CUdevice device, CUdevResource *out, CUdevReso
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuDevSmResourceSplitByCount,
+EMU_CALL(cuDevSmResourceSplitByCount, 12040,
          (CUdevResource * parts, unsigned *groups, const CUdevResource *input, CUdevResource *remaining, unsigned flags,
           unsigned least),
          (parts, groups, input, remaining, flags, least)) {
@@ -62,7 +63,7 @@ EMU_CALL(cuDevSmResourceSplitByCount,
 }
 
 /* Several resources are one if they lie side by side, in order. */
-EMU_CALL(cuDevResourceGenerateDesc, (CUdevResourceDesc * out, CUdevResource *resources, unsigned count),
+EMU_CALL(cuDevResourceGenerateDesc, 12040, (CUdevResourceDesc * out, CUdevResource *resources, unsigned count),
          (out, resources, count)) {
     if (!out || !resources || !count) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++)
@@ -79,7 +80,7 @@ EMU_CALL(cuDevResourceGenerateDesc, (CUdevResourceDesc * out, CUdevResource *res
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGreenCtxCreate, (CUgreenCtx * out, CUdevResourceDesc desc, CUdevice device, unsigned flags),
+EMU_CALL(cuGreenCtxCreate, 12040, (CUgreenCtx * out, CUdevResourceDesc desc, CUdevice device, unsigned flags),
          (out, desc, device, flags)) {
     const uint64_t number = (uintptr_t)desc, mask = (1u << FIRST_BITS) - 1;
     const struct emu_sms sms = {(unsigned)(number >> FIRST_BITS & mask), (unsigned)(number & mask)};
@@ -103,7 +104,7 @@ EMU_CALL(cuGreenCtxCreate, (CUgreenCtx * out, CUdevResourceDesc desc, CUdevice d
     return good ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-EMU_CALL(cuGreenCtxDestroy, (CUgreenCtx handle), (handle)) {
+EMU_CALL(cuGreenCtxDestroy, 12040, (CUgreenCtx handle), (handle)) {
     emu_lock();
     struct emu_green *green = emu_object_get(handle, EMU_GREEN);
     if (green) {
@@ -115,7 +116,7 @@ EMU_CALL(cuGreenCtxDestroy, (CUgreenCtx handle), (handle)) {
     return green ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-EMU_CALL(cuCtxFromGreenCtx, (CUcontext * out, CUgreenCtx handle), (out, handle)) {
+EMU_CALL(cuCtxFromGreenCtx, 12040, (CUcontext * out, CUgreenCtx handle), (out, handle)) {
     const struct emu_green *green = emu_object_get(handle, EMU_GREEN);
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!green) return CUDA_ERROR_INVALID_CONTEXT;
@@ -123,7 +124,7 @@ EMU_CALL(cuCtxFromGreenCtx, (CUcontext * out, CUgreenCtx handle), (out, handle))
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGreenCtxGetDevResource, (CUgreenCtx handle, CUdevResource *out, CUdevResourceType type),
+EMU_CALL(cuGreenCtxGetDevResource, 12040, (CUgreenCtx handle, CUdevResource *out, CUdevResourceType type),
          (handle, out, type)) {
     const struct emu_green *green = emu_object_get(handle, EMU_GREEN);
     if (!green) return CUDA_ERROR_INVALID_CONTEXT;
@@ -133,7 +134,7 @@ EMU_CALL(cuGreenCtxGetDevResource, (CUgreenCtx handle, CUdevResource *out, CUdev
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGreenCtxStreamCreate, (CUstream * out, CUgreenCtx handle, unsigned flags, int priority),
+EMU_CALL(cuGreenCtxStreamCreate, 12050, (CUstream * out, CUgreenCtx handle, unsigned flags, int priority),
          (out, handle, flags, priority)) {
     struct emu_green *green = emu_object_get(handle, EMU_GREEN);
     if (!green) return CUDA_ERROR_INVALID_CONTEXT;

@@ -135,31 +135,31 @@ static CUresult release(enum emu_range_kind kind, uintptr_t address) {
     return result;
 }
 
-EMU_CALL(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes), (address, bytes)) {
+EMU_CALL(cuMemAlloc_v2, 3020, (CUdeviceptr * address, size_t bytes), (address, bytes)) {
     uintptr_t p;
     CUresult result = allocate(EMU_PLAIN, bytes, address ? &p : NULL);
     if (result == CUDA_SUCCESS) *address = p;
     return result;
 }
 
-EMU_CALL(cuMemFree_v2, (CUdeviceptr address), (address)) {
+EMU_CALL(cuMemFree_v2, 3020, (CUdeviceptr address), (address)) {
     return release(EMU_PLAIN, (uintptr_t)address);
 }
 
-EMU_CALL(cuMemAllocHost_v2, (void **address, size_t bytes), (address, bytes)) {
+EMU_CALL(cuMemAllocHost_v2, 3020, (void **address, size_t bytes), (address, bytes)) {
     return allocate(EMU_HOST, bytes, (uintptr_t *)address);
 }
 
-EMU_CALL(cuMemHostAlloc, (void **address, size_t bytes, unsigned flags), (address, bytes, flags)) {
+EMU_CALL(cuMemHostAlloc, 2020, (void **address, size_t bytes, unsigned flags), (address, bytes, flags)) {
     if (flags & ~7u) return CUDA_ERROR_INVALID_VALUE;
     return allocate(EMU_HOST, bytes, (uintptr_t *)address);
 }
 
-EMU_CALL(cuMemFreeHost, (void *address), (address)) {
+EMU_CALL(cuMemFreeHost, 2000, (void *address), (address)) {
     return release(EMU_HOST, (uintptr_t)address);
 }
 
-EMU_CALL(cuMemHostRegister_v2, (void *address, size_t bytes, unsigned flags), (address, bytes, flags)) {
+EMU_CALL(cuMemHostRegister_v2, 4000, (void *address, size_t bytes, unsigned flags), (address, bytes, flags)) {
     struct emu_context *context;
     if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -183,7 +183,7 @@ EMU_CALL(cuMemHostRegister_v2, (void *address, size_t bytes, unsigned flags), (a
     return result;
 }
 
-EMU_CALL(cuMemHostUnregister, (void *address), (address)) {
+EMU_CALL(cuMemHostUnregister, 4000, (void *address), (address)) {
     emu_lock();
     struct emu_range *range = allocation((uintptr_t)address, EMU_REGISTERED);
     if (range) emu_context_may_wait(range->context);
@@ -192,7 +192,8 @@ EMU_CALL(cuMemHostUnregister, (void *address), (address)) {
     return range ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
-EMU_CALL(cuMemHostGetDevicePointer_v2, (CUdeviceptr * device, void *host, unsigned flags), (device, host, flags)) {
+EMU_CALL(cuMemHostGetDevicePointer_v2, 3020, (CUdeviceptr * device, void *host, unsigned flags),
+         (device, host, flags)) {
     if (!device || flags) return CUDA_ERROR_INVALID_VALUE;
     struct emu_range *range = emu_range_of((uintptr_t)host);
     if (!range || (range->kind != EMU_HOST && range->kind != EMU_REGISTERED)) return CUDA_ERROR_INVALID_VALUE;
@@ -200,14 +201,14 @@ EMU_CALL(cuMemHostGetDevicePointer_v2, (CUdeviceptr * device, void *host, unsign
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemHostGetFlags, (unsigned *flags, void *host), (flags, host)) {
+EMU_CALL(cuMemHostGetFlags, 2030, (unsigned *flags, void *host), (flags, host)) {
     struct emu_range *range = emu_range_of((uintptr_t)host);
     if (!flags || !range || range->kind != EMU_HOST) return CUDA_ERROR_INVALID_VALUE;
     *flags = CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemGetInfo_v2, (size_t * available, size_t *total), (available, total)) {
+EMU_CALL(cuMemGetInfo_v2, 3020, (size_t * available, size_t *total), (available, total)) {
     struct emu_context *context;
     if (!available || !total) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -220,7 +221,8 @@ EMU_CALL(cuMemGetInfo_v2, (size_t * available, size_t *total), (available, total
     return result;
 }
 
-EMU_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *bytes, CUdeviceptr address), (base, bytes, address)) {
+EMU_CALL(cuMemGetAddressRange_v2, 3020, (CUdeviceptr * base, size_t *bytes, CUdeviceptr address),
+         (base, bytes, address)) {
     struct emu_range *range = emu_range_of((uintptr_t)address);
     if (!range || range->kind == EMU_RESERVED) return CUDA_ERROR_NOT_FOUND;
     if (base) *base = range->base;
@@ -228,7 +230,7 @@ EMU_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *bytes, CUdevicept
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuPointerGetAttribute, (void *value, CUpointer_attribute attribute, CUdeviceptr address),
+EMU_CALL(cuPointerGetAttribute, 4000, (void *value, CUpointer_attribute attribute, CUdeviceptr address),
          (value, attribute, address)) {
     struct emu_range *range = emu_range_of((uintptr_t)address);
     if (!value) return CUDA_ERROR_INVALID_VALUE;
@@ -259,7 +261,8 @@ EMU_CALL(cuPointerGetAttribute, (void *value, CUpointer_attribute attribute, CUd
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuPointerGetAttributes, (unsigned count, CUpointer_attribute *attributes, void **values, CUdeviceptr address),
+EMU_CALL(cuPointerGetAttributes, 7000,
+         (unsigned count, CUpointer_attribute *attributes, void **values, CUdeviceptr address),
          (count, attributes, values, address)) {
     if (!attributes || !values) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++) {

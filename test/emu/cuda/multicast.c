@@ -182,7 +182,7 @@ static CUresult check_prop(const CUmulticastObjectProp *prop) {
 }
 
 /* The size is part of the question: a granularity is of an object. */
-EMU_CALL(cuMulticastGetGranularity,
+EMU_CALL(cuMulticastGetGranularity, 12010,
          (size_t * granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option),
          (granularity, prop, option)) {
     CUresult result = check_prop(prop);
@@ -194,7 +194,8 @@ EMU_CALL(cuMulticastGetGranularity,
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMulticastCreate, (CUmemGenericAllocationHandle * out, const CUmulticastObjectProp *prop), (out, prop)) {
+EMU_CALL(cuMulticastCreate, 12010, (CUmemGenericAllocationHandle * out, const CUmulticastObjectProp *prop),
+         (out, prop)) {
     CUresult result = check_prop(prop);
     if (result != CUDA_SUCCESS) return result;
     if (!out || prop->size % EMU_GRANULE) return CUDA_ERROR_INVALID_VALUE;
@@ -229,7 +230,7 @@ static bool valid(CUdevice device) {
     return device >= 0 && device < emu_config.devices;
 }
 
-EMU_CALL(cuMulticastAddDevice, (CUmemGenericAllocationHandle handle, CUdevice device), (handle, device)) {
+EMU_CALL(cuMulticastAddDevice, 12010, (CUmemGenericAllocationHandle handle, CUdevice device), (handle, device)) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     emu_lock();
     struct emu_handle *h = multicast_get(handle);
@@ -323,7 +324,7 @@ static CUresult check_and_bind(struct emu_handle *h, size_t offset, struct emu_h
     return result;
 }
 
-EMU_CALL(cuMulticastBindMem,
+EMU_CALL(cuMulticastBindMem, 12010,
          (CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory, size_t memory_offset,
           size_t size, unsigned long long flags),
          (handle, offset, memory, memory_offset, size, flags)) {
@@ -335,7 +336,7 @@ EMU_CALL(cuMulticastBindMem,
     return result;
 }
 
-EMU_CALL(cuMulticastBindAddr,
+EMU_CALL(cuMulticastBindAddr, 12010,
          (CUmemGenericAllocationHandle handle, size_t offset, CUdeviceptr address, size_t size,
           unsigned long long flags),
          (handle, offset, address, size, flags)) {
@@ -350,7 +351,7 @@ EMU_CALL(cuMulticastBindAddr,
 }
 
 /* cuda.h: offset and size must be those of the bind call, else the behaviour is undefined.  Here it is an error. */
-EMU_CALL(cuMulticastUnbind, (CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, size_t size),
+EMU_CALL(cuMulticastUnbind, 12010, (CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, size_t size),
          (handle, device, offset, size)) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     emu_lock();

@@ -38,7 +38,7 @@ int emu_open_of(int pid, int fd, uint64_t identity) {
     return -1;
 }
 
-EMU_CALL(cuMemExportToShareableHandle,
+EMU_CALL(cuMemExportToShareableHandle, 10020,
          (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags),
          (out, handle, type, flags)) {
     if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
@@ -97,7 +97,7 @@ static CUresult import(int fd, struct emu_handle **handle) {
     return *handle ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-EMU_CALL(cuMemImportFromShareableHandle,
+EMU_CALL(cuMemImportFromShareableHandle, 10020,
          (CUmemGenericAllocationHandle * out, void *source, CUmemAllocationHandleType type), (out, source, type)) {
     struct emu_handle *handle = NULL;
     if (!out) return CUDA_ERROR_INVALID_VALUE;

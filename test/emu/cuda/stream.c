@@ -287,15 +287,16 @@ static CUresult create(CUstream *out, unsigned flags, int priority) {
     return result == CUDA_SUCCESS ? emu_stream_create(out, context, emu_current_green(), flags, priority) : result;
 }
 
-EMU_CALL(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags)) {
+EMU_CALL(cuStreamCreate, 2000, (CUstream * stream, unsigned flags), (stream, flags)) {
     return create(stream, flags, 0);
 }
 
-EMU_CALL(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), (stream, flags, priority)) {
+EMU_CALL(cuStreamCreateWithPriority, 5050, (CUstream * stream, unsigned flags, int priority),
+         (stream, flags, priority)) {
     return create(stream, flags, priority);
 }
 
-EMU_CALL(cuStreamDestroy_v2, (CUstream handle), (handle)) {
+EMU_CALL(cuStreamDestroy_v2, 2000, (CUstream handle), (handle)) {
     emu_lock();
     struct emu_stream *stream = emu_object_get(handle, EMU_STREAM);
     CUresult result = stream && !stream->legacy ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
@@ -308,7 +309,7 @@ EMU_CALL(cuStreamDestroy_v2, (CUstream handle), (handle)) {
     return result;
 }
 
-EMU_CALL(cuStreamSynchronize, (CUstream handle), (handle)) {
+EMU_CALL(cuStreamSynchronize, 2000, (CUstream handle), (handle)) {
     struct emu_stream *stream;
     emu_lock();
     CUresult result = emu_stream_of(handle, &stream);
@@ -326,7 +327,7 @@ EMU_CALL(cuStreamSynchronize, (CUstream handle), (handle)) {
     return result;
 }
 
-EMU_CALL(cuStreamQuery, (CUstream handle), (handle)) {
+EMU_CALL(cuStreamQuery, 2000, (CUstream handle), (handle)) {
     struct emu_stream *stream;
     emu_lock();
     CUresult result = emu_stream_of(handle, &stream);
@@ -355,7 +356,7 @@ static struct emu_green *green_of(CUstream handle, const struct emu_stream *stre
     return special ? emu_current_green() : stream->green;
 }
 
-EMU_CALL(cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context)) {
+EMU_CALL(cuStreamGetCtx, 9020, (CUstream handle, CUcontext *context), (handle, context)) {
     struct emu_stream *stream;
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);
@@ -364,7 +365,7 @@ EMU_CALL(cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context
     return result;
 }
 
-EMU_CALL(cuStreamGetCtx_v2, (CUstream handle, CUcontext *context, CUgreenCtx *green), (handle, context, green)) {
+EMU_CALL(cuStreamGetCtx_v2, 12050, (CUstream handle, CUcontext *context, CUgreenCtx *green), (handle, context, green)) {
     struct emu_stream *stream;
     if (!context || !green) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);
@@ -373,7 +374,7 @@ EMU_CALL(cuStreamGetCtx_v2, (CUstream handle, CUcontext *context, CUgreenCtx *gr
     return result;
 }
 
-EMU_CALL(cuStreamGetGreenCtx, (CUstream handle, CUgreenCtx *green), (handle, green)) {
+EMU_CALL(cuStreamGetGreenCtx, 12040, (CUstream handle, CUgreenCtx *green), (handle, green)) {
     struct emu_stream *stream;
     if (!green) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);
@@ -381,7 +382,7 @@ EMU_CALL(cuStreamGetGreenCtx, (CUstream handle, CUgreenCtx *green), (handle, gre
     return result;
 }
 
-EMU_CALL(cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device)) {
+EMU_CALL(cuStreamGetDevice, 12080, (CUstream handle, CUdevice *device), (handle, device)) {
     struct emu_stream *stream;
     if (!device) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);
@@ -390,7 +391,7 @@ EMU_CALL(cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device
 }
 
 /* As driver 580 has it, a stream that captures may not be asked. */
-EMU_CALL(cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id)) {
+EMU_CALL(cuStreamGetId, 12000, (CUstream handle, unsigned long long *id), (handle, id)) {
     struct emu_stream *stream;
     if (!id) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -404,7 +405,7 @@ EMU_CALL(cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id))
     return result;
 }
 
-EMU_CALL(cuStreamGetFlags, (CUstream handle, unsigned *flags), (handle, flags)) {
+EMU_CALL(cuStreamGetFlags, 5050, (CUstream handle, unsigned *flags), (handle, flags)) {
     struct emu_stream *stream;
     if (!flags) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);
@@ -412,7 +413,7 @@ EMU_CALL(cuStreamGetFlags, (CUstream handle, unsigned *flags), (handle, flags)) 
     return result;
 }
 
-EMU_CALL(cuStreamGetPriority, (CUstream handle, int *priority), (handle, priority)) {
+EMU_CALL(cuStreamGetPriority, 5050, (CUstream handle, int *priority), (handle, priority)) {
     struct emu_stream *stream;
     if (!priority) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = look_up(handle, &stream);

@@ -21,7 +21,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop) {
     return emu_handle_types(prop->requestedHandleTypes);
 }
 
-EMU_CALL(cuMemGetAllocationGranularity,
+EMU_CALL(cuMemGetAllocationGranularity, 10020,
          (size_t * granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option),
          (granularity, prop, option)) {
     if (!granularity) return CUDA_ERROR_INVALID_VALUE;
@@ -53,7 +53,7 @@ void emu_handle_drop(struct emu_handle *handle) {
     emu_object_end(handle);
 }
 
-EMU_CALL(cuMemCreate,
+EMU_CALL(cuMemCreate, 10020,
          (CUmemGenericAllocationHandle * out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags),
          (out, size, prop, flags)) {
     CUresult result = check_prop(prop);
@@ -85,7 +85,7 @@ struct emu_handle *emu_handle_get(CUmemGenericAllocationHandle handle) {
     return h;
 }
 
-EMU_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle)) {
+EMU_CALL(cuMemRelease, 10020, (CUmemGenericAllocationHandle handle), (handle)) {
     emu_lock();
     struct emu_handle *h = emu_handle_get(handle);
     if (h) {
@@ -96,8 +96,8 @@ EMU_CALL(cuMemRelease, (CUmemGenericAllocationHandle handle), (handle)) {
     return h ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-EMU_CALL(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle),
-         (prop, handle)) {
+EMU_CALL(cuMemGetAllocationPropertiesFromHandle, 10020,
+         (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle), (prop, handle)) {
     emu_lock();
     struct emu_handle *h = emu_handle_get(handle);
     bool good = h && prop && !h->multicast; /* of a multicast object there are none: a guess */
@@ -121,7 +121,7 @@ static struct emu_range *reservation(uintptr_t address, size_t size) {
     return NULL;
 }
 
-EMU_CALL(cuMemAddressReserve,
+EMU_CALL(cuMemAddressReserve, 10020,
          (CUdeviceptr * out, size_t size, size_t alignment, CUdeviceptr address, unsigned long long flags),
          (out, size, alignment, address, flags)) {
     if (!out || !size || !aligned(size) || flags || (alignment & (alignment - 1))) return CUDA_ERROR_INVALID_VALUE;
@@ -150,7 +150,7 @@ static bool all_reserved(uintptr_t base, size_t size) {
     return true;
 }
 
-EMU_CALL(cuMemAddressFree, (CUdeviceptr address, size_t size), (address, size)) {
+EMU_CALL(cuMemAddressFree, 10020, (CUdeviceptr address, size_t size), (address, size)) {
     emu_lock();
     struct emu_range *range = reservation((uintptr_t)address, size);
     bool good = range && range->base == address && range->size == size && all_reserved(range->base, size);
@@ -181,7 +181,7 @@ static CUresult map(uintptr_t address, size_t size, struct emu_handle *h) {
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemMap,
+EMU_CALL(cuMemMap, 10020,
          (CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
           unsigned long long flags),
          (address, size, offset, handle, flags)) {
@@ -199,7 +199,7 @@ static bool is_mapping(const struct emu_range *range) {
     return range && (range->kind == EMU_MAPPED || range->kind == EMU_MULTICAST);
 }
 
-EMU_CALL(cuMemUnmap, (CUdeviceptr address, size_t size), (address, size)) {
+EMU_CALL(cuMemUnmap, 10020, (CUdeviceptr address, size_t size), (address, size)) {
     emu_lock();
     CUresult result = CUDA_SUCCESS;
     uintptr_t end = (uintptr_t)address + size;
@@ -243,7 +243,7 @@ static CUresult set_access(struct emu_range *range, const CUmemAccessDesc *desc)
     return mprotect((void *)range->base, range->size, protection) ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemSetAccess, (CUdeviceptr address, size_t size, const CUmemAccessDesc *desc, size_t count),
+EMU_CALL(cuMemSetAccess, 10020, (CUdeviceptr address, size_t size, const CUmemAccessDesc *desc, size_t count),
          (address, size, desc, count)) {
     if (!desc || !count || !size) return CUDA_ERROR_INVALID_VALUE;
     emu_lock();
@@ -261,7 +261,7 @@ EMU_CALL(cuMemSetAccess, (CUdeviceptr address, size_t size, const CUmemAccessDes
     return result;
 }
 
-EMU_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address),
+EMU_CALL(cuMemGetAccess, 10020, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address),
          (flags, location, address)) {
     struct emu_range *range = emu_range_of((uintptr_t)address);
     if (!flags || !location || !is_mapping(range)) return CUDA_ERROR_INVALID_VALUE;
@@ -271,7 +271,7 @@ EMU_CALL(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *locati
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * out, void *address), (out, address)) {
+EMU_CALL(cuMemRetainAllocationHandle, 11000, (CUmemGenericAllocationHandle * out, void *address), (out, address)) {
     emu_lock();
     struct emu_range *range = emu_range_of((uintptr_t)address);
     bool good = out && is_mapping(range);
