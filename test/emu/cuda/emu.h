@@ -60,6 +60,7 @@ CUresult emu_enter(const char *function);
 CUresult emu_leave(const char *function, CUresult result);
 size_t emu_base_length(const char *function); /* of the name without _v2, _v3, ... */
 const char *emu_call_name(void);              /* of the call that this thread is in, likewise */
+uint64_t emu_nanoseconds(void);               /* of a clock that only goes forward */
 static inline void emu_lock(void) {
     pthread_mutex_lock(&emu.lock);
 }
@@ -251,6 +252,7 @@ int emu_multicast_places(const struct emu_range *range, uintptr_t address, unsig
                          uintptr_t places[EMU_MAX_DEVICES]);
 
 /* --- device.c --- */
+bool emu_device_valid(CUdevice device);
 bool emu_peer_possible(int device, int peer); /* indices on the box */
 CUdevice emu_device_of_index(int index);      /* -1 if not visible */
 
@@ -373,6 +375,7 @@ struct emu_stream {
 };
 /* The stream behind a handle, NULL and the special ones included.  With the lock held. */
 CUresult emu_stream_of(CUstream handle, struct emu_stream **stream);
+CUresult emu_stream_usable(CUstream handle, struct emu_stream **stream); /* the same, if work may go there */
 /* Puts op behind the stream's work, or into its capture; owns op's parts from here, also when it fails.  Takes the
  * lock. */
 CUresult emu_enqueue(CUstream handle, struct emu_op *op);
@@ -423,8 +426,9 @@ struct emu_capture {
 CUresult emu_capture_add(struct emu_stream *stream, struct emu_op *op); /* owns op */
 CUresult emu_capture_record(struct emu_stream *stream, struct emu_event *event);
 CUresult emu_capture_wait(struct emu_stream *stream, struct emu_event *event, bool *handled);
-CUresult emu_capture_unsafe(void);                        /* may this thread make a call that is unsafe in a capture? */
-CUresult emu_capture_legacy(struct emu_context *context); /* may work go to the legacy stream? */
+CUresult emu_capture_unsafe(void); /* may this thread make a call that is unsafe in a capture? */
+CUresult emu_capture_legacy(const struct emu_stream *stream); /* may work go to it, if it is the legacy stream? */
+CUresult emu_capture_refuse(struct emu_stream *stream);       /* of a call that a stream does not bear which captures */
 bool emu_capture_any(const struct emu_context *context, bool invalidate);
 void emu_set_deps(struct emu_node ***deps, int *ndeps, struct emu_node *const *from, int count);
 
@@ -454,6 +458,8 @@ struct emu_exec {
 };
 void emu_exec_done(struct emu_exec *exec); /* one of its launches is over; with the lock held */
 struct emu_graph *emu_graph_new(void);
+CUresult emu_graph_check(const struct emu_graph *graph, const CUgraphNode *nodes,
+                         size_t count); /* are they its nodes? */
 void emu_graph_end(struct emu_graph *graph);
 struct emu_node *emu_graph_add(struct emu_graph *graph, struct emu_op *op, struct emu_node *const *deps, int ndeps);
 

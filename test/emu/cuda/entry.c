@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct emu_state emu = {.lock = PTHREAD_MUTEX_INITIALIZER, .progress = PTHREAD_COND_INITIALIZER};
@@ -24,6 +25,12 @@ static int fault_count;
 static int trace_fd = -1;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local const char *call_now = "?";
+
+uint64_t emu_nanoseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
 
 void emu_say(const char *format, ...) {
     char line[512];

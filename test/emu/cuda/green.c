@@ -38,7 +38,7 @@ static struct inside inside(const CUdevResource *from) {
 
 EMU_CALL(cuDeviceGetDevResource, 12040, (CUdevice device, CUdevResource *out, CUdevResourceType type),
          (device, out, type)) {
-    if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
+    if (!emu_device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
     *out = resource(device, 0, (unsigned)emu_config.sms);
@@ -80,40 +80,31 @@ EMU_CALL(cuDevResourceGenerateDesc, 12040, (CUdevResourceDesc * out, CUdevResour
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGreenCtxCreate, 12040, (CUgreenCtx * out, CUdevResourceDesc desc, CUdevice device, unsigned flags),
-         (out, desc, device, flags)) {
+EMU_LOCKED(cuGreenCtxCreate, 12040, (CUgreenCtx * out, CUdevResourceDesc desc, CUdevice device, unsigned flags),
+           (out, desc, device, flags)) {
     const uint64_t number = (uintptr_t)desc, mask = (1u << FIRST_BITS) - 1;
     const struct emu_sms sms = {(unsigned)(number >> FIRST_BITS & mask), (unsigned)(number & mask)};
     if (!out || flags != CU_GREEN_CTX_DEFAULT_STREAM || !sms.count) return CUDA_ERROR_INVALID_VALUE;
-    if (device < 0 || device >= emu_config.devices || (CUdevice)(number >> 3 * FIRST_BITS) != device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    emu_lock();
+    if (!emu_device_valid(device) || (CUdevice)(number >> 3 * FIRST_BITS) != device) return CUDA_ERROR_INVALID_DEVICE;
     struct emu_green *green = emu_object_new(EMU_GREEN, sizeof *green);
-    if (green) {
-        green->sms = sms;
-        green->primary = emu_primary_retain(device);
-        green->context = emu_object_new(EMU_CONTEXT, sizeof *green->context);
-    }
-    const bool good = green && green->primary && green->context;
-    if (good) {
-        green->context->device = device;
-        green->context->green = green;
-        *out = (CUgreenCtx)green;
-    }
-    emu_unlock();
-    return good ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!green) return CUDA_ERROR_OUT_OF_MEMORY;
+    green->sms = sms;
+    green->primary = emu_primary_retain(device);
+    green->context = emu_object_new(EMU_CONTEXT, sizeof *green->context);
+    if (!green->primary || !green->context) return CUDA_ERROR_OUT_OF_MEMORY;
+    green->context->device = device;
+    green->context->green = green;
+    *out = (CUgreenCtx)green;
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGreenCtxDestroy, 12040, (CUgreenCtx handle), (handle)) {
-    emu_lock();
+EMU_LOCKED(cuGreenCtxDestroy, 12040, (CUgreenCtx handle), (handle)) {
     struct emu_green *green = emu_object_get(handle, EMU_GREEN);
-    if (green) {
-        emu_object_end(green->context);
-        emu_object_end(green);
-        emu_primary_release(green->primary);
-    }
-    emu_unlock();
-    return green ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    if (!green) return CUDA_ERROR_INVALID_CONTEXT;
+    emu_object_end(green->context);
+    emu_object_end(green);
+    emu_primary_release(green->primary);
+    return CUDA_SUCCESS;
 }
 
 EMU_CALL(cuCtxFromGreenCtx, 12040, (CUcontext * out, CUgreenCtx handle), (out, handle)) {

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 struct late {
@@ -37,12 +36,6 @@ static struct late *first, **tail = &first; /* in the order of issue */
 static int count;
 static bool courier_runs;
 static uint64_t random_state;
-
-static uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static uint64_t draw(uint64_t below) {
     if (!random_state)
@@ -95,7 +88,7 @@ static void *courier(void *argument) {
     pthread_mutex_lock(&lock);
     for (;;) {
         while (!first) pthread_cond_wait(&some, &lock);
-        uint64_t time = now();
+        uint64_t time = emu_nanoseconds();
         for (struct late **at = &first; *at;) {
             if ((*at)->due <= time)
                 deliver(at);
@@ -277,7 +270,7 @@ static bool keep(const struct emu_issuer *by, uintptr_t dst, const unsigned char
                           .identity = identity_of(range),
                           .place = dst - range->base + range->offset,
                           .bytes = bytes,
-                          .due = now() + draw(bytes <= WORD ? word_late_ns : data_late_ns)};
+                          .due = emu_nanoseconds() + draw(bytes <= WORD ? word_late_ns : data_late_ns)};
     memcpy(late->data, src, bytes);
     *tail = late;
     tail = &late->next;

@@ -34,7 +34,7 @@ static CUresult load(struct emu_module **out, const void *image, bool library) {
     CUresult result = library ? CUDA_SUCCESS : emu_context_need(&context);
     if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
     if (result == CUDA_SUCCESS) emu_context_may_wait(emu_current());
-    emu_unlock();
+    emu_unlock(); /* libraries may not be opened with it */
     if (result != CUDA_SUCCESS) return result;
     void *handle = open_kernels();
     if (!handle) return CUDA_ERROR_INVALID_IMAGE;
@@ -55,13 +55,12 @@ void emu_module_end(struct emu_module *module) {
 }
 
 static CUresult unload(const void *handle) {
-    emu_lock();
     struct emu_module *module = emu_object_get(handle, EMU_MODULE);
-    CUresult result = module ? emu_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS) emu_context_may_wait(module->context);
-    if (result == CUDA_SUCCESS && module->object.alive) emu_module_end(module);
-    emu_unlock();
-    return result;
+    if (!module) return CUDA_ERROR_INVALID_HANDLE;
+    EMU_TRY(emu_capture_unsafe());
+    emu_context_may_wait(module->context);
+    if (module->object.alive) emu_module_end(module);
+    return CUDA_SUCCESS;
 }
 
 static struct emu_function *find(struct emu_module *module, const char *name) {
@@ -72,33 +71,28 @@ static struct emu_function *find(struct emu_module *module, const char *name) {
 
 static CUresult get(struct emu_function **out, const void *handle, const char *name) {
     char size_name[256];
+    Dl_info info;
     if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = CUDA_SUCCESS;
     struct emu_module *module = emu_object_get(handle, EMU_MODULE);
-    struct emu_function *function = module ? find(module, name) : NULL;
-    if (!module) result = CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS && !function) {
-        snprintf(size_name, sizeof size_name, "%s_argument_size", name);
-        void *entry = dlsym(module->library, name);
-        unsigned *size = dlsym(module->library, size_name);
-        if (!entry || !size)
-            result = CUDA_ERROR_NOT_FOUND;
-        else if (!(function = emu_object_new(EMU_FUNCTION, sizeof *function)))
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        Dl_info info;
-        if (function) {
-            function->module = module;
-            function->name = dladdr(entry, &info) && info.dli_sname ? info.dli_sname : "kernel";
-            *(void **)&function->entry = entry;
-            function->argument_size = *size;
-            function->next = module->functions;
-            module->functions = function;
-        }
+    if (!module) return CUDA_ERROR_INVALID_HANDLE;
+    struct emu_function *function = find(module, name);
+    if (function) {
+        *out = function;
+        return CUDA_SUCCESS;
     }
-    if (result == CUDA_SUCCESS) *out = function;
-    emu_unlock();
-    return result;
+    snprintf(size_name, sizeof size_name, "%s_argument_size", name);
+    void *entry = dlsym(module->library, name);
+    unsigned *size = dlsym(module->library, size_name);
+    if (!entry || !size) return CUDA_ERROR_NOT_FOUND;
+    function = emu_object_new(EMU_FUNCTION, sizeof *function);
+    if (!function) return CUDA_ERROR_OUT_OF_MEMORY;
+    function->module = module;
+    function->name = dladdr(entry, &info) && info.dli_sname ? info.dli_sname : "kernel";
+    *(void **)&function->entry = entry;
+    function->argument_size = *size;
+    function->next = module->functions;
+    *out = module->functions = function;
+    return CUDA_SUCCESS;
 }
 
 EMU_CALL(cuModuleLoadData, 2000, (CUmodule * out, const void *image), (out, image)) {
@@ -115,11 +109,11 @@ EMU_CALL(cuModuleLoadFatBinary, 2000, (CUmodule * out, const void *image), (out,
     return load((struct emu_module **)out, image, false);
 }
 
-EMU_CALL(cuModuleUnload, 2000, (CUmodule module), (module)) {
+EMU_LOCKED(cuModuleUnload, 2000, (CUmodule module), (module)) {
     return unload(module);
 }
 
-EMU_CALL(cuModuleGetFunction, 2000, (CUfunction * out, CUmodule module, const char *name), (out, module, name)) {
+EMU_LOCKED(cuModuleGetFunction, 2000, (CUfunction * out, CUmodule module, const char *name), (out, module, name)) {
     return get((struct emu_function **)out, module, name);
 }
 
@@ -130,11 +124,11 @@ EMU_CALL(cuLibraryLoadData, 12000,
     return load((struct emu_module **)out, code, true);
 }
 
-EMU_CALL(cuLibraryUnload, 12000, (CUlibrary library), (library)) {
+EMU_LOCKED(cuLibraryUnload, 12000, (CUlibrary library), (library)) {
     return unload(library);
 }
 
-EMU_CALL(cuLibraryGetKernel, 12000, (CUkernel * out, CUlibrary library, const char *name), (out, library, name)) {
+EMU_LOCKED(cuLibraryGetKernel, 12000, (CUkernel * out, CUlibrary library, const char *name), (out, library, name)) {
     return get((struct emu_function **)out, library, name);
 }
 
