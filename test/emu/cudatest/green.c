@@ -56,7 +56,7 @@ static bool waits(CUstream stream) {
 
 /* Launches have the room of their partition, no more, and leave the others' alone; functions are the primary context's, and that
  * may be current. */
-void test_green_room(void) {
+TEST(green_room, "1", "BEELINE_EMU_SMS=8", 3, ALWAYS) {
     CUdevResource part, rest;
     CUstream stream[3], plain = NULL;
     open_box();
@@ -85,7 +85,7 @@ void test_green_room(void) {
 }
 
 /* Which contexts the calls tell, and which may be current. */
-void test_green_current(void) {
+TEST(green_current, "1", "BEELINE_EMU_SMS=8", 1, ALWAYS) {
     CUdevResource part, rest, back;
     CUgreenCtx found = NULL;
     CUcontext context = NULL, current = NULL;

@@ -9,7 +9,7 @@
 
 #include "../emulated.h"
 
-void test_handles(void) {
+TEST(handles, "2", NULL, 1, ALWAYS) {
     struct test_box box;
     CUfunction function;
     int garbage[64] = {0};
@@ -37,7 +37,7 @@ static void count_late(void *counter) {
 
 /* The next stream has the handle of the last one destroyed, at once, and is another: what that one had to do still comes to an
  * end, beside it. */
-void test_handles_again(void) {
+TEST(handles_again, "1", NULL, 3, ALWAYS) {
     static _Atomic int done;
     unsigned long long id[2] = {0, 0};
     struct test_box box;
@@ -220,7 +220,7 @@ static void dies(void (*body)(void), const char *line) {
     if (!strstr(text, line)) fprintf(stderr, "wanted '%s', got '%s'\n", line, text);
 }
 
-void test_handles_gone(void) {
+TEST(handles_gone, "1", NULL, 1, ALWAYS) {
     dies(ask_stream, " cuStreamIsCapturing: stream ");
     dies(use_stream, " cuMemsetD8Async: stream ");
     dies(end_stream, " cuStreamDestroy: stream ");

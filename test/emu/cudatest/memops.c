@@ -34,7 +34,7 @@ static CUresult wait_for(CUstream stream, CUdeviceptr address, bool wide, uint64
 }
 
 /* Each comparison: a word that does not satisfy it, and one that does. A 32-bit wait does not look at the next word. */
-void test_waits(void) {
+TEST(waits, "1", NULL, 1, ALWAYS) {
     static const struct {
         unsigned flags;
         bool wide;
@@ -85,7 +85,7 @@ void test_waits(void) {
 }
 
 /* Whatever writes the word ends the wait; each in turn writes the number of its turn. */
-void test_writers(void) {
+TEST(writers, "2", NULL, 3, ALWAYS) {
     struct test_box box;
     CUstream other;
     unsigned turn = 0, value;
@@ -131,7 +131,7 @@ void test_writers(void) {
 }
 
 /* A wait holds up its stream, and nothing else: not the caller, not other streams, not kernels. */
-void test_waits_alone(void) {
+TEST(waits_alone, "2", NULL, 1, ALWAYS) {
     enum { STREAMS = 8 };
     struct test_box box;
     CUstream waiting[STREAMS];
@@ -179,7 +179,7 @@ void test_waits_alone(void) {
     test_box_close(&box);
 }
 
-void test_memop_errors(void) {
+TEST(memop_errors, "2", NULL, 1, ALWAYS) {
     enum { MOST = 256 };
     struct test_box box;
     static CUstreamBatchMemOpParams list[MOST];
@@ -257,7 +257,7 @@ void test_memop_errors(void) {
 
 /* A wait that nobody will satisfy, released by a fill: of another stream, or of the host; eager, and in a graph that is
  * launched again and again. */
-void test_memop_release(void) {
+TEST(memop_release, "1", NULL, 3, ALWAYS) {
     struct test_box box;
     CUstream other;
     CUgraph graph;
@@ -309,7 +309,7 @@ void test_memop_release(void) {
 }
 
 /* A process ends with waits under way, eager and in a graph, on a stream and on a destroyed one: nothing holds it up. */
-void test_memop_exit(void) {
+TEST(memop_exit, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     CUstream other;
     CUgraph graph;
@@ -329,7 +329,7 @@ void test_memop_exit(void) {
 }
 
 /* What waits on a destroyed stream goes on when it may; with its context it ends undone. */
-void test_memop_destroy(void) {
+TEST(memop_destroy, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     CUstream stream;
     CUdeviceptr words;
@@ -374,7 +374,7 @@ void test_memop_destroy(void) {
 }
 
 /* Memory that goes away under a wait is an error of the context, as on the GPU, and not the end of the process. */
-void test_memop_unmap(void) {
+TEST(memop_unmap, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     test_box_open(&box, 1);
     OK(cuStreamWaitValue32(box.stream[0], box.staging[0], 1, CU_STREAM_WAIT_VALUE_GEQ));
@@ -386,7 +386,7 @@ void test_memop_unmap(void) {
 
 /* A batch is one node, with its own copy of the operations, which keep their order; two GPUs take turns through graphs
  * that reset their own flags. */
-void test_memop_graph(void) {
+TEST(memop_graph, "2", NULL, 3, ALWAYS) {
     enum { TIMES = 6 };
     struct test_box box;
     CUgraph graph[2];

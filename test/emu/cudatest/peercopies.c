@@ -88,15 +88,11 @@ static void do_ways(bool captured) {
     test_box_close(&box);
 }
 
-void test_peer_copies(void) {
-    do_ways(false);
-}
-void test_peer_copies_captured(void) {
-    do_ways(true);
-}
+TRIAL(peer_copies, "2", NULL, 3, ALWAYS, do_ways(false))
+TRIAL(peer_copies_captured, "2", NULL, 3, ALWAYS, do_ways(true))
 
 /* What a stream has written to a peer is what it reads there later, through any mapping, and the last write stays. */
-void test_peer_copy_order(void) {
+TEST(peer_copy_order, "2", NULL, 10, ALWAYS) {
     enum { TIMES = 40 };
     struct test_box box;
     CUmemGenericAllocationHandle handle;
@@ -132,7 +128,7 @@ void test_peer_copy_order(void) {
 }
 
 /* A GPU copies and fills only what it may access. */
-void test_peer_copy_access(void) {
+TEST(peer_copy_access, "2", NULL, 1, ALWAYS) {
     struct test_box box;
     test_box_open(&box, 2);
     OK(cuCtxSetCurrent(box.context[0]));
@@ -153,7 +149,7 @@ void test_peer_copy_access(void) {
     test_box_close(&box);
 }
 
-void test_priority(void) {
+TEST(priority, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     int least = 1, greatest = 1, priority = 1;
     unsigned flags = 0;
@@ -225,7 +221,7 @@ static void gather(struct test_box *box, int rank, CUstream side[RANKS], CUevent
     for (int i = 0; i < RANKS; i++) OK(cuStreamWaitEvent(stream, join[i], 0));
 }
 
-void test_gather_graph(void) {
+TEST(gather_graph, "3", NULL, 10, ALWAYS) {
     enum { TIMES = 8 };
     struct test_box box;
     CUstream side[RANKS][RANKS];

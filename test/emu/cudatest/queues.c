@@ -22,7 +22,7 @@ static bool waits(CUstream stream) {
 
 /* With two connections every second stream has the same queue: what waits there holds up the others, kernels too, and nobody
  * of the other queue. */
-void test_queues(void) {
+TEST(queues, "1", "CUDA_DEVICE_MAX_CONNECTIONS=2", 1, ALWAYS) {
     struct test_box box;
     CUstream stream[4]; /* 0 and 2 share a queue, 1 and 3 do */
     unsigned got[2] = {7, 7};
@@ -101,9 +101,6 @@ static void branches(bool edge) {
     OK(cuEventDestroy(join));
     test_box_close(&box);
 }
-void test_queue_edge(void) {
-    branches(true);
-}
-void test_queue_no_edge(void) {
-    branches(false);
-}
+TRIAL(queue_edge, "1", "CUDA_DEVICE_MAX_CONNECTIONS=4", 3, ALWAYS, branches(true))
+TRIAL(queue_no_edge, "1", "CUDA_DEVICE_MAX_CONNECTIONS=4", 5, NOT_ALWAYS, branches(false))
+TRIAL(branches, "1", NULL, 3, ALWAYS, branches(false))

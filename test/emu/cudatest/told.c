@@ -160,23 +160,19 @@ static void tell(enum how how) {
     test_box_close(&box);
 }
 
-#define TELL(test, how)                                                                                                \
-    void test(void) {                                                                                                  \
-        tell(how);                                                                                                     \
-    }
-TELL(test_told_by_write, WRITE)
-TELL(test_told_by_barrier, BARRIER)
-TELL(test_told_by_kernel, KERNEL)
-TELL(test_told_by_event, EVENT)
-TELL(test_told_by_edge, EDGE)
-TELL(test_told_batch, BATCH)
-TELL(test_untold_no_barrier, NO_BARRIER)
-TELL(test_untold_gpu_barrier, GPU_BARRIER)
-TELL(test_untold_memset, MEMSET)
-TELL(test_untold_copy, COPY)
-TELL(test_untold_no_event, NO_EVENT)
-TELL(test_untold_no_edge, NO_EDGE)
-TELL(test_untold_no_wait, NO_WAIT)
+TRIAL(told_by_write, "2", NULL, 10, ALWAYS, tell(WRITE))
+TRIAL(told_by_barrier, "2", NULL, 10, ALWAYS, tell(BARRIER))
+TRIAL(told_by_kernel, "2", NULL, 10, ALWAYS, tell(KERNEL))
+TRIAL(told_by_event, "2", NULL, 10, ALWAYS, tell(EVENT))
+TRIAL(told_by_edge, "2", NULL, 10, ALWAYS, tell(EDGE))
+TRIAL(told_batch, "2", NULL, 10, ALWAYS, tell(BATCH))
+TRIAL(untold_no_barrier, "2", NULL, 5, NOT_ALWAYS, tell(NO_BARRIER))
+TRIAL(untold_gpu_barrier, "2", NULL, 5, NOT_ALWAYS, tell(GPU_BARRIER))
+TRIAL(untold_memset, "2", NULL, 5, NOT_ALWAYS, tell(MEMSET))
+TRIAL(untold_copy, "2", NULL, 5, NOT_ALWAYS, tell(COPY))
+TRIAL(untold_no_event, "2", NULL, 5, NOT_ALWAYS, tell(NO_EVENT))
+TRIAL(untold_no_edge, "2", NULL, 5, NOT_ALWAYS, tell(NO_EDGE))
+TRIAL(untold_no_wait, "2", NULL, 5, NOT_ALWAYS, tell(NO_WAIT))
 
 /* Between processes, both ways at once, without the host in between: a rank sends again when the other has taken the last
  * (pushed to it, or left in the rank's own staging for the other to pull). */
@@ -218,12 +214,6 @@ static void pull_both(struct test_pair *pair) {
 static void push_unordered(struct test_pair *pair) {
     exchange(pair, false, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER);
 }
-void test_told_by_process(void) {
-    test_pair_run(push_both);
-}
-void test_pulled_by_process(void) {
-    test_pair_run(pull_both);
-}
-void test_untold_by_process(void) {
-    test_pair_run(push_unordered);
-}
+TRIAL(told_by_process, "2", NULL, 10, ALWAYS, test_pair_run(push_both))
+TRIAL(pulled_by_process, "2", NULL, 10, ALWAYS, test_pair_run(pull_both))
+TRIAL(untold_by_process, "2", NULL, 5, NOT_ALWAYS, test_pair_run(push_unordered))
