@@ -32,17 +32,11 @@ struct sums {
 };
 
 static void sums_open(struct part *part, struct sums *sums) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemAlloc(&sums->buffer[i], ELEMENTS * 4));
-    }
+    each_rank (part, i) CU_OK(cuMemAlloc(&sums->buffer[i], ELEMENTS * 4));
 }
 
 static void sums_close(struct part *part, struct sums *sums) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemFree(sums->buffer[i]));
-    }
+    each_rank (part, i) CU_OK(cuMemFree(sums->buffer[i]));
 }
 
 static ncclResult_t sums_call(struct part *part, struct sums *sums, int i, ncclComm_t comm) {
@@ -80,18 +74,14 @@ static void works(struct part *part, ncclComm_t *comms, int n) {
 
 static void destroy(struct part *part, ncclComm_t *comms) {
     part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         if (comms[i]) NCCL_OK(ncclCommDestroy(comms[i]));
     }
     part_group_end(part);
 }
 
 static void abort_all(struct part *part, ncclComm_t *comms) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommAbort(comms[i]));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommAbort(comms[i]));
 }
 
 static int index_of(const struct part *part, int rank) {
@@ -199,10 +189,7 @@ static void revoke(struct part *part) {
     int zero = index_of(part, 0);
     if (zero >= 0) NCCL_OK(sums_call(part, &sums, zero, comms[zero]));
     part_barrier(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommRevoke(comms[i], 0));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommRevoke(comms[i], 0));
     if (zero >= 0) CU_OK(cuStreamSynchronize(part_enter(part, zero)->stream[0]));
     part_barrier(part);
     destroy(part, comms);
@@ -222,8 +209,7 @@ static void shrink_abort(struct part *part) {
         if (part->rank[i].rank != last) NCCL_OK(sums_call(part, &sums, i, comms[i]));
     part_group_end(part);
     part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         if (part->rank[i].rank != last) NCCL_OK(ncclCommShrink(comms[i], &last, 1, &fewer[i], NULL, NCCL_SHRINK_ABORT));
     }
     part_group_end(part);
@@ -241,10 +227,7 @@ static void stale(struct part *part) {
         part_make_communicators(part, round, comms);
         works(part, comms, part->box->nranks);
         part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            NCCL_OK(round < 3 ? pncclCommDestroy(comms[i]) : ncclCommDestroy(comms[i]));
-        }
+        each_rank (part, i) NCCL_OK(round < 3 ? pncclCommDestroy(comms[i]) : ncclCommDestroy(comms[i]));
         part_group_end(part);
     }
 }
@@ -363,9 +346,7 @@ static void crossed_nonblocking(struct part *part) {
         part_group_start(part);
         for (int i = 0; i < part->count; i++) {
             struct rank *rank = part_enter(part, i);
-            ncclResult_t made =
-                ncclCommInitRankConfig(&comms[which][i], part->box->nranks, id[which], rank->rank, &config);
-            CHECK(made == ncclSuccess || made == ncclInProgress);
+            NCCL_GOES(ncclCommInitRankConfig(&comms[which][i], part->box->nranks, id[which], rank->rank, &config));
         }
         if (part->count > 1) CHECK(ncclGroupEnd() != ncclInternalError);
     }
@@ -460,10 +441,7 @@ static void leave_in_turn(struct part *part, int which, ncclResult_t (*leave)(nc
     const int n = part->box->nranks;
     enum { LARGE = 100000 };
     part_make_communicators(part, which, comms);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemAlloc(&in[i], (size_t)n * LARGE * 4));
-    }
+    each_rank (part, i) CU_OK(cuMemAlloc(&in[i], (size_t)n * LARGE * 4));
     part_barrier(part);
     part_group_start(part);
     for (int i = 0; i < part->count; i++) {
@@ -471,13 +449,11 @@ static void leave_in_turn(struct part *part, int which, ncclResult_t (*leave)(nc
         NCCL_OK(ncclReduceScatter((void *)in[i], (void *)in[i], LARGE, ncclUint32, ncclSum, comms[i], rank->stream[0]));
     }
     part_group_end(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         for (int k = 0; k < 2 * part->rank[i].rank; k++) nap();
         NCCL_OK(leave(comms[i]));
     }
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuStreamSynchronize(part->rank[i].stream[0]));
         CU_OK(cuMemFree(in[i]));
     }

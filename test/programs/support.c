@@ -90,8 +90,8 @@ ncclComm_t comm_open_nonblocking(struct part *part) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     const ncclUniqueId id = next_id(part);
     config.blocking = 0;
-    ncclResult_t state = ncclCommInitRankConfig(&comm, part->box->nranks, id, self(part)->rank, &config);
-    CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
+    ncclResult_t state;
+    NCCL_GOES(ncclCommInitRankConfig(&comm, part->box->nranks, id, self(part)->rank, &config));
     while ((state = comm_state(comm)) == ncclInProgress) usleep(100);
     CHECK(state == ncclSuccess, "%s", ncclGetErrorString(state));
     return comm;

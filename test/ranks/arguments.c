@@ -104,8 +104,7 @@ static void floats_open(struct part *part, struct floats *f) {
     size_t most = (size_t)part->box->nranks * COUNT;
     float *image = malloc(most * sizeof *image);
     CHECK(image);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemAlloc(&f->in[i], most * sizeof *image));
         CU_OK(cuMemAlloc(&f->out[i], most * sizeof *image));
         for (size_t k = 0; k < most; k++) image[k] = input_at(part->rank[i].rank, (int)k);
@@ -117,8 +116,7 @@ static void floats_open(struct part *part, struct floats *f) {
 }
 
 static void floats_close(struct part *part, struct floats *f) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemFree(f->in[i]));
         CU_OK(cuMemFree(f->out[i]));
     }
@@ -182,8 +180,7 @@ static void other_collectives(struct part *part, const struct options *o) {
         }
         part_group_end(part);
         part_synchronize(part);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
+        each_rank (part, i) {
             CU_OK(cuMemcpyDtoH(image, f.out[i], (size_t)n * COUNT * sizeof *image));
             for (int k = 0; k < n * COUNT; k++) {
                 float want = others[c].want(part->rank[i].rank, n, k);
@@ -212,8 +209,7 @@ static void send_receive(struct part *part, const struct options *o) {
     NCCL_OK(ncclGroupEnd());
     part_synchronize(part);
     float image[COUNT];
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemcpyDtoH(image, f.out[i], sizeof image));
         for (int k = 0; k < COUNT; k++)
             CHECK(image[k] == input_at((part->rank[i].rank + n - 1) % n, k), "element %d", k);
@@ -228,8 +224,7 @@ static void premulsum(struct part *part, const struct options *o) {
     struct floats f;
     floats_open(part, &f);
     ncclRedOp_t op[BOX_RANKS];
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         float half = 0.5f;
         NCCL_OK(ncclRedOpCreatePreMulSum(&op[i], &half, ncclFloat, ncclScalarHostImmediate, part->rank[i].comm));
     }
@@ -243,8 +238,7 @@ static void premulsum(struct part *part, const struct options *o) {
     part_group_end(part);
     part_synchronize(part);
     float image[COUNT];
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemcpyDtoH(image, f.out[i], sizeof image));
         for (int k = 0; k < COUNT; k++) CHECK(image[k] == SUM_OVER(n, k) / 2, "element %d is %g", k, (double)image[k]);
         NCCL_OK(ncclRedOpDestroy(op[i], part->rank[i].comm));

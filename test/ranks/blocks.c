@@ -37,16 +37,12 @@ static void blocks_open(struct part *part, struct blocks *blocks, size_t count) 
 }
 
 static void blocks_close(struct part *part, struct blocks *blocks) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemFree(blocks->buffer[i]));
-    }
+    each_rank (part, i) CU_OK(cuMemFree(blocks->buffer[i]));
 }
 
 static void gather(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream) {
     part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         void *own = (uint32_t *)blocks->buffer[i] + (size_t)part->rank[i].rank * blocks->count;
         NCCL_OK(ncclAllGather(own, (void *)blocks->buffer[i], blocks->count, ncclUint32, comms[i], stream[i]));
     }
@@ -55,8 +51,7 @@ static void gather(struct part *part, struct blocks *blocks, const ncclComm_t *c
 
 static void scatter(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream) {
     part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         void *own = (uint32_t *)blocks->buffer[i] + (size_t)part->rank[i].rank * blocks->count;
         NCCL_OK(
             ncclReduceScatter((void *)blocks->buffer[i], own, blocks->count, ncclUint32, ncclSum, comms[i], stream[i]));
@@ -95,8 +90,7 @@ static void blocks_check(struct part *part, const struct blocks *blocks, bool ga
     const size_t n = (size_t)part->box->nranks, count = blocks->count;
     uint32_t *image = malloc(n * count * sizeof *image);
     CHECK(image);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemcpyDtoH(image, blocks->buffer[i], n * count * sizeof *image));
         for (size_t b = 0; b < n; b++) {
             if (!gathered && b != (size_t)part->rank[i].rank) continue;
@@ -265,8 +259,7 @@ static void same_bits(struct part *part, const struct options *o) {
             part_synchronize(part);
             call_check(part, &whole);
             call_check(part, &share);
-            for (int i = 0; i < part->count; i++) {
-                part_enter(part, i);
+            each_rank (part, i) {
                 CU_OK(cuMemcpyDtoH(a, call_recvbuff(&whole, i) + (size_t)part->rank[i].rank * bytes, bytes));
                 CU_OK(cuMemcpyDtoH(b, call_recvbuff(&share, i), bytes));
                 for (size_t k = 0; k < bytes; k++)
@@ -331,10 +324,7 @@ static void abandon(struct part *part, const struct options *o, ncclResult_t (*e
         }
         part_barrier(part);
         double begin = seconds();
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            NCCL_OK(end(comms[i]));
-        }
+        each_rank (part, i) NCCL_OK(end(comms[i]));
         part_enter(part, 0);
         CU_OK(cuStreamSynchronize(stream[0]));
         CHECK(seconds() - begin < 8, "it took %.1f s", seconds() - begin);
@@ -348,10 +338,7 @@ static void abandon(struct part *part, const struct options *o, ncclResult_t (*e
         /* Others work as ever. */
         part_make_communicators(part, 2 * round + 2, comms);
         gather(part, &blocks, comms, stream);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            CU_OK(cuStreamSynchronize(stream[i]));
-        }
+        each_rank (part, i) CU_OK(cuStreamSynchronize(stream[i]));
         blocks_check(part, &blocks, true);
         blocks_close(part, &blocks);
         part_destroy_communicators(part, comms);
@@ -397,19 +384,13 @@ static void make_config(struct part *part, int which, ncclConfig_t *config, nccl
     ncclUniqueId id;
     box_unique_id(part, which, &id);
     part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, config));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, config));
     part_group_end(part);
 }
 
 static void split(struct part *part, const ncclComm_t *parents, ncclConfig_t *config, ncclComm_t *comms) {
     part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], config));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], config));
     part_group_end(part);
 }
 

@@ -4,7 +4,7 @@
 #include <time.h>
 
 /* Sums int32 on a communicator of any ranks: rank r of n gives r + 1. */
-static void sums_on(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffer) {
+static ncclResult_t sums_on(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffer) {
     int n, r;
     NCCL_OK(ncclCommCount(comm, &n));
     NCCL_OK(ncclCommUserRank(comm, &r));
@@ -12,7 +12,7 @@ static void sums_on(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffe
     for (int k = 0; k < 100; k++) image[k] = (uint32_t)(r + 1 + k);
     struct rank *rank = part_enter(part, i);
     box_upload(buffer, image, sizeof image);
-    NCCL_OK(ncclAllReduce((void *)buffer, (void *)buffer, 100, ncclUint32, ncclSum, comm, rank->stream[0]));
+    return ncclAllReduce((void *)buffer, (void *)buffer, 100, ncclUint32, ncclSum, comm, rank->stream[0]);
 }
 
 static void sums_check(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffer) {
@@ -31,28 +31,21 @@ static void sums_check(struct part *part, int i, ncclComm_t comm, CUdeviceptr bu
 /* On every communicator of the part that is not NULL, three times. */
 static void sums(struct part *part, ncclComm_t *comms) {
     CUdeviceptr buffer[BOX_RANKS];
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemAlloc(&buffer[i], 400));
-    }
+    each_rank (part, i) CU_OK(cuMemAlloc(&buffer[i], 400));
     for (int round = 0; round < 3; round++) {
         part_group_start(part);
         for (int i = 0; i < part->count; i++)
-            if (comms[i]) sums_on(part, i, comms[i], buffer[i]);
+            if (comms[i]) NCCL_OK(sums_on(part, i, comms[i], buffer[i]));
         part_group_end(part);
         for (int i = 0; i < part->count; i++)
             if (comms[i]) sums_check(part, i, comms[i], buffer[i]);
     }
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemFree(buffer[i]));
-    }
+    each_rank (part, i) CU_OK(cuMemFree(buffer[i]));
 }
 
 static void destroy(struct part *part, ncclComm_t *comms) {
     part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         if (comms[i]) NCCL_OK(ncclCommDestroy(comms[i]));
     }
     part_group_end(part);
@@ -153,10 +146,7 @@ static void same_id(struct part *part, const struct options *o) {
     for (int round = 0; round < 4; round++) {
         ncclComm_t comms[BOX_RANKS];
         part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
-        }
+        each_rank (part, i) NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
         part_group_end(part);
         sums(part, comms);
         for (int i = 0; i < part->count; i++) NCCL_OK(round % 2 ? ncclCommAbort(comms[i]) : ncclCommDestroy(comms[i]));
@@ -164,68 +154,24 @@ static void same_id(struct part *part, const struct options *o) {
     }
 }
 
-/* Waits for what a nonblocking call left in progress. */
-static void settle(ncclComm_t comm) {
-    ncclResult_t state = ncclInProgress;
-    for (int tries = 0; tries < 20000; tries++) {
-        NCCL_OK(ncclCommGetAsyncError(comm, &state));
-        if (state != ncclInProgress) break;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    CHECK(state == ncclSuccess, "a nonblocking call ended with %s", ncclGetErrorString(state));
-}
-
 static void nonblocking(struct part *part, const struct options *o) {
-    ncclUniqueId id;
-    box_unique_id(part, 1, &id);
     ncclComm_t comms[BOX_RANKS];
-    ncclResult_t result;
-    if (part->count > 1) NCCL_OK(ncclGroupStart());
-    for (int i = 0; i < part->count; i++) {
-        ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
-        settings.blocking = 0;
-        part_enter(part, i);
-        result = ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &settings);
-        CHECK(result == ncclSuccess || result == ncclInProgress);
-    }
-    if (part->count > 1) {
-        result = ncclGroupEnd();
-        CHECK(result == ncclSuccess || result == ncclInProgress);
-    }
-    for (int i = 0; i < part->count; i++) settle(comms[i]);
+    part_make_nonblocking(part, 1, comms);
     CUdeviceptr buffer[BOX_RANKS];
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemAlloc(&buffer[i], 400));
-    }
+    each_rank (part, i) CU_OK(cuMemAlloc(&buffer[i], 400));
     for (int round = 0; round < 4; round++) {
-        if (part->count > 1) NCCL_OK(ncclGroupStart());
-        for (int i = 0; i < part->count; i++) {
-            struct rank *rank = part_enter(part, i);
-            uint32_t image[100];
-            for (int k = 0; k < 100; k++) image[k] = (uint32_t)(rank->rank + 1 + k);
-            box_upload(buffer[i], image, sizeof image);
-            result = ncclAllReduce((void *)buffer[i], (void *)buffer[i], 100, ncclUint32, ncclSum, comms[i],
-                                   rank->stream[0]);
-            CHECK(result == ncclSuccess || result == ncclInProgress);
-        }
-        if (part->count > 1) {
-            result = ncclGroupEnd();
-            CHECK(result == ncclSuccess || result == ncclInProgress);
-        }
-        for (int i = 0; i < part->count; i++) settle(comms[i]);
+        part_group_start(part);
+        for (int i = 0; i < part->count; i++) NCCL_GOES(sums_on(part, i, comms[i], buffer[i]));
+        if (part->count > 1) NCCL_GOES(ncclGroupEnd());
+        part_settle(part, comms);
         for (int i = 0; i < part->count; i++) sums_check(part, i, comms[i], buffer[i]);
     }
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemFree(buffer[i]));
-        result = ncclCommFinalize(comms[i]);
-        CHECK(result == ncclSuccess || result == ncclInProgress);
+        NCCL_GOES(ncclCommFinalize(comms[i]));
     }
-    for (int i = 0; i < part->count; i++) {
-        settle(comms[i]);
-        NCCL_OK(ncclCommDestroy(comms[i]));
-    }
+    part_settle(part, comms);
+    for (int i = 0; i < part->count; i++) NCCL_OK(ncclCommDestroy(comms[i]));
 }
 
 static void finalized(struct part *part, const struct options *o) {
@@ -233,10 +179,7 @@ static void finalized(struct part *part, const struct options *o) {
     part_make_communicators(part, 1, comms);
     sums(part, comms);
     part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommFinalize(comms[i]));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommFinalize(comms[i]));
     part_group_end(part);
     destroy(part, comms);
 }
@@ -266,10 +209,7 @@ static void aborted(struct part *part, const struct options *o) {
     part_make_communicators(part, 1, comms);
     sums(part, comms);
     part_barrier(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommAbort(comms[i]));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommAbort(comms[i]));
     part_barrier(part);
     part_make_communicators(part, 3, comms);
     sums(part, comms);
@@ -288,10 +228,7 @@ static void aborted_while_waiting(struct part *part, const struct options *o) {
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     }
     part_barrier(part); /* nobody aborts while another is still in the init */
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommAbort(comms[i]));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommAbort(comms[i]));
     if (buffer) {
         part_enter(part, 0);
         CU_OK(cuStreamSynchronize(rank->stream[0]));

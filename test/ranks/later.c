@@ -200,9 +200,7 @@ static void configured(struct part *part, const struct options *o) {
         part_group_end(part);
         chain_reduced(part, &chain);
     }
-    part_synchronize(part);
-    chain_check(part, &chain);
-    chain_close(part, &chain);
+    chain_finish(part, &chain);
 }
 
 static unsigned widest(CUgraph graph) {

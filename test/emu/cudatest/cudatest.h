@@ -87,10 +87,19 @@ struct test_box {
 enum { TEST_STAGING = 2 << 20, TEST_RESULT = 64 << 10 };
 void test_box_open(struct test_box *box, int n);
 void test_box_close(struct test_box *box);
+CUmemAllocationProp test_prop(CUdevice device);
 CUdeviceptr test_map(CUmemGenericAllocationHandle handle, size_t bytes, int ndevices); /* for the first ndevices */
+CUdeviceptr test_map_for(CUmemGenericAllocationHandle handle, size_t bytes, CUdevice device);
+void test_unmap(CUdeviceptr address, size_t bytes);
 struct bl_kernel_args test_args(const struct test_box *box, int rank);
 CUresult test_launch(struct test_box *box, int rank, const char *kernel, unsigned blocks, unsigned threads,
                      struct bl_kernel_args *args);
+
+/* Ends a capture; what is left of it is the instance. */
+CUgraphExec test_end_capture(CUstream stream);
+CUstreamBatchMemOpParams test_op32(CUstreamBatchMemOpType type, CUdeviceptr address, unsigned value, unsigned flags);
+bool test_ends_within(CUstream stream, int milliseconds);
+double test_seconds(void);
 
 /* Two processes that drive a GPU each, with memory that each imports from the other. */
 struct test_pair {

@@ -160,8 +160,7 @@ static void delist(void) {
     OK(cuMemHostUnregister(page));
 }
 static void unmap(void) {
-    OK(cuMemUnmap(mapped, TEST_STAGING));
-    OK(cuMemAddressFree(mapped, TEST_STAGING));
+    test_unmap(mapped, TEST_STAGING);
 }
 static void map(void) {
     CUmemAllocationProp prop = test_prop(0);

@@ -225,8 +225,6 @@ TEST(capture_events, "1", NULL, 1, ALWAYS) {
 TEST(capture_ranks, "4", NULL, 5, ALWAYS) {
     enum { RANKS = 4, THREADS = 16, ROUNDS = 3, TIMES = 3 };
     struct test_box box;
-    CUgraph graph;
-    CUgraphExec exec;
     CUevent fork, join[RANKS];
     test_box_open(&box, RANKS);
     OK(cuCtxSetCurrent(box.context[0]));
@@ -245,8 +243,7 @@ TEST(capture_ranks, "4", NULL, 5, ALWAYS) {
         if (i) OK(cuStreamWaitEvent(box.stream[0], join[i], 0));
     }
     OK(cuCtxSetCurrent(box.context[0]));
-    OK(cuStreamEndCapture(box.stream[0], &graph));
-    OK(cuGraphInstantiate(&exec, graph, 0));
+    CUgraphExec exec = test_end_capture(box.stream[0]);
     for (int i = 0; i < TIMES; i++) OK(cuGraphLaunch(exec, box.stream[0]));
     OK(cuStreamSynchronize(box.stream[0]));
     for (int i = 0; i < RANKS; i++) {
@@ -257,7 +254,6 @@ TEST(capture_ranks, "4", NULL, 5, ALWAYS) {
         OK(cuEventDestroy(join[i]));
     }
     OK(cuGraphExecDestroy(exec));
-    OK(cuGraphDestroy(graph));
     OK(cuEventDestroy(fork));
     test_box_close(&box);
 }

@@ -89,16 +89,11 @@ static CUevent gone_event(void) {
     return event;
 }
 static CUgraphExec captured_copy(void) {
-    CUgraph graph;
-    CUgraphExec exec;
     struct bl_kernel_args args = test_args(&box, 0);
     args.count = 0;
     OK(cuStreamBeginCapture(box.stream[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(test_launch(&box, 0, "test_copy", 1, 1, &args));
-    OK(cuStreamEndCapture(box.stream[0], &graph));
-    OK(cuGraphInstantiate(&exec, graph, 0));
-    OK(cuGraphDestroy(graph));
-    return exec;
+    return test_end_capture(box.stream[0]);
 }
 static void ask_stream(void) {
     CUstreamCaptureStatus status;

@@ -117,10 +117,8 @@ void test_pair_meet(const struct test_pair *pair) {
 
 static void leave_pair(struct test_pair *pair) {
     test_pair_meet(pair); /* both are done with both */
-    OK(cuMemUnmap(pair->own, TEST_STAGING));
-    OK(cuMemUnmap(pair->other, TEST_STAGING));
-    OK(cuMemAddressFree(pair->own, TEST_STAGING));
-    OK(cuMemAddressFree(pair->other, TEST_STAGING));
+    test_unmap(pair->own, TEST_STAGING);
+    test_unmap(pair->other, TEST_STAGING);
     OK(cuMemRelease(pair->mine));
     OK(cuMemRelease(pair->theirs));
     test_box_close(&pair->box);

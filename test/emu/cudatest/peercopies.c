@@ -122,8 +122,7 @@ TEST(peer_copy_order, "2", NULL, 10, ALWAYS) {
         OK(cuMemcpyDtoH(&got, peer + 131072, 4));
         CHECK(got == time + 1u);
     }
-    OK(cuMemUnmap(again, TEST_STAGING));
-    OK(cuMemAddressFree(again, TEST_STAGING));
+    test_unmap(again, TEST_STAGING);
     test_box_close(&box);
 }
 
@@ -180,13 +179,7 @@ TEST(priority, "1", NULL, 1, ALWAYS) {
 enum { RANKS = 3, PART = 16 << 10, READY = 1 << 20, HERE = READY + 4096 };
 
 static CUstreamBatchMemOpParams value_op(CUstreamBatchMemOpType type, CUdeviceptr address, unsigned value) {
-    CUstreamBatchMemOpParams p;
-    memset(&p, 0, sizeof p);
-    p.waitValue.operation = type;
-    p.waitValue.address = address;
-    p.waitValue.value = value;
-    p.waitValue.flags = type == CU_STREAM_MEM_OP_WAIT_VALUE_32 ? CU_STREAM_WAIT_VALUE_EQ : 0;
-    return p;
+    return test_op32(type, address, value, type == CU_STREAM_MEM_OP_WAIT_VALUE_32 ? CU_STREAM_WAIT_VALUE_EQ : 0);
 }
 
 static void gather(struct test_box *box, int rank, CUstream side[RANKS], CUevent fork, CUevent join[RANKS]) {
@@ -229,7 +222,6 @@ TEST(gather_graph, "3", NULL, 10, ALWAYS) {
     CUgraphExec exec[RANKS];
     test_box_open(&box, RANKS);
     for (int i = 0; i < RANKS; i++) {
-        CUgraph graph;
         OK(cuCtxSetCurrent(box.context[i]));
         OK(cuMemFree(box.words[i]));
         OK(cuMemAlloc(&box.words[i], PART));
@@ -240,9 +232,7 @@ TEST(gather_graph, "3", NULL, 10, ALWAYS) {
         }
         OK(cuStreamBeginCapture(box.stream[i], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         gather(&box, i, side[i], fork[i], join[i]);
-        OK(cuStreamEndCapture(box.stream[i], &graph));
-        OK(cuGraphInstantiate(&exec[i], graph, 0));
-        OK(cuGraphDestroy(graph));
+        exec[i] = test_end_capture(box.stream[i]);
     }
     for (unsigned time = 0; time < TIMES; time++) {
         for (int i = RANKS - 1; i >= 0; i--) {

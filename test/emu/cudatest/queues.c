@@ -3,21 +3,13 @@
 
 #include <unistd.h>
 
-static bool ends_within(CUstream stream, int tries) {
-    for (int i = 0; i < tries; i++) {
-        if (cuStreamQuery(stream) != CUDA_ERROR_NOT_READY) return true;
-        usleep(2000);
-    }
-    return false;
-}
-
 /* On a busy machine that may take long. */
 static bool ends(CUstream stream) {
-    return ends_within(stream, 10000);
+    return test_ends_within(stream, 20000);
 }
 
 static bool waits(CUstream stream) {
-    return !ends_within(stream, 200);
+    return !test_ends_within(stream, 400);
 }
 
 /* With two connections every second stream has the same queue: what waits there holds up the others, kernels too, and nobody
@@ -68,8 +60,6 @@ static void branches(bool edge) {
     struct test_box box;
     CUstream branch;
     CUevent fork, join;
-    CUgraph graph;
-    CUgraphExec exec;
     test_box_open(&box, 1);
     CUstream stream = box.stream[0];
     CUdeviceptr word = box.staging[0];
@@ -88,14 +78,12 @@ static void branches(bool edge) {
     OK(cuStreamWaitValue32(branch, word, 1, CU_STREAM_WAIT_VALUE_EQ));
     OK(cuEventRecord(join, branch));
     OK(cuStreamWaitEvent(stream, join, CU_EVENT_WAIT_DEFAULT));
-    OK(cuStreamEndCapture(stream, &graph));
-    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CUgraphExec exec = test_end_capture(stream);
     for (int i = 0; i < 5; i++) {
         OK(cuGraphLaunch(exec, stream));
-        if (!ends_within(stream, 1500)) _exit(1); /* nothing ends it any more */
+        if (!test_ends_within(stream, 3000)) _exit(1); /* nothing ends it any more */
     }
     OK(cuGraphExecDestroy(exec));
-    OK(cuGraphDestroy(graph));
     OK(cuStreamDestroy(branch));
     OK(cuEventDestroy(fork));
     OK(cuEventDestroy(join));

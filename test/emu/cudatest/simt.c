@@ -2,13 +2,6 @@
 #include "cudatest.h"
 
 #include <string.h>
-#include <time.h>
-
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void synchronize(struct test_box *box) {
     for (int i = 0; i < box->n; i++) {
@@ -169,9 +162,9 @@ TRIAL(block_no_barrier, "2", NULL, 5, NOT_ALWAYS, message("test_block_message", 
 TEST(throughput, "16", NULL, 1, ALWAYS) {
     struct test_box box;
     test_box_open(&box, 16);
-    double start = seconds();
+    double start = test_seconds();
     exchange(&box, "test_lines", TEST_FENCE, 4, THREADS);
-    double taken = seconds() - start;
+    double taken = test_seconds() - start;
     fprintf(stderr, "16 ranks of %d threads, 4 rounds of lines: %.1f ms\n", THREADS, taken * 1e3);
     test_box_close(&box);
 }

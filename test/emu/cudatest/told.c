@@ -37,13 +37,7 @@ static bool all_are(CUdeviceptr from, unsigned value) {
 }
 
 static CUstreamBatchMemOpParams write_op(CUdeviceptr address, unsigned value, unsigned flags) {
-    CUstreamBatchMemOpParams p;
-    memset(&p, 0, sizeof p);
-    p.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    p.writeValue.address = address;
-    p.writeValue.value = value;
-    p.writeValue.flags = flags;
-    return p;
+    return test_op32(CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
 }
 
 static CUstreamBatchMemOpParams barrier_op(unsigned type) {
@@ -64,8 +58,6 @@ struct sender {
 /* A copy and a flag of default order on two streams, which an edge of the graph joins or not. */
 static void send_graph(struct sender *s, unsigned round, bool edge) {
     CUstream stream = s->box->stream[0];
-    CUgraph graph;
-    CUgraphExec exec;
     OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     if (edge) OK(cuMemcpyDtoDAsync(s->to, s->from, BYTES, stream));
     OK(cuEventRecord(s->event, stream));
@@ -74,11 +66,9 @@ static void send_graph(struct sender *s, unsigned round, bool edge) {
     OK(cuStreamWriteValue32(s->side, s->flag, round, 0));
     OK(cuEventRecord(s->back, s->side));
     OK(cuStreamWaitEvent(stream, s->back, 0));
-    OK(cuStreamEndCapture(stream, &graph));
-    OK(cuGraphInstantiate(&exec, graph, 0));
+    CUgraphExec exec = test_end_capture(stream);
     OK(cuGraphLaunch(exec, stream));
     OK(cuGraphExecDestroy(exec)); /* which waits for nothing, and ends nothing */
-    OK(cuGraphDestroy(graph));
 }
 
 static void send(struct sender *s, enum how how, unsigned round) {
