@@ -73,11 +73,9 @@ static void works(struct part *part, ncclComm_t *comms, int n) {
 }
 
 static void destroy(struct part *part, ncclComm_t *comms) {
-    part_group_start(part);
-    each_rank (part, i) {
+    each_rank_in_group (part, i) {
         if (comms[i]) NCCL_OK(ncclCommDestroy(comms[i]));
     }
-    part_group_end(part);
 }
 
 static void abort_all(struct part *part, ncclComm_t *comms) {
@@ -208,11 +206,9 @@ static void shrink_abort(struct part *part) {
     for (int i = 0; i < part->count; i++)
         if (part->rank[i].rank != last) NCCL_OK(sums_call(part, &sums, i, comms[i]));
     part_group_end(part);
-    part_group_start(part);
-    each_rank (part, i) {
+    each_rank_in_group (part, i) {
         if (part->rank[i].rank != last) NCCL_OK(ncclCommShrink(comms[i], &last, 1, &fewer[i], NULL, NCCL_SHRINK_ABORT));
     }
-    part_group_end(part);
     works(part, fewer, n - 1);
     part_barrier(part);
     destroy(part, fewer);
@@ -226,9 +222,7 @@ static void stale(struct part *part) {
         ncclComm_t comms[BOX_RANKS];
         part_make_communicators(part, round, comms);
         works(part, comms, part->box->nranks);
-        part_group_start(part);
-        each_rank (part, i) NCCL_OK(round < 3 ? pncclCommDestroy(comms[i]) : ncclCommDestroy(comms[i]));
-        part_group_end(part);
+        each_rank_in_group (part, i) NCCL_OK(round < 3 ? pncclCommDestroy(comms[i]) : ncclCommDestroy(comms[i]));
     }
 }
 
@@ -443,12 +437,10 @@ static void leave_in_turn(struct part *part, int which, ncclResult_t (*leave)(nc
     part_make_communicators(part, which, comms);
     each_rank (part, i) CU_OK(cuMemAlloc(&in[i], (size_t)n * LARGE * 4));
     part_barrier(part);
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        struct rank *rank = part_enter(part, i);
+    each_rank_in_group (part, i) {
+        struct rank *rank = &part->rank[i];
         NCCL_OK(ncclReduceScatter((void *)in[i], (void *)in[i], LARGE, ncclUint32, ncclSum, comms[i], rank->stream[0]));
     }
-    part_group_end(part);
     each_rank (part, i) {
         for (int k = 0; k < 2 * part->rank[i].rank; k++) nap();
         NCCL_OK(leave(comms[i]));

@@ -108,6 +108,10 @@ struct rank *part_enter(struct part *part, int i);
 /* ncclGroupStart and End where one thread drives several ranks; else nothing. */
 void part_group_start(struct part *part);
 void part_group_end(struct part *part);
+/* Each of them in turn, in such a group. */
+#define each_rank_in_group(part, i)                                                                                    \
+    for (int i = (part_group_start(part), 0);                                                                          \
+         i < (part)->count ? part_enter(part, i) != NULL : (part_group_end(part), false); i++)
 /* From pageable memory, and all of it is there on return: a copy itself may return before, and no other stream waits for it. */
 void box_upload(CUdeviceptr to, const void *from, size_t bytes);
 

@@ -39,9 +39,7 @@ void part_make_communicators(struct part *part, int which, ncclComm_t comms[BOX_
     }
     ncclUniqueId id;
     box_unique_id(part, which, &id);
-    part_group_start(part);
-    each_rank (part, i) NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
-    part_group_end(part);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
 }
 
 void part_make_nonblocking(struct part *part, int which, ncclComm_t comms[BOX_RANKS]) {
@@ -68,15 +66,11 @@ void part_settle(struct part *part, const ncclComm_t comms[BOX_RANKS]) {
 }
 
 void part_split(struct part *part, const ncclComm_t parents[BOX_RANKS], ncclComm_t comms[BOX_RANKS]) {
-    part_group_start(part);
-    each_rank (part, i) NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], NULL));
-    part_group_end(part);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], NULL));
 }
 
 void part_destroy_communicators(struct part *part, ncclComm_t comms[BOX_RANKS]) {
-    part_group_start(part);
-    each_rank (part, i) NCCL_OK(ncclCommDestroy(comms[i]));
-    part_group_end(part);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommDestroy(comms[i]));
 }
 
 void part_group_start(struct part *part) {

@@ -172,13 +172,11 @@ static void other_collectives(struct part *part, const struct options *o) {
     for (size_t c = 0; c < sizeof others / sizeof *others; c++) {
         struct floats f;
         floats_open(part, &f);
-        part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
-            struct rank *rank = part_enter(part, i);
+        each_rank_in_group (part, i) {
+            struct rank *rank = &part->rank[i];
             ncclResult_t result = others[c].call(&f, i, rank, n);
             CHECK(result == ncclSuccess, "%s: %s", others[c].name, ncclGetErrorString(result));
         }
-        part_group_end(part);
         part_synchronize(part);
         each_rank (part, i) {
             CU_OK(cuMemcpyDtoH(image, f.out[i], (size_t)n * COUNT * sizeof *image));
@@ -230,12 +228,10 @@ static void premulsum(struct part *part, const struct options *o) {
     }
     const char *route = box_route(part->rank[0].comm, ALL_REDUCE, COUNT, ncclFloat, op[0]);
     CHECK(route && strcmp(route, "nccl") == 0, "a custom operator goes to %s", route ? route : "(nobody tells)");
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        struct rank *rank = part_enter(part, i);
+    each_rank_in_group (part, i) {
+        struct rank *rank = &part->rank[i];
         NCCL_OK(ncclAllReduce((void *)f.in[i], (void *)f.out[i], COUNT, ncclFloat, op[i], rank->comm, rank->stream[0]));
     }
-    part_group_end(part);
     part_synchronize(part);
     float image[COUNT];
     each_rank (part, i) {

@@ -41,34 +41,27 @@ static void blocks_close(struct part *part, struct blocks *blocks) {
 }
 
 static void gather(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream) {
-    part_group_start(part);
-    each_rank (part, i) {
+    each_rank_in_group (part, i) {
         void *own = (uint32_t *)blocks->buffer[i] + (size_t)part->rank[i].rank * blocks->count;
         NCCL_OK(ncclAllGather(own, (void *)blocks->buffer[i], blocks->count, ncclUint32, comms[i], stream[i]));
     }
-    part_group_end(part);
 }
 
 static void scatter(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream) {
-    part_group_start(part);
-    each_rank (part, i) {
+    each_rank_in_group (part, i) {
         void *own = (uint32_t *)blocks->buffer[i] + (size_t)part->rank[i].rank * blocks->count;
         NCCL_OK(
             ncclReduceScatter((void *)blocks->buffer[i], own, blocks->count, ncclUint32, ncclSum, comms[i], stream[i]));
     }
-    part_group_end(part);
     blocks->scale *= (uint32_t)part->box->nranks;
 }
 
 static void reduce(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream) {
     const size_t count = (size_t)part->box->nranks * blocks->count;
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
+    each_rank_in_group (part, i) {
         void *all = (void *)blocks->buffer[i];
-        part_enter(part, i);
         NCCL_OK(ncclAllReduce(all, all, count, ncclUint32, ncclSum, comms[i], stream[i]));
     }
-    part_group_end(part);
     blocks->scale *= (uint32_t)part->box->nranks;
 }
 
@@ -76,13 +69,10 @@ static void reduce(struct part *part, struct blocks *blocks, const ncclComm_t *c
 static void broadcast(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream,
                       int root) {
     const size_t count = (size_t)part->box->nranks * blocks->count;
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
+    each_rank_in_group (part, i) {
         void *all = (void *)blocks->buffer[i];
-        part_enter(part, i);
         NCCL_OK(ncclBroadcast(all, all, count, ncclUint32, root, comms[i], stream[i]));
     }
-    part_group_end(part);
 }
 
 /* The caller has synchronized; every block is fresh, `gathered`, or each rank's own. */
@@ -383,15 +373,12 @@ static void expect_route(struct part *part, ncclComm_t *comms, const char *wante
 static void make_config(struct part *part, int which, ncclConfig_t *config, ncclComm_t *comms) {
     ncclUniqueId id;
     box_unique_id(part, which, &id);
-    part_group_start(part);
-    each_rank (part, i) NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, config));
-    part_group_end(part);
+    each_rank_in_group (part, i)
+        NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, config));
 }
 
 static void split(struct part *part, const ncclComm_t *parents, ncclConfig_t *config, ncclComm_t *comms) {
-    part_group_start(part);
-    each_rank (part, i) NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], config));
-    part_group_end(part);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], config));
 }
 
 /* The zero-CTA policy of a config, which a split without a config inherits, and one with a config does not. */

@@ -44,11 +44,9 @@ static void sums(struct part *part, ncclComm_t *comms) {
 }
 
 static void destroy(struct part *part, ncclComm_t *comms) {
-    part_group_start(part);
-    each_rank (part, i) {
+    each_rank_in_group (part, i) {
         if (comms[i]) NCCL_OK(ncclCommDestroy(comms[i]));
     }
-    part_group_end(part);
 }
 
 static void recreate(struct part *part, const struct options *o) {
@@ -76,14 +74,11 @@ static void split(struct part *part, const struct options *o) {
     for (int kind = 0; kind < 3; kind++) {
         ncclComm_t parent[BOX_RANKS], comms[BOX_RANKS];
         part_comms(part, parent);
-        part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
+        each_rank_in_group (part, i) {
             int r = part->rank[i].rank;
             int color = kind == 0 ? r < n / 2 : kind == 1 ? (r == 0 ? NCCL_SPLIT_NOCOLOR : 1) : 0;
-            part_enter(part, i);
             NCCL_OK(ncclCommSplit(parent[i], color, kind == 2 ? n - r : r, &comms[i], NULL));
         }
-        part_group_end(part);
         for (int i = 0; i < part->count; i++) CHECK((comms[i] == NULL) == (kind == 1 && part->rank[i].rank == 0));
         sums(part, comms);
         sums(part, parent);
@@ -96,13 +91,10 @@ static void shrink(struct part *part, const struct options *o) {
     if (part->box->nranks < 3) return;
     int gone = part->box->nranks - 1;
     ncclComm_t comms[BOX_RANKS] = {0};
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
+    each_rank_in_group (part, i) {
         if (part->rank[i].rank == gone) continue;
-        part_enter(part, i);
         NCCL_OK(ncclCommShrink(part->rank[i].comm, &gone, 1, &comms[i], NULL, NCCL_SHRINK_DEFAULT));
     }
-    part_group_end(part);
     sums(part, comms);
     destroy(part, comms);
 }
@@ -111,14 +103,11 @@ static void config(struct part *part, const struct options *o) {
     ncclUniqueId id;
     box_unique_id(part, 1, &id);
     ncclComm_t comms[BOX_RANKS];
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
+    each_rank_in_group (part, i) {
         ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
         settings.commName = "tp0"; /* for who runs this with BEELINE_COMMS */
-        part_enter(part, i);
         NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &settings));
     }
-    part_group_end(part);
     sums(part, comms);
     destroy(part, comms);
 }
@@ -128,13 +117,10 @@ static void scalable(struct part *part, const struct options *o) {
     box_unique_id(part, 1, &id[0]);
     box_unique_id(part, 2, &id[1]);
     ncclComm_t comms[BOX_RANKS];
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
+    each_rank_in_group (part, i) {
         ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
-        part_enter(part, i);
         NCCL_OK(ncclCommInitRankScalable(&comms[i], part->box->nranks, part->rank[i].rank, 2, id, &settings));
     }
-    part_group_end(part);
     sums(part, comms);
     destroy(part, comms);
 }
@@ -145,9 +131,7 @@ static void same_id(struct part *part, const struct options *o) {
     box_unique_id(part, 1, &id);
     for (int round = 0; round < 4; round++) {
         ncclComm_t comms[BOX_RANKS];
-        part_group_start(part);
-        each_rank (part, i) NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
-        part_group_end(part);
+        each_rank_in_group (part, i) NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
         sums(part, comms);
         for (int i = 0; i < part->count; i++) NCCL_OK(round % 2 ? ncclCommAbort(comms[i]) : ncclCommDestroy(comms[i]));
         part_barrier(part);
@@ -178,9 +162,7 @@ static void finalized(struct part *part, const struct options *o) {
     ncclComm_t comms[BOX_RANKS];
     part_make_communicators(part, 1, comms);
     sums(part, comms);
-    part_group_start(part);
-    each_rank (part, i) NCCL_OK(ncclCommFinalize(comms[i]));
-    part_group_end(part);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommFinalize(comms[i]));
     destroy(part, comms);
 }
 

@@ -63,11 +63,9 @@ static void chain_swap(const struct part *part, struct chain *chain) {
 }
 
 void chain_allreduce(struct part *part, struct chain *chain, const ncclComm_t *comms, CUstream stream[BOX_RANKS]) {
-    part_group_start(part);
-    each_rank (part, i)
+    each_rank_in_group (part, i)
         NCCL_OK(ncclAllReduce((void *)chain->from[i], (void *)chain->to[i], chain->count, ncclInt32, ncclSum, comms[i],
                               stream[i]));
-    part_group_end(part);
     chain_reduced(part, chain);
 }
 
@@ -80,11 +78,9 @@ void chain_reduced(const struct part *part, struct chain *chain) {
 
 void chain_broadcast(struct part *part, struct chain *chain, const ncclComm_t *comms, CUstream stream[BOX_RANKS],
                      int root) {
-    part_group_start(part);
-    each_rank (part, i)
+    each_rank_in_group (part, i)
         NCCL_OK(ncclBroadcast((void *)chain->from[i], (void *)chain->to[i], chain->count, ncclInt32, root, comms[i],
                               stream[i]));
-    part_group_end(part);
     chain->constant += chain->rank_factor * (uint32_t)root;
     chain_swap(part, chain);
 }

@@ -206,9 +206,7 @@ static void destroyed_behind(struct part *part, const struct options *o) {
         else
             chain_allreduce(part, &chain, comms, stream);
         gate_open_late(&gate);
-        part_group_start(part);
-        each_rank (part, i) NCCL_OK(ncclCommDestroy(comms[i]));
-        part_group_end(part);
+        each_rank_in_group (part, i) NCCL_OK(ncclCommDestroy(comms[i]));
         pthread_join(gate.opener, NULL);
         part_drain(part);
         chain_check(part, &chain);

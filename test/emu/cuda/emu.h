@@ -58,9 +58,10 @@ struct emu_state {
 extern struct emu_state emu;
 CUresult emu_enter(const char *function);
 CUresult emu_leave(const char *function, CUresult result);
-size_t emu_base_length(const char *function); /* of the name without _v2, _v3, ... */
-const char *emu_call_name(void);              /* of the call that this thread is in, likewise */
-uint64_t emu_nanoseconds(void);               /* of a clock that only goes forward */
+size_t emu_base_length(const char *function);           /* of the name without _v2, _v3, ... */
+const char *emu_call_name(void);                        /* of the call that this thread is in, likewise */
+uint64_t emu_nanoseconds(void);                         /* of a clock that only goes forward */
+bool emu_thread(void *(*body)(void *), void *argument); /* detached; false if there is none to be had */
 static inline void emu_lock(void) {
     pthread_mutex_lock(&emu.lock);
 }
@@ -324,6 +325,8 @@ struct emu_issuer {
 };
 /* Without the lock; returns when it is done. */
 CUresult emu_op_run(struct emu_op *op, const struct emu_issuer *by);
+void emu_op_submit(const struct emu_op *op, void (*done)(void *, CUresult),
+                   void *argument); /* a kernel, to the engine */
 struct emu_op emu_op_copy(const struct emu_op *op);
 void emu_op_free(struct emu_op *op);
 void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, struct emu_stream *stream); /* replay.c */

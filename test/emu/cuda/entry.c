@@ -32,6 +32,17 @@ uint64_t emu_nanoseconds(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+bool emu_thread(void *(*body)(void *), void *argument) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 1 << 20);
+    const bool runs = !pthread_create(&thread, &attributes, body, argument);
+    pthread_attr_destroy(&attributes);
+    return runs;
+}
+
 void emu_say(const char *format, ...) {
     char line[512];
     int n = snprintf(line, sizeof line, "beeline-emu [%d] ", (int)getpid());

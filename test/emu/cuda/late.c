@@ -102,15 +102,6 @@ static void *courier(void *argument) {
     return argument;
 }
 
-static void start_courier(void) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    courier_runs = !pthread_create(&thread, &attributes, courier, NULL);
-    pthread_attr_destroy(&attributes);
-}
-
 static uint64_t identity_of(const struct emu_range *range) {
     return range->kind == EMU_MAPPED ? range->handle->identity : (uintptr_t)range;
 }
@@ -294,7 +285,7 @@ void emu_late_store(const struct emu_issuer *by, const struct emu_context *conte
         for (int i = 0; i < n; i++)
             if (keep(by, dst + piece[i].at, src + piece[i].at, piece[i].bytes)) piece[kept++] = piece[i];
         while (count > MOST) deliver(&first);
-        if (kept && !courier_runs) start_courier();
+        if (kept && !courier_runs) courier_runs = emu_thread(courier, NULL);
         if (kept) pthread_cond_signal(&some);
     }
     pthread_mutex_unlock(&lock);

@@ -30,7 +30,7 @@ static bool is_of(const struct emu_row *row, const char *name) {
 static CUdriverProcAddressQueryResult find(const char *name, int version, void **address) {
     const struct emu_row *newest = NULL;
     bool known = false;
-    for (const struct emu_row *const *row = __start_emu_rows; row < __stop_emu_rows; row++) {
+    for (const struct emu_row *const *row = __start_emu_rows; row != __stop_emu_rows; row++) {
         if (!is_of(*row, name) || lacks(name)) continue;
         known = true;
         if ((*row)->since <= version && (!newest || (*row)->since > newest->since)) newest = *row;

@@ -77,14 +77,8 @@ static void *worker(void *argument) {
 }
 
 static void start_worker(struct emu_stream *stream) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 1 << 20);
-    stream->worker = !pthread_create(&thread, &attributes, worker, stream);
+    stream->worker = emu_thread(worker, stream);
     if (!stream->worker) emu_say("no thread for a stream: its work will not run");
-    pthread_attr_destroy(&attributes);
 }
 
 /* The legacy stream waits for all blocking streams of its context, and they for it. */

@@ -69,7 +69,7 @@ static bool run(const struct test *test) {
 }
 
 static int run_one(const char *name) {
-    for (const struct test *const *test = __start_tests; test < __stop_tests; test++) {
+    for (const struct test *const *test = __start_tests; test != __stop_tests; test++) {
         if (strcmp((*test)->name, name)) continue;
         (*test)->run();
         return test_failures != 0;
@@ -81,7 +81,7 @@ int main(int argc, char **argv) {
     int passed = 0, failed = 0;
     if (argc == 3 && !strcmp(argv[1], "--one")) return run_one(argv[2]);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (const struct test *const *test = __start_tests; test < __stop_tests; test++) {
+    for (const struct test *const *test = __start_tests; test != __stop_tests; test++) {
         bool wanted = argc == 1;
         for (int j = 1; j < argc; j++) wanted |= !strcmp(argv[j], (*test)->name);
         if (!wanted) continue;
