@@ -16,12 +16,6 @@
 
 enum { ELEMENTS = 1000 };
 
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
@@ -93,10 +87,10 @@ static int index_of(const struct part *part, int rank) {
 /* A peer may die in the middle of the init: the others come out of it, all left to NCCL. */
 static void survive(struct part *part) {
     ncclComm_t comms[BOX_RANKS];
-    double begin = seconds();
+    double begin = box_seconds();
     part_make_communicators(part, 1, comms);
     printf("rank %d survived: route %s after %.1f s\n", part->rank[0].rank,
-           box_route(comms[0], ALL_REDUCE, ELEMENTS, ncclUint32, ncclSum), seconds() - begin);
+           box_route(comms[0], ALL_REDUCE, ELEMENTS, ncclUint32, ncclSum), box_seconds() - begin);
     fflush(stdout);
     abort_all(part, comms);
 }
@@ -104,7 +98,7 @@ static void survive(struct part *part) {
 /* The asynchronous error, once there is one. */
 static ncclResult_t await_error(ncclComm_t comm) {
     ncclResult_t state = ncclSuccess;
-    for (double limit = seconds() + 30; state == ncclSuccess && seconds() < limit; nap())
+    for (double limit = box_seconds() + 30; state == ncclSuccess && box_seconds() < limit; nap())
         NCCL_OK(ncclCommGetAsyncError(comm, &state));
     return state;
 }
@@ -347,7 +341,7 @@ static void crossed_nonblocking(struct part *part) {
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < part->count; i++) {
             ncclResult_t state = ncclInProgress;
-            for (double limit = seconds() + 40; state == ncclInProgress && seconds() < limit; nap())
+            for (double limit = box_seconds() + 40; state == ncclInProgress && box_seconds() < limit; nap())
                 NCCL_OK(ncclCommGetAsyncError(comms[(k + part->rank[i].rank) % 2][i], &state));
             CHECK(state == ncclSuccess, "it ended with %s", ncclGetErrorString(state));
         }
@@ -470,10 +464,10 @@ static void multicast_died(struct part *part) {
     NCCL_OK(sums_call(part, &sums, 0, comms[0]));
     const ncclResult_t state = await_error(comms[0]);
     CHECK(state == ncclRemoteError, "the error is %s", ncclGetErrorString(state));
-    const double begin = seconds();
+    const double begin = box_seconds();
     abort_all(part, comms);
     CU_OK(cuStreamSynchronize(part->rank[0].stream[0]));
-    CHECK(seconds() - begin < 5, "the abort took %.1f s", seconds() - begin);
+    CHECK(box_seconds() - begin < 5, "the abort took %.1f s", box_seconds() - begin);
     printf("rank %d survived\n", part->rank[0].rank);
     fflush(stdout);
 }

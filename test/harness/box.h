@@ -115,6 +115,9 @@ void part_group_end(struct part *part);
 /* From pageable memory, and all of it is there on return: a copy itself may return before, and no other stream waits for it. */
 void box_upload(CUdeviceptr to, const void *from, size_t bytes);
 
+/* Of a clock that only goes forward. */
+double box_seconds(void);
+
 /* Waits for all streams of all ranks of the part; part_synchronize: and for NCCL to report that they are well. */
 void part_drain(struct part *part);
 void part_synchronize(struct part *part);

@@ -40,10 +40,10 @@ static void session_free(struct session *t) {
 
 /* What ends a communicator from outside: NCCL's function, timed. */
 static void end_comm(struct session *t, const char *what, ncclResult_t (*end)(ncclComm_t)) {
-    const double start = now();
+    const double start = box_seconds();
     doing(t->part, "%s", what);
     NCCL_OK(end(t->comm));
-    took(now() - start);
+    took(box_seconds() - start);
 }
 
 /* --- a thread launches in a loop, and waits in a launch in the end, since a peer is late; another ends the communicator --- */
@@ -159,10 +159,10 @@ static void abort_init(struct part *part, const struct settings *s) {
             doing(part, "round %ld: init", k);
             NCCL_GOES(ncclCommInitRankConfig(&comm, part->box->nranks, id, self(part)->rank, &config));
             usleep((useconds_t)draw(s->seed, (uint64_t)k, 200000));
-            const double start = now();
+            const double start = box_seconds();
             doing(part, "round %ld: aborting an init that waits for a rank", k);
             NCCL_GOES(ncclCommAbort(comm));
-            took(now() - start);
+            took(box_seconds() - start);
         }
         part_barrier(part);
         serve(&t, s->seed + (uint64_t)k + 1); /* other communicators are as they were */
@@ -195,10 +195,10 @@ static void dead_peer(struct part *part, const struct settings *s, bool connecte
             if (first) stream_sync(t.stream);
         }
         part_barrier(part);
-        const double start = now();
+        const double start = box_seconds();
         doing(part, "round %ld: aborting", k);
         NCCL_GOES(ncclCommAbort(t.comm));
-        took(now() - start);
+        took(box_seconds() - start);
         stream_sync(t.stream);
         CU_OK(cuMemFree(buffer));
         session_free(&t);

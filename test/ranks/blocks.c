@@ -265,12 +265,6 @@ static void same_bits(struct part *part, const struct options *o) {
 
 /* --- what copy engines wait for --- */
 
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 enum { FOLLOWERS = 9 };
 
 /* Streams that wait for what is on `stream`, as compute does for a gather: where queues are shared, in every one of them. */
@@ -313,11 +307,11 @@ static void abandon(struct part *part, const struct options *o, ncclResult_t (*e
             CHECK(cu.cuStreamQuery(stream[0]) == CUDA_ERROR_NOT_READY, "nobody came, and it ended");
         }
         part_barrier(part);
-        double begin = seconds();
+        double begin = box_seconds();
         each_rank (part, i) NCCL_OK(end(comms[i]));
         part_enter(part, 0);
         CU_OK(cuStreamSynchronize(stream[0]));
-        CHECK(seconds() - begin < 8, "it took %.1f s", seconds() - begin);
+        CHECK(box_seconds() - begin < 8, "it took %.1f s", box_seconds() - begin);
         for (int k = 0; k < FOLLOWERS && rank->rank == 0; k++) CU_OK(cuStreamDestroy(follower[k]));
         if (rank->rank == 0 && round) {
             CU_OK(cuGraphExecDestroy(graphs.exec[0]));

@@ -83,18 +83,22 @@ static void deliver(struct late **at) {
     unlink_late(at);
 }
 
+/* Of all that is late, in its order; with the lock held. */
+#define DELIVER_IF(condition)                                                                                          \
+    for (struct late **at = &first, *late; (late = *at);) {                                                            \
+        if (condition)                                                                                                 \
+            deliver(at);                                                                                               \
+        else                                                                                                           \
+            at = &late->next;                                                                                          \
+    }
+
 /* Delivers, by itself, what is due. */
 static void *courier(void *argument) {
     pthread_mutex_lock(&lock);
     for (;;) {
         while (!first) pthread_cond_wait(&some, &lock);
         uint64_t time = emu_nanoseconds();
-        for (struct late **at = &first; *at;) {
-            if ((*at)->due <= time)
-                deliver(at);
-            else
-                at = &(*at)->next;
-        }
+        DELIVER_IF(late->due <= time);
         pthread_mutex_unlock(&lock);
         usleep(50);
         pthread_mutex_lock(&lock);
@@ -148,22 +152,12 @@ static bool before(const struct late *late, const struct emu_issuer *by) {
 
 void emu_late_flush(const struct emu_issuer *by) {
     pthread_mutex_lock(&lock);
-    for (struct late **at = &first; *at;) {
-        if (before(*at, by))
-            deliver(at);
-        else
-            at = &(*at)->next;
-    }
+    DELIVER_IF(before(late, by));
     pthread_mutex_unlock(&lock);
 }
 
 static void flush_place(const struct emu_issuer *by, uintptr_t address, size_t bytes) {
-    for (struct late **at = &first; *at;) {
-        if (overlaps(*at, address, bytes) && before(*at, by))
-            deliver(at);
-        else
-            at = &(*at)->next;
-    }
+    DELIVER_IF(overlaps(late, address, bytes) && before(late, by));
 }
 
 void emu_late_flush_place(const struct emu_issuer *by, const void *place, size_t bytes) {
@@ -174,12 +168,7 @@ void emu_late_flush_place(const struct emu_issuer *by, const void *place, size_t
 
 void emu_late_flush_stream(const struct emu_stream *stream) {
     pthread_mutex_lock(&lock);
-    for (struct late **at = &first; *at;) {
-        if ((*at)->by.stream == stream)
-            deliver(at);
-        else
-            at = &(*at)->next;
-    }
+    DELIVER_IF(late->by.stream == stream);
     pthread_mutex_unlock(&lock);
 }
 
