@@ -16,12 +16,6 @@
 
 enum { ELEMENTS = 1000 };
 
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 static void nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
@@ -32,17 +26,11 @@ struct sums {
 };
 
 static void sums_open(struct part *part, struct sums *sums) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemAlloc(&sums->buffer[i], ELEMENTS * 4));
-    }
+    each_rank (part, i) CU_OK(cuMemAlloc(&sums->buffer[i], ELEMENTS * 4));
 }
 
 static void sums_close(struct part *part, struct sums *sums) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemFree(sums->buffer[i]));
-    }
+    each_rank (part, i) CU_OK(cuMemFree(sums->buffer[i]));
 }
 
 static ncclResult_t sums_call(struct part *part, struct sums *sums, int i, ncclComm_t comm) {
@@ -79,19 +67,13 @@ static void works(struct part *part, ncclComm_t *comms, int n) {
 }
 
 static void destroy(struct part *part, ncclComm_t *comms) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank_in_group (part, i) {
         if (comms[i]) NCCL_OK(ncclCommDestroy(comms[i]));
     }
-    part_group_end(part);
 }
 
 static void abort_all(struct part *part, ncclComm_t *comms) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommAbort(comms[i]));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommAbort(comms[i]));
 }
 
 static int index_of(const struct part *part, int rank) {
@@ -105,10 +87,10 @@ static int index_of(const struct part *part, int rank) {
 /* A peer may die in the middle of the init: the others come out of it, all left to NCCL. */
 static void survive(struct part *part) {
     ncclComm_t comms[BOX_RANKS];
-    double begin = seconds();
+    double begin = box_seconds();
     part_make_communicators(part, 1, comms);
     printf("rank %d survived: route %s after %.1f s\n", part->rank[0].rank,
-           box_route(comms[0], BL_ALLREDUCE, ELEMENTS, ncclUint32, ncclSum), seconds() - begin);
+           box_route(comms[0], BL_ALLREDUCE, ELEMENTS, ncclUint32, ncclSum), box_seconds() - begin);
     fflush(stdout);
     abort_all(part, comms);
 }
@@ -116,7 +98,7 @@ static void survive(struct part *part) {
 /* The asynchronous error, once there is one. */
 static ncclResult_t await_error(ncclComm_t comm) {
     ncclResult_t state = ncclSuccess;
-    for (double limit = seconds() + 30; state == ncclSuccess && seconds() < limit; nap())
+    for (double limit = box_seconds() + 30; state == ncclSuccess && box_seconds() < limit; nap())
         NCCL_OK(ncclCommGetAsyncError(comm, &state));
     return state;
 }
@@ -199,10 +181,7 @@ static void revoke(struct part *part) {
     int zero = index_of(part, 0);
     if (zero >= 0) NCCL_OK(sums_call(part, &sums, zero, comms[zero]));
     part_barrier(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommRevoke(comms[i], 0));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommRevoke(comms[i], 0));
     if (zero >= 0) CU_OK(cuStreamSynchronize(part_enter(part, zero)->stream[0]));
     part_barrier(part);
     destroy(part, comms);
@@ -221,12 +200,9 @@ static void shrink_abort(struct part *part) {
     for (int i = 0; i < part->count; i++)
         if (part->rank[i].rank != last) NCCL_OK(sums_call(part, &sums, i, comms[i]));
     part_group_end(part);
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank_in_group (part, i) {
         if (part->rank[i].rank != last) NCCL_OK(ncclCommShrink(comms[i], &last, 1, &fewer[i], NULL, NCCL_SHRINK_ABORT));
     }
-    part_group_end(part);
     works(part, fewer, n - 1);
     part_barrier(part);
     destroy(part, fewer);
@@ -240,12 +216,7 @@ static void stale(struct part *part) {
         ncclComm_t comms[BOX_RANKS];
         part_make_communicators(part, round, comms);
         works(part, comms, part->box->nranks);
-        part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            NCCL_OK(round < 3 ? pncclCommDestroy(comms[i]) : ncclCommDestroy(comms[i]));
-        }
-        part_group_end(part);
+        each_rank_in_group (part, i) NCCL_OK(round < 3 ? pncclCommDestroy(comms[i]) : ncclCommDestroy(comms[i]));
     }
 }
 
@@ -363,16 +334,14 @@ static void crossed_nonblocking(struct part *part) {
         part_group_start(part);
         for (int i = 0; i < part->count; i++) {
             struct rank *rank = part_enter(part, i);
-            ncclResult_t made =
-                ncclCommInitRankConfig(&comms[which][i], part->box->nranks, id[which], rank->rank, &config);
-            CHECK(made == ncclSuccess || made == ncclInProgress);
+            NCCL_GOES(ncclCommInitRankConfig(&comms[which][i], part->box->nranks, id[which], rank->rank, &config));
         }
         if (part->count > 1) CHECK(ncclGroupEnd() != ncclInternalError);
     }
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < part->count; i++) {
             ncclResult_t state = ncclInProgress;
-            for (double limit = seconds() + 40; state == ncclInProgress && seconds() < limit; nap())
+            for (double limit = box_seconds() + 40; state == ncclInProgress && box_seconds() < limit; nap())
                 NCCL_OK(ncclCommGetAsyncError(comms[(k + part->rank[i].rank) % 2][i], &state));
             CHECK(state == ncclSuccess, "it ended with %s", ncclGetErrorString(state));
         }
@@ -460,24 +429,17 @@ static void leave_in_turn(struct part *part, int which, ncclResult_t (*leave)(nc
     const int n = part->box->nranks;
     enum { LARGE = 100000 };
     part_make_communicators(part, which, comms);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemAlloc(&in[i], (size_t)n * LARGE * 4));
-    }
+    each_rank (part, i) CU_OK(cuMemAlloc(&in[i], (size_t)n * LARGE * 4));
     part_barrier(part);
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        struct rank *rank = part_enter(part, i);
+    each_rank_in_group (part, i) {
+        struct rank *rank = &part->rank[i];
         NCCL_OK(ncclReduceScatter((void *)in[i], (void *)in[i], LARGE, ncclUint32, ncclSum, comms[i], rank->stream[0]));
     }
-    part_group_end(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         for (int k = 0; k < 2 * part->rank[i].rank; k++) nap();
         NCCL_OK(leave(comms[i]));
     }
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuStreamSynchronize(part->rank[i].stream[0]));
         CU_OK(cuMemFree(in[i]));
     }
@@ -502,10 +464,10 @@ static void multicast_died(struct part *part) {
     NCCL_OK(sums_call(part, &sums, 0, comms[0]));
     const ncclResult_t state = await_error(comms[0]);
     CHECK(state == ncclRemoteError, "the error is %s", ncclGetErrorString(state));
-    const double begin = seconds();
+    const double begin = box_seconds();
     abort_all(part, comms);
     CU_OK(cuStreamSynchronize(part->rank[0].stream[0]));
-    CHECK(seconds() - begin < 5, "the abort took %.1f s", seconds() - begin);
+    CHECK(box_seconds() - begin < 5, "the abort took %.1f s", box_seconds() - begin);
     printf("rank %d survived\n", part->rank[0].rank);
     fflush(stdout);
 }

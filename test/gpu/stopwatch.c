@@ -7,8 +7,7 @@
 
 void stopwatch_open(struct stopwatch *watch, struct rig *rig) {
     *watch = (struct stopwatch){.rig = rig};
-    for (int i = 0; i < rig->part->count; i++) {
-        part_enter(rig->part, i);
+    each_rank (rig->part, i) {
         CU_OK(cuMemHostAlloc((void **)&watch->gate[i], sizeof *watch->gate[i], CU_MEMHOSTALLOC_DEVICEMAP));
         CU_OK(cuMemHostGetDevicePointer(&watch->gate_there[i], watch->gate[i], 0));
         for (int e = 0; e < 2; e++) CU_OK(cuEventCreate(&watch->event[i][e], CU_EVENT_DEFAULT));
@@ -16,8 +15,7 @@ void stopwatch_open(struct stopwatch *watch, struct rig *rig) {
 }
 
 void stopwatch_close(struct stopwatch *watch) {
-    for (int i = 0; i < watch->rig->part->count; i++) {
-        part_enter(watch->rig->part, i);
+    each_rank (watch->rig->part, i) {
         for (int e = 0; e < 2; e++) CU_OK(cuEventDestroy(watch->event[i][e]));
         CU_OK(cuMemFreeHost(watch->gate[i]));
     }

@@ -16,6 +16,8 @@ import traceback
 import torch
 import torch.distributed as dist
 
+from torch_turns import Turns
+
 WAIT = datetime.timedelta(seconds=int(os.environ.get("TORCH_CHECK_TIMEOUT", "60")))
 
 
@@ -128,6 +130,20 @@ class Run:
         sys.stderr.flush()
         time.sleep(0.5 if status else 0)
         os._exit(status)
+
+
+def job(name, function, options, jobs=2, cuda_only=False):
+    """A program that is one section, function(run, options, turns), and takes turns with the other jobs; ends the process."""
+    turns = Turns(options.turns, options.tag, jobs)
+    turns.take()
+    run = Run(options)
+    turns.give()
+    if cuda_only and not run.cuda:
+        run.skip(name, "no CUDA")
+    else:
+        run.section(name, lambda _: function(run, options, turns))
+    turns.end()
+    run.leave(run.finish())
 
 
 def beeline_serves(collective="ALLREDUCE"):

@@ -284,14 +284,7 @@ def main():
     p.add_argument("--steps", type=int, default=64, help="tokens a sequence (default: %(default)s)")
     p.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=list(BATCHES))
     p.add_argument("--tiny", action="store_true", help="a small shape, to try the program")
-    options = p.parse_args()
-    turns = torch_turns.Turns(options.turns, options.tag)
-    turns.take()
-    run = torch_common.Run(options)
-    turns.give()
-    run.section("decode", lambda _: decode(run, options, turns))
-    turns.end()
-    run.leave(run.finish())
+    torch_common.job("decode", decode, p.parse_args())
 
 
 if __name__ == "__main__":

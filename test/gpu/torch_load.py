@@ -161,17 +161,7 @@ def load(run, options, turns):
 def main():
     p = torch_common.parser(__doc__)
     torch_turns.add_arguments(p, 10)
-    options = p.parse_args()
-    turns = torch_turns.Turns(options.turns, options.tag)
-    turns.take()
-    run = torch_common.Run(options)
-    turns.give()
-    if run.cuda:
-        run.section("load", lambda _: load(run, options, turns))
-    else:
-        run.skip("load", "no CUDA")
-    turns.end()
-    run.leave(run.finish())
+    torch_common.job("load", load, p.parse_args(), cuda_only=True)
 
 
 if __name__ == "__main__":

@@ -158,16 +158,7 @@ def main():
     p.add_argument("--route", default="nccl", help="what is to serve the gather (default: %(default)s)")
     p.add_argument("--jobs", type=int, default=2, help="that take turns (default: %(default)s)")
     options = p.parse_args()
-    turns = torch_turns.Turns(options.turns, options.tag, options.jobs)
-    turns.take()
-    run = torch_common.Run(options)
-    turns.give()
-    if run.cuda:
-        run.section("overlap", lambda _: overlap(run, options, turns))
-    else:
-        run.skip("overlap", "no CUDA")
-    turns.end()
-    run.leave(run.finish())
+    torch_common.job("overlap", overlap, options, options.jobs, cuda_only=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "rendezvous.h"
@@ -100,6 +101,12 @@ int box_mode(const char *name) {
     for (int i = 0; i < 3; i++)
         if (strcmp(names[i], name) == 0) return i;
     return -1;
+}
+
+double box_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 struct rank *part_enter(struct part *part, int i) {

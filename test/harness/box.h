@@ -43,13 +43,15 @@ const char *box_cu_error(CUresult result);
         CUresult cu_result_ = cu.call;                                                                                 \
         if (cu_result_ != CUDA_SUCCESS) box_fail(__FILE__, __LINE__, "%s: %s", #call, box_cu_error(cu_result_));       \
     } while (0)
-#define NCCL_OK(call)                                                                                                  \
+#define NCCL_IS_OR(call, other)                                                                                        \
     do {                                                                                                               \
         ncclResult_t nccl_result_ = call;                                                                              \
-        if (nccl_result_ != ncclSuccess)                                                                               \
+        if (nccl_result_ != ncclSuccess && nccl_result_ != (other))                                                    \
             box_fail(__FILE__, __LINE__, "%s: %s (%s)", #call, ncclGetErrorString(nccl_result_),                       \
                      ncclGetLastError(NULL));                                                                          \
     } while (0)
+#define NCCL_OK(call)   NCCL_IS_OR(call, ncclSuccess)
+#define NCCL_GOES(call) NCCL_IS_OR(call, ncclInProgress) /* of a nonblocking communicator */
 
 /* --- ranks --- */
 enum mode { MODE_GROUPS, MODE_THREADS, MODE_PROCESSES };
@@ -93,17 +95,30 @@ void box_run_bare(struct box *box, void (*body)(struct part *part));
  * all ranks, and one number makes one communicator. */
 void box_unique_id(struct part *part, int which, ncclUniqueId *id); /* collective; one number, one id */
 void part_make_communicators(struct part *part, int which, ncclComm_t comms[BOX_RANKS]);
+/* Nonblocking ones, ready. */
+void part_make_nonblocking(struct part *part, int which, ncclComm_t comms[BOX_RANKS]);
+/* Waits for what calls of nonblocking ones left in progress. */
+void part_settle(struct part *part, const ncclComm_t comms[BOX_RANKS]);
 /* A child of each with all ranks. */
 void part_split(struct part *part, const ncclComm_t parents[BOX_RANKS], ncclComm_t comms[BOX_RANKS]);
 void part_destroy_communicators(struct part *part, ncclComm_t comms[BOX_RANKS]);
 
 /* Makes rank i of the part the current context of this thread. */
 struct rank *part_enter(struct part *part, int i);
+/* Each of them in turn. */
+#define each_rank(part, i) for (int i = 0; i < (part)->count && part_enter(part, i); i++)
 /* ncclGroupStart and End where one thread drives several ranks; else nothing. */
 void part_group_start(struct part *part);
 void part_group_end(struct part *part);
+/* Each of them in turn, in such a group. */
+#define each_rank_in_group(part, i)                                                                                    \
+    for (int i = (part_group_start(part), 0);                                                                          \
+         i < (part)->count ? part_enter(part, i) != NULL : (part_group_end(part), false); i++)
 /* From pageable memory, and all of it is there on return: a copy itself may return before, and no other stream waits for it. */
 void box_upload(CUdeviceptr to, const void *from, size_t bytes);
+
+/* Of a clock that only goes forward. */
+double box_seconds(void);
 
 /* Waits for all streams of all ranks of the part; part_synchronize: and for NCCL to report that they are well. */
 void part_drain(struct part *part);

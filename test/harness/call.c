@@ -95,8 +95,7 @@ void call_allocate(struct part *part, struct call *call, size_t room) {
     if (call->room >= room && call->room) return;
     call_free(part, call);
     call->room = room ? room : 1;
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemAlloc(&call->send[i], room_with_guards(call->room)));
         CU_OK(cuMemAlloc(&call->recv[i], room_with_guards(call->room)));
         CHECK((call->send[i] | call->recv[i]) % ALIGNMENT == 0);
@@ -107,8 +106,7 @@ void call_allocate(struct part *part, struct call *call, size_t room) {
 
 void call_free(struct part *part, struct call *call) {
     if (!call->room) return;
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemFree(call->send[i]));
         CU_OK(cuMemFree(call->recv[i]));
     }
@@ -170,8 +168,7 @@ void call_refill(struct part *part, struct call *call) {
     size_t room = room_with_guards(call->room);
     unsigned char *image = malloc(room);
     CHECK(image);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         poison(call->seed, image, room);
         box_upload(call->recv[i], image, room);
         fill(part, call, i, image);

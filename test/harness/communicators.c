@@ -39,30 +39,38 @@ void part_make_communicators(struct part *part, int which, ncclComm_t comms[BOX_
     }
     ncclUniqueId id;
     box_unique_id(part, which, &id);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
+}
+
+void part_make_nonblocking(struct part *part, int which, ncclComm_t comms[BOX_RANKS]) {
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    box_unique_id(part, which, &id);
     part_group_start(part);
+    each_rank (part, i)
+        NCCL_GOES(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &config));
+    if (part->count > 1) CHECK(ncclGroupEnd() == ncclInProgress);
+    part_settle(part, comms);
+}
+
+void part_settle(struct part *part, const ncclComm_t comms[BOX_RANKS]) {
     for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
+        ncclResult_t state = ncclInProgress;
+        for (int tries = 0; tries < 20000 && state == ncclInProgress; tries++) {
+            if (tries) usleep(1000);
+            NCCL_OK(ncclCommGetAsyncError(comms[i], &state));
+        }
+        CHECK(state == ncclSuccess, "a nonblocking call ended with %s", ncclGetErrorString(state));
     }
-    part_group_end(part);
 }
 
 void part_split(struct part *part, const ncclComm_t parents[BOX_RANKS], ncclComm_t comms[BOX_RANKS]) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], NULL));
-    }
-    part_group_end(part);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], NULL));
 }
 
 void part_destroy_communicators(struct part *part, ncclComm_t comms[BOX_RANKS]) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommDestroy(comms[i]));
-    }
-    part_group_end(part);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommDestroy(comms[i]));
 }
 
 void part_group_start(struct part *part) {

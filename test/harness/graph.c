@@ -16,10 +16,7 @@ void graphs_end_capture(struct part *part, int stream, struct graphs *graphs) {
 }
 
 void graphs_instantiate(struct part *part, struct graphs *graphs) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuGraphInstantiateWithFlags(&graphs->exec[i], graphs->graph[i], 0));
-    }
+    each_rank (part, i) CU_OK(cuGraphInstantiateWithFlags(&graphs->exec[i], graphs->graph[i], 0));
 }
 
 void graphs_end(struct part *part, int stream, struct graphs *graphs) {
@@ -35,8 +32,7 @@ void graphs_launch(struct part *part, struct graphs *graphs, int stream) {
 }
 
 void graphs_free(struct part *part, struct graphs *graphs) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuGraphExecDestroy(graphs->exec[i]));
         CU_OK(cuGraphDestroy(graphs->graph[i]));
     }

@@ -15,10 +15,7 @@ static int first_there(const struct part *part, int i) {
 }
 
 void rig_settle(const struct rig *rig) {
-    for (int i = 0; i < rig->part->count; i++) {
-        part_enter(rig->part, i);
-        CU_OK(cuStreamSynchronize(NULL));
-    }
+    each_rank (rig->part, i) CU_OK(cuStreamSynchronize(NULL));
 }
 
 void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
@@ -29,8 +26,7 @@ void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
         words[BL_WORD_CURSORS + w] = cursor;
     }
     for (int r = 0; r < BL_MAX_RANKS; r++) begun[r] = cursor;
-    for (int i = 0; i < rig->part->count; i++) {
-        part_enter(rig->part, i);
+    each_rank (rig->part, i) {
         box_upload(rig->epochs[i], words, sizeof words);
         box_upload(rig->staging[i] + rig->layout.oneway_offset, begun, sizeof begun);
         if (rig->multicast) box_upload(rig->multicast->words[i], epochs, sizeof epochs);
@@ -85,8 +81,7 @@ void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool m
 
 void rig_close(struct rig *rig) {
     rig_drain(rig);
-    for (int i = 0; i < rig->part->count; i++) {
-        part_enter(rig->part, i);
+    each_rank (rig->part, i) {
         for (int m = 0; m < bl_fatbin_count && first_there(rig->part, i) == i; m++)
             CU_OK(cuModuleUnload(rig->module[i][m]));
         CU_OK(cuMemUnmap(rig->staging[i], rig->bytes));

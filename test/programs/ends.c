@@ -40,10 +40,10 @@ static void session_free(struct session *t) {
 
 /* What ends a communicator from outside: NCCL's function, timed. */
 static void end_comm(struct session *t, const char *what, ncclResult_t (*end)(ncclComm_t)) {
-    const double start = now();
+    const double start = box_seconds();
     doing(t->part, "%s", what);
     NCCL_OK(end(t->comm));
-    took(now() - start);
+    took(box_seconds() - start);
 }
 
 /* --- a thread launches in a loop, and waits in a launch in the end, since a peer is late; another ends the communicator --- */
@@ -157,14 +157,12 @@ static void abort_init(struct part *part, const struct settings *s) {
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
             config.blocking = 0;
             doing(part, "round %ld: init", k);
-            ncclResult_t state = ncclCommInitRankConfig(&comm, part->box->nranks, id, self(part)->rank, &config);
-            CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
+            NCCL_GOES(ncclCommInitRankConfig(&comm, part->box->nranks, id, self(part)->rank, &config));
             usleep((useconds_t)draw(s->seed, (uint64_t)k, 200000));
-            const double start = now();
+            const double start = box_seconds();
             doing(part, "round %ld: aborting an init that waits for a rank", k);
-            state = ncclCommAbort(comm);
-            CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
-            took(now() - start);
+            NCCL_GOES(ncclCommAbort(comm));
+            took(box_seconds() - start);
         }
         part_barrier(part);
         serve(&t, s->seed + (uint64_t)k + 1); /* other communicators are as they were */
@@ -183,28 +181,24 @@ static void dead_peer(struct part *part, const struct settings *s, bool connecte
         CU_OK(cuMemAlloc(&buffer, s->large));
         for (int times = connected ? 2 : 1; times > 0; times--) {
             const bool first = times == 2; /* the peer takes this one */
-            ncclResult_t state = ncclSuccess;
             part_barrier(part);
             doing(part, "round %ld: %s", k,
                   first ? "sending to a peer that receives" : "sending to a peer that never receives");
-            if (self(part)->rank == 0) state = ncclSend((void *)buffer, s->large, ncclInt8, last, t.comm, t.stream);
+            if (self(part)->rank == 0) NCCL_GOES(ncclSend((void *)buffer, s->large, ncclInt8, last, t.comm, t.stream));
             if (self(part)->rank == last && first)
-                state = ncclRecv((void *)buffer, s->large, ncclInt8, 0, t.comm, t.stream);
-            CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
+                NCCL_GOES(ncclRecv((void *)buffer, s->large, ncclInt8, 0, t.comm, t.stream));
             doing(part, "round %ld: polling", k);
             for (int polls = 0; first ? comm_state(t.comm) == ncclInProgress : polls < 300; polls++) {
-                state = comm_state(t.comm);
-                CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
+                NCCL_GOES(comm_state(t.comm));
                 usleep(1000);
             }
             if (first) stream_sync(t.stream);
         }
         part_barrier(part);
-        const double start = now();
+        const double start = box_seconds();
         doing(part, "round %ld: aborting", k);
-        ncclResult_t state = ncclCommAbort(t.comm);
-        CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
-        took(now() - start);
+        NCCL_GOES(ncclCommAbort(t.comm));
+        took(box_seconds() - start);
         stream_sync(t.stream);
         CU_OK(cuMemFree(buffer));
         session_free(&t);
@@ -258,14 +252,11 @@ static void finalize_nonblocking(struct part *part, const struct settings *s) {
         vector_fill(part, &v, s->seed + (uint64_t)late);
         part_barrier(part);
         if (late) delay(stream, 100000);
-        const ncclResult_t result =
-            ncclAllReduce((void *)v.send, (void *)v.recv, v.count, ncclInt32, ncclSum, comm, stream);
-        CHECK(result == ncclSuccess || result == ncclInProgress, "%s", ncclGetErrorString(result));
+        NCCL_GOES(ncclAllReduce((void *)v.send, (void *)v.recv, v.count, ncclInt32, ncclSum, comm, stream));
         while (comm_state(comm) == ncclInProgress) usleep(100);
         if (!late) stream_sync(stream);
     }
-    const ncclResult_t result = ncclCommFinalize(comm);
-    CHECK(result == ncclSuccess || result == ncclInProgress, "%s", ncclGetErrorString(result));
+    NCCL_GOES(ncclCommFinalize(comm));
     while (comm_state(comm) == ncclInProgress) usleep(100);
     CHECK(cu.cuStreamQuery(stream) == CUDA_SUCCESS, "finalized, and its last call has not ended");
     vector_check_all(part, &v);

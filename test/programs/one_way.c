@@ -90,7 +90,7 @@ static void leave(struct part *part, const struct settings *s, enum farewell far
         meet(part, &o, false, s->seed + (uint64_t)k);
         part_barrier(part);
         if (self(part)->rank == 0) {
-            const double start = now();
+            const double start = box_seconds();
             doing(part, "round %ld: broadcasting", k);
             issue(&o, false, 2);
             doing(part, "round %ld: leaving a communicator whose other ranks never called", k);
@@ -100,7 +100,7 @@ static void leave(struct part *part, const struct settings *s, enum farewell far
             else
                 NCCL_OK(ncclCommDestroy(o.comm));
             stream_sync(o.stream);
-            took(now() - start);
+            took(box_seconds() - start);
             part_barrier(part);
         } else {
             doing(part, "round %ld: waits until rank 0 has left", k);

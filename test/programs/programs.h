@@ -48,7 +48,6 @@ void doing(const struct part *part, const char *format, ...) __attribute__((form
 void watch(const char *name, long seconds);
 /* Something that took so long; the longest is told beside "ok". */
 void took(double seconds);
-double now(void);
 /* Prints `NAME: ok`, what is to be added, and what took longest. */
 void say_ok(const char *more);
 

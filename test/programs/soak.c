@@ -27,7 +27,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "reference.h"
@@ -83,12 +82,6 @@ static struct {
     int turn;
     bool left[MOST_THREADS];
 } turns[BOX_RANKS];
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Says what is wrong, and where so that the parent can find it; ends the process. */
 static void give_up(int status, uint64_t calls, const char *format, ...)
@@ -288,7 +281,7 @@ static bool may_begin(struct worker *w, uint64_t which, double end) {
     const int t = w->thread;
     if (w->calls >= options.calls) return false;
     if (w->plan.rank == 0) {
-        if (now() < end)
+        if (box_seconds() < end)
             batches_allowed[t] = which + 1;
         else
             last_batch_known[t] = true;
@@ -301,7 +294,7 @@ static bool may_begin(struct worker *w, uint64_t which, double end) {
 static void *work(void *argument) {
     struct worker *w = argument;
     part_enter(w->part, 0);
-    const double end = now() + (double)options.seconds;
+    const double end = box_seconds() + (double)options.seconds;
     for (uint64_t which = 0; may_begin(w, which, end); which++) run_batch(w, which);
     take_turn(w);
     pass_turn(w, true);
@@ -417,9 +410,9 @@ static void tell_place(const struct worker *w) {
 
 static void *watchdog(void *unused) {
     uint64_t before = 0;
-    for (double since = now(); now() - since < (double)options.hang; usleep(500000)) {
+    for (double since = box_seconds(); box_seconds() - since < (double)options.hang; usleep(500000)) {
         const uint64_t sum = progress();
-        if (sum != before) since = now();
+        if (sum != before) since = box_seconds();
         before = sum;
         dprintf(1, "# reached %llu calls\n", (unsigned long long)reached());
     }
@@ -430,7 +423,7 @@ static void *watchdog(void *unused) {
 
 static int run(void) {
     pthread_t thread;
-    const double start = now();
+    const double start = box_seconds();
     uint64_t calls = 0, bytes = 0;
     CHECK(pthread_create(&thread, NULL, watchdog, NULL) == 0);
     box_run(&options.box, body);
@@ -442,8 +435,8 @@ static int run(void) {
         }
     printf(
         "soak: ok, seed %llu: %llu calls of each of %d ranks by %ld threads in %.0f s, %.3g bytes checked, 0 wrong\n",
-        (unsigned long long)options.seed, (unsigned long long)calls, options.box.nranks, options.threads, now() - start,
-        (double)bytes);
+        (unsigned long long)options.seed, (unsigned long long)calls, options.box.nranks, options.threads,
+        box_seconds() - start, (double)bytes);
     return 0;
 }
 

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "reference.h"
@@ -18,7 +17,7 @@ static char places[BOX_RANKS][128];
 static struct {
     const char *name;
     long seconds;
-    _Atomic long deadline; /* of the clock of now() */
+    _Atomic long deadline; /* of the clock of box_seconds() */
 } watched;
 static _Atomic long longest_us;
 
@@ -31,7 +30,7 @@ void doing(const struct part *part, const char *format, ...) {
 
 static void *watchdog(void *unused) {
     char line[256];
-    while ((long)now() < watched.deadline) usleep(100000);
+    while ((long)box_seconds() < watched.deadline) usleep(100000);
     for (int r = 0; r < BOX_RANKS; r++) {
         if (!*places[r]) continue;
         int n = snprintf(line, sizeof line, "%s: no end after %ld s: rank %d: %s\n", watched.name, watched.seconds, r,
@@ -45,7 +44,7 @@ void watch(const char *name, long seconds) {
     static pthread_t thread;
     watched.name = name;
     watched.seconds = seconds;
-    watched.deadline = (long)now() + seconds;
+    watched.deadline = (long)box_seconds() + seconds;
     longest_us = 0;
     if (!thread) CHECK(pthread_create(&thread, NULL, watchdog, NULL) == 0);
 }
@@ -54,12 +53,6 @@ void took(double seconds) {
     long us = (long)(seconds * 1e6), longest = longest_us;
     while (us > longest && !atomic_compare_exchange_weak(&longest_us, &longest, us)) {
     }
-}
-
-double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 void say_ok(const char *more) {
@@ -90,8 +83,8 @@ ncclComm_t comm_open_nonblocking(struct part *part) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     const ncclUniqueId id = next_id(part);
     config.blocking = 0;
-    ncclResult_t state = ncclCommInitRankConfig(&comm, part->box->nranks, id, self(part)->rank, &config);
-    CHECK(state == ncclSuccess || state == ncclInProgress, "%s", ncclGetErrorString(state));
+    ncclResult_t state;
+    NCCL_GOES(ncclCommInitRankConfig(&comm, part->box->nranks, id, self(part)->rank, &config));
     while ((state = comm_state(comm)) == ncclInProgress) usleep(100);
     CHECK(state == ncclSuccess, "%s", ncclGetErrorString(state));
     return comm;

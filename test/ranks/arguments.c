@@ -105,8 +105,7 @@ static void floats_open(struct part *part, struct floats *f) {
     size_t most = (size_t)part->box->nranks * COUNT;
     float *image = malloc(most * sizeof *image);
     CHECK(image);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemAlloc(&f->in[i], most * sizeof *image));
         CU_OK(cuMemAlloc(&f->out[i], most * sizeof *image));
         for (size_t k = 0; k < most; k++) image[k] = input_at(part->rank[i].rank, (int)k);
@@ -118,8 +117,7 @@ static void floats_open(struct part *part, struct floats *f) {
 }
 
 static void floats_close(struct part *part, struct floats *f) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemFree(f->in[i]));
         CU_OK(cuMemFree(f->out[i]));
     }
@@ -175,16 +173,13 @@ static void other_collectives(struct part *part, const struct options *o) {
     for (size_t c = 0; c < sizeof others / sizeof *others; c++) {
         struct floats f;
         floats_open(part, &f);
-        part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
-            struct rank *rank = part_enter(part, i);
+        each_rank_in_group (part, i) {
+            struct rank *rank = &part->rank[i];
             ncclResult_t result = others[c].call(&f, i, rank, n);
             CHECK(result == ncclSuccess, "%s: %s", others[c].name, ncclGetErrorString(result));
         }
-        part_group_end(part);
         part_synchronize(part);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
+        each_rank (part, i) {
             CU_OK(cuMemcpyDtoH(image, f.out[i], (size_t)n * COUNT * sizeof *image));
             for (int k = 0; k < n * COUNT; k++) {
                 float want = others[c].want(part->rank[i].rank, n, k);
@@ -213,8 +208,7 @@ static void send_receive(struct part *part, const struct options *o) {
     NCCL_OK(ncclGroupEnd());
     part_synchronize(part);
     float image[COUNT];
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemcpyDtoH(image, f.out[i], sizeof image));
         for (int k = 0; k < COUNT; k++)
             CHECK(image[k] == input_at((part->rank[i].rank + n - 1) % n, k), "element %d", k);
@@ -229,23 +223,19 @@ static void premulsum(struct part *part, const struct options *o) {
     struct floats f;
     floats_open(part, &f);
     ncclRedOp_t op[BOX_RANKS];
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         float half = 0.5f;
         NCCL_OK(ncclRedOpCreatePreMulSum(&op[i], &half, ncclFloat, ncclScalarHostImmediate, part->rank[i].comm));
     }
     const char *route = box_route(part->rank[0].comm, BL_ALLREDUCE, COUNT, ncclFloat, op[0]);
     CHECK(route && strcmp(route, "nccl") == 0, "a custom operator goes to %s", route ? route : "(nobody tells)");
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        struct rank *rank = part_enter(part, i);
+    each_rank_in_group (part, i) {
+        struct rank *rank = &part->rank[i];
         NCCL_OK(ncclAllReduce((void *)f.in[i], (void *)f.out[i], COUNT, ncclFloat, op[i], rank->comm, rank->stream[0]));
     }
-    part_group_end(part);
     part_synchronize(part);
     float image[COUNT];
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemcpyDtoH(image, f.out[i], sizeof image));
         for (int k = 0; k < COUNT; k++) CHECK(image[k] == SUM_OVER(n, k) / 2, "element %d is %g", k, (double)image[k]);
         NCCL_OK(ncclRedOpDestroy(op[i], part->rank[i].comm));

@@ -37,43 +37,31 @@ static void blocks_open(struct part *part, struct blocks *blocks, size_t count) 
 }
 
 static void blocks_close(struct part *part, struct blocks *blocks) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemFree(blocks->buffer[i]));
-    }
+    each_rank (part, i) CU_OK(cuMemFree(blocks->buffer[i]));
 }
 
 static void gather(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank_in_group (part, i) {
         void *own = (uint32_t *)blocks->buffer[i] + (size_t)part->rank[i].rank * blocks->count;
         NCCL_OK(ncclAllGather(own, (void *)blocks->buffer[i], blocks->count, ncclUint32, comms[i], stream[i]));
     }
-    part_group_end(part);
 }
 
 static void scatter(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank_in_group (part, i) {
         void *own = (uint32_t *)blocks->buffer[i] + (size_t)part->rank[i].rank * blocks->count;
         NCCL_OK(
             ncclReduceScatter((void *)blocks->buffer[i], own, blocks->count, ncclUint32, ncclSum, comms[i], stream[i]));
     }
-    part_group_end(part);
     blocks->scale *= (uint32_t)part->box->nranks;
 }
 
 static void reduce(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream) {
     const size_t count = (size_t)part->box->nranks * blocks->count;
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
+    each_rank_in_group (part, i) {
         void *all = (void *)blocks->buffer[i];
-        part_enter(part, i);
         NCCL_OK(ncclAllReduce(all, all, count, ncclUint32, ncclSum, comms[i], stream[i]));
     }
-    part_group_end(part);
     blocks->scale *= (uint32_t)part->box->nranks;
 }
 
@@ -81,13 +69,10 @@ static void reduce(struct part *part, struct blocks *blocks, const ncclComm_t *c
 static void broadcast(struct part *part, struct blocks *blocks, const ncclComm_t *comms, const CUstream *stream,
                       int root) {
     const size_t count = (size_t)part->box->nranks * blocks->count;
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
+    each_rank_in_group (part, i) {
         void *all = (void *)blocks->buffer[i];
-        part_enter(part, i);
         NCCL_OK(ncclBroadcast(all, all, count, ncclUint32, root, comms[i], stream[i]));
     }
-    part_group_end(part);
 }
 
 /* The caller has synchronized; every block is fresh, `gathered`, or each rank's own. */
@@ -95,8 +80,7 @@ static void blocks_check(struct part *part, const struct blocks *blocks, bool ga
     const size_t n = (size_t)part->box->nranks, count = blocks->count;
     uint32_t *image = malloc(n * count * sizeof *image);
     CHECK(image);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemcpyDtoH(image, blocks->buffer[i], n * count * sizeof *image));
         for (size_t b = 0; b < n; b++) {
             if (!gathered && b != (size_t)part->rank[i].rank) continue;
@@ -265,8 +249,7 @@ static void same_bits(struct part *part, const struct options *o) {
             part_synchronize(part);
             call_check(part, &whole);
             call_check(part, &share);
-            for (int i = 0; i < part->count; i++) {
-                part_enter(part, i);
+            each_rank (part, i) {
                 CU_OK(cuMemcpyDtoH(a, call_recvbuff(&whole, i) + (size_t)part->rank[i].rank * bytes, bytes));
                 CU_OK(cuMemcpyDtoH(b, call_recvbuff(&share, i), bytes));
                 for (size_t k = 0; k < bytes; k++)
@@ -281,12 +264,6 @@ static void same_bits(struct part *part, const struct options *o) {
 }
 
 /* --- what copy engines wait for --- */
-
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 enum { FOLLOWERS = 9 };
 
@@ -330,14 +307,11 @@ static void abandon(struct part *part, const struct options *o, ncclResult_t (*e
             CHECK(cu.cuStreamQuery(stream[0]) == CUDA_ERROR_NOT_READY, "nobody came, and it ended");
         }
         part_barrier(part);
-        double begin = seconds();
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            NCCL_OK(end(comms[i]));
-        }
+        double begin = box_seconds();
+        each_rank (part, i) NCCL_OK(end(comms[i]));
         part_enter(part, 0);
         CU_OK(cuStreamSynchronize(stream[0]));
-        CHECK(seconds() - begin < 8, "it took %.1f s", seconds() - begin);
+        CHECK(box_seconds() - begin < 8, "it took %.1f s", box_seconds() - begin);
         for (int k = 0; k < FOLLOWERS && rank->rank == 0; k++) CU_OK(cuStreamDestroy(follower[k]));
         if (rank->rank == 0 && round) {
             CU_OK(cuGraphExecDestroy(graphs.exec[0]));
@@ -348,10 +322,7 @@ static void abandon(struct part *part, const struct options *o, ncclResult_t (*e
         /* Others work as ever. */
         part_make_communicators(part, 2 * round + 2, comms);
         gather(part, &blocks, comms, stream);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            CU_OK(cuStreamSynchronize(stream[i]));
-        }
+        each_rank (part, i) CU_OK(cuStreamSynchronize(stream[i]));
         blocks_check(part, &blocks, true);
         blocks_close(part, &blocks);
         part_destroy_communicators(part, comms);
@@ -396,21 +367,12 @@ static void expect_route(struct part *part, ncclComm_t *comms, const char *wante
 static void make_config(struct part *part, int which, ncclConfig_t *config, ncclComm_t *comms) {
     ncclUniqueId id;
     box_unique_id(part, which, &id);
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank_in_group (part, i)
         NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, config));
-    }
-    part_group_end(part);
 }
 
 static void split(struct part *part, const ncclComm_t *parents, ncclConfig_t *config, ncclComm_t *comms) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], config));
-    }
-    part_group_end(part);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], config));
 }
 
 /* The zero-CTA policy of a config, which a split without a config inherits, and one with a config does not. */

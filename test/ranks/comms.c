@@ -5,7 +5,7 @@
 #include <time.h>
 
 /* Sums int32 on a communicator of any ranks: rank r of n gives r + 1. */
-static void sums_on(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffer) {
+static ncclResult_t sums_on(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffer) {
     int n, r;
     NCCL_OK(ncclCommCount(comm, &n));
     NCCL_OK(ncclCommUserRank(comm, &r));
@@ -13,7 +13,7 @@ static void sums_on(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffe
     for (int k = 0; k < 100; k++) image[k] = (uint32_t)(r + 1 + k);
     struct rank *rank = part_enter(part, i);
     box_upload(buffer, image, sizeof image);
-    NCCL_OK(ncclAllReduce((void *)buffer, (void *)buffer, 100, ncclUint32, ncclSum, comm, rank->stream[0]));
+    return ncclAllReduce((void *)buffer, (void *)buffer, 100, ncclUint32, ncclSum, comm, rank->stream[0]);
 }
 
 static void sums_check(struct part *part, int i, ncclComm_t comm, CUdeviceptr buffer) {
@@ -32,31 +32,22 @@ static void sums_check(struct part *part, int i, ncclComm_t comm, CUdeviceptr bu
 /* On every communicator of the part that is not NULL, three times. */
 static void sums(struct part *part, ncclComm_t *comms) {
     CUdeviceptr buffer[BOX_RANKS];
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemAlloc(&buffer[i], 400));
-    }
+    each_rank (part, i) CU_OK(cuMemAlloc(&buffer[i], 400));
     for (int round = 0; round < 3; round++) {
         part_group_start(part);
         for (int i = 0; i < part->count; i++)
-            if (comms[i]) sums_on(part, i, comms[i], buffer[i]);
+            if (comms[i]) NCCL_OK(sums_on(part, i, comms[i], buffer[i]));
         part_group_end(part);
         for (int i = 0; i < part->count; i++)
             if (comms[i]) sums_check(part, i, comms[i], buffer[i]);
     }
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemFree(buffer[i]));
-    }
+    each_rank (part, i) CU_OK(cuMemFree(buffer[i]));
 }
 
 static void destroy(struct part *part, ncclComm_t *comms) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank_in_group (part, i) {
         if (comms[i]) NCCL_OK(ncclCommDestroy(comms[i]));
     }
-    part_group_end(part);
 }
 
 static void recreate(struct part *part, const struct options *o) {
@@ -84,14 +75,11 @@ static void split(struct part *part, const struct options *o) {
     for (int kind = 0; kind < 3; kind++) {
         ncclComm_t parent[BOX_RANKS], comms[BOX_RANKS];
         part_comms(part, parent);
-        part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
+        each_rank_in_group (part, i) {
             int r = part->rank[i].rank;
             int color = kind == 0 ? r < n / 2 : kind == 1 ? (r == 0 ? NCCL_SPLIT_NOCOLOR : 1) : 0;
-            part_enter(part, i);
             NCCL_OK(ncclCommSplit(parent[i], color, kind == 2 ? n - r : r, &comms[i], NULL));
         }
-        part_group_end(part);
         for (int i = 0; i < part->count; i++) CHECK((comms[i] == NULL) == (kind == 1 && part->rank[i].rank == 0));
         sums(part, comms);
         sums(part, parent);
@@ -104,13 +92,10 @@ static void shrink(struct part *part, const struct options *o) {
     if (part->box->nranks < 3) return;
     int gone = part->box->nranks - 1;
     ncclComm_t comms[BOX_RANKS] = {0};
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
+    each_rank_in_group (part, i) {
         if (part->rank[i].rank == gone) continue;
-        part_enter(part, i);
         NCCL_OK(ncclCommShrink(part->rank[i].comm, &gone, 1, &comms[i], NULL, NCCL_SHRINK_DEFAULT));
     }
-    part_group_end(part);
     sums(part, comms);
     destroy(part, comms);
 }
@@ -119,14 +104,11 @@ static void config(struct part *part, const struct options *o) {
     ncclUniqueId id;
     box_unique_id(part, 1, &id);
     ncclComm_t comms[BOX_RANKS];
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
+    each_rank_in_group (part, i) {
         ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
         settings.commName = "tp0"; /* for who runs this with BEELINE_COMMS */
-        part_enter(part, i);
         NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &settings));
     }
-    part_group_end(part);
     sums(part, comms);
     destroy(part, comms);
 }
@@ -136,13 +118,10 @@ static void scalable(struct part *part, const struct options *o) {
     box_unique_id(part, 1, &id[0]);
     box_unique_id(part, 2, &id[1]);
     ncclComm_t comms[BOX_RANKS];
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
+    each_rank_in_group (part, i) {
         ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
-        part_enter(part, i);
         NCCL_OK(ncclCommInitRankScalable(&comms[i], part->box->nranks, part->rank[i].rank, 2, id, &settings));
     }
-    part_group_end(part);
     sums(part, comms);
     destroy(part, comms);
 }
@@ -153,80 +132,31 @@ static void same_id(struct part *part, const struct options *o) {
     box_unique_id(part, 1, &id);
     for (int round = 0; round < 4; round++) {
         ncclComm_t comms[BOX_RANKS];
-        part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
-        }
-        part_group_end(part);
+        each_rank_in_group (part, i) NCCL_OK(ncclCommInitRank(&comms[i], part->box->nranks, id, part->rank[i].rank));
         sums(part, comms);
         for (int i = 0; i < part->count; i++) NCCL_OK(round % 2 ? ncclCommAbort(comms[i]) : ncclCommDestroy(comms[i]));
         part_barrier(part);
     }
 }
 
-/* Waits for what a nonblocking call left in progress. */
-static void settle(ncclComm_t comm) {
-    ncclResult_t state = ncclInProgress;
-    for (int tries = 0; tries < 20000; tries++) {
-        NCCL_OK(ncclCommGetAsyncError(comm, &state));
-        if (state != ncclInProgress) break;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    CHECK(state == ncclSuccess, "a nonblocking call ended with %s", ncclGetErrorString(state));
-}
-
-static ncclResult_t started(ncclResult_t result) {
-    CHECK(result == ncclSuccess || result == ncclInProgress, "a nonblocking call returned %s",
-          ncclGetErrorString(result));
-    return result;
-}
-
-static void make_nonblocking(struct part *part, int number, ncclComm_t *comms) {
-    ncclUniqueId id;
-    box_unique_id(part, number, &id);
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
-        settings.blocking = 0;
-        part_enter(part, i);
-        started(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &settings));
-    }
-    if (part->count > 1) started(ncclGroupEnd());
-    for (int i = 0; i < part->count; i++) settle(comms[i]);
-}
-
 static void nonblocking(struct part *part, const struct options *o) {
     ncclComm_t comms[BOX_RANKS];
-    make_nonblocking(part, 1, comms);
+    part_make_nonblocking(part, 1, comms);
     CUdeviceptr buffer[BOX_RANKS];
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuMemAlloc(&buffer[i], 400));
-    }
+    each_rank (part, i) CU_OK(cuMemAlloc(&buffer[i], 400));
     for (int round = 0; round < 4; round++) {
         part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
-            struct rank *rank = part_enter(part, i);
-            uint32_t image[100];
-            for (int k = 0; k < 100; k++) image[k] = (uint32_t)(rank->rank + 1 + k);
-            box_upload(buffer[i], image, sizeof image);
-            started(ncclAllReduce((void *)buffer[i], (void *)buffer[i], 100, ncclUint32, ncclSum, comms[i],
-                                  rank->stream[0]));
-        }
-        if (part->count > 1) started(ncclGroupEnd());
-        for (int i = 0; i < part->count; i++) settle(comms[i]);
+        for (int i = 0; i < part->count; i++) NCCL_GOES(sums_on(part, i, comms[i], buffer[i]));
+        if (part->count > 1) NCCL_GOES(ncclGroupEnd());
+        part_settle(part, comms);
         for (int i = 0; i < part->count; i++) sums_check(part, i, comms[i], buffer[i]);
     }
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemFree(buffer[i]));
-        started(ncclCommFinalize(comms[i]));
+        NCCL_GOES(ncclCommFinalize(comms[i]));
     }
-    for (int i = 0; i < part->count; i++) {
-        settle(comms[i]);
-        NCCL_OK(ncclCommDestroy(comms[i]));
-    }
+    part_settle(part, comms);
+    for (int i = 0; i < part->count; i++) NCCL_OK(ncclCommDestroy(comms[i]));
 }
 
 /* Beeline serves it, if Beeline is there. */
@@ -243,12 +173,12 @@ static void expect_served(struct part *part, ncclComm_t *comms) {
 enum { PARENTS = 2 };
 static void await_children(struct part *part, ncclComm_t parent[PARENTS][BOX_RANKS],
                            ncclComm_t child[PARENTS][BOX_RANKS], const int without[PARENTS]) {
-    for (int i = 0; i < part->count; i++) {
-        const int rank = part->rank[i].rank;
-        for (int k = 0, p; k < PARENTS; k++) {
-            settle(parent[p = (rank + k) % PARENTS][i]);
-            CHECK((child[p][i] == NULL) == (rank == without[p]), "rank %d: %s child", rank, child[p][i] ? "a" : "no");
-        }
+    for (int k = 0; k < PARENTS; k++) {
+        const int p = (part->rank[0].rank + k) % PARENTS;
+        part_settle(part, parent[p]);
+        for (int i = 0; i < part->count; i++)
+            CHECK((child[p][i] == NULL) == (part->rank[i].rank == without[p]), "rank %d: %s child", part->rank[i].rank,
+                  child[p][i] ? "a" : "no");
     }
     for (int p = 0; p < PARENTS; p++) {
         expect_served(part, child[p]);
@@ -257,35 +187,39 @@ static void await_children(struct part *part, ncclComm_t parent[PARENTS][BOX_RAN
     }
 }
 
-/* With one of the first two ranks in none, and with the last rank shrunk away. */
-static void nonblocking_children(struct part *part, const struct options *o) {
-    const int gone = part->box->nranks - 1;
-    ncclComm_t parent[PARENTS][BOX_RANKS], child[PARENTS][BOX_RANKS];
+static void split_off(struct part *part, const ncclComm_t *parent, ncclComm_t *child, int without) {
     ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
     settings.blocking = 1; /* its own calls: the parent says how it is made */
-    for (int p = 0; p < PARENTS; p++) make_nonblocking(part, p + 1, parent[p]);
-    for (int kind = 0; kind < 3; kind++) {
-        if (kind && gone < 2) break;
+    part_group_start(part);
+    each_rank (part, i) {
+        const int rank = part->rank[i].rank;
+        NCCL_GOES(ncclCommSplit(parent[i], rank == without ? NCCL_SPLIT_NOCOLOR : 7, -rank, &child[i], &settings));
+    }
+    if (part->count > 1) NCCL_GOES(ncclGroupEnd());
+}
+
+static void shrink_off(struct part *part, const ncclComm_t *parent, ncclComm_t *child, int gone) {
+    ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
+    settings.blocking = 1;
+    part_group_start(part);
+    each_rank (part, i) {
+        child[i] = NULL;
+        if (part->rank[i].rank == gone) continue;
+        NCCL_GOES(ncclCommShrink(parent[i], &gone, 1, &child[i], &settings, NCCL_SHRINK_DEFAULT));
+    }
+    if (part->count > 1) NCCL_GOES(ncclGroupEnd());
+}
+
+/* With all ranks, without one of the first two, and with the last one shrunk away. */
+static void nonblocking_children(struct part *part, const struct options *o) {
+    const int gone = part->box->nranks - 1, without[][PARENTS] = {{-1, -1}, {0, 1}, {gone, gone}};
+    ncclComm_t parent[PARENTS][BOX_RANKS], child[PARENTS][BOX_RANKS];
+    for (int p = 0; p < PARENTS; p++) part_make_nonblocking(part, p + 1, parent[p]);
+    for (int kind = 0; kind < (gone < 2 ? 1 : 3); kind++) {
         memset(child, 0x5a, sizeof child);
-        for (int p = 0; p < PARENTS; p++) {
-            part_group_start(part);
-            for (int i = 0; i < part->count; i++) {
-                const int rank = part->rank[i].rank, color = kind && rank == p ? NCCL_SPLIT_NOCOLOR : 7;
-                part_enter(part, i);
-                if (kind < 2)
-                    started(ncclCommSplit(parent[p][i], color, -rank, &child[p][i], &settings));
-                else if (rank == gone)
-                    child[p][i] = NULL;
-                else
-                    started(
-                        ncclCommShrink(parent[p][i], (int[]){gone}, 1, &child[p][i], &settings, NCCL_SHRINK_DEFAULT));
-            }
-            if (part->count > 1) started(ncclGroupEnd());
-        }
-        await_children(part, parent, child,
-                       kind == 0   ? (int[]){-1, -1}
-                       : kind == 1 ? (int[]){0, 1}
-                                   : (int[]){gone, gone});
+        for (int p = 0; p < PARENTS; p++)
+            (kind == 2 ? shrink_off : split_off)(part, parent[p], child[p], without[kind][p]);
+        await_children(part, parent, child, without[kind]);
     }
     for (int p = 0; p < PARENTS; p++) destroy(part, parent[p]);
 }
@@ -296,12 +230,11 @@ static void nonblocking_split_aborted(struct part *part, const struct options *o
     enum { ROUNDS = 12 };
     for (int round = 0; round < ROUNDS; round++) {
         ncclComm_t parent[BOX_RANKS], child[BOX_RANKS] = {0};
-        make_nonblocking(part, round, parent);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
+        part_make_nonblocking(part, round, parent);
+        each_rank (part, i) {
             if (round == 0 && part->rank[i].rank == 0) continue;
-            const ncclResult_t result = started(ncclCommSplit(parent[i], 0, 0, &child[i], NULL));
-            CHECK(round > 0 || (result == ncclInProgress && !child[i]), "a split without rank 0 is over at once");
+            NCCL_GOES(ncclCommSplit(parent[i], 0, 0, &child[i], NULL));
+            CHECK(round > 0 || !child[i], "a split without rank 0 is over at once");
         }
         nanosleep(&(struct timespec){.tv_nsec = 700000L * (round * 7 % ROUNDS)}, NULL);
         for (int i = 0; i < part->count; i++) NCCL_OK(ncclCommAbort(parent[i]));
@@ -316,12 +249,7 @@ static void finalized(struct part *part, const struct options *o) {
     ncclComm_t comms[BOX_RANKS];
     part_make_communicators(part, 1, comms);
     sums(part, comms);
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommFinalize(comms[i]));
-    }
-    part_group_end(part);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommFinalize(comms[i]));
     destroy(part, comms);
 }
 
@@ -350,10 +278,7 @@ static void aborted(struct part *part, const struct options *o) {
     part_make_communicators(part, 1, comms);
     sums(part, comms);
     part_barrier(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommAbort(comms[i]));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommAbort(comms[i]));
     part_barrier(part);
     part_make_communicators(part, 3, comms);
     sums(part, comms);
@@ -372,10 +297,7 @@ static void aborted_while_waiting(struct part *part, const struct options *o) {
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     }
     part_barrier(part); /* nobody aborts while another is still in the init */
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommAbort(comms[i]));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommAbort(comms[i]));
     if (buffer) {
         part_enter(part, 0);
         CU_OK(cuStreamSynchronize(rank->stream[0]));

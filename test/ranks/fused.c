@@ -317,10 +317,7 @@ static void streams_captured(struct part *part, const struct options *o) {
     struct chain chains[BOX_STREAMS];
     CUevent event[BOX_RANKS];
     struct graphs graphs;
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuEventCreate(&event[i], CU_EVENT_DISABLE_TIMING));
-    }
+    each_rank (part, i) CU_OK(cuEventCreate(&event[i], CU_EVENT_DISABLE_TIMING));
     open_chains(part, chains);
     rounds(part, chains, 0, 2);
     part_synchronize(part);
@@ -334,10 +331,7 @@ static void streams_captured(struct part *part, const struct options *o) {
     rounds(part, chains, 1, 3);
     close_chains(part, chains);
     graphs_free(part, &graphs);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuEventDestroy(event[i]));
-    }
+    each_rank (part, i) CU_OK(cuEventDestroy(event[i]));
 }
 
 /* One stream captured and another not: NCCL refuses that, and nothing runs. */
@@ -376,10 +370,7 @@ static void destroyed(struct part *part, const struct options *o) {
     draw_alike(part, set, 30, (const bool[BL_COLLECTIVES]){true, true, true}, ref_datatype("bfloat16"), 700);
     NCCL_OK(ncclGroupStart());
     for (int k = 0; k < 20; k++) issue(part, &set->call[k], comms[k % 2], 0);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommDestroy(comms[1][i]));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommDestroy(comms[1][i]));
     for (int k = 20; k < 30; k++) issue(part, &set->call[k], comms[0], 0);
     NCCL_OK(ncclGroupEnd());
     part_synchronize(part);

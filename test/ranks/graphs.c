@@ -125,8 +125,7 @@ static void forked(struct part *part, const struct options *o) {
     struct chain c;
     chain_open(part, &c, 450);
     graphs_begin(part, 0);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuEventCreate(&fork[i], CU_EVENT_DISABLE_TIMING));
         CU_OK(cuEventCreate(&join[i], CU_EVENT_DISABLE_TIMING));
         CU_OK(cuEventRecord(fork[i], first[i]));
@@ -138,8 +137,7 @@ static void forked(struct part *part, const struct options *o) {
         else
             chain_allreduce(part, &c, comms, k % 2 ? second : first);
     }
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuEventRecord(join[i], second[i]));
         CU_OK(cuStreamWaitEvent(first[i], join[i], 0));
     }
@@ -152,8 +150,7 @@ static void forked(struct part *part, const struct options *o) {
     part_synchronize(part);
     chain_check(part, &c);
     graphs_free(part, &graphs);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuEventDestroy(fork[i]));
         CU_OK(cuEventDestroy(join[i]));
     }

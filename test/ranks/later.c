@@ -191,18 +191,14 @@ static void configured(struct part *part, const struct options *o) {
     struct chain chain;
     chain_open(part, &chain, 900);
     for (int k = 0; k < 12; k++) {
-        part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
-            struct rank *rank = part_enter(part, i);
+        each_rank_in_group (part, i) {
+            struct rank *rank = &part->rank[i];
             NCCL_OK(my_ncclAllReduceConfig((void *)chain.from[i], (void *)chain.to[i], chain.count, ncclInt32, ncclSum,
                                            rank->comm, rank->stream[k % 2], (const ncclCollConfig_t *)configs[k % 4]));
         }
-        part_group_end(part);
         chain_reduced(part, &chain);
     }
-    part_synchronize(part);
-    chain_check(part, &chain);
-    chain_close(part, &chain);
+    chain_finish(part, &chain);
 }
 
 static unsigned widest(CUgraph graph) {
@@ -231,14 +227,11 @@ static void max_ctas(struct part *part, const struct options *o) {
         struct chain chain;
         struct graphs graphs;
         box_unique_id(part, 1 + round, &id);
-        part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
+        each_rank_in_group (part, i) {
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
             config.maxCTAs = (int)limits[round];
-            part_enter(part, i);
             NCCL_OK(ncclCommInitRankConfig(&made[i], part->box->nranks, id, part->rank[i].rank, &config));
         }
-        part_group_end(part);
         part_split(part, made, comms);
         part_streams(part, 0, stream);
         for (int who = 0; who < 2; who++) {

@@ -44,8 +44,7 @@ void chain_open(struct part *part, struct chain *chain, size_t count) {
     *chain = (struct chain){.count = count, .rank_factor = 3, .index_factor = 5, .constant = 1};
     uint32_t *image = malloc(count * sizeof *image);
     CHECK(image);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemAlloc(&chain->from[i], count * sizeof *image));
         CU_OK(cuMemAlloc(&chain->to[i], count * sizeof *image));
         for (size_t k = 0; k < count; k++) image[k] = chain_value(chain, part->rank[i].rank, k);
@@ -64,13 +63,9 @@ static void chain_swap(const struct part *part, struct chain *chain) {
 }
 
 void chain_allreduce(struct part *part, struct chain *chain, const ncclComm_t *comms, CUstream stream[BOX_RANKS]) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank_in_group (part, i)
         NCCL_OK(ncclAllReduce((void *)chain->from[i], (void *)chain->to[i], chain->count, ncclInt32, ncclSum, comms[i],
                               stream[i]));
-    }
-    part_group_end(part);
     chain_reduced(part, chain);
 }
 
@@ -83,13 +78,9 @@ void chain_reduced(const struct part *part, struct chain *chain) {
 
 void chain_broadcast(struct part *part, struct chain *chain, const ncclComm_t *comms, CUstream stream[BOX_RANKS],
                      int root) {
-    part_group_start(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank_in_group (part, i)
         NCCL_OK(ncclBroadcast((void *)chain->from[i], (void *)chain->to[i], chain->count, ncclInt32, root, comms[i],
                               stream[i]));
-    }
-    part_group_end(part);
     chain->constant += chain->rank_factor * (uint32_t)root;
     chain_swap(part, chain);
 }
@@ -97,8 +88,7 @@ void chain_broadcast(struct part *part, struct chain *chain, const ncclComm_t *c
 void chain_check(struct part *part, const struct chain *chain) {
     uint32_t *image = malloc(chain->count * sizeof *image);
     CHECK(image);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemcpyDtoH(image, chain->from[i], chain->count * sizeof *image));
         for (size_t k = 0; k < chain->count; k++) {
             uint32_t want = chain_value(chain, part->rank[i].rank, k);
@@ -110,11 +100,16 @@ void chain_check(struct part *part, const struct chain *chain) {
 }
 
 void chain_close(struct part *part, struct chain *chain) {
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemFree(chain->from[i]));
         CU_OK(cuMemFree(chain->to[i]));
     }
+}
+
+void chain_finish(struct part *part, struct chain *chain) {
+    part_synchronize(part);
+    chain_check(part, chain);
+    chain_close(part, chain);
 }
 
 void part_streams(const struct part *part, int s, CUstream stream[BOX_RANKS]) {

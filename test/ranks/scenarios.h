@@ -45,6 +45,7 @@ void chain_broadcast(struct part *part, struct chain *chain, const ncclComm_t *c
 /* The caller has synchronized. */
 void chain_check(struct part *part, const struct chain *chain);
 void chain_close(struct part *part, struct chain *chain);
+void chain_finish(struct part *part, struct chain *chain); /* synchronizes, checks and closes it */
 
 /* The part's streams number s, its communicators. */
 void part_streams(const struct part *part, int s, CUstream stream[BOX_RANKS]);

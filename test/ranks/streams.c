@@ -14,9 +14,7 @@ static void alternate(struct part *part, const struct options *o) {
             part_streams(part, k * 2 % BOX_STREAMS, stream);
             chain_allreduce(part, &chain, comms, stream);
         }
-        part_synchronize(part);
-        chain_check(part, &chain);
-        chain_close(part, &chain);
+        chain_finish(part, &chain);
     }
 }
 
@@ -35,9 +33,7 @@ static void alternate_routes(struct part *part, const struct options *o) {
             else
                 chain_allreduce(part, &chain, comms, stream);
         }
-        part_synchronize(part);
-        chain_check(part, &chain);
-        chain_close(part, &chain);
+        chain_finish(part, &chain);
     }
 }
 
@@ -50,25 +46,19 @@ static void destroyed_stream(struct part *part, const struct options *o) {
     part_streams(part, 0, stream);
     chain_open(part, &chain, 1000);
     for (int k = 0; k < 6; k++) {
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            CU_OK(cuStreamCreate(&passing[i], CU_STREAM_NON_BLOCKING));
-        }
+        each_rank (part, i) CU_OK(cuStreamCreate(&passing[i], CU_STREAM_NON_BLOCKING));
         chain_allreduce(part, &chain, comms, passing);
         if (k % 2) {
             chain_broadcast(part, &chain, comms, passing, 0);
         }
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
+        each_rank (part, i) {
             if (k >= 2) CU_OK(cuStreamSynchronize(passing[i])); /* it may also be destroyed with work in it */
             CU_OK(cuStreamDestroy(passing[i]));
         }
         if (k % 3 == 0) chain_allreduce(part, &chain, comms, stream);
     }
     chain_allreduce(part, &chain, comms, stream);
-    part_synchronize(part);
-    chain_check(part, &chain);
-    chain_close(part, &chain);
+    chain_finish(part, &chain);
 }
 
 /* The null stream is a stream like others. */
@@ -83,10 +73,7 @@ static void null_stream(struct part *part, const struct options *o) {
     chain_allreduce(part, &chain, comms, null);
     chain_broadcast(part, &chain, comms, stream, 0);
     part_synchronize(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuStreamSynchronize(NULL));
-    }
+    each_rank (part, i) CU_OK(cuStreamSynchronize(NULL));
     chain_check(part, &chain);
     chain_close(part, &chain);
 }
@@ -127,8 +114,7 @@ static void between_copies(struct part *part, const struct options *o) {
     chain_open(part, &chain, 2000);
     for (int k = 0; k < 6; k++) {
         chain_allreduce(part, &chain, comms, stream);
-        for (int i = 0; i < part->count; i++) { /* the result moves on, its place is overwritten */
-            part_enter(part, i);
+        each_rank (part, i) { /* the result moves on, its place is overwritten */
             CU_OK(cuMemcpyDtoDAsync(chain.to[i], chain.from[i], chain.count * 4, stream[i]));
             CU_OK(cuMemsetD8Async(chain.from[i], 0xee, chain.count * 4, stream[i]));
             CUdeviceptr p = chain.to[i];
@@ -136,9 +122,7 @@ static void between_copies(struct part *part, const struct options *o) {
             chain.from[i] = p;
         }
     }
-    part_synchronize(part);
-    chain_check(part, &chain);
-    chain_close(part, &chain);
+    chain_finish(part, &chain);
 }
 
 const struct scenario stream_scenarios[] = {

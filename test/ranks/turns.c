@@ -24,8 +24,7 @@ static void gate_shut(struct part *part, struct gate *gate, const CUstream *stre
     part_enter(part, 0);
     CU_OK(cuMemHostAlloc((void **)&gate->word, sizeof *gate->word, 1 /* CU_MEMHOSTALLOC_PORTABLE */));
     *gate->word = 0;
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i) {
         CU_OK(cuMemHostGetDevicePointer(&gate->address[i], gate->word, 0));
         CU_OK(cuStreamWaitValue32(stream[i], gate->address[i], 1, CU_STREAM_WAIT_VALUE_EQ));
     }
@@ -50,24 +49,10 @@ static void gate_free(struct part *part, struct gate *gate) {
     CU_OK(cuMemFreeHost(gate->word));
 }
 
-/* Waits for what a call of a nonblocking communicator left in progress. */
-static void settle(struct part *part, const ncclComm_t *comms) {
-    for (int i = 0; i < part->count; i++) {
-        ncclResult_t state = ncclInProgress;
-        for (int tries = 0; tries < 20000 && state == ncclInProgress; tries++) {
-            if (tries) nap(1);
-            NCCL_OK(ncclCommGetAsyncError(comms[i], &state));
-        }
-        CHECK(state == ncclSuccess, "a nonblocking call ended with %s", ncclGetErrorString(state));
-    }
-}
-
 static void chain_end(struct part *part, struct chain *chain, struct gate *gate) {
     nap(30);
     gate_open(gate);
-    part_synchronize(part);
-    chain_check(part, chain);
-    chain_close(part, chain);
+    chain_finish(part, chain);
     gate_free(part, gate);
 }
 
@@ -111,20 +96,9 @@ static void gated(struct part *part, const struct options *o) {
 
 /* On a nonblocking communicator NCCL launches later than its call returns; once it says so, the next one may come. */
 static void nonblocking(struct part *part, const struct options *o) {
-    ncclUniqueId id;
     ncclComm_t comms[BOX_RANKS];
     CUstream first[BOX_RANKS], second[BOX_RANKS];
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    box_unique_id(part, 1, &id);
-    if (part->count > 1) NCCL_OK(ncclGroupStart());
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        ncclResult_t result = ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, &config);
-        CHECK(result == ncclSuccess || result == ncclInProgress);
-    }
-    if (part->count > 1) CHECK(ncclGroupEnd() == ncclInProgress);
-    settle(part, comms);
+    part_make_nonblocking(part, 1, comms);
     part_streams(part, 0, first);
     part_streams(part, 1, second);
     for (int round = 0; round < 3; round++) {
@@ -134,15 +108,11 @@ static void nonblocking(struct part *part, const struct options *o) {
         chain_open(part, &chain, COUNT);
         gate_shut(part, &gate, first);
         NCCL_OK(ncclGroupStart());
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            const ncclResult_t result =
-                ncclBroadcast((void *)chain.from[i], (void *)chain.to[i], COUNT, ncclInt32, 0, comms[i], first[i]);
-            CHECK(result == ncclSuccess || result == ncclInProgress, "it says %s", ncclGetErrorString(result));
-        }
-        const ncclResult_t result = ncclGroupEnd();
-        CHECK(result == ncclSuccess || result == ncclInProgress, "the end says %s", ncclGetErrorString(result));
-        settle(part, comms);
+        each_rank (part, i)
+            NCCL_GOES(
+                ncclBroadcast((void *)chain.from[i], (void *)chain.to[i], COUNT, ncclInt32, 0, comms[i], first[i]));
+        NCCL_GOES(ncclGroupEnd());
+        part_settle(part, comms);
         for (int i = 0; i < part->count; i++) { /* as chain_broadcast has it, of root 0 */
             CUdeviceptr p = chain.from[i];
             chain.from[i] = chain.to[i];
@@ -150,13 +120,10 @@ static void nonblocking(struct part *part, const struct options *o) {
         }
         chain.rank_factor = 0;
         chain_allreduce(part, &chain, comms, second);
-        settle(part, comms);
+        part_settle(part, comms);
         chain_end(part, &chain, &gate);
     }
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommAbort(comms[i]));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommAbort(comms[i]));
 }
 
 /* --- CU_STREAM_PER_THREAD is another stream in each thread --- */
@@ -177,10 +144,7 @@ static void *call_and_wait(void *argument) {
     chain_allreduce(helper->part, helper->chain, helper->comms, helper->stream);
     if (helper->gate) chain_broadcast(helper->part, helper->chain, helper->comms, helper->stream, 0);
     pthread_barrier_wait(helper->issued);
-    for (int i = 0; i < helper->part->count; i++) {
-        part_enter(helper->part, i);
-        CU_OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
-    }
+    each_rank (helper->part, i) CU_OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
     pthread_barrier_wait(helper->over); /* a thread's stream ends with it */
     return NULL;
 }
@@ -210,9 +174,7 @@ static void per_thread(struct part *part, const struct options *o) {
     gate_open(&gate);
     pthread_barrier_wait(&over);
     for (int t = 0; t < THREADS; t++) pthread_join(helpers[t].thread, NULL);
-    part_synchronize(part);
-    chain_check(part, &chain);
-    chain_close(part, &chain);
+    chain_finish(part, &chain);
     gate_free(part, &gate);
     pthread_barrier_destroy(&issued);
     pthread_barrier_destroy(&over);
@@ -244,12 +206,7 @@ static void destroyed_behind(struct part *part, const struct options *o) {
         else
             chain_allreduce(part, &chain, comms, stream);
         gate_open_late(&gate);
-        part_group_start(part);
-        for (int i = 0; i < part->count; i++) {
-            part_enter(part, i);
-            NCCL_OK(ncclCommDestroy(comms[i]));
-        }
-        part_group_end(part);
+        each_rank_in_group (part, i) NCCL_OK(ncclCommDestroy(comms[i]));
         pthread_join(gate.opener, NULL);
         part_drain(part);
         chain_check(part, &chain);
@@ -271,10 +228,7 @@ static void aborted_behind(struct part *part, const struct options *o) {
     gate_shut(part, &gate, stream);
     chain_allreduce(part, &chain, comms, stream);
     part_barrier(part);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        NCCL_OK(ncclCommAbort(comms[i]));
-    }
+    each_rank (part, i) NCCL_OK(ncclCommAbort(comms[i]));
     part_barrier(part);
     gate_open(&gate);
     part_drain(part);
@@ -291,26 +245,18 @@ static void simulated(struct part *part, const struct options *o) {
     part_streams(part, 0, stream);
     chain_open(part, &chain, 500);
     chain_allreduce(part, &chain, comms, stream);
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuStreamCreate(&passing[i], CU_STREAM_NON_BLOCKING));
-    }
+    each_rank (part, i) CU_OK(cuStreamCreate(&passing[i], CU_STREAM_NON_BLOCKING));
     struct chain never = chain;
     ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
     NCCL_OK(ncclGroupStart());
     chain_broadcast(part, &never, comms, passing, 0);
     chain_allreduce(part, &never, comms, passing);
     NCCL_OK(ncclGroupSimulateEnd(&info));
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
-        CU_OK(cuStreamDestroy(passing[i]));
-    }
+    each_rank (part, i) CU_OK(cuStreamDestroy(passing[i]));
     NCCL_OK(ncclGroupStart());
     chain_allreduce(part, &chain, comms, stream);
     NCCL_OK(ncclGroupEnd());
-    part_synchronize(part);
-    chain_check(part, &chain);
-    chain_close(part, &chain);
+    chain_finish(part, &chain);
 }
 
 /* One rank's kernel waits for its peers, who first make a communicator with it. */
@@ -349,12 +295,10 @@ static void made_in_vain(struct part *part, const struct chain *chain, ncclComm_
     NCCL_OK(ncclGroupStart());
     for (int k = 0; k < 3; k++) chain_allreduce(part, &never, comms, stream);
     NCCL_OK(ncclGroupSimulateEnd(&info));
-    for (int i = 0; i < part->count; i++) {
-        part_enter(part, i);
+    each_rank (part, i)
         CHECK(ncclAllReduce((void *)chain->from[i], (void *)chain->to[i], chain->count, (ncclDataType_t)77, ncclSum,
                             comms[i], stream[i]) == ncclInvalidArgument,
               "rank %d: there is no type 77", part->rank[i].rank);
-    }
 }
 
 /* Beside a switch that somebody turns: chains go on being right, and end on the route that the file says. */

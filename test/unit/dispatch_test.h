@@ -2,24 +2,11 @@
 #ifndef BEELINE_DISPATCH_TEST_H
 #define BEELINE_DISPATCH_TEST_H
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "dispatch.h"
-
-static int failures, checks;
-
-#define CHECK(condition, ...)                                                                                          \
-    do {                                                                                                               \
-        checks++;                                                                                                      \
-        if (!(condition)) {                                                                                            \
-            failures++;                                                                                                \
-            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                                     \
-            printf(__VA_ARGS__);                                                                                       \
-            printf("\n");                                                                                              \
-        }                                                                                                              \
-    } while (0)
 
 enum { K = 1 << 10, M = 1 << 20 };
 

@@ -1,24 +1,10 @@
 /* staging_test.c - the layout of the staging and the numbers of the launch interface, for every rank count and many
  * sizes. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "kernels.h"
-
-static int failures;
-static long checks;
-
-#define CHECK(condition, ...)                                                                                          \
-    do {                                                                                                               \
-        checks++;                                                                                                      \
-        if (!(condition)) {                                                                                            \
-            failures++;                                                                                                \
-            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                                     \
-            printf(" " __VA_ARGS__);                                                                                   \
-            putchar('\n');                                                                                             \
-        }                                                                                                              \
-    } while (0)
 
 enum { PACKET = 16, LINE = 128 };
 
@@ -325,6 +311,5 @@ int main(void) {
     multimem();
     threads();
     names();
-    printf("%ld checks, %d failures\n", checks, failures);
-    return failures != 0;
+    return say_checks();
 }

@@ -44,8 +44,7 @@ CUresult emu_capture_add(struct emu_stream *stream, struct emu_op *op) {
 }
 
 CUresult emu_capture_record(struct emu_stream *stream, struct emu_event *event) {
-    CUresult result = usable(stream->capture);
-    if (result != CUDA_SUCCESS) return result;
+    EMU_TRY(usable(stream->capture));
     event->capture = stream->capture;
     emu_set_deps(&event->deps, &event->ndeps, stream->deps, stream->ndeps);
     return CUDA_SUCCESS;
@@ -79,9 +78,8 @@ CUresult emu_capture_wait(struct emu_stream *stream, struct emu_event *event, bo
 CUresult emu_capture_unsafe(void) {
     if (!emu.captures || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
     CUresult result = CUDA_SUCCESS;
-    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_CAPTURE, o));) {
-        struct emu_capture *capture = (struct emu_capture *)o;
-        if (!o->alive || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
+    for (struct emu_capture *capture = NULL; (capture = emu_object_of(EMU_CAPTURE, capture));) {
+        if (!capture->object.alive || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
         bool mine = pthread_equal(capture->thread, pthread_self());
         bool others = thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
         if (!mine && !others) continue;
@@ -93,9 +91,8 @@ CUresult emu_capture_unsafe(void) {
 
 bool emu_capture_any(const struct emu_context *context, bool invalidate) {
     bool any = false;
-    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
-        struct emu_stream *stream = (struct emu_stream *)o;
-        if (!o->alive || stream->context != context || !stream->capture) continue;
+    for (struct emu_stream *stream = NULL; (stream = emu_object_of(EMU_STREAM, stream));) {
+        if (!stream->object.alive || stream->context != context || !stream->capture) continue;
         any = true;
         if (invalidate) stream->capture->invalid = true;
     }
@@ -103,12 +100,11 @@ bool emu_capture_any(const struct emu_context *context, bool invalidate) {
 }
 
 /* The legacy stream would have to wait for a blocking stream that is capturing. */
-CUresult emu_capture_legacy(struct emu_context *context) {
+CUresult emu_capture_legacy(const struct emu_stream *legacy) {
     CUresult result = CUDA_SUCCESS;
-    if (!emu.captures) return result;
-    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
-        struct emu_stream *stream = (struct emu_stream *)o;
-        if (!o->alive || stream->context != context || !stream->capture) continue;
+    if (!legacy->legacy || !emu.captures) return result;
+    for (struct emu_stream *stream = NULL; (stream = emu_object_of(EMU_STREAM, stream));) {
+        if (!stream->object.alive || stream->context != legacy->context || !stream->capture) continue;
         if (!stream->blocking || stream->capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
         stream->capture->invalid = true;
         result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -116,11 +112,16 @@ CUresult emu_capture_legacy(struct emu_context *context) {
     return result;
 }
 
+CUresult emu_capture_refuse(struct emu_stream *stream) {
+    if (!stream->capture) return CUDA_SUCCESS;
+    stream->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 static CUresult begin(CUstream handle, struct emu_graph *graph, CUstreamCaptureMode mode) {
     struct emu_stream *stream;
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = emu_stream_of(handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
+    EMU_TRY(emu_stream_of(handle, &stream));
     if (stream->legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
     struct emu_capture *capture = emu_object_new(EMU_CAPTURE, sizeof *capture);
@@ -137,25 +138,21 @@ static CUresult begin(CUstream handle, struct emu_graph *graph, CUstreamCaptureM
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode)) {
-    emu_lock();
-    CUresult result = begin(stream, NULL, mode);
-    emu_unlock();
-    return result;
+EMU_LOCKED(cuStreamBeginCapture_v2, 10010, (CUstream stream, CUstreamCaptureMode mode), (stream, mode)) {
+    return begin(stream, NULL, mode);
 }
 
-EMU_CALL(cuStreamBeginCaptureToGraph,
-         (CUstream handle, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *edges, size_t ndeps,
-          CUstreamCaptureMode mode),
-         (handle, graph, deps, edges, ndeps, mode)) {
+EMU_LOCKED(cuStreamBeginCaptureToGraph, 12030,
+           (CUstream handle, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *edges, size_t ndeps,
+            CUstreamCaptureMode mode),
+           (handle, graph, deps, edges, ndeps, mode)) {
     struct emu_stream *stream;
-    emu_lock();
     struct emu_graph *g = emu_object_get(graph, EMU_GRAPH);
-    CUresult result = g ? begin(handle, g, mode) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS) result = emu_stream_of(handle, &stream);
-    if (result == CUDA_SUCCESS) add_deps(stream, (struct emu_node *const *)deps, (int)ndeps);
-    emu_unlock();
-    return result;
+    if (!g) return CUDA_ERROR_INVALID_VALUE;
+    EMU_TRY(begin(handle, g, mode));
+    EMU_TRY(emu_stream_of(handle, &stream));
+    add_deps(stream, (struct emu_node *const *)deps, (int)ndeps);
+    return CUDA_SUCCESS;
 }
 
 static void mark(const struct emu_node *node, bool *reached) {
@@ -169,8 +166,7 @@ static bool joined(struct emu_capture *capture) {
     bool *reached = calloc((size_t)capture->graph->count + 1, 1), all = true;
     if (!reached) return false;
     for (int i = 0; i < capture->origin->ndeps; i++) mark(capture->origin->deps[i], reached);
-    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
-        struct emu_stream *stream = (struct emu_stream *)o;
+    for (struct emu_stream *stream = NULL; (stream = emu_object_of(EMU_STREAM, stream));) {
         if (stream->capture != capture) continue;
         for (int i = 0; i < stream->ndeps; i++) all &= reached[stream->deps[i]->index];
     }
@@ -178,34 +174,29 @@ static bool joined(struct emu_capture *capture) {
     return all;
 }
 
-EMU_CALL(cuStreamEndCapture, (CUstream handle, CUgraph *graph), (handle, graph)) {
+EMU_LOCKED(cuStreamEndCapture, 10000, (CUstream handle, CUgraph *graph), (handle, graph)) {
     struct emu_stream *stream;
     if (!graph) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = emu_stream_of(handle, &stream);
-    struct emu_capture *capture = result == CUDA_SUCCESS ? stream->capture : NULL;
-    if (result == CUDA_SUCCESS && !capture) result = CUDA_ERROR_ILLEGAL_STATE;
-    if (capture && capture->origin != stream) {
+    EMU_TRY(emu_stream_of(handle, &stream));
+    struct emu_capture *capture = stream->capture;
+    if (!capture) return CUDA_ERROR_ILLEGAL_STATE;
+    if (capture->origin != stream) {
         capture->invalid = true;
-        result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    } else if (capture && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-               !pthread_equal(capture->thread, pthread_self())) {
-        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    } else if (capture) {
-        result = usable(capture);
-        if (result == CUDA_SUCCESS && !joined(capture)) result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-        for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
-            struct emu_stream *s = (struct emu_stream *)o;
-            if (s->capture != capture) continue;
-            s->capture = NULL;
-            emu_set_deps(&s->deps, &s->ndeps, NULL, 0);
-        }
-        emu_object_end(capture);
-        emu.captures--;
-        if (result != CUDA_SUCCESS && !capture->into_existing) emu_graph_end(capture->graph);
-        *graph = result == CUDA_SUCCESS ? (CUgraph)capture->graph : NULL;
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
-    emu_unlock();
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && !pthread_equal(capture->thread, pthread_self()))
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    CUresult result = usable(capture);
+    if (result == CUDA_SUCCESS && !joined(capture)) result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    for (struct emu_stream *s = NULL; (s = emu_object_of(EMU_STREAM, s));) {
+        if (s->capture != capture) continue;
+        s->capture = NULL;
+        emu_set_deps(&s->deps, &s->ndeps, NULL, 0);
+    }
+    emu_object_end(capture);
+    emu.captures--;
+    if (result != CUDA_SUCCESS && !capture->into_existing) emu_graph_end(capture->graph);
+    *graph = result == CUDA_SUCCESS ? (CUgraph)capture->graph : NULL;
     return result;
 }
 
@@ -215,73 +206,54 @@ static CUstreamCaptureStatus status_of(const struct emu_stream *stream) {
                                       : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-EMU_CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status), (handle, status)) {
+EMU_LOCKED(cuStreamGetCaptureInfo_v3, 12030,
+           (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
+            const CUgraphEdgeData **edges, size_t *ndeps),
+           (handle, status, id, graph, deps, edges, ndeps)) {
     struct emu_stream *stream;
     if (!status) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = emu_stream_of(handle, &stream);
-    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
-    if (result == CUDA_SUCCESS) *status = status_of(stream);
-    emu_unlock();
-    return result;
+    EMU_TRY(emu_stream_usable(handle, &stream));
+    *status = status_of(stream);
+    if (edges) *edges = NULL;
+    if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+    if (id) *id = stream->capture->id;
+    if (graph) *graph = (CUgraph)stream->capture->graph;
+    if (deps) *deps = (const CUgraphNode *)stream->deps;
+    if (ndeps) *ndeps = (size_t)stream->ndeps;
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuStreamGetCaptureInfo_v3,
-         (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
-          const CUgraphEdgeData **edges, size_t *ndeps),
-         (handle, status, id, graph, deps, edges, ndeps)) {
-    struct emu_stream *stream;
-    if (!status) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = emu_stream_of(handle, &stream);
-    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
-    if (result == CUDA_SUCCESS) {
-        *status = status_of(stream);
-        if (edges) *edges = NULL;
-        if (*status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-            if (id) *id = stream->capture->id;
-            if (graph) *graph = (CUgraph)stream->capture->graph;
-            if (deps) *deps = (const CUgraphNode *)stream->deps;
-            if (ndeps) *ndeps = (size_t)stream->ndeps;
-        }
-    }
-    emu_unlock();
-    return result;
+EMU_LOCKED(cuStreamIsCapturing, 10000, (CUstream stream, CUstreamCaptureStatus *status), (stream, status)) {
+    return cuStreamGetCaptureInfo_v3_body(stream, status, NULL, NULL, NULL, NULL, NULL);
 }
 
-EMU_CALL(cuStreamGetCaptureInfo_v2,
-         (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
-          size_t *ndeps),
-         (handle, status, id, graph, deps, ndeps)) {
+EMU_LOCKED(cuStreamGetCaptureInfo_v2, 11030,
+           (CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
+            size_t *ndeps),
+           (handle, status, id, graph, deps, ndeps)) {
     return cuStreamGetCaptureInfo_v3_body(handle, status, id, graph, deps, NULL, ndeps);
 }
 
-EMU_CALL(cuStreamUpdateCaptureDependencies_v2,
-         (CUstream handle, CUgraphNode *deps, const CUgraphEdgeData *edges, size_t ndeps, unsigned flags),
-         (handle, deps, edges, ndeps, flags)) {
+EMU_LOCKED(cuStreamUpdateCaptureDependencies_v2, 12030,
+           (CUstream handle, CUgraphNode *deps, const CUgraphEdgeData *edges, size_t ndeps, unsigned flags),
+           (handle, deps, edges, ndeps, flags)) {
     struct emu_stream *stream;
-    emu_lock();
-    CUresult result = emu_stream_of(handle, &stream);
-    if (result == CUDA_SUCCESS) result = stream->capture ? usable(stream->capture) : CUDA_ERROR_ILLEGAL_STATE;
-    for (size_t i = 0; i < ndeps && result == CUDA_SUCCESS; i++) {
-        struct emu_node *node = emu_object_get(deps[i], EMU_NODE);
-        if (!node || node->graph != stream->capture->graph) result = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result == CUDA_SUCCESS) {
-        if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) emu_set_deps(&stream->deps, &stream->ndeps, NULL, 0);
-        add_deps(stream, (struct emu_node *const *)deps, (int)ndeps);
-    }
-    emu_unlock();
-    return result;
+    EMU_TRY(emu_stream_of(handle, &stream));
+    if (!stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
+    EMU_TRY(usable(stream->capture));
+    EMU_TRY(emu_graph_check(stream->capture->graph, deps, ndeps));
+    if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) emu_set_deps(&stream->deps, &stream->ndeps, NULL, 0);
+    add_deps(stream, (struct emu_node *const *)deps, (int)ndeps);
+    return CUDA_SUCCESS;
 }
 
 #undef cuStreamUpdateCaptureDependencies
-EMU_CALL(cuStreamUpdateCaptureDependencies, (CUstream handle, CUgraphNode *deps, size_t ndeps, unsigned flags),
-         (handle, deps, ndeps, flags)) {
+EMU_LOCKED(cuStreamUpdateCaptureDependencies, 11030, (CUstream handle, CUgraphNode *deps, size_t ndeps, unsigned flags),
+           (handle, deps, ndeps, flags)) {
     return cuStreamUpdateCaptureDependencies_v2_body(handle, deps, NULL, ndeps, flags);
 }
 
-EMU_CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), (mode)) {
+EMU_CALL(cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode * mode), (mode)) {
     if (!mode || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     CUstreamCaptureMode before = thread_mode;

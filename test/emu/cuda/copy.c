@@ -22,12 +22,13 @@ static bool good(const struct emu_context *context, uintptr_t address, size_t by
     return range->kind == EMU_MAPPED && good(context, end, bytes - (end - address), side, write);
 }
 
-/* The context of the stream. */
-static CUresult context_of(CUstream handle, struct emu_context **context) {
+/* The context of the stream, and whether it is capturing. */
+static CUresult context_of(CUstream handle, struct emu_context **context, bool *captures) {
     struct emu_stream *stream;
     emu_lock();
     CUresult result = emu_stream_of(handle, &stream);
     if (result == CUDA_SUCCESS) *context = stream->context;
+    if (result == CUDA_SUCCESS) *captures = stream->capture;
     emu_unlock();
     return result;
 }
@@ -64,8 +65,7 @@ static CUresult copy_on_default(struct emu_op *op, bool from_host, bool to_host)
     if (before) {
         struct emu_op first = *op;
         first.copy.bytes = before;
-        CUresult result = emu_enqueue_and_wait(NULL, &first);
-        if (result != CUDA_SUCCESS) return result;
+        EMU_TRY(emu_enqueue_and_wait(NULL, &first));
     }
     op->copy.dst = (char *)op->copy.dst + before;
     op->copy.src = (const char *)op->copy.src + before;
@@ -78,54 +78,34 @@ static CUresult copy_on_default(struct emu_op *op, bool from_host, bool to_host)
 static CUresult copy(uintptr_t dst, uintptr_t src, size_t bytes, enum side to, enum side from, CUstream stream,
                      bool async) {
     struct emu_context *context;
+    bool captures;
     if (!bytes) return CUDA_SUCCESS;
-    CUresult result = context_of(stream, &context);
-    if (result != CUDA_SUCCESS) return result;
+    EMU_TRY(context_of(stream, &context, &captures));
     if (!dst || !src || !good(context, dst, bytes, to, true) || !good(context, src, bytes, from, false))
         return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_COPY, .copy = {.dst = (void *)dst, .src = (void *)src, .bytes = bytes}};
     if (!async) return copy_on_default(&op, !of_gpu(src), !of_gpu(dst));
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    struct emu_stream *s;
-    emu_lock();
-    if (emu_stream_of(stream, &s) == CUDA_SUCCESS && s->capture) status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    emu_unlock();
-    if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
-        /* As the real driver: pageable memory has been read, or written, when the call returns. */
-        if (pageable(dst)) return emu_enqueue_and_wait(stream, &op);
-        if (pageable(src) && !stage(&op, op.copy.src)) return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    /* As the real driver: pageable memory has been read, or written, when the call returns. */
+    if (!captures && pageable(dst)) return emu_enqueue_and_wait(stream, &op);
+    if (!captures && pageable(src) && !stage(&op, op.copy.src)) return CUDA_ERROR_OUT_OF_MEMORY;
     return emu_enqueue(stream, &op);
 }
 
-EMU_CALL(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
-    return copy(dst, src, bytes, ANY, ANY, NULL, false);
-}
-EMU_CALL(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) {
-    return copy(dst, src, bytes, ANY, ANY, stream, true);
-}
-EMU_CALL(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t bytes), (dst, src, bytes)) {
-    return copy(dst, (uintptr_t)src, bytes, DEVICE, HOST, NULL, false);
-}
-EMU_CALL(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
-    return copy((uintptr_t)dst, src, bytes, HOST, DEVICE, NULL, false);
-}
-EMU_CALL(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes), (dst, src, bytes)) {
-    return copy(dst, src, bytes, DEVICE, DEVICE, NULL, false);
-}
-EMU_CALL(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream),
-         (dst, src, bytes, stream)) {
-    return copy(dst, (uintptr_t)src, bytes, DEVICE, HOST, stream, true);
-}
-EMU_CALL(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) {
-    return copy((uintptr_t)dst, src, bytes, HOST, DEVICE, stream, true);
-}
-EMU_CALL(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
-         (dst, src, bytes, stream)) {
-    return copy(dst, src, bytes, DEVICE, DEVICE, stream, true);
-}
+/* Both forms of a copy; Async has a _v2 where the other has. */
+#define COPY(name, form, since, dst_type, src_type, to, from)                                                          \
+    EMU_CALL(name##form, since, (dst_type dst, src_type src, size_t bytes), (dst, src, bytes)) {                       \
+        return copy((uintptr_t)dst, (uintptr_t)src, bytes, to, from, NULL, false);                                     \
+    }                                                                                                                  \
+    EMU_CALL(name##Async##form, since, (dst_type dst, src_type src, size_t bytes, CUstream stream),                    \
+             (dst, src, bytes, stream)) {                                                                              \
+        return copy((uintptr_t)dst, (uintptr_t)src, bytes, to, from, stream, true);                                    \
+    }
+COPY(cuMemcpy, , 4000, CUdeviceptr, CUdeviceptr, ANY, ANY)
+COPY(cuMemcpyHtoD, _v2, 3020, CUdeviceptr, const void *, DEVICE, HOST)
+COPY(cuMemcpyDtoH, _v2, 3020, void *, CUdeviceptr, HOST, DEVICE)
+COPY(cuMemcpyDtoD, _v2, 3020, CUdeviceptr, CUdeviceptr, DEVICE, DEVICE)
 
-EMU_CALL(cuMemcpyPeerAsync,
+EMU_CALL(cuMemcpyPeerAsync, 4000,
          (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t bytes, CUstream stream),
          (dst, to, src, from, bytes, stream)) {
     return copy(dst, src, bytes, DEVICE, DEVICE, stream, true);
@@ -133,9 +113,9 @@ EMU_CALL(cuMemcpyPeerAsync,
 
 static CUresult set(uintptr_t dst, uint32_t value, unsigned width, size_t count, CUstream stream, bool async) {
     struct emu_context *context;
+    bool captures;
     if (!count) return CUDA_SUCCESS;
-    CUresult result = context_of(stream, &context);
-    if (result != CUDA_SUCCESS) return result;
+    EMU_TRY(context_of(stream, &context, &captures));
     if (dst % width || !good(context, dst, count * width, ANY, true)) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_SET,
                         .set = {.dst = (void *)dst, .count = count, .width = width, .value = value}};
@@ -145,38 +125,26 @@ static CUresult set(uintptr_t dst, uint32_t value, unsigned width, size_t count,
     return emu_enqueue(NULL, &op);
 }
 
-EMU_CALL(cuMemsetD8_v2, (CUdeviceptr dst, unsigned char value, size_t count), (dst, value, count)) {
-    return set(dst, value, 1, count, NULL, false);
-}
-EMU_CALL(cuMemsetD16_v2, (CUdeviceptr dst, unsigned short value, size_t count), (dst, value, count)) {
-    return set(dst, value, 2, count, NULL, false);
-}
-EMU_CALL(cuMemsetD32_v2, (CUdeviceptr dst, unsigned value, size_t count), (dst, value, count)) {
-    return set(dst, value, 4, count, NULL, false);
-}
-EMU_CALL(cuMemsetD8Async, (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream),
-         (dst, value, count, stream)) {
-    return set(dst, value, 1, count, stream, true);
-}
-EMU_CALL(cuMemsetD16Async, (CUdeviceptr dst, unsigned short value, size_t count, CUstream stream),
-         (dst, value, count, stream)) {
-    return set(dst, value, 2, count, stream, true);
-}
-EMU_CALL(cuMemsetD32Async, (CUdeviceptr dst, unsigned value, size_t count, CUstream stream),
-         (dst, value, count, stream)) {
-    return set(dst, value, 4, count, stream, true);
-}
+#define SET(name, type)                                                                                                \
+    EMU_CALL(name##_v2, 3020, (CUdeviceptr dst, type value, size_t count), (dst, value, count)) {                      \
+        return set(dst, value, sizeof value, count, NULL, false);                                                      \
+    }                                                                                                                  \
+    EMU_CALL(name##Async, 3020, (CUdeviceptr dst, type value, size_t count, CUstream stream),                          \
+             (dst, value, count, stream)) {                                                                            \
+        return set(dst, value, sizeof value, count, stream, true);                                                     \
+    }
+SET(cuMemsetD8, unsigned char)
+SET(cuMemsetD16, unsigned short)
+SET(cuMemsetD32, unsigned)
 
-EMU_CALL(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *argument), (stream, function, argument)) {
-    if (!function) return CUDA_ERROR_INVALID_VALUE;
-    struct emu_op op = {.kind = EMU_OP_HOST, .host = {.function = function, .argument = argument}};
-    return emu_enqueue(stream, &op);
-}
-
-EMU_CALL(beelineEmulatedKernel, (CUstream stream, CUhostFn function, void *argument, unsigned multiprocessors),
+EMU_CALL(beelineEmulatedKernel, 0, (CUstream stream, CUhostFn function, void *argument, unsigned multiprocessors),
          (stream, function, argument, multiprocessors)) {
     if (!function) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_HOST,
                         .host = {.function = function, .argument = argument, .holds = multiprocessors}};
     return emu_enqueue(stream, &op);
+}
+
+EMU_CALL(cuLaunchHostFunc, 10000, (CUstream stream, CUhostFn function, void *argument), (stream, function, argument)) {
+    return beelineEmulatedKernel_body(stream, function, argument, 0);
 }

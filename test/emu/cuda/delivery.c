@@ -16,7 +16,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static uint64_t clock_of_deliveries = 1; /* ticks at deliveries and at polls in vain */
 uint64_t delivery_time(void) {
@@ -486,12 +485,6 @@ void delivery_barrier(struct block *block, unsigned first, unsigned count) {
     for (unsigned i = first; i < first + count; i++) block->fibers[i].horizon = horizon;
 }
 
-static uint64_t seam_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 struct bl_emu_seam emu_seam;
 __attribute__((constructor)) static void fill_seam(void) {
     emu_seam = (struct bl_emu_seam){
@@ -510,7 +503,7 @@ __attribute__((constructor)) static void fill_seam(void) {
         .block_sync = seam_block_sync,
         .warp_sync = seam_warp_sync,
         .exchange = simt_exchange,
-        .clock = seam_clock,
+        .clock = emu_nanoseconds,
         .multicast_store = multimem_store,
         .multicast_add = multimem_add,
         .multicast_load = multimem_load,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool valid(CUdevice device) {
+bool emu_device_valid(CUdevice device) {
     return device >= 0 && device < emu_config.devices;
 }
 
@@ -24,43 +24,43 @@ static bool has_atomics(int device, int peer) {
            !(emu_config.topology == EMU_MIXED && device + peer == last_two);
 }
 
-EMU_CALL(cuDeviceGetCount, (int *count), (count)) {
+EMU_CALL(cuDeviceGetCount, 2000, (int *count), (count)) {
     if (!count) return CUDA_ERROR_INVALID_VALUE;
     *count = emu_config.devices;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuDeviceGet, (CUdevice * device, int ordinal), (device, ordinal)) {
+EMU_CALL(cuDeviceGet, 2000, (CUdevice * device, int ordinal), (device, ordinal)) {
     if (!device) return CUDA_ERROR_INVALID_VALUE;
-    if (!valid(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+    if (!emu_device_valid(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
     *device = ordinal;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuDeviceGetName, (char *name, int length, CUdevice device), (name, length, device)) {
-    if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
+EMU_CALL(cuDeviceGetName, 2000, (char *name, int length, CUdevice device), (name, length, device)) {
+    if (!emu_device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;
     if (!name || length < 1) return CUDA_ERROR_INVALID_VALUE;
     snprintf(name, (size_t)length, "Beeline Emulated GPU");
     return CUDA_SUCCESS;
 }
 
 /* Equal in every process of the box. */
-EMU_CALL(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device), (uuid, device)) {
-    if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
+EMU_CALL(cuDeviceGetUuid_v2, 9020, (CUuuid * uuid, CUdevice device), (uuid, device)) {
+    if (!emu_device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;
     if (!uuid) return CUDA_ERROR_INVALID_VALUE;
     memcpy(uuid->bytes, "beeline-emulated", 16);
     uuid->bytes[15] = (char)emu_config.visible[device];
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuDeviceGetPCIBusId, (char *text, int length, CUdevice device), (text, length, device)) {
-    if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
+EMU_CALL(cuDeviceGetPCIBusId, 4010, (char *text, int length, CUdevice device), (text, length, device)) {
+    if (!emu_device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;
     if (!text || length < 13) return CUDA_ERROR_INVALID_VALUE;
     snprintf(text, (size_t)length, "0000:%02X:00.0", 0x10 + emu_config.visible[device]);
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuDeviceGetByPCIBusId, (CUdevice * device, const char *text), (device, text)) {
+EMU_CALL(cuDeviceGetByPCIBusId, 4010, (CUdevice * device, const char *text), (device, text)) {
     unsigned domain, bus, slot, function = 0;
     if (!device || !text) return CUDA_ERROR_INVALID_VALUE;
     if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
@@ -104,9 +104,9 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 0},
 };
 
-EMU_CALL(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevice device),
+EMU_CALL(cuDeviceGetAttribute, 2000, (int *value, CUdevice_attribute attribute, CUdevice device),
          (value, attribute, device)) {
-    if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
+    if (!emu_device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;
     if (!value || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
     const struct {
         CUdevice_attribute attribute;
@@ -132,23 +132,23 @@ EMU_CALL(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevi
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device), (bytes, device)) {
-    if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
+EMU_CALL(cuDeviceTotalMem_v2, 3020, (size_t * bytes, CUdevice device), (bytes, device)) {
+    if (!emu_device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;
     if (!bytes) return CUDA_ERROR_INVALID_VALUE;
     *bytes = emu_config.memory;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer), (can, device, peer)) {
-    if (!valid(device) || !valid(peer)) return CUDA_ERROR_INVALID_DEVICE;
+EMU_CALL(cuDeviceCanAccessPeer, 4000, (int *can, CUdevice device, CUdevice peer), (can, device, peer)) {
+    if (!emu_device_valid(device) || !emu_device_valid(peer)) return CUDA_ERROR_INVALID_DEVICE;
     if (!can) return CUDA_ERROR_INVALID_VALUE;
     *can = device != peer && emu_peer_possible(emu_config.visible[device], emu_config.visible[peer]);
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuDeviceGetP2PAttribute, (int *value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer),
+EMU_CALL(cuDeviceGetP2PAttribute, 8000, (int *value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer),
          (value, attribute, device, peer)) {
-    if (!valid(device) || !valid(peer) || device == peer) return CUDA_ERROR_INVALID_DEVICE;
+    if (!emu_device_valid(device) || !emu_device_valid(peer) || device == peer) return CUDA_ERROR_INVALID_DEVICE;
     if (!value) return CUDA_ERROR_INVALID_VALUE;
     bool access = emu_peer_possible(emu_config.visible[device], emu_config.visible[peer]);
     bool atomics = has_atomics(emu_config.visible[device], emu_config.visible[peer]);

@@ -153,14 +153,9 @@ void dispatch_wait(const struct timespec *until) {
 /* With the lock held. */
 static void tell_engine(void) {
     if (!engine_runs) {
-        pthread_attr_t attributes;
-        pthread_t thread;
         /* Ranks of one job see the same environment: their schedules differ all the same. */
         simt_random = emu_config.seed * 0x9e3779b9u + (uint64_t)(emu_config.local_rank + 1) * 0x85ebca6bu;
-        pthread_attr_init(&attributes);
-        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        engine_runs = !pthread_create(&thread, &attributes, simt_engine, NULL);
-        pthread_attr_destroy(&attributes);
+        engine_runs = emu_thread(simt_engine, NULL);
     }
     news = true;
     pthread_cond_signal(&submitted);

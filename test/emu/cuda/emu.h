@@ -58,7 +58,10 @@ struct emu_state {
 extern struct emu_state emu;
 CUresult emu_enter(const char *function);
 CUresult emu_leave(const char *function, CUresult result);
-const char *emu_call_name(void); /* of the call that this thread is in, without _v2 */
+size_t emu_base_length(const char *function);           /* of the name without _v2, _v3, ... */
+const char *emu_call_name(void);                        /* of the call that this thread is in, likewise */
+uint64_t emu_nanoseconds(void);                         /* of a clock that only goes forward */
+bool emu_thread(void *(*body)(void *), void *argument); /* detached; false if there is none to be had */
 static inline void emu_lock(void) {
     pthread_mutex_lock(&emu.lock);
 }
@@ -66,15 +69,43 @@ static inline void emu_unlock(void) {
     pthread_mutex_unlock(&emu.lock);
 }
 
+/* What cuGetProcAddress finds (proc.c): each row is written where its call is. */
+struct emu_row {
+    const char *symbol; /* the name, perhaps with _v2 */
+    int since;          /* the CUDA version from which this form holds; 0: cuGetProcAddress does not know it */
+    void (*address)(void);
+};
+#define EMU_ROW(name, since, symbol)                                                                                   \
+    static const struct emu_row name##_row = {#name, since, (void (*)(void))symbol};                                   \
+    __attribute__((used, section("emu_rows"))) static const struct emu_row *const name##_in_table = &name##_row;
+
+/* Returns from a driver call whose part fails. */
+#define EMU_TRY(call)                                                                                                  \
+    do {                                                                                                               \
+        const CUresult tried_ = (call);                                                                                \
+        if (tried_ != CUDA_SUCCESS) return tried_;                                                                     \
+    } while (0)
+
 /* Defines driver call `symbol`: fault injection, the check for cuInit and fork, and the trace are around the body. */
-#define EMU_CALL(symbol, parameters, arguments)                                                                        \
+#define EMU_AROUND(symbol, since, parameters, before, body, after)                                                     \
     static CUresult symbol##_body parameters;                                                                          \
     __attribute__((visibility("default"))) CUresult symbol parameters;                                                 \
+    EMU_ROW(symbol, since, symbol)                                                                                     \
     CUresult symbol parameters {                                                                                       \
         CUresult result = emu_enter(#symbol);                                                                          \
-        return emu_leave(#symbol, result == CUDA_SUCCESS ? symbol##_body arguments : result);                          \
+        if (result == CUDA_SUCCESS) {                                                                                  \
+            before;                                                                                                    \
+            result = body;                                                                                             \
+            after;                                                                                                     \
+        }                                                                                                              \
+        return emu_leave(#symbol, result);                                                                             \
     }                                                                                                                  \
     static CUresult symbol##_body parameters
+#define EMU_CALL(symbol, since, parameters, arguments)                                                                 \
+    EMU_AROUND(symbol, since, parameters, (void)0, symbol##_body arguments, (void)0)
+/* The body has the lock. */
+#define EMU_LOCKED(symbol, since, parameters, arguments)                                                               \
+    EMU_AROUND(symbol, since, parameters, emu_lock(), symbol##_body arguments, emu_unlock())
 
 /* --- object.c --- */
 enum emu_kind {
@@ -222,6 +253,7 @@ int emu_multicast_places(const struct emu_range *range, uintptr_t address, unsig
                          uintptr_t places[EMU_MAX_DEVICES]);
 
 /* --- device.c --- */
+bool emu_device_valid(CUdevice device);
 bool emu_peer_possible(int device, int peer); /* indices on the box */
 CUdevice emu_device_of_index(int index);      /* -1 if not visible */
 
@@ -293,6 +325,8 @@ struct emu_issuer {
 };
 /* Without the lock; returns when it is done. */
 CUresult emu_op_run(struct emu_op *op, const struct emu_issuer *by);
+void emu_op_submit(const struct emu_op *op, void (*done)(void *, CUresult),
+                   void *argument); /* a kernel, to the engine */
 struct emu_op emu_op_copy(const struct emu_op *op);
 void emu_op_free(struct emu_op *op);
 void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, struct emu_stream *stream); /* replay.c */
@@ -344,6 +378,7 @@ struct emu_stream {
 };
 /* The stream behind a handle, NULL and the special ones included.  With the lock held. */
 CUresult emu_stream_of(CUstream handle, struct emu_stream **stream);
+CUresult emu_stream_usable(CUstream handle, struct emu_stream **stream); /* the same, if work may go there */
 /* Puts op behind the stream's work, or into its capture; owns op's parts from here, also when it fails.  Takes the
  * lock. */
 CUresult emu_enqueue(CUstream handle, struct emu_op *op);
@@ -394,8 +429,9 @@ struct emu_capture {
 CUresult emu_capture_add(struct emu_stream *stream, struct emu_op *op); /* owns op */
 CUresult emu_capture_record(struct emu_stream *stream, struct emu_event *event);
 CUresult emu_capture_wait(struct emu_stream *stream, struct emu_event *event, bool *handled);
-CUresult emu_capture_unsafe(void);                        /* may this thread make a call that is unsafe in a capture? */
-CUresult emu_capture_legacy(struct emu_context *context); /* may work go to the legacy stream? */
+CUresult emu_capture_unsafe(void); /* may this thread make a call that is unsafe in a capture? */
+CUresult emu_capture_legacy(const struct emu_stream *stream); /* may work go to it, if it is the legacy stream? */
+CUresult emu_capture_refuse(struct emu_stream *stream);       /* of a call that a stream does not bear which captures */
 bool emu_capture_any(const struct emu_context *context, bool invalidate);
 void emu_set_deps(struct emu_node ***deps, int *ndeps, struct emu_node *const *from, int count);
 
@@ -425,6 +461,8 @@ struct emu_exec {
 };
 void emu_exec_done(struct emu_exec *exec); /* one of its launches is over; with the lock held */
 struct emu_graph *emu_graph_new(void);
+CUresult emu_graph_check(const struct emu_graph *graph, const CUgraphNode *nodes,
+                         size_t count); /* are they its nodes? */
 void emu_graph_end(struct emu_graph *graph);
 struct emu_node *emu_graph_add(struct emu_graph *graph, struct emu_op *op, struct emu_node *const *deps, int ndeps);
 

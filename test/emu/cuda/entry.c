@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct emu_state emu = {.lock = PTHREAD_MUTEX_INITIALIZER, .progress = PTHREAD_COND_INITIALIZER};
@@ -24,6 +25,23 @@ static int fault_count;
 static int trace_fd = -1;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local const char *call_now = "?";
+
+uint64_t emu_nanoseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+bool emu_thread(void *(*body)(void *), void *argument) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 1 << 20);
+    const bool runs = !pthread_create(&thread, &attributes, body, argument);
+    pthread_attr_destroy(&attributes);
+    return runs;
+}
 
 void emu_say(const char *format, ...) {
     char line[512];
@@ -73,8 +91,7 @@ static void set_up(void) {
     free(text);
 }
 
-/* Length of the name without _v2, _v3, ... */
-static size_t base_length(const char *function) {
+size_t emu_base_length(const char *function) {
     size_t n = strlen(function);
     if (n > 3 && function[n - 3] == '_' && function[n - 2] == 'v') return n - 3;
     return n;
@@ -82,12 +99,12 @@ static size_t base_length(const char *function) {
 
 const char *emu_call_name(void) {
     static _Thread_local char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)base_length(call_now), call_now);
+    snprintf(name, sizeof name, "%.*s", (int)emu_base_length(call_now), call_now);
     return name;
 }
 
 static CUresult injected(const char *function) {
-    size_t n = base_length(function);
+    size_t n = emu_base_length(function);
     for (int i = 0; i < fault_count; i++) {
         struct fault *f = &faults[i];
         if (strlen(f->function) != n || strncmp(f->function, function, n)) continue;
@@ -119,7 +136,7 @@ CUresult emu_enter(const char *function) {
 CUresult emu_leave(const char *function, CUresult result) {
     if (trace_fd >= 0) {
         char line[160];
-        int n = snprintf(line, sizeof line, "%d %.*s %s\n", (int)getpid(), (int)base_length(function), function,
+        int n = snprintf(line, sizeof line, "%d %.*s %s\n", (int)getpid(), (int)emu_base_length(function), function,
                          emu_error_name(result));
         if (write(trace_fd, line, (size_t)n) < 0) trace_fd = -1;
     }
@@ -130,7 +147,7 @@ __attribute__((destructor)) static void at_exit(void) {
     if (emu.initialized && !emu.forked && emu_config.leaks) emu_leaks_report();
 }
 
-EMU_CALL(cuInit, (unsigned flags), (flags)) {
+EMU_CALL(cuInit, 2000, (unsigned flags), (flags)) {
     if (flags) return CUDA_ERROR_INVALID_VALUE;
     if (!emu_config.devices) return CUDA_ERROR_NO_DEVICE;
     emu_lock();
@@ -140,13 +157,13 @@ EMU_CALL(cuInit, (unsigned flags), (flags)) {
     return result;
 }
 
-EMU_CALL(cuDriverGetVersion, (int *version), (version)) {
+EMU_CALL(cuDriverGetVersion, 2020, (int *version), (version)) {
     if (!version) return CUDA_ERROR_INVALID_VALUE;
     *version = 13000;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGetErrorName, (CUresult error, const char **text), (error, text)) {
+EMU_CALL(cuGetErrorName, 6000, (CUresult error, const char **text), (error, text)) {
     const char *name = emu_error_name(error);
     if (text) *text = name;
     return text && name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -126,7 +126,7 @@ CUresult emu_error_value(const char *name) {
     return CUDA_ERROR_UNKNOWN;
 }
 
-EMU_CALL(cuGetErrorString, (CUresult error, const char **text), (error, text)) {
+EMU_CALL(cuGetErrorString, 6000, (CUresult error, const char **text), (error, text)) {
     if (!text) return CUDA_ERROR_INVALID_VALUE;
     *text = NULL;
     for (int i = 0; i < COUNT; i++)

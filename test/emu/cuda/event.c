@@ -2,13 +2,6 @@
 #include "emu.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-static uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static int find_early(const struct emu_event *event, uint64_t version) {
     for (int i = 0; i < event->nearly; i++)
@@ -38,7 +31,7 @@ static void note_done(struct emu_event *event, uint64_t version) {
 void emu_event_complete(struct emu_event *event, uint64_t version) {
     emu_lock();
     note_done(event, version);
-    event->nanoseconds = now();
+    event->nanoseconds = emu_nanoseconds();
     pthread_cond_broadcast(&emu.progress);
     emu_unlock();
 }
@@ -56,138 +49,99 @@ static CUresult event_get(CUevent handle, struct emu_event **event) {
     return (*event)->context->sticky;
 }
 
-EMU_CALL(cuEventCreate, (CUevent * out, unsigned flags), (out, flags)) {
+EMU_LOCKED(cuEventCreate, 2000, (CUevent * out, unsigned flags), (out, flags)) {
     struct emu_context *context;
     if (!out || flags & ~7u) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = emu_context_need(&context);
-    struct emu_event *event = result == CUDA_SUCCESS ? emu_object_new(EMU_EVENT, sizeof *event) : NULL;
-    if (event) {
-        event->context = context;
-        event->flags = flags;
-        *out = emu_object_handle(event);
-    }
-    if (result == CUDA_SUCCESS && (!event || !*out)) result = CUDA_ERROR_OUT_OF_MEMORY;
-    emu_unlock();
-    return result;
+    EMU_TRY(emu_context_need(&context));
+    struct emu_event *event = emu_object_new(EMU_EVENT, sizeof *event);
+    if (!event) return CUDA_ERROR_OUT_OF_MEMORY;
+    event->context = context;
+    event->flags = flags;
+    *out = emu_object_handle(event);
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-EMU_CALL(cuEventDestroy_v2, (CUevent handle), (handle)) {
-    emu_lock();
+EMU_LOCKED(cuEventDestroy_v2, 2000, (CUevent handle), (handle)) {
     struct emu_event *event = emu_object_get(handle, EMU_EVENT);
-    if (event) {
-        free(event->deps);
-        event->deps = NULL;
-        emu_object_end(event);
-    }
-    emu_unlock();
-    return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (!event) return CUDA_ERROR_INVALID_HANDLE;
+    free(event->deps);
+    event->deps = NULL;
+    emu_object_end(event);
+    return CUDA_SUCCESS;
 }
 
-static CUresult record(CUevent handle, CUstream stream_handle, unsigned flags) {
+EMU_LOCKED(cuEventRecordWithFlags, 11010, (CUevent handle, CUstream stream_handle, unsigned flags),
+           (handle, stream_handle, flags)) {
     struct emu_event *event;
     struct emu_stream *stream;
     if (flags & ~CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = event_get(handle, &event);
-    if (result == CUDA_SUCCESS) result = emu_stream_of(stream_handle, &stream);
-    if (result == CUDA_SUCCESS && stream->context != event->context) result = CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
-    if (result == CUDA_SUCCESS) {
-        struct emu_op op = {.kind = EMU_OP_RECORD, .context = stream->context, .event = {.event = event}};
-        if (stream->capture && flags) {
-            result = emu_capture_add(stream, &op); /* a node, which records when the graph runs */
-        } else if (stream->capture) {
-            result = emu_capture_record(stream, event);
-        } else {
-            event->capture = NULL;
-            op.event.version = ++event->recorded;
-            emu_push(stream, &op);
-        }
-    }
-    emu_unlock();
-    return result;
+    EMU_TRY(event_get(handle, &event));
+    EMU_TRY(emu_stream_of(stream_handle, &stream));
+    if (stream->context != event->context) return CUDA_ERROR_INVALID_HANDLE;
+    EMU_TRY(emu_capture_legacy(stream));
+    struct emu_op op = {.kind = EMU_OP_RECORD, .context = stream->context, .event = {.event = event}};
+    if (stream->capture && flags) return emu_capture_add(stream, &op); /* a node, which records when the graph runs */
+    if (stream->capture) return emu_capture_record(stream, event);
+    event->capture = NULL;
+    op.event.version = ++event->recorded;
+    emu_push(stream, &op);
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuEventRecord, (CUevent event, CUstream stream), (event, stream)) {
-    return record(event, stream, 0);
+EMU_LOCKED(cuEventRecord, 2000, (CUevent event, CUstream stream), (event, stream)) {
+    return cuEventRecordWithFlags_body(event, stream, 0);
 }
 
-EMU_CALL(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), (event, stream, flags)) {
-    return record(event, stream, flags);
-}
-
-EMU_CALL(cuStreamWaitEvent, (CUstream stream_handle, CUevent handle, unsigned flags), (stream_handle, handle, flags)) {
+EMU_LOCKED(cuStreamWaitEvent, 3020, (CUstream stream_handle, CUevent handle, unsigned flags),
+           (stream_handle, handle, flags)) {
     struct emu_event *event;
     struct emu_stream *stream;
     if (flags & ~CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = event_get(handle, &event);
-    if (result == CUDA_SUCCESS) result = emu_stream_of(stream_handle, &stream);
-    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
-    if (result == CUDA_SUCCESS) {
-        struct emu_op op = {
-            .kind = EMU_OP_WAIT, .context = stream->context, .event = {.event = event, .version = event->recorded}};
-        bool handled = false;
-        if (stream->capture && flags)
-            result = emu_capture_add(stream, &op);
-        else
-            result = emu_capture_wait(stream, event, &handled);
-        if (result == CUDA_SUCCESS && !handled && !stream->capture && !emu_event_done(event, event->recorded))
-            emu_push(stream, &op);
-    }
-    emu_unlock();
-    return result;
+    EMU_TRY(event_get(handle, &event));
+    EMU_TRY(emu_stream_usable(stream_handle, &stream));
+    struct emu_op op = {
+        .kind = EMU_OP_WAIT, .context = stream->context, .event = {.event = event, .version = event->recorded}};
+    bool handled = false;
+    if (stream->capture && flags) return emu_capture_add(stream, &op);
+    EMU_TRY(emu_capture_wait(stream, event, &handled));
+    if (!handled && !stream->capture && !emu_event_done(event, event->recorded)) emu_push(stream, &op);
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuEventQuery, (CUevent handle), (handle)) {
+/* One whose state the host may ask for: not while it is of a capture, nor from a thread that captures. */
+static CUresult event_ask(CUevent handle, struct emu_event **event) {
+    EMU_TRY(event_get(handle, event));
+    if ((*event)->capture) {
+        (*event)->capture->invalid = true;
+        return CUDA_ERROR_CAPTURED_EVENT;
+    }
+    return emu_capture_unsafe();
+}
+
+EMU_LOCKED(cuEventQuery, 2000, (CUevent handle), (handle)) {
     struct emu_event *event;
-    emu_lock();
-    CUresult result = event_get(handle, &event);
-    if (result == CUDA_SUCCESS && event->capture) {
-        event->capture->invalid = true;
-        result = CUDA_ERROR_CAPTURED_EVENT;
-    }
-    if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
-    if (result == CUDA_SUCCESS && !emu_event_done(event, event->recorded)) result = CUDA_ERROR_NOT_READY;
-    emu_unlock();
-    return result;
+    EMU_TRY(event_ask(handle, &event));
+    return emu_event_done(event, event->recorded) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-EMU_CALL(cuEventSynchronize, (CUevent handle), (handle)) {
+EMU_LOCKED(cuEventSynchronize, 2000, (CUevent handle), (handle)) {
     struct emu_event *event;
-    emu_lock();
-    CUresult result = event_get(handle, &event);
-    if (result == CUDA_SUCCESS && event->capture) {
-        event->capture->invalid = true;
-        result = CUDA_ERROR_CAPTURED_EVENT;
-    }
-    if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
-    if (result == CUDA_SUCCESS) {
-        uint64_t version = event->recorded;
-        while (!emu_event_done(event, version)) pthread_cond_wait(&emu.progress, &emu.lock);
-        result = event->context->sticky;
-    }
-    emu_unlock();
-    return result;
+    EMU_TRY(event_ask(handle, &event));
+    uint64_t version = event->recorded;
+    while (!emu_event_done(event, version)) pthread_cond_wait(&emu.progress, &emu.lock);
+    return event->context->sticky;
 }
 
-EMU_CALL(cuEventElapsedTime_v2, (float *milliseconds, CUevent first, CUevent last), (milliseconds, first, last)) {
+EMU_LOCKED(cuEventElapsedTime_v2, 2000, (float *milliseconds, CUevent first, CUevent last),
+           (milliseconds, first, last)) {
     struct emu_event *a, *b;
     if (!milliseconds) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = event_get(first, &a);
-    if (result == CUDA_SUCCESS) result = event_get(last, &b);
-    if (result == CUDA_SUCCESS) {
-        if (a->capture || b->capture)
-            result = CUDA_ERROR_CAPTURED_EVENT;
-        else if (!a->recorded || !b->recorded || (a->flags | b->flags) & CU_EVENT_DISABLE_TIMING)
-            result = CUDA_ERROR_INVALID_HANDLE;
-        else if (!emu_event_done(a, a->recorded) || !emu_event_done(b, b->recorded))
-            result = CUDA_ERROR_NOT_READY;
-        else
-            *milliseconds = (float)((double)(int64_t)(b->nanoseconds - a->nanoseconds) / 1e6);
-    }
-    emu_unlock();
-    return result;
+    EMU_TRY(event_get(first, &a));
+    EMU_TRY(event_get(last, &b));
+    if (a->capture || b->capture) return CUDA_ERROR_CAPTURED_EVENT;
+    if (!a->recorded || !b->recorded || (a->flags | b->flags) & CU_EVENT_DISABLE_TIMING)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!emu_event_done(a, a->recorded) || !emu_event_done(b, b->recorded)) return CUDA_ERROR_NOT_READY;
+    *milliseconds = (float)((double)(int64_t)(b->nanoseconds - a->nanoseconds) / 1e6);
+    return CUDA_SUCCESS;
 }

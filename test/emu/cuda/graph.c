@@ -38,18 +38,17 @@ void emu_graph_end(struct emu_graph *graph) {
     emu_object_end(graph);
 }
 
-EMU_CALL(cuGraphCreate, (CUgraph * out, unsigned flags), (out, flags)) {
+EMU_CALL(cuGraphCreate, 10000, (CUgraph * out, unsigned flags), (out, flags)) {
     if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
     *out = (CUgraph)emu_graph_new();
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-EMU_CALL(cuGraphDestroy, (CUgraph handle), (handle)) {
-    emu_lock();
+EMU_LOCKED(cuGraphDestroy, 10000, (CUgraph handle), (handle)) {
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
-    if (graph) emu_graph_end(graph);
-    emu_unlock();
-    return graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!graph) return CUDA_ERROR_INVALID_VALUE;
+    emu_graph_end(graph);
+    return CUDA_SUCCESS;
 }
 
 /* Fills an array of handles as the query functions do: *count is its room, then what there is. */
@@ -62,71 +61,77 @@ static void fill(CUgraphNode *out, size_t *count, struct emu_node *const *nodes,
     }
 }
 
-EMU_CALL(cuGraphGetNodes, (CUgraph handle, CUgraphNode *nodes, size_t *count), (handle, nodes, count)) {
-    emu_lock();
+EMU_LOCKED(cuGraphGetNodes, 10000, (CUgraph handle, CUgraphNode *nodes, size_t *count), (handle, nodes, count)) {
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
-    if (graph && count) fill(nodes, count, graph->nodes, graph->count);
-    emu_unlock();
-    return graph && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!graph || !count) return CUDA_ERROR_INVALID_VALUE;
+    fill(nodes, count, graph->nodes, graph->count);
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGraphNodeGetDependencies_v2, (CUgraphNode handle, CUgraphNode *deps, CUgraphEdgeData *edges, size_t *count),
-         (handle, deps, edges, count)) {
-    emu_lock();
+EMU_LOCKED(cuGraphNodeGetDependencies_v2, 12030,
+           (CUgraphNode handle, CUgraphNode *deps, CUgraphEdgeData *edges, size_t *count),
+           (handle, deps, edges, count)) {
     struct emu_node *node = emu_object_get(handle, EMU_NODE);
-    if (node && count) {
-        fill(deps, count, node->deps, node->ndeps);
-        if (edges) memset(edges, 0, *count * sizeof *edges);
-    }
-    emu_unlock();
-    return node && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!node || !count) return CUDA_ERROR_INVALID_VALUE;
+    fill(deps, count, node->deps, node->ndeps);
+    if (edges) memset(edges, 0, *count * sizeof *edges);
+    return CUDA_SUCCESS;
 }
 
 #undef cuGraphNodeGetDependencies
-EMU_CALL(cuGraphNodeGetDependencies, (CUgraphNode handle, CUgraphNode *deps, size_t *count), (handle, deps, count)) {
+EMU_LOCKED(cuGraphNodeGetDependencies, 10000, (CUgraphNode handle, CUgraphNode *deps, size_t *count),
+           (handle, deps, count)) {
     return cuGraphNodeGetDependencies_v2_body(handle, deps, NULL, count);
+}
+
+CUresult emu_graph_check(const struct emu_graph *graph, const CUgraphNode *nodes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        struct emu_node *node = emu_object_get(nodes[i], EMU_NODE);
+        if (!node || node->graph != graph) return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult change_edge(struct emu_node *from, struct emu_node *to, bool wanted) {
+    int at = 0;
+    while (at < to->ndeps && to->deps[at] != from) at++;
+    if (from == to || (at < to->ndeps) == wanted) return CUDA_ERROR_INVALID_VALUE; /* it is there already, or is not */
+    if (!wanted) {
+        to->deps[at] = to->deps[--to->ndeps];
+        return CUDA_SUCCESS;
+    }
+    struct emu_node **more = realloc(to->deps, ((size_t)to->ndeps + 1) * sizeof *more);
+    if (!more) return CUDA_ERROR_OUT_OF_MEMORY;
+    (to->deps = more)[to->ndeps++] = from;
+    return CUDA_SUCCESS;
 }
 
 /* Edges one by one: to[i] depends on from[i], or does no more. */
 static CUresult change_edges(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count,
                              bool wanted) {
-    emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
-    CUresult result = graph && (from || !count) && (to || !count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        struct emu_node *a = emu_object_get(from[i], EMU_NODE), *b = emu_object_get(to[i], EMU_NODE);
-        int at = 0;
-        if (!a || !b || a == b || a->graph != graph || b->graph != graph) result = CUDA_ERROR_INVALID_VALUE;
-        while (result == CUDA_SUCCESS && at < b->ndeps && b->deps[at] != a) at++;
-        if (result != CUDA_SUCCESS || (at < b->ndeps) == wanted) {
-            result = CUDA_ERROR_INVALID_VALUE; /* it is there already, or is not there to remove */
-        } else if (wanted) {
-            struct emu_node **more = realloc(b->deps, ((size_t)b->ndeps + 1) * sizeof *more);
-            if (!more)
-                result = CUDA_ERROR_OUT_OF_MEMORY;
-            else
-                (b->deps = more)[b->ndeps++] = a;
-        } else {
-            b->deps[at] = b->deps[--b->ndeps];
-        }
+    if (!graph || (count && (!from || !to))) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        EMU_TRY(emu_graph_check(graph, &from[i], 1));
+        EMU_TRY(emu_graph_check(graph, &to[i], 1));
+        EMU_TRY(change_edge((struct emu_node *)from[i], (struct emu_node *)to[i], wanted));
     }
-    emu_unlock();
-    return result;
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGraphAddDependencies_v2,
-         (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count),
-         (graph, from, to, edges, count)) {
+EMU_LOCKED(cuGraphAddDependencies_v2, 12030,
+           (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count),
+           (graph, from, to, edges, count)) {
     return change_edges(graph, from, to, count, true);
 }
 
-EMU_CALL(cuGraphRemoveDependencies_v2,
-         (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count),
-         (graph, from, to, edges, count)) {
+EMU_LOCKED(cuGraphRemoveDependencies_v2, 12030,
+           (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count),
+           (graph, from, to, edges, count)) {
     return change_edges(graph, from, to, count, false);
 }
 
-EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handle, type)) {
+EMU_CALL(cuGraphNodeGetType, 10000, (CUgraphNode handle, CUgraphNodeType *type), (handle, type)) {
     static const CUgraphNodeType types[] = {
         [EMU_OP_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,     [EMU_OP_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
         [EMU_OP_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,     [EMU_OP_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
@@ -142,7 +147,8 @@ EMU_CALL(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType *type), (handl
 }
 
 /* The grid and the block; arguments are the driver's own. */
-EMU_CALL(cuGraphKernelNodeGetParams_v2, (CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2 *params), (handle, params)) {
+EMU_CALL(cuGraphKernelNodeGetParams_v2, 12000, (CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2 *params),
+         (handle, params)) {
     struct emu_node *node = emu_object_get(handle, EMU_NODE);
     CUgraphNodeType type;
     if (!node || !params || cuGraphNodeGetType_body(handle, &type) || type != CU_GRAPH_NODE_TYPE_KERNEL)
@@ -157,48 +163,35 @@ EMU_CALL(cuGraphKernelNodeGetParams_v2, (CUgraphNode handle, CUDA_KERNEL_NODE_PA
 }
 
 static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, size_t ndeps, struct emu_op *op) {
-    emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
-    CUresult result = graph && out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < ndeps && result == CUDA_SUCCESS; i++) {
-        struct emu_node *node = emu_object_get(deps[i], EMU_NODE);
-        if (!node || node->graph != graph) result = CUDA_ERROR_INVALID_VALUE;
-    }
+    if (!graph || !out) return CUDA_ERROR_INVALID_VALUE;
+    EMU_TRY(emu_graph_check(graph, deps, ndeps));
     op->context = emu_current();
-    struct emu_node *node =
-        result == CUDA_SUCCESS ? emu_graph_add(graph, op, (struct emu_node *const *)deps, (int)ndeps) : NULL;
-    if (node)
-        *out = (CUgraphNode)node;
-    else if (result == CUDA_SUCCESS)
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    emu_unlock();
-    return result;
+    struct emu_node *node = emu_graph_add(graph, op, (struct emu_node *const *)deps, (int)ndeps);
+    if (!node) return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = (CUgraphNode)node;
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGraphAddEmptyNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps),
-         (out, graph, deps, ndeps)) {
+EMU_LOCKED(cuGraphAddEmptyNode, 10000, (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps),
+           (out, graph, deps, ndeps)) {
     return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_EMPTY});
 }
 
-EMU_CALL(cuGraphAddEventRecordNode,
-         (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, CUevent event),
-         (out, graph, deps, ndeps, event)) {
-    struct emu_event *e = emu_object_get(event, EMU_EVENT);
-    if (!e) return CUDA_ERROR_INVALID_VALUE;
-    return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_RECORD, .event = {.event = e}});
-}
+#define EVENT_NODE(symbol, op_kind)                                                                                    \
+    EMU_LOCKED(symbol, 11010,                                                                                          \
+               (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, CUevent event),               \
+               (out, graph, deps, ndeps, event)) {                                                                     \
+        struct emu_event *e = emu_object_get(event, EMU_EVENT);                                                        \
+        if (!e) return CUDA_ERROR_INVALID_VALUE;                                                                       \
+        return add(out, graph, deps, ndeps, &(struct emu_op){.kind = op_kind, .event = {.event = e}});                 \
+    }
+EVENT_NODE(cuGraphAddEventRecordNode, EMU_OP_RECORD)
+EVENT_NODE(cuGraphAddEventWaitNode, EMU_OP_WAIT)
 
-EMU_CALL(cuGraphAddEventWaitNode,
-         (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, CUevent event),
-         (out, graph, deps, ndeps, event)) {
-    struct emu_event *e = emu_object_get(event, EMU_EVENT);
-    if (!e) return CUDA_ERROR_INVALID_VALUE;
-    return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_WAIT, .event = {.event = e}});
-}
-
-EMU_CALL(cuGraphAddHostNode,
-         (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, const CUDA_HOST_NODE_PARAMS *host),
-         (out, graph, deps, ndeps, host)) {
+EMU_LOCKED(cuGraphAddHostNode, 10000,
+           (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps, const CUDA_HOST_NODE_PARAMS *host),
+           (out, graph, deps, ndeps, host)) {
     if (!host || !host->fn) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_HOST, .host = {.function = host->fn, .argument = host->userData}};
     return add(out, graph, deps, ndeps, &op);
@@ -249,33 +242,28 @@ static struct emu_exec *instantiate(struct emu_graph *graph) {
     return NULL;
 }
 
-EMU_CALL(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph handle, unsigned long long flags),
-         (out, handle, flags)) {
+EMU_LOCKED(cuGraphInstantiateWithFlags, 11040, (CUgraphExec * out, CUgraph handle, unsigned long long flags),
+           (out, handle, flags)) {
     struct emu_context *context;
-    emu_lock();
     struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
-    CUresult result = out && graph ? emu_context_need(&context) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS) result = emu_capture_unsafe(); /* seen on hardware: not while this thread captures */
-    if (result == CUDA_SUCCESS) {
-        *out = (CUgraphExec)instantiate(graph);
-        if (!*out) result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    emu_unlock();
-    return result;
+    if (!out || !graph) return CUDA_ERROR_INVALID_VALUE;
+    EMU_TRY(emu_context_need(&context));
+    EMU_TRY(emu_capture_unsafe()); /* seen on hardware: not while this thread captures */
+    *out = (CUgraphExec)instantiate(graph);
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-EMU_CALL(cuGraphExecDestroy, (CUgraphExec handle), (handle)) {
-    emu_lock();
+EMU_ROW(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags)
+
+EMU_LOCKED(cuGraphExecDestroy, 10000, (CUgraphExec handle), (handle)) {
     struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);
-    if (exec) {
-        emu_object_end(exec); /* no new launch; those under way finish, and the last frees it */
-        if (!exec->launches) exec_free(exec);
-    }
-    emu_unlock();
-    return exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!exec) return CUDA_ERROR_INVALID_VALUE;
+    emu_object_end(exec); /* no new launch; those under way finish, and the last frees it */
+    if (!exec->launches) exec_free(exec);
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGraphUpload, (CUgraphExec handle, CUstream stream), (handle, stream)) {
+EMU_CALL(cuGraphUpload, 11010, (CUgraphExec handle, CUstream stream), (handle, stream)) {
     return emu_object_get(handle, EMU_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -294,33 +282,25 @@ static uint64_t *event_versions(const struct emu_exec *exec) {
     return versions;
 }
 
-EMU_CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle)) {
+EMU_LOCKED(cuGraphLaunch, 10000, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle)) {
     struct emu_stream *stream;
-    emu_lock();
     struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);
-    CUresult result = exec ? emu_stream_of(stream_handle, &stream) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS && stream->capture) {
-        stream->capture->invalid = true;
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* child graphs are not emulated */
-    }
-    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
-    for (int i = 0; result == CUDA_SUCCESS && i < exec->count; i++) {
+    if (!exec) return CUDA_ERROR_INVALID_VALUE;
+    EMU_TRY(emu_stream_usable(stream_handle, &stream));
+    EMU_TRY(emu_capture_refuse(stream)); /* child graphs are not emulated */
+    for (int i = 0; i < exec->count; i++) {
         struct emu_function *function = exec->ops[i].kind == EMU_OP_KERNEL ? exec->ops[i].kernel.function : NULL;
         if (function && !function->object.alive) emu_object_gone(function, function); /* its module was unloaded */
     }
-    uint64_t *versions = result == CUDA_SUCCESS ? event_versions(exec) : NULL;
-    if (versions) {
-        if (exec->last_stream && exec->last_stream != stream && exec->last_stream->completed < exec->last_submitted)
-            emu_push_after(stream, exec->last_stream, exec->last_submitted);
-        struct emu_op op = {
-            .kind = EMU_OP_GRAPH, .context = stream->context, .graph = {.exec = exec, .versions = versions}};
-        exec->launches++;
-        emu_push(stream, &op);
-        exec->last_stream = stream;
-        exec->last_submitted = stream->submitted;
-    } else if (result == CUDA_SUCCESS) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    emu_unlock();
-    return result;
+    uint64_t *versions = event_versions(exec);
+    if (!versions) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (exec->last_stream && exec->last_stream != stream && exec->last_stream->completed < exec->last_submitted)
+        emu_push_after(stream, exec->last_stream, exec->last_submitted);
+    struct emu_op op = {
+        .kind = EMU_OP_GRAPH, .context = stream->context, .graph = {.exec = exec, .versions = versions}};
+    exec->launches++;
+    emu_push(stream, &op);
+    exec->last_stream = stream;
+    exec->last_submitted = stream->submitted;
+    return CUDA_SUCCESS;
 }

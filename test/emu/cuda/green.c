@@ -36,15 +36,16 @@ static struct inside inside(const CUdevResource *from) {
     return found;
 }
 
-EMU_CALL(cuDeviceGetDevResource, (CUdevice device, CUdevResource *out, CUdevResourceType type), (device, out, type)) {
-    if (device < 0 || device >= emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
+EMU_CALL(cuDeviceGetDevResource, 12040, (CUdevice device, CUdevResource *out, CUdevResourceType type),
+         (device, out, type)) {
+    if (!emu_device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
     *out = resource(device, 0, (unsigned)emu_config.sms);
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuDevSmResourceSplitByCount,
+EMU_CALL(cuDevSmResourceSplitByCount, 12040,
          (CUdevResource * parts, unsigned *groups, const CUdevResource *input, CUdevResource *remaining, unsigned flags,
           unsigned least),
          (parts, groups, input, remaining, flags, least)) {
@@ -62,7 +63,7 @@ EMU_CALL(cuDevSmResourceSplitByCount,
 }
 
 /* Several resources are one if they lie side by side, in order. */
-EMU_CALL(cuDevResourceGenerateDesc, (CUdevResourceDesc * out, CUdevResource *resources, unsigned count),
+EMU_CALL(cuDevResourceGenerateDesc, 12040, (CUdevResourceDesc * out, CUdevResource *resources, unsigned count),
          (out, resources, count)) {
     if (!out || !resources || !count) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++)
@@ -79,43 +80,34 @@ EMU_CALL(cuDevResourceGenerateDesc, (CUdevResourceDesc * out, CUdevResource *res
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGreenCtxCreate, (CUgreenCtx * out, CUdevResourceDesc desc, CUdevice device, unsigned flags),
-         (out, desc, device, flags)) {
+EMU_LOCKED(cuGreenCtxCreate, 12040, (CUgreenCtx * out, CUdevResourceDesc desc, CUdevice device, unsigned flags),
+           (out, desc, device, flags)) {
     const uint64_t number = (uintptr_t)desc, mask = (1u << FIRST_BITS) - 1;
     const struct emu_sms sms = {(unsigned)(number >> FIRST_BITS & mask), (unsigned)(number & mask)};
     if (!out || flags != CU_GREEN_CTX_DEFAULT_STREAM || !sms.count) return CUDA_ERROR_INVALID_VALUE;
-    if (device < 0 || device >= emu_config.devices || (CUdevice)(number >> 3 * FIRST_BITS) != device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    emu_lock();
+    if (!emu_device_valid(device) || (CUdevice)(number >> 3 * FIRST_BITS) != device) return CUDA_ERROR_INVALID_DEVICE;
     struct emu_green *green = emu_object_new(EMU_GREEN, sizeof *green);
-    if (green) {
-        green->sms = sms;
-        green->primary = emu_primary_retain(device);
-        green->context = emu_object_new(EMU_CONTEXT, sizeof *green->context);
-    }
-    const bool good = green && green->primary && green->context;
-    if (good) {
-        green->context->device = device;
-        green->context->green = green;
-        *out = (CUgreenCtx)green;
-    }
-    emu_unlock();
-    return good ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!green) return CUDA_ERROR_OUT_OF_MEMORY;
+    green->sms = sms;
+    green->primary = emu_primary_retain(device);
+    green->context = emu_object_new(EMU_CONTEXT, sizeof *green->context);
+    if (!green->primary || !green->context) return CUDA_ERROR_OUT_OF_MEMORY;
+    green->context->device = device;
+    green->context->green = green;
+    *out = (CUgreenCtx)green;
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGreenCtxDestroy, (CUgreenCtx handle), (handle)) {
-    emu_lock();
+EMU_LOCKED(cuGreenCtxDestroy, 12040, (CUgreenCtx handle), (handle)) {
     struct emu_green *green = emu_object_get(handle, EMU_GREEN);
-    if (green) {
-        emu_object_end(green->context);
-        emu_object_end(green);
-        emu_primary_release(green->primary);
-    }
-    emu_unlock();
-    return green ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    if (!green) return CUDA_ERROR_INVALID_CONTEXT;
+    emu_object_end(green->context);
+    emu_object_end(green);
+    emu_primary_release(green->primary);
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuCtxFromGreenCtx, (CUcontext * out, CUgreenCtx handle), (out, handle)) {
+EMU_CALL(cuCtxFromGreenCtx, 12040, (CUcontext * out, CUgreenCtx handle), (out, handle)) {
     const struct emu_green *green = emu_object_get(handle, EMU_GREEN);
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!green) return CUDA_ERROR_INVALID_CONTEXT;
@@ -123,7 +115,7 @@ EMU_CALL(cuCtxFromGreenCtx, (CUcontext * out, CUgreenCtx handle), (out, handle))
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGreenCtxGetDevResource, (CUgreenCtx handle, CUdevResource *out, CUdevResourceType type),
+EMU_CALL(cuGreenCtxGetDevResource, 12040, (CUgreenCtx handle, CUdevResource *out, CUdevResourceType type),
          (handle, out, type)) {
     const struct emu_green *green = emu_object_get(handle, EMU_GREEN);
     if (!green) return CUDA_ERROR_INVALID_CONTEXT;
@@ -133,7 +125,7 @@ EMU_CALL(cuGreenCtxGetDevResource, (CUgreenCtx handle, CUdevResource *out, CUdev
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuGreenCtxStreamCreate, (CUstream * out, CUgreenCtx handle, unsigned flags, int priority),
+EMU_CALL(cuGreenCtxStreamCreate, 12050, (CUstream * out, CUgreenCtx handle, unsigned flags, int priority),
          (out, handle, flags, priority)) {
     struct emu_green *green = emu_object_get(handle, EMU_GREEN);
     if (!green) return CUDA_ERROR_INVALID_CONTEXT;

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 struct late {
@@ -37,12 +36,6 @@ static struct late *first, **tail = &first; /* in the order of issue */
 static int count;
 static bool courier_runs;
 static uint64_t random_state;
-
-static uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static uint64_t draw(uint64_t below) {
     if (!random_state)
@@ -90,32 +83,27 @@ static void deliver(struct late **at) {
     unlink_late(at);
 }
 
+/* Of all that is late, in its order; with the lock held. */
+#define DELIVER_IF(condition)                                                                                          \
+    for (struct late **at = &first, *late; (late = *at);) {                                                            \
+        if (condition)                                                                                                 \
+            deliver(at);                                                                                               \
+        else                                                                                                           \
+            at = &late->next;                                                                                          \
+    }
+
 /* Delivers, by itself, what is due. */
 static void *courier(void *argument) {
     pthread_mutex_lock(&lock);
     for (;;) {
         while (!first) pthread_cond_wait(&some, &lock);
-        uint64_t time = now();
-        for (struct late **at = &first; *at;) {
-            if ((*at)->due <= time)
-                deliver(at);
-            else
-                at = &(*at)->next;
-        }
+        uint64_t time = emu_nanoseconds();
+        DELIVER_IF(late->due <= time);
         pthread_mutex_unlock(&lock);
         usleep(50);
         pthread_mutex_lock(&lock);
     }
     return argument;
-}
-
-static void start_courier(void) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    courier_runs = !pthread_create(&thread, &attributes, courier, NULL);
-    pthread_attr_destroy(&attributes);
 }
 
 static uint64_t identity_of(const struct emu_range *range) {
@@ -164,22 +152,12 @@ static bool before(const struct late *late, const struct emu_issuer *by) {
 
 void emu_late_flush(const struct emu_issuer *by) {
     pthread_mutex_lock(&lock);
-    for (struct late **at = &first; *at;) {
-        if (before(*at, by))
-            deliver(at);
-        else
-            at = &(*at)->next;
-    }
+    DELIVER_IF(before(late, by));
     pthread_mutex_unlock(&lock);
 }
 
 static void flush_place(const struct emu_issuer *by, uintptr_t address, size_t bytes) {
-    for (struct late **at = &first; *at;) {
-        if (overlaps(*at, address, bytes) && before(*at, by))
-            deliver(at);
-        else
-            at = &(*at)->next;
-    }
+    DELIVER_IF(overlaps(late, address, bytes) && before(late, by));
 }
 
 void emu_late_flush_place(const struct emu_issuer *by, const void *place, size_t bytes) {
@@ -190,12 +168,7 @@ void emu_late_flush_place(const struct emu_issuer *by, const void *place, size_t
 
 void emu_late_flush_stream(const struct emu_stream *stream) {
     pthread_mutex_lock(&lock);
-    for (struct late **at = &first; *at;) {
-        if ((*at)->by.stream == stream)
-            deliver(at);
-        else
-            at = &(*at)->next;
-    }
+    DELIVER_IF(late->by.stream == stream);
     pthread_mutex_unlock(&lock);
 }
 
@@ -277,7 +250,7 @@ static bool keep(const struct emu_issuer *by, uintptr_t dst, const unsigned char
                           .identity = identity_of(range),
                           .place = dst - range->base + range->offset,
                           .bytes = bytes,
-                          .due = now() + draw(bytes <= WORD ? word_late_ns : data_late_ns)};
+                          .due = emu_nanoseconds() + draw(bytes <= WORD ? word_late_ns : data_late_ns)};
     memcpy(late->data, src, bytes);
     *tail = late;
     tail = &late->next;
@@ -301,7 +274,7 @@ void emu_late_store(const struct emu_issuer *by, const struct emu_context *conte
         for (int i = 0; i < n; i++)
             if (keep(by, dst + piece[i].at, src + piece[i].at, piece[i].bytes)) piece[kept++] = piece[i];
         while (count > MOST) deliver(&first);
-        if (kept && !courier_runs) start_courier();
+        if (kept && !courier_runs) courier_runs = emu_thread(courier, NULL);
         if (kept) pthread_cond_signal(&some);
     }
     pthread_mutex_unlock(&lock);

@@ -37,14 +37,14 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
     return emu_enqueue(stream_handle, &op);
 }
 
-EMU_CALL(cuLaunchKernel,
+EMU_CALL(cuLaunchKernel, 4000,
          (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
           unsigned shared, CUstream stream, void **parameters, void **extra),
          (function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra)) {
     return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, false, stream, parameters, extra);
 }
 
-EMU_CALL(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra),
+EMU_CALL(cuLaunchKernelEx, 11060, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra),
          (config, function, parameters, extra)) {
     if (!config || (config->numAttrs && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
     bool early = false;
@@ -58,7 +58,7 @@ EMU_CALL(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, v
                   parameters, extra);
 }
 
-EMU_CALL(cuLaunchCooperativeKernel,
+EMU_CALL(cuLaunchCooperativeKernel, 9000,
          (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
           unsigned shared, CUstream stream, void **parameters),
          (function, gx, gy, gz, bx, by, bz, shared, stream, parameters)) {

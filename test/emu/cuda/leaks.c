@@ -38,9 +38,9 @@ static const int of_kind[EMU_KINDS] = {[EMU_STREAM] = STREAMS, [EMU_EVENT] = EVE
 /* Kernels may stay loaded while their context lives, as NCCL's do: each image once. */
 static bool is_kept(const struct emu_module *module) {
     if (!module->context || !module->context->retained) return false;
-    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_MODULE, o));) {
-        const struct emu_module *other = (struct emu_module *)o;
-        if (o->alive && other != module && other->context == module->context && other->image == module->image)
+    for (const struct emu_module *other = NULL; (other = emu_object_of(EMU_MODULE, other));) {
+        if (other->object.alive && other != module && other->context == module->context &&
+            other->image == module->image)
             return false;
     }
     return true;

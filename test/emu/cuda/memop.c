@@ -144,10 +144,18 @@ static CUresult batch(CUstream handle, unsigned count, const CUstreamBatchMemOpP
     return emu_enqueue(handle, &op);
 }
 
-EMU_CALL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, CUstreamBatchMemOpParams *list, unsigned flags),
-         (stream, count, list, flags)) {
-    return batch(stream, count, list, flags);
-}
+/* The forms from before CUDA 11.7 are there but off, unless an option of the kernel module says otherwise: who asks
+ * cuGetProcAddress for too old a version gets these. */
+#define FORMS(name, old_since, parameters, arguments, how)                                                             \
+    EMU_CALL(name, old_since, parameters, arguments) {                                                                 \
+        return CUDA_ERROR_NOT_SUPPORTED;                                                                               \
+    }                                                                                                                  \
+    EMU_CALL(name##_v2, 11070, parameters, arguments) {                                                                \
+        return how;                                                                                                    \
+    }
+#define ONE(name, old_since, type, operation)                                                                          \
+    FORMS(name, old_since, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                         \
+          (stream, address, value, flags), one(stream, address, operation, value, flags))
 
 static CUresult one(CUstream stream, CUdeviceptr address, CUstreamBatchMemOpType type, uint64_t value, unsigned flags) {
     CUstreamBatchMemOpParams p;
@@ -159,42 +167,9 @@ static CUresult one(CUstream stream, CUdeviceptr address, CUstreamBatchMemOpType
     return batch(stream, 1, &p, 0);
 }
 
-EMU_CALL(cuStreamWaitValue32_v2, (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return one(stream, address, CU_STREAM_MEM_OP_WAIT_VALUE_32, value, flags);
-}
-EMU_CALL(cuStreamWaitValue64_v2, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return one(stream, address, CU_STREAM_MEM_OP_WAIT_VALUE_64, value, flags);
-}
-EMU_CALL(cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return one(stream, address, CU_STREAM_MEM_OP_WRITE_VALUE_32, value, flags);
-}
-EMU_CALL(cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return one(stream, address, CU_STREAM_MEM_OP_WRITE_VALUE_64, value, flags);
-}
-
-/* The forms from before CUDA 11.7 are there but off, unless an option of the kernel module says otherwise: who asks
- * cuGetProcAddress for too old a version gets these. */
-EMU_CALL(cuStreamBatchMemOp, (CUstream stream, unsigned count, CUstreamBatchMemOpParams *list, unsigned flags),
-         (stream, count, list, flags)) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-EMU_CALL(cuStreamWaitValue32, (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-EMU_CALL(cuStreamWaitValue64, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-EMU_CALL(cuStreamWriteValue32, (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-EMU_CALL(cuStreamWriteValue64, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags),
-         (stream, address, value, flags)) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
+FORMS(cuStreamBatchMemOp, 8000, (CUstream stream, unsigned count, CUstreamBatchMemOpParams *list, unsigned flags),
+      (stream, count, list, flags), batch(stream, count, list, flags))
+ONE(cuStreamWaitValue32, 8000, cuuint32_t, CU_STREAM_MEM_OP_WAIT_VALUE_32)
+ONE(cuStreamWaitValue64, 9000, cuuint64_t, CU_STREAM_MEM_OP_WAIT_VALUE_64)
+ONE(cuStreamWriteValue32, 8000, cuuint32_t, CU_STREAM_MEM_OP_WRITE_VALUE_32)
+ONE(cuStreamWriteValue64, 9000, cuuint64_t, CU_STREAM_MEM_OP_WRITE_VALUE_64)

@@ -84,11 +84,10 @@ static void range_end(struct emu_range *range) {
 }
 
 void emu_context_free_memory(struct emu_context *context) {
-    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_RANGE, o));) {
-        struct emu_range *range = (struct emu_range *)o;
-        if (!o->alive || range->context != context) continue;
+    for (struct emu_range *range = NULL; (range = emu_object_of(EMU_RANGE, range));) {
+        if (!range->object.alive || range->context != context) continue;
         if (range->kind != EMU_PLAIN && range->kind != EMU_HOST && range->kind != EMU_REGISTERED) continue;
-        o->orphan = true;
+        range->object.orphan = true;
         range_end(range);
     }
 }
@@ -99,100 +98,87 @@ static struct emu_range *allocation(uintptr_t address, enum emu_range_kind kind)
     return range && range->base == address && range->kind == kind ? range : NULL;
 }
 
-static CUresult allocate(enum emu_range_kind kind, size_t bytes, uintptr_t *address) {
+/* The current context, for a call that allocates or frees. */
+static CUresult context_of_call(struct emu_context **context) {
+    EMU_TRY(emu_context_need(context));
+    return emu_capture_unsafe();
+}
+
+static CUresult allocate(enum emu_range_kind kind, size_t bytes, CUdeviceptr *address) {
     struct emu_context *context;
     if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = emu_context_need(&context);
-    if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
-    if (result == CUDA_SUCCESS) {
-        emu_context_may_wait(context);
-        bool fits =
-            kind != EMU_PLAIN || (bytes <= emu_config.memory && emu_used[context->device] <= emu_config.memory - bytes);
-        struct emu_range *range = fits ? range_new(kind, context, bytes) : NULL;
-        if (range)
-            *address = range->base;
-        else
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    emu_unlock();
-    return result;
+    EMU_TRY(context_of_call(&context));
+    emu_context_may_wait(context);
+    bool fits =
+        kind != EMU_PLAIN || (bytes <= emu_config.memory && emu_used[context->device] <= emu_config.memory - bytes);
+    struct emu_range *range = fits ? range_new(kind, context, bytes) : NULL;
+    if (!range) return CUDA_ERROR_OUT_OF_MEMORY;
+    *address = range->base;
+    return CUDA_SUCCESS;
 }
 
 static CUresult release(enum emu_range_kind kind, uintptr_t address) {
     struct emu_context *context;
     if (!address) return CUDA_SUCCESS;
-    emu_lock();
-    CUresult result = emu_context_need(&context);
-    if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
+    EMU_TRY(context_of_call(&context));
     struct emu_range *range = allocation(address, kind);
-    if (result == CUDA_SUCCESS && !range) result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS) {
-        emu_context_wait(range->context); /* as the real one: freeing waits for the device */
-        if (range->object.alive) range_end(range);
-    }
-    emu_unlock();
-    return result;
+    if (!range) return CUDA_ERROR_INVALID_VALUE;
+    emu_context_wait(range->context); /* as the real one: freeing waits for the device */
+    if (range->object.alive) range_end(range);
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes), (address, bytes)) {
-    uintptr_t p;
-    CUresult result = allocate(EMU_PLAIN, bytes, address ? &p : NULL);
-    if (result == CUDA_SUCCESS) *address = p;
-    return result;
+EMU_LOCKED(cuMemAlloc_v2, 3020, (CUdeviceptr * address, size_t bytes), (address, bytes)) {
+    return allocate(EMU_PLAIN, bytes, address);
 }
 
-EMU_CALL(cuMemFree_v2, (CUdeviceptr address), (address)) {
+EMU_LOCKED(cuMemFree_v2, 3020, (CUdeviceptr address), (address)) {
     return release(EMU_PLAIN, (uintptr_t)address);
 }
 
-EMU_CALL(cuMemAllocHost_v2, (void **address, size_t bytes), (address, bytes)) {
-    return allocate(EMU_HOST, bytes, (uintptr_t *)address);
+EMU_LOCKED(cuMemAllocHost_v2, 3020, (void **address, size_t bytes), (address, bytes)) {
+    return allocate(EMU_HOST, bytes, (CUdeviceptr *)address);
 }
 
-EMU_CALL(cuMemHostAlloc, (void **address, size_t bytes, unsigned flags), (address, bytes, flags)) {
+EMU_LOCKED(cuMemHostAlloc, 2020, (void **address, size_t bytes, unsigned flags), (address, bytes, flags)) {
     if (flags & ~7u) return CUDA_ERROR_INVALID_VALUE;
-    return allocate(EMU_HOST, bytes, (uintptr_t *)address);
+    return allocate(EMU_HOST, bytes, (CUdeviceptr *)address);
 }
 
-EMU_CALL(cuMemFreeHost, (void *address), (address)) {
+EMU_LOCKED(cuMemFreeHost, 2000, (void *address), (address)) {
     return release(EMU_HOST, (uintptr_t)address);
 }
 
-EMU_CALL(cuMemHostRegister_v2, (void *address, size_t bytes, unsigned flags), (address, bytes, flags)) {
+EMU_LOCKED(cuMemHostRegister_v2, 4000, (void *address, size_t bytes, unsigned flags), (address, bytes, flags)) {
     struct emu_context *context;
     if (!address || !bytes) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = emu_context_need(&context);
-    if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
-    if (result == CUDA_SUCCESS) emu_context_may_wait(context);
-    if (result == CUDA_SUCCESS && emu_range_of((uintptr_t)address)) result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    struct emu_range *range = result == CUDA_SUCCESS ? emu_object_new(EMU_RANGE, sizeof *range) : NULL;
-    if (range) {
-        range->kind = EMU_REGISTERED;
-        range->base = (uintptr_t)address;
-        range->size = bytes;
-        range->context = context;
-        range->device = -1;
-        range->readable = range->writable = ~0u;
-        range->id = ++next_id;
-        result = emu_register(range);
-        if (result != CUDA_SUCCESS) emu_object_end(range);
-    }
-    emu_unlock();
+    EMU_TRY(context_of_call(&context));
+    emu_context_may_wait(context);
+    if (emu_range_of((uintptr_t)address)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    struct emu_range *range = emu_object_new(EMU_RANGE, sizeof *range);
+    if (!range) return CUDA_ERROR_OUT_OF_MEMORY;
+    range->kind = EMU_REGISTERED;
+    range->base = (uintptr_t)address;
+    range->size = bytes;
+    range->context = context;
+    range->device = -1;
+    range->readable = range->writable = ~0u;
+    range->id = ++next_id;
+    CUresult result = emu_register(range);
+    if (result != CUDA_SUCCESS) emu_object_end(range);
     return result;
 }
 
-EMU_CALL(cuMemHostUnregister, (void *address), (address)) {
-    emu_lock();
+EMU_LOCKED(cuMemHostUnregister, 4000, (void *address), (address)) {
     struct emu_range *range = allocation((uintptr_t)address, EMU_REGISTERED);
-    if (range) emu_context_may_wait(range->context);
-    if (range && range->object.alive) range_end(range);
-    emu_unlock();
-    return range ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if (!range) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    emu_context_may_wait(range->context);
+    if (range->object.alive) range_end(range);
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemHostGetDevicePointer_v2, (CUdeviceptr * device, void *host, unsigned flags), (device, host, flags)) {
+EMU_CALL(cuMemHostGetDevicePointer_v2, 3020, (CUdeviceptr * device, void *host, unsigned flags),
+         (device, host, flags)) {
     if (!device || flags) return CUDA_ERROR_INVALID_VALUE;
     struct emu_range *range = emu_range_of((uintptr_t)host);
     if (!range || (range->kind != EMU_HOST && range->kind != EMU_REGISTERED)) return CUDA_ERROR_INVALID_VALUE;
@@ -200,27 +186,24 @@ EMU_CALL(cuMemHostGetDevicePointer_v2, (CUdeviceptr * device, void *host, unsign
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemHostGetFlags, (unsigned *flags, void *host), (flags, host)) {
+EMU_CALL(cuMemHostGetFlags, 2030, (unsigned *flags, void *host), (flags, host)) {
     struct emu_range *range = emu_range_of((uintptr_t)host);
     if (!flags || !range || range->kind != EMU_HOST) return CUDA_ERROR_INVALID_VALUE;
     *flags = CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemGetInfo_v2, (size_t * available, size_t *total), (available, total)) {
+EMU_LOCKED(cuMemGetInfo_v2, 3020, (size_t * available, size_t *total), (available, total)) {
     struct emu_context *context;
     if (!available || !total) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = emu_context_need(&context);
-    if (result == CUDA_SUCCESS) {
-        *total = emu_config.memory;
-        *available = emu_config.memory - emu_used[context->device];
-    }
-    emu_unlock();
-    return result;
+    EMU_TRY(emu_context_need(&context));
+    *total = emu_config.memory;
+    *available = emu_config.memory - emu_used[context->device];
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *bytes, CUdeviceptr address), (base, bytes, address)) {
+EMU_CALL(cuMemGetAddressRange_v2, 3020, (CUdeviceptr * base, size_t *bytes, CUdeviceptr address),
+         (base, bytes, address)) {
     struct emu_range *range = emu_range_of((uintptr_t)address);
     if (!range || range->kind == EMU_RESERVED) return CUDA_ERROR_NOT_FOUND;
     if (base) *base = range->base;
@@ -228,7 +211,7 @@ EMU_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *bytes, CUdevicept
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuPointerGetAttribute, (void *value, CUpointer_attribute attribute, CUdeviceptr address),
+EMU_CALL(cuPointerGetAttribute, 4000, (void *value, CUpointer_attribute attribute, CUdeviceptr address),
          (value, attribute, address)) {
     struct emu_range *range = emu_range_of((uintptr_t)address);
     if (!value) return CUDA_ERROR_INVALID_VALUE;
@@ -259,7 +242,8 @@ EMU_CALL(cuPointerGetAttribute, (void *value, CUpointer_attribute attribute, CUd
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuPointerGetAttributes, (unsigned count, CUpointer_attribute *attributes, void **values, CUdeviceptr address),
+EMU_CALL(cuPointerGetAttributes, 7000,
+         (unsigned count, CUpointer_attribute *attributes, void **values, CUdeviceptr address),
          (count, attributes, values, address)) {
     if (!attributes || !values) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++) {

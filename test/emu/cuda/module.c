@@ -34,7 +34,7 @@ static CUresult load(struct emu_module **out, const void *image, bool library) {
     CUresult result = library ? CUDA_SUCCESS : emu_context_need(&context);
     if (result == CUDA_SUCCESS) result = emu_capture_unsafe();
     if (result == CUDA_SUCCESS) emu_context_may_wait(emu_current());
-    emu_unlock();
+    emu_unlock(); /* libraries may not be opened with it */
     if (result != CUDA_SUCCESS) return result;
     void *handle = open_kernels();
     if (!handle) return CUDA_ERROR_INVALID_IMAGE;
@@ -55,13 +55,12 @@ void emu_module_end(struct emu_module *module) {
 }
 
 static CUresult unload(const void *handle) {
-    emu_lock();
     struct emu_module *module = emu_object_get(handle, EMU_MODULE);
-    CUresult result = module ? emu_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS) emu_context_may_wait(module->context);
-    if (result == CUDA_SUCCESS && module->object.alive) emu_module_end(module);
-    emu_unlock();
-    return result;
+    if (!module) return CUDA_ERROR_INVALID_HANDLE;
+    EMU_TRY(emu_capture_unsafe());
+    emu_context_may_wait(module->context);
+    if (module->object.alive) emu_module_end(module);
+    return CUDA_SUCCESS;
 }
 
 static struct emu_function *find(struct emu_module *module, const char *name) {
@@ -72,95 +71,91 @@ static struct emu_function *find(struct emu_module *module, const char *name) {
 
 static CUresult get(struct emu_function **out, const void *handle, const char *name) {
     char size_name[256];
+    Dl_info info;
     if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = CUDA_SUCCESS;
     struct emu_module *module = emu_object_get(handle, EMU_MODULE);
-    struct emu_function *function = module ? find(module, name) : NULL;
-    if (!module) result = CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS && !function) {
-        snprintf(size_name, sizeof size_name, "%s_argument_size", name);
-        void *entry = dlsym(module->library, name);
-        unsigned *size = dlsym(module->library, size_name);
-        if (!entry || !size)
-            result = CUDA_ERROR_NOT_FOUND;
-        else if (!(function = emu_object_new(EMU_FUNCTION, sizeof *function)))
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        Dl_info info;
-        if (function) {
-            function->module = module;
-            function->name = dladdr(entry, &info) && info.dli_sname ? info.dli_sname : "kernel";
-            *(void **)&function->entry = entry;
-            function->argument_size = *size;
-            function->next = module->functions;
-            module->functions = function;
-        }
+    if (!module) return CUDA_ERROR_INVALID_HANDLE;
+    struct emu_function *function = find(module, name);
+    if (function) {
+        *out = function;
+        return CUDA_SUCCESS;
     }
-    if (result == CUDA_SUCCESS) *out = function;
-    emu_unlock();
-    return result;
+    snprintf(size_name, sizeof size_name, "%s_argument_size", name);
+    void *entry = dlsym(module->library, name);
+    unsigned *size = dlsym(module->library, size_name);
+    if (!entry || !size) return CUDA_ERROR_NOT_FOUND;
+    function = emu_object_new(EMU_FUNCTION, sizeof *function);
+    if (!function) return CUDA_ERROR_OUT_OF_MEMORY;
+    function->module = module;
+    function->name = dladdr(entry, &info) && info.dli_sname ? info.dli_sname : "kernel";
+    *(void **)&function->entry = entry;
+    function->argument_size = *size;
+    function->next = module->functions;
+    *out = module->functions = function;
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuModuleLoadData, (CUmodule * out, const void *image), (out, image)) {
+EMU_CALL(cuModuleLoadData, 2000, (CUmodule * out, const void *image), (out, image)) {
     return load((struct emu_module **)out, image, false);
 }
 
-EMU_CALL(cuModuleLoadDataEx, (CUmodule * out, const void *image, unsigned count, CUjit_option *options, void **values),
+EMU_CALL(cuModuleLoadDataEx, 2010,
+         (CUmodule * out, const void *image, unsigned count, CUjit_option *options, void **values),
          (out, image, count, options, values)) {
     return load((struct emu_module **)out, image, false);
 }
 
-EMU_CALL(cuModuleLoadFatBinary, (CUmodule * out, const void *image), (out, image)) {
+EMU_CALL(cuModuleLoadFatBinary, 2000, (CUmodule * out, const void *image), (out, image)) {
     return load((struct emu_module **)out, image, false);
 }
 
-EMU_CALL(cuModuleUnload, (CUmodule module), (module)) {
+EMU_LOCKED(cuModuleUnload, 2000, (CUmodule module), (module)) {
     return unload(module);
 }
 
-EMU_CALL(cuModuleGetFunction, (CUfunction * out, CUmodule module, const char *name), (out, module, name)) {
+EMU_LOCKED(cuModuleGetFunction, 2000, (CUfunction * out, CUmodule module, const char *name), (out, module, name)) {
     return get((struct emu_function **)out, module, name);
 }
 
-EMU_CALL(cuLibraryLoadData,
+EMU_CALL(cuLibraryLoadData, 12000,
          (CUlibrary * out, const void *code, CUjit_option *jit, void **jit_values, unsigned jit_count,
           CUlibraryOption *options, void **values, unsigned count),
          (out, code, jit, jit_values, jit_count, options, values, count)) {
     return load((struct emu_module **)out, code, true);
 }
 
-EMU_CALL(cuLibraryUnload, (CUlibrary library), (library)) {
+EMU_LOCKED(cuLibraryUnload, 12000, (CUlibrary library), (library)) {
     return unload(library);
 }
 
-EMU_CALL(cuLibraryGetKernel, (CUkernel * out, CUlibrary library, const char *name), (out, library, name)) {
+EMU_LOCKED(cuLibraryGetKernel, 12000, (CUkernel * out, CUlibrary library, const char *name), (out, library, name)) {
     return get((struct emu_function **)out, library, name);
 }
 
-EMU_CALL(cuLibraryGetModule, (CUmodule * out, CUlibrary library), (out, library)) {
+EMU_CALL(cuLibraryGetModule, 12000, (CUmodule * out, CUlibrary library), (out, library)) {
     if (!out || !emu_object_get(library, EMU_MODULE)) return CUDA_ERROR_INVALID_HANDLE;
     *out = (CUmodule)library;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuKernelGetFunction, (CUfunction * out, CUkernel kernel), (out, kernel)) {
+EMU_CALL(cuKernelGetFunction, 12000, (CUfunction * out, CUkernel kernel), (out, kernel)) {
     if (!out || !emu_object_get(kernel, EMU_FUNCTION)) return CUDA_ERROR_INVALID_HANDLE;
     *out = (CUfunction)kernel;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuFuncGetModule, (CUmodule * out, CUfunction handle), (out, handle)) {
+EMU_CALL(cuFuncGetModule, 11000, (CUmodule * out, CUfunction handle), (out, handle)) {
     struct emu_function *function = emu_object_get(handle, EMU_FUNCTION);
     if (!out || !function) return CUDA_ERROR_INVALID_HANDLE;
     *out = (CUmodule)function->module;
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuFuncLoad, (CUfunction function), (function)) {
+EMU_CALL(cuFuncLoad, 12040, (CUfunction function), (function)) {
     return emu_object_get(function, EMU_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-EMU_CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction function),
+EMU_CALL(cuFuncGetAttribute, 2020, (int *value, CUfunction_attribute attribute, CUfunction function),
          (value, attribute, function)) {
     static const int values[] = {
         [CU_FUNC_ATTRIBUTE_NUM_REGS] = 64,
@@ -174,13 +169,13 @@ EMU_CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunc
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value),
+EMU_CALL(cuFuncSetAttribute, 9000, (CUfunction function, CUfunction_attribute attribute, int value),
          (function, attribute, value)) {
     return emu_object_get(function, EMU_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-EMU_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, CUfunction function, int threads, size_t shared),
-         (blocks, function, threads, shared)) {
+EMU_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050,
+         (int *blocks, CUfunction function, int threads, size_t shared), (blocks, function, threads, shared)) {
     if (!blocks || !emu_object_get(function, EMU_FUNCTION)) return CUDA_ERROR_INVALID_VALUE;
     *blocks = threads <= emu_config.max_threads ? EMU_SM_BLOCKS : 0;
     return CUDA_SUCCESS;

@@ -182,11 +182,10 @@ static CUresult check_prop(const CUmulticastObjectProp *prop) {
 }
 
 /* The size is part of the question: a granularity is of an object. */
-EMU_CALL(cuMulticastGetGranularity,
+EMU_CALL(cuMulticastGetGranularity, 12010,
          (size_t * granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option),
          (granularity, prop, option)) {
-    CUresult result = check_prop(prop);
-    if (result != CUDA_SUCCESS) return result;
+    EMU_TRY(check_prop(prop));
     if (!granularity) return CUDA_ERROR_INVALID_VALUE;
     if (option != CU_MULTICAST_GRANULARITY_MINIMUM && option != CU_MULTICAST_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
@@ -194,22 +193,19 @@ EMU_CALL(cuMulticastGetGranularity,
     return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuMulticastCreate, (CUmemGenericAllocationHandle * out, const CUmulticastObjectProp *prop), (out, prop)) {
-    CUresult result = check_prop(prop);
-    if (result != CUDA_SUCCESS) return result;
+EMU_LOCKED(cuMulticastCreate, 12010, (CUmemGenericAllocationHandle * out, const CUmulticastObjectProp *prop),
+           (out, prop)) {
+    EMU_TRY(check_prop(prop));
     if (!out || prop->size % EMU_GRANULE) return CUDA_ERROR_INVALID_VALUE;
-    result = emu_handle_types((unsigned)prop->handleTypes);
-    if (result != CUDA_SUCCESS) return result;
+    EMU_TRY(emu_handle_types((unsigned)prop->handleTypes));
     int fd = memfd_create(EMU_NAME_MULTICAST, MFD_CLOEXEC);
     struct shared *shared = fd >= 0 && !ftruncate(fd, sizeof *shared) ? map_shared(fd) : NULL;
     struct emu_handle *handle = NULL;
-    result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (shared) {
         init_shared(shared, prop);
         munmap(shared, sizeof *shared);
-        emu_lock();
         result = emu_multicast_import(fd, &handle);
-        emu_unlock();
     }
     if (result != CUDA_SUCCESS) {
         if (fd >= 0) close(fd);
@@ -225,28 +221,23 @@ static struct emu_handle *multicast_get(CUmemGenericAllocationHandle handle) {
     return h && h->multicast ? h : NULL;
 }
 
-static bool valid(CUdevice device) {
-    return device >= 0 && device < emu_config.devices;
+/* What a call for one device of an object works on. */
+static CUresult object_and_device(CUmemGenericAllocationHandle handle, CUdevice device, struct emu_multicast **m) {
+    struct emu_handle *h = multicast_get(handle);
+    if (!h) return CUDA_ERROR_INVALID_VALUE;
+    *m = h->multicast;
+    return emu_device_valid(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-EMU_CALL(cuMulticastAddDevice, (CUmemGenericAllocationHandle handle, CUdevice device), (handle, device)) {
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    struct emu_handle *h = multicast_get(handle);
-    if (h && !valid(device)) {
-        result = CUDA_ERROR_INVALID_DEVICE;
-    } else if (h) {
-        struct shared *shared = h->multicast->shared;
-        uint32_t bit = 1u << emu_config.visible[device];
-        lock_shared(shared);
-        if (!(shared->added & bit) && count_added(shared) < shared->devices) { /* else the code is a guess */
-            shared->added |= bit;
-            result = CUDA_SUCCESS;
-        }
-        unlock_shared(shared);
-    }
-    emu_unlock();
-    return result;
+EMU_LOCKED(cuMulticastAddDevice, 12010, (CUmemGenericAllocationHandle handle, CUdevice device), (handle, device)) {
+    struct emu_multicast *m;
+    EMU_TRY(object_and_device(handle, device, &m));
+    uint32_t bit = 1u << emu_config.visible[device];
+    lock_shared(m->shared);
+    bool good = !(m->shared->added & bit) && count_added(m->shared) < m->shared->devices; /* else the code is a guess */
+    if (good) m->shared->added |= bit;
+    unlock_shared(m->shared);
+    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* As cuda.h says, bind and map block until all devices have been added: a rank that failed before it added its own leaves
@@ -323,53 +314,40 @@ static CUresult check_and_bind(struct emu_handle *h, size_t offset, struct emu_h
     return result;
 }
 
-EMU_CALL(cuMulticastBindMem,
-         (CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory, size_t memory_offset,
-          size_t size, unsigned long long flags),
-         (handle, offset, memory, memory_offset, size, flags)) {
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
+EMU_LOCKED(cuMulticastBindMem, 12010,
+           (CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory,
+            size_t memory_offset, size_t size, unsigned long long flags),
+           (handle, offset, memory, memory_offset, size, flags)) {
     struct emu_handle *h = multicast_get(handle), *mem = emu_handle_get(memory);
-    if (h && mem && !mem->multicast && !flags) result = check_and_bind(h, offset, mem, memory_offset, size);
-    emu_unlock();
-    return result;
+    if (!h || !mem || mem->multicast || flags) return CUDA_ERROR_INVALID_VALUE;
+    return check_and_bind(h, offset, mem, memory_offset, size);
 }
 
-EMU_CALL(cuMulticastBindAddr,
-         (CUmemGenericAllocationHandle handle, size_t offset, CUdeviceptr address, size_t size,
-          unsigned long long flags),
-         (handle, offset, address, size, flags)) {
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
+EMU_LOCKED(cuMulticastBindAddr, 12010,
+           (CUmemGenericAllocationHandle handle, size_t offset, CUdeviceptr address, size_t size,
+            unsigned long long flags),
+           (handle, offset, address, size, flags)) {
     struct emu_handle *h = multicast_get(handle);
     const struct emu_range *range = emu_range_of((uintptr_t)address);
-    if (h && !flags && emu_range_holds(range, (uintptr_t)address, size) && range->kind == EMU_MAPPED)
-        result = check_and_bind(h, offset, range->handle, (uintptr_t)address - range->base + range->offset, size);
-    emu_unlock();
-    return result;
+    if (!h || flags || !emu_range_holds(range, (uintptr_t)address, size) || range->kind != EMU_MAPPED)
+        return CUDA_ERROR_INVALID_VALUE;
+    return check_and_bind(h, offset, range->handle, (uintptr_t)address - range->base + range->offset, size);
 }
 
 /* cuda.h: offset and size must be those of the bind call, else the behaviour is undefined.  Here it is an error. */
-EMU_CALL(cuMulticastUnbind, (CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, size_t size),
-         (handle, device, offset, size)) {
+EMU_LOCKED(cuMulticastUnbind, 12010, (CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, size_t size),
+           (handle, device, offset, size)) {
+    struct emu_multicast *m;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    struct emu_handle *h = multicast_get(handle);
-    if (h && !valid(device)) {
-        result = CUDA_ERROR_INVALID_DEVICE;
-    } else if (h) {
-        struct emu_multicast *m = h->multicast;
-        lock_shared(m->shared);
-        for (int i = 0; i < MAX_BINDINGS && result != CUDA_SUCCESS; i++) {
-            const struct binding *b = &m->shared->bindings[i];
-            if (!m->bound[i] || b->device != emu_config.visible[device] || b->offset != offset || b->size != size)
-                continue;
-            unbind(m, i);
-            result = CUDA_SUCCESS;
-        }
-        unlock_shared(m->shared);
+    EMU_TRY(object_and_device(handle, device, &m));
+    lock_shared(m->shared);
+    for (int i = 0; i < MAX_BINDINGS && result != CUDA_SUCCESS; i++) {
+        const struct binding *b = &m->shared->bindings[i];
+        if (!m->bound[i] || b->device != emu_config.visible[device] || b->offset != offset || b->size != size) continue;
+        unbind(m, i);
+        result = CUDA_SUCCESS;
     }
-    emu_unlock();
+    unlock_shared(m->shared);
     return result;
 }
 

@@ -22,18 +22,22 @@ static void kernel_done(void *argument, CUresult result) {
     pthread_mutex_unlock(&wait->lock);
 }
 
-static CUresult run_kernel(struct emu_op *op) {
-    struct wait wait = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+void emu_op_submit(const struct emu_op *op, void (*done)(void *, CUresult), void *argument) {
     struct emu_launch launch = {.function = op->kernel.function,
                                 .context = op->context,
                                 .sms = op->sms,
                                 .early = op->kernel.early,
                                 .args = op->kernel.args,
-                                .done = kernel_done,
-                                .argument = &wait};
+                                .done = done,
+                                .argument = argument};
     memcpy(launch.grid, op->kernel.grid, sizeof launch.grid);
     memcpy(launch.block, op->kernel.block, sizeof launch.block);
     emu_simt_submit(&launch);
+}
+
+static CUresult run_kernel(struct emu_op *op) {
+    struct wait wait = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    emu_op_submit(op, kernel_done, &wait);
     pthread_mutex_lock(&wait.lock);
     while (!wait.done) pthread_cond_wait(&wait.changed, &wait.lock);
     pthread_mutex_unlock(&wait.lock);

@@ -6,7 +6,6 @@
 #include "emu.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct run;
 struct step {
@@ -82,37 +81,18 @@ static void start_kernel(struct run *run, int index) {
         return;
     }
     emu_late_flush(&(struct emu_issuer){run->stream, run->exec, index});
-    struct emu_launch launch = {.function = op->kernel.function,
-                                .context = op->context,
-                                .sms = op->sms,
-                                .early = op->kernel.early,
-                                .args = op->kernel.args,
-                                .done = kernel_done,
-                                .argument = &run->steps[index]};
-    memcpy(launch.grid, op->kernel.grid, sizeof launch.grid);
-    memcpy(launch.block, op->kernel.block, sizeof launch.block);
-    emu_simt_submit(&launch);
+    emu_op_submit(op, kernel_done, &run->steps[index]);
 }
 
 /* Nodes that may block get a thread of their own, unless nothing else is to be done meanwhile. */
 static void start(struct run *run, int index, bool alone) {
     struct emu_op *op = &run->exec->ops[index];
-    pthread_attr_t attributes;
-    pthread_t thread;
     if (op->kind == EMU_OP_KERNEL) {
         start_kernel(run, index);
         return;
     }
     bool blocks = op->kind == EMU_OP_HOST || op->kind == EMU_OP_WAIT || op->kind == EMU_OP_MEMOP;
-    if (blocks && !alone) {
-        pthread_attr_init(&attributes);
-        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        pthread_attr_setstacksize(&attributes, 1 << 20);
-        int failed = pthread_create(&thread, &attributes, helper, &run->steps[index]);
-        pthread_attr_destroy(&attributes);
-        if (!failed) return;
-    }
-    run_here(run, index);
+    if (!blocks || alone || !emu_thread(helper, &run->steps[index])) run_here(run, index);
 }
 
 /* Puts the nodes into the queues of their GPUs, in a drawn order. */

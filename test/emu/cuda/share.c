@@ -38,30 +38,24 @@ int emu_open_of(int pid, int fd, uint64_t identity) {
     return -1;
 }
 
-EMU_CALL(cuMemExportToShareableHandle,
-         (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags),
-         (out, handle, type, flags)) {
+EMU_LOCKED(cuMemExportToShareableHandle, 10020,
+           (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags),
+           (out, handle, type, flags)) {
     if (!out || flags) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = emu_handle_types(type);
-    if (result != CUDA_SUCCESS) return result;
-    emu_lock();
+    EMU_TRY(emu_handle_types(type));
     struct emu_handle *h = emu_handle_get(handle);
-    if (!h || !(h->types & type)) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+    if (!h || !(h->types & type)) return CUDA_ERROR_INVALID_VALUE;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
         struct fabric fabric = {.pid = (int)getpid(), .fd = h->fd, .identity = h->identity};
         memcpy(fabric.magic, magic, sizeof magic);
         memset(out, 0, sizeof(CUmemFabricHandle));
         memcpy(out, &fabric, sizeof fabric);
-    } else {
-        int fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 3);
-        if (fd < 0)
-            result = CUDA_ERROR_OPERATING_SYSTEM;
-        else
-            *(int *)out = fd;
+        return CUDA_SUCCESS;
     }
-    emu_unlock();
-    return result;
+    int fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 3);
+    if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    *(int *)out = fd;
+    return CUDA_SUCCESS;
 }
 
 /* What a descriptor is of: the index on the box of the GPU whose memory it is, or a multicast object. */
@@ -97,22 +91,20 @@ static CUresult import(int fd, struct emu_handle **handle) {
     return *handle ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-EMU_CALL(cuMemImportFromShareableHandle,
-         (CUmemGenericAllocationHandle * out, void *source, CUmemAllocationHandleType type), (out, source, type)) {
+EMU_LOCKED(cuMemImportFromShareableHandle, 10020,
+           (CUmemGenericAllocationHandle * out, void *source, CUmemAllocationHandleType type), (out, source, type)) {
     struct emu_handle *handle = NULL;
     if (!out) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = emu_handle_types(type);
-    if (result != CUDA_SUCCESS) return result;
+    EMU_TRY(emu_handle_types(type));
     int fd = open_source(source, type);
     if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    result = import(fd, &handle);
-    if (handle) {
-        handle->imported = true;
-        handle->types = type;
-        *out = (CUmemGenericAllocationHandle)(uintptr_t)handle;
+    CUresult result = import(fd, &handle);
+    if (result != CUDA_SUCCESS) {
+        close(fd);
+        return result;
     }
-    emu_unlock();
-    if (result != CUDA_SUCCESS) close(fd);
-    return result;
+    handle->imported = true;
+    handle->types = type;
+    *out = (CUmemGenericAllocationHandle)(uintptr_t)handle;
+    return CUDA_SUCCESS;
 }

@@ -77,14 +77,8 @@ static void *worker(void *argument) {
 }
 
 static void start_worker(struct emu_stream *stream) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 1 << 20);
-    stream->worker = !pthread_create(&thread, &attributes, worker, stream);
+    stream->worker = emu_thread(worker, stream);
     if (!stream->worker) emu_say("no thread for a stream: its work will not run");
-    pthread_attr_destroy(&attributes);
 }
 
 /* The legacy stream waits for all blocking streams of its context, and they for it. */
@@ -97,8 +91,7 @@ static void add_dependencies(struct emu_entry *entry, struct emu_stream *stream)
         if (entry->after) entry->after[entry->count++] = (struct dependency){legacy, legacy->submitted};
         return;
     }
-    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
-        struct emu_stream *s = (struct emu_stream *)o;
+    for (struct emu_stream *s = NULL; (s = emu_object_of(EMU_STREAM, s));) {
         if (s == stream || s->context != context || !s->blocking) continue;
         if (s->completed == s->submitted) continue;
         struct dependency *more = realloc(entry->after, (size_t)(entry->count + 1) * sizeof *more);
@@ -171,15 +164,21 @@ static struct emu_sms sms_of(const struct emu_stream *stream) {
     return green ? green->sms : (struct emu_sms){0, (unsigned)emu_config.sms};
 }
 
+CUresult emu_stream_usable(CUstream handle, struct emu_stream **stream) {
+    EMU_TRY(emu_stream_of(handle, stream));
+    return emu_capture_legacy(*stream);
+}
+
+/* The same, for a call that waits for it. */
+static CUresult stream_awaited(CUstream handle, struct emu_stream **stream) {
+    EMU_TRY(emu_stream_usable(handle, stream));
+    return emu_capture_refuse(*stream);
+}
+
 static CUresult enqueue(CUstream handle, struct emu_op *op, bool wait) {
     struct emu_stream *stream;
     emu_lock();
-    CUresult result = emu_stream_of(handle, &stream);
-    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
-    if (result == CUDA_SUCCESS && wait && stream->capture) {
-        stream->capture->invalid = true;
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
+    CUresult result = wait ? stream_awaited(handle, &stream) : emu_stream_usable(handle, &stream);
     if (result == CUDA_SUCCESS) {
         op->context = stream->context;
         op->sms = sms_of(stream);
@@ -209,8 +208,7 @@ CUresult emu_enqueue_and_wait(CUstream handle, struct emu_op *op) {
 void emu_context_wait(struct emu_context *context) {
     struct dependency *before = NULL;
     int count = 0;
-    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
-        struct emu_stream *stream = (struct emu_stream *)o;
+    for (struct emu_stream *stream = NULL; (stream = emu_object_of(EMU_STREAM, stream));) {
         if (stream->context != context) continue;
         struct dependency *more = realloc(before, (size_t)(count + 1) * sizeof *more);
         if (!more) break;
@@ -234,8 +232,7 @@ void emu_context_may_wait(struct emu_context *context) {
 static uint64_t count_work(const struct emu_context *context, bool *idle) {
     uint64_t done = 0;
     *idle = true;
-    for (struct emu_object *o = NULL; (o = emu_object_of(EMU_STREAM, o));) {
-        struct emu_stream *stream = (struct emu_stream *)o;
+    for (struct emu_stream *stream = NULL; (stream = emu_object_of(EMU_STREAM, stream));) {
         if (stream->context != context) continue;
         done += stream->completed;
         *idle &= stream->completed == stream->submitted;
@@ -287,66 +284,38 @@ static CUresult create(CUstream *out, unsigned flags, int priority) {
     return result == CUDA_SUCCESS ? emu_stream_create(out, context, emu_current_green(), flags, priority) : result;
 }
 
-EMU_CALL(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags)) {
+EMU_CALL(cuStreamCreate, 2000, (CUstream * stream, unsigned flags), (stream, flags)) {
     return create(stream, flags, 0);
 }
 
-EMU_CALL(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), (stream, flags, priority)) {
+EMU_CALL(cuStreamCreateWithPriority, 5050, (CUstream * stream, unsigned flags, int priority),
+         (stream, flags, priority)) {
     return create(stream, flags, priority);
 }
 
-EMU_CALL(cuStreamDestroy_v2, (CUstream handle), (handle)) {
-    emu_lock();
+EMU_LOCKED(cuStreamDestroy_v2, 2000, (CUstream handle), (handle)) {
     struct emu_stream *stream = emu_object_get(handle, EMU_STREAM);
-    CUresult result = stream && !stream->legacy ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    if (stream && stream->green && !stream->green->object.alive) result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (result == CUDA_SUCCESS) {
-        if (stream->capture) stream->capture->invalid = true;
-        emu_stream_end(stream);
-    }
-    emu_unlock();
-    return result;
+    if (!stream || stream->legacy) return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->green && !stream->green->object.alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (stream->capture) stream->capture->invalid = true;
+    emu_stream_end(stream);
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuStreamSynchronize, (CUstream handle), (handle)) {
+EMU_LOCKED(cuStreamSynchronize, 2000, (CUstream handle), (handle)) {
     struct emu_stream *stream;
-    emu_lock();
-    CUresult result = emu_stream_of(handle, &stream);
-    if (result == CUDA_SUCCESS && stream->capture) {
-        stream->capture->invalid = true;
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
-    if (result == CUDA_SUCCESS) {
-        if (stream->legacy) emu_push(stream, &(struct emu_op){.kind = EMU_OP_EMPTY, .context = stream->context});
-        emu_wait_until(stream, stream->submitted);
-        result = stream->context->sticky;
-    }
-    emu_unlock();
-    return result;
+    EMU_TRY(stream_awaited(handle, &stream));
+    if (stream->legacy) emu_push(stream, &(struct emu_op){.kind = EMU_OP_EMPTY, .context = stream->context});
+    emu_wait_until(stream, stream->submitted);
+    return stream->context->sticky;
 }
 
-EMU_CALL(cuStreamQuery, (CUstream handle), (handle)) {
+EMU_LOCKED(cuStreamQuery, 2000, (CUstream handle), (handle)) {
     struct emu_stream *stream;
-    emu_lock();
-    CUresult result = emu_stream_of(handle, &stream);
-    if (result == CUDA_SUCCESS && stream->capture) {
-        stream->capture->invalid = true;
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    if (result == CUDA_SUCCESS && stream->legacy) result = emu_capture_legacy(stream->context);
-    if (result == CUDA_SUCCESS && stream->completed < stream->submitted) result = CUDA_ERROR_NOT_READY;
-    if (result == CUDA_SUCCESS) emu_late_flush_stream(stream);
-    emu_unlock();
-    return result;
-}
-
-/* Facts of a stream, for the getters: they work on a broken context too. */
-static CUresult look_up(CUstream handle, struct emu_stream **stream) {
-    emu_lock();
-    CUresult result = emu_stream_of(handle, stream);
-    emu_unlock();
-    return result;
+    EMU_TRY(stream_awaited(handle, &stream));
+    if (stream->completed < stream->submitted) return CUDA_ERROR_NOT_READY;
+    emu_late_flush_stream(stream);
+    return CUDA_SUCCESS;
 }
 
 /* The special streams are those of the context that is current. */
@@ -355,67 +324,42 @@ static struct emu_green *green_of(CUstream handle, const struct emu_stream *stre
     return special ? emu_current_green() : stream->green;
 }
 
-EMU_CALL(cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context)) {
-    struct emu_stream *stream;
-    if (!context) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = look_up(handle, &stream);
-    const struct emu_green *green = result == CUDA_SUCCESS ? green_of(handle, stream) : NULL;
-    if (result == CUDA_SUCCESS) *context = (CUcontext)(green ? green->context : stream->context);
-    return result;
-}
-
-EMU_CALL(cuStreamGetCtx_v2, (CUstream handle, CUcontext *context, CUgreenCtx *green), (handle, context, green)) {
+EMU_LOCKED(cuStreamGetCtx_v2, 12050, (CUstream handle, CUcontext *context, CUgreenCtx *green),
+           (handle, context, green)) {
     struct emu_stream *stream;
     if (!context || !green) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = look_up(handle, &stream);
-    if (result == CUDA_SUCCESS) *context = (CUcontext)stream->context;
-    if (result == CUDA_SUCCESS) *green = (CUgreenCtx)green_of(handle, stream);
-    return result;
+    EMU_TRY(emu_stream_of(handle, &stream));
+    *context = (CUcontext)stream->context;
+    *green = (CUgreenCtx)green_of(handle, stream);
+    return CUDA_SUCCESS;
 }
 
-EMU_CALL(cuStreamGetGreenCtx, (CUstream handle, CUgreenCtx *green), (handle, green)) {
-    struct emu_stream *stream;
-    if (!green) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = look_up(handle, &stream);
-    if (result == CUDA_SUCCESS) *green = (CUgreenCtx)green_of(handle, stream);
-    return result;
+static CUcontext context_of(CUstream handle, const struct emu_stream *stream) {
+    const struct emu_green *green = green_of(handle, stream);
+    return (CUcontext)(green ? green->context : stream->context);
 }
 
-EMU_CALL(cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device)) {
-    struct emu_stream *stream;
-    if (!device) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = look_up(handle, &stream);
-    if (result == CUDA_SUCCESS) *device = stream->context->device;
-    return result;
-}
+/* A fact of a stream. */
+#define GETTER(symbol, since, type, fact)                                                                              \
+    EMU_LOCKED(symbol, since, (CUstream handle, type * out), (handle, out)) {                                          \
+        struct emu_stream *stream;                                                                                     \
+        if (!out) return CUDA_ERROR_INVALID_VALUE;                                                                     \
+        EMU_TRY(emu_stream_of(handle, &stream));                                                                       \
+        *out = fact;                                                                                                   \
+        return CUDA_SUCCESS;                                                                                           \
+    }
+GETTER(cuStreamGetCtx, 9020, CUcontext, context_of(handle, stream))
+GETTER(cuStreamGetGreenCtx, 12040, CUgreenCtx, (CUgreenCtx)green_of(handle, stream))
+GETTER(cuStreamGetDevice, 12080, CUdevice, stream->context->device)
+GETTER(cuStreamGetFlags, 5050, unsigned, stream->flags)
+GETTER(cuStreamGetPriority, 5050, int, stream->priority)
 
 /* As driver 580 has it, a stream that captures may not be asked. */
-EMU_CALL(cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id)) {
+EMU_LOCKED(cuStreamGetId, 12000, (CUstream handle, unsigned long long *id), (handle, id)) {
     struct emu_stream *stream;
     if (!id) return CUDA_ERROR_INVALID_VALUE;
-    emu_lock();
-    CUresult result = emu_stream_of(handle, &stream);
-    if (result == CUDA_SUCCESS && stream->capture) {
-        stream->capture->invalid = true;
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    if (result == CUDA_SUCCESS) *id = stream->id;
-    emu_unlock();
-    return result;
-}
-
-EMU_CALL(cuStreamGetFlags, (CUstream handle, unsigned *flags), (handle, flags)) {
-    struct emu_stream *stream;
-    if (!flags) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = look_up(handle, &stream);
-    if (result == CUDA_SUCCESS) *flags = stream->flags;
-    return result;
-}
-
-EMU_CALL(cuStreamGetPriority, (CUstream handle, int *priority), (handle, priority)) {
-    struct emu_stream *stream;
-    if (!priority) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = look_up(handle, &stream);
-    if (result == CUDA_SUCCESS) *priority = stream->priority;
-    return result;
+    EMU_TRY(emu_stream_of(handle, &stream));
+    EMU_TRY(emu_capture_refuse(stream));
+    *id = stream->id;
+    return CUDA_SUCCESS;
 }

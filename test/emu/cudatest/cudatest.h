@@ -87,10 +87,19 @@ struct test_box {
 enum { TEST_STAGING = 2 << 20, TEST_RESULT = 64 << 10 };
 void test_box_open(struct test_box *box, int n);
 void test_box_close(struct test_box *box);
+CUmemAllocationProp test_prop(CUdevice device);
 CUdeviceptr test_map(CUmemGenericAllocationHandle handle, size_t bytes, int ndevices); /* for the first ndevices */
+CUdeviceptr test_map_for(CUmemGenericAllocationHandle handle, size_t bytes, CUdevice device);
+void test_unmap(CUdeviceptr address, size_t bytes);
 struct bl_kernel_args test_args(const struct test_box *box, int rank);
 CUresult test_launch(struct test_box *box, int rank, const char *kernel, unsigned blocks, unsigned threads,
                      struct bl_kernel_args *args);
+
+/* Ends a capture; what is left of it is the instance. */
+CUgraphExec test_end_capture(CUstream stream);
+CUstreamBatchMemOpParams test_op32(CUstreamBatchMemOpType type, CUdeviceptr address, unsigned value, unsigned flags);
+bool test_ends_within(CUstream stream, int milliseconds);
+double test_seconds(void);
 
 /* Two processes that drive a GPU each, with memory that each imports from the other. */
 struct test_pair {
@@ -102,39 +111,27 @@ struct test_pair {
 void test_pair_run(void (*body)(struct test_pair *)); /* in both */
 void test_pair_meet(const struct test_pair *pair);
 
-/* The tests, by file; each is a row of main.c's table. */
-void test_streams(void), test_legacy_stream(void), test_unsettled(void), test_events(void), test_event_again(void),
-    test_contexts(void), test_handles(void), test_handles_again(void), test_handles_gone(void);
-void test_capture(void), test_capture_fork(void), test_capture_forbidden(void), test_capture_events(void),
-    test_capture_ranks(void);
-void test_memory(void), test_mapping(void), test_processes(void), test_guard(void), test_no_peer(void), test_fork(void);
-void test_proc_address(void), test_lacks(void), test_fault(void), test_identity(void), test_quiet(void);
-void test_waits(void), test_writers(void), test_waits_alone(void), test_memop_errors(void), test_memop_release(void);
-void test_memop_exit(void), test_memop_destroy(void), test_memop_unmap(void), test_memop_graph(void);
-void test_peer_copies(void), test_peer_copies_captured(void), test_peer_copy_order(void), test_peer_copy_access(void);
-void test_priority(void), test_gather_graph(void);
-void test_queues(void), test_queue_edge(void), test_queue_no_edge(void);
-void test_told_by_write(void), test_told_by_barrier(void), test_told_by_kernel(void), test_told_by_event(void),
-    test_told_by_edge(void), test_told_batch(void), test_told_by_process(void), test_pulled_by_process(void);
-void test_untold_no_barrier(void), test_untold_gpu_barrier(void), test_untold_memset(void), test_untold_copy(void),
-    test_untold_no_event(void), test_untold_no_edge(void), test_untold_no_wait(void), test_untold_by_process(void);
-void test_copies(void), test_fault_address(void), test_residency(void), test_too_many_blocks(void), test_counting(void);
-void test_grid_keeps_out(void), test_holder_keeps_out(void), test_dispatch_order(void), test_holder_captured(void);
-void test_sync_always(void), test_sync_never(void), test_sync_drawn(void);
-void test_green_room(void), test_green_current(void);
-void test_packets_arrive(void), test_lines_arrive(void), test_lines_flood(void), test_lines_unwaited(void),
-    test_broken(void);
-void test_message_fence(void), test_message_release(void), test_message_nothing(void), test_message_no_acquire(void);
-void test_block_fence(void), test_block_nothing(void), test_block_no_barrier(void);
-void test_throughput(void);
-void test_multicast_rules(void), test_multicast_wait(void), test_multicast_slots(void), test_multicast_fault(void),
-    test_multicast_unsupported(void), test_multicast_processes(void), test_multicast_lost(void);
-void test_fabric(void), test_fabric_denied(void), test_fabric_off(void);
-void test_multimem_gather(void), test_multimem_reduce(void), test_multimem_packets(void), test_multimem_types(void),
-    test_multimem_order(void), test_multimem_forbidden(void), test_multimem_unbound(void);
-void test_gather_no_release(void), test_gather_no_acquire(void), test_gather_no_barrier(void);
-void test_reduce_no_release(void), test_reduce_no_acquire(void), test_reduce_no_barrier(void);
-void test_gather_processes(void), test_reduce_processes(void), test_packets_processes(void);
-void test_processes_no_release(void), test_processes_no_barrier(void);
+/* A litmus test that is wrong by design must fail under some seed, up to so many; all others pass under each. */
+struct test {
+    const char *name;
+    void (*run)(void);
+    const char *gpus, *setting; /* other variables, NAME=VALUE, or NULL */
+    int seeds;
+    enum { ALWAYS, NOT_ALWAYS } verdict;
+};
+#define NVLS "BEELINE_EMU_TOPOLOGY=nvls"
+
+/* Begins a test, which is a row of main.c's table by that. */
+#define TEST(name, gpus, setting, seeds, verdict)                                                                      \
+    static void test_##name(void);                                                                                     \
+    static const struct test name##_row = {#name, test_##name, gpus, setting, seeds, verdict};                         \
+    __attribute__((used, section("tests"))) static const struct test *const name##_in_table = &name##_row;             \
+    static void test_##name(void)
+
+/* A test that is one call. */
+#define TRIAL(name, gpus, setting, seeds, verdict, call)                                                               \
+    TEST(name, gpus, setting, seeds, verdict) {                                                                        \
+        call;                                                                                                          \
+    }
 #endif
 #endif

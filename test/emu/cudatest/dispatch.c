@@ -81,7 +81,7 @@ static void stop(void) {
 
 /* A grid that waits on every multiprocessor keeps out a kernel that needs one for itself, though half of all room is free: the
  * blocks are spread. */
-void test_grid_keeps_out(void) {
+TEST(grid_keeps_out, "1", NULL, 3, ALWAYS) {
     start();
     launch_on(0, "test_gate", SMS);
     CHECK(stays(0));
@@ -100,7 +100,7 @@ void test_grid_keeps_out(void) {
 }
 
 /* What holds multiprocessors keeps blocks away from them. */
-void test_holder_keeps_out(void) {
+TEST(holder_keeps_out, "1", NULL, 3, ALWAYS) {
     start();
     OK(beelineEmulatedKernel(stream[0], hold, NULL, SMS - 1));
     CHECK(begin(1));
@@ -119,7 +119,7 @@ void test_holder_keeps_out(void) {
 }
 
 /* What comes later goes later, even where there would be room for it. */
-void test_dispatch_order(void) {
+TEST(dispatch_order, "1", NULL, 3, ALWAYS) {
     start();
     launch_on(0, "test_gate", 1);
     CHECK(stays(0));
@@ -160,8 +160,7 @@ static void delist(void) {
     OK(cuMemHostUnregister(page));
 }
 static void unmap(void) {
-    OK(cuMemUnmap(mapped, TEST_STAGING));
-    OK(cuMemAddressFree(mapped, TEST_STAGING));
+    test_unmap(mapped, TEST_STAGING);
 }
 static void map(void) {
     CUmemAllocationProp prop = test_prop(0);
@@ -205,7 +204,7 @@ static void goes_on(void (*call)(void)) {
 static void (*const calls[])(void) = {allocate, allocate_pinned, load, unload, enlist, delist};
 enum { CALLS = 6 };
 
-void test_sync_always(void) {
+TEST(sync_always, "1", "BEELINE_EMU_IMPLICIT_SYNC=always", 1, ALWAYS) {
     start();
     for (int i = 0; i < CALLS; i++) CHECK(waits(calls[i]));
     CHECK(waits(free_memory));
@@ -214,7 +213,7 @@ void test_sync_always(void) {
     CHECK(waits(unmap));
     stop();
 }
-void test_sync_never(void) {
+TEST(sync_never, "1", "BEELINE_EMU_IMPLICIT_SYNC=never", 1, ALWAYS) {
     start();
     for (int i = 0; i < CALLS; i++) goes_on(calls[i]);
     CHECK(waits(free_memory));
@@ -224,7 +223,7 @@ void test_sync_never(void) {
     stop();
 }
 /* Some of them, under each seed. */
-void test_sync_drawn(void) {
+TEST(sync_drawn, "1", NULL, 3, ALWAYS) {
     int got = 0;
     start();
     for (int i = 0; i < 5; i++) {
@@ -237,7 +236,7 @@ void test_sync_drawn(void) {
 }
 
 /* Captured, it is a kernel, and holds as much. */
-void test_holder_captured(void) {
+TEST(holder_captured, "1", NULL, 1, ALWAYS) {
     CUgraph graph;
     CUgraphExec exec;
     CUgraphNode node;

@@ -12,7 +12,7 @@ static void captured_copy(struct test_box *box, CUdeviceptr from, uint64_t count
     memset(&args, 0xff, sizeof args);
 }
 
-void test_capture(void) {
+TEST(capture, "1", NULL, 3, ALWAYS) {
     enum { N = 64, TIMES = 5 };
     struct test_box box;
     CUgraph graph;
@@ -50,7 +50,7 @@ void test_capture(void) {
     test_box_close(&box);
 }
 
-void test_capture_fork(void) {
+TEST(capture_fork, "1", NULL, 3, ALWAYS) {
     struct test_box box;
     CUgraph graph;
     CUgraphExec exec;
@@ -116,7 +116,7 @@ static CUresult allocate_elsewhere(CUstreamCaptureMode mode) {
     return *(CUresult *)result;
 }
 
-void test_capture_forbidden(void) {
+TEST(capture_forbidden, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     CUgraph graph;
     CUdeviceptr p;
@@ -164,7 +164,7 @@ void test_capture_forbidden(void) {
     test_box_close(&box);
 }
 
-void test_capture_events(void) {
+TEST(capture_events, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     CUgraph graph;
     CUgraphExec exec;
@@ -222,11 +222,9 @@ void test_capture_events(void) {
 }
 
 /* Four ranks in one graph: each rank's kernel waits for the others', which no edge tells. */
-void test_capture_ranks(void) {
+TEST(capture_ranks, "4", NULL, 5, ALWAYS) {
     enum { RANKS = 4, THREADS = 16, ROUNDS = 3, TIMES = 3 };
     struct test_box box;
-    CUgraph graph;
-    CUgraphExec exec;
     CUevent fork, join[RANKS];
     test_box_open(&box, RANKS);
     OK(cuCtxSetCurrent(box.context[0]));
@@ -245,8 +243,7 @@ void test_capture_ranks(void) {
         if (i) OK(cuStreamWaitEvent(box.stream[0], join[i], 0));
     }
     OK(cuCtxSetCurrent(box.context[0]));
-    OK(cuStreamEndCapture(box.stream[0], &graph));
-    OK(cuGraphInstantiate(&exec, graph, 0));
+    CUgraphExec exec = test_end_capture(box.stream[0]);
     for (int i = 0; i < TIMES; i++) OK(cuGraphLaunch(exec, box.stream[0]));
     OK(cuStreamSynchronize(box.stream[0]));
     for (int i = 0; i < RANKS; i++) {
@@ -257,7 +254,6 @@ void test_capture_ranks(void) {
         OK(cuEventDestroy(join[i]));
     }
     OK(cuGraphExecDestroy(exec));
-    OK(cuGraphDestroy(graph));
     OK(cuEventDestroy(fork));
     test_box_close(&box);
 }

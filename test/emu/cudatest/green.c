@@ -37,26 +37,18 @@ static CUresult launch(CUfunction function, unsigned blocks, CUstream stream) {
     return cuLaunchKernel(function, blocks, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
 }
 
-static bool ends_within(CUstream stream, int tries) {
-    for (int i = 0; i < tries; i++) {
-        if (cuStreamQuery(stream) != CUDA_ERROR_NOT_READY) return true;
-        usleep(1000);
-    }
-    return false;
-}
-
 /* On a busy machine that may take long. */
 static bool ends(CUstream stream) {
-    return ends_within(stream, 20000);
+    return test_ends_within(stream, 20000);
 }
 
 static bool waits(CUstream stream) {
-    return !ends_within(stream, 200);
+    return !test_ends_within(stream, 200);
 }
 
 /* Launches have the room of their partition, no more, and leave the others' alone; functions are the primary context's, and that
  * may be current. */
-void test_green_room(void) {
+TEST(green_room, "1", "BEELINE_EMU_SMS=8", 3, ALWAYS) {
     CUdevResource part, rest;
     CUstream stream[3], plain = NULL;
     open_box();
@@ -85,7 +77,7 @@ void test_green_room(void) {
 }
 
 /* Which contexts the calls tell, and which may be current. */
-void test_green_current(void) {
+TEST(green_current, "1", "BEELINE_EMU_SMS=8", 1, ALWAYS) {
     CUdevResource part, rest, back;
     CUgreenCtx found = NULL;
     CUcontext context = NULL, current = NULL;

@@ -9,7 +9,7 @@
 
 #include "../emulated.h"
 
-void test_handles(void) {
+TEST(handles, "2", NULL, 1, ALWAYS) {
     struct test_box box;
     CUfunction function;
     int garbage[64] = {0};
@@ -37,7 +37,7 @@ static void count_late(void *counter) {
 
 /* The next stream has the handle of the last one destroyed, at once, and is another: what that one had to do still comes to an
  * end, beside it. */
-void test_handles_again(void) {
+TEST(handles_again, "1", NULL, 3, ALWAYS) {
     static _Atomic int done;
     unsigned long long id[2] = {0, 0};
     struct test_box box;
@@ -89,16 +89,11 @@ static CUevent gone_event(void) {
     return event;
 }
 static CUgraphExec captured_copy(void) {
-    CUgraph graph;
-    CUgraphExec exec;
     struct bl_kernel_args args = test_args(&box, 0);
     args.count = 0;
     OK(cuStreamBeginCapture(box.stream[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(test_launch(&box, 0, "test_copy", 1, 1, &args));
-    OK(cuStreamEndCapture(box.stream[0], &graph));
-    OK(cuGraphInstantiate(&exec, graph, 0));
-    OK(cuGraphDestroy(graph));
-    return exec;
+    return test_end_capture(box.stream[0]);
 }
 static void ask_stream(void) {
     CUstreamCaptureStatus status;
@@ -220,7 +215,7 @@ static void dies(void (*body)(void), const char *line) {
     if (!strstr(text, line)) fprintf(stderr, "wanted '%s', got '%s'\n", line, text);
 }
 
-void test_handles_gone(void) {
+TEST(handles_gone, "1", NULL, 1, ALWAYS) {
     dies(ask_stream, " cuStreamIsCapturing: stream ");
     dies(use_stream, " cuMemsetD8Async: stream ");
     dies(end_stream, " cuStreamDestroy: stream ");

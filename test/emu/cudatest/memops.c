@@ -2,7 +2,6 @@
 #include "cudatest.h"
 
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { A_WHILE_US = 5000 };
@@ -12,29 +11,13 @@ static bool waits_still(CUstream stream) {
     return cuStreamQuery(stream) == CUDA_ERROR_NOT_READY;
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static CUstreamBatchMemOpParams op32(CUstreamBatchMemOpType type, CUdeviceptr address, unsigned value, unsigned flags) {
-    CUstreamBatchMemOpParams p;
-    memset(&p, 0, sizeof p);
-    p.waitValue.operation = type;
-    p.waitValue.address = address;
-    p.waitValue.value = value;
-    p.waitValue.flags = flags;
-    return p;
-}
-
 static CUresult wait_for(CUstream stream, CUdeviceptr address, bool wide, uint64_t value, unsigned flags) {
     return wide ? cuStreamWaitValue64(stream, address, value, flags)
                 : cuStreamWaitValue32(stream, address, (unsigned)value, flags);
 }
 
 /* Each comparison: a word that does not satisfy it, and one that does. A 32-bit wait does not look at the next word. */
-void test_waits(void) {
+TEST(waits, "1", NULL, 1, ALWAYS) {
     static const struct {
         unsigned flags;
         bool wide;
@@ -85,7 +68,7 @@ void test_waits(void) {
 }
 
 /* Whatever writes the word ends the wait; each in turn writes the number of its turn. */
-void test_writers(void) {
+TEST(writers, "2", NULL, 3, ALWAYS) {
     struct test_box box;
     CUstream other;
     unsigned turn = 0, value;
@@ -131,7 +114,7 @@ void test_writers(void) {
 }
 
 /* A wait holds up its stream, and nothing else: not the caller, not other streams, not kernels. */
-void test_waits_alone(void) {
+TEST(waits_alone, "2", NULL, 1, ALWAYS) {
     enum { STREAMS = 8 };
     struct test_box box;
     CUstream waiting[STREAMS];
@@ -179,7 +162,7 @@ void test_waits_alone(void) {
     test_box_close(&box);
 }
 
-void test_memop_errors(void) {
+TEST(memop_errors, "2", NULL, 1, ALWAYS) {
     enum { MOST = 256 };
     struct test_box box;
     static CUstreamBatchMemOpParams list[MOST];
@@ -214,7 +197,7 @@ void test_memop_errors(void) {
     EXPECT(cuStreamWaitValue32(stream, word, 0, CU_STREAM_WAIT_VALUE_FLUSH), CUDA_ERROR_NOT_SUPPORTED);
     EXPECT(cuStreamWriteValue32(stream, word, 0, 2), CUDA_ERROR_INVALID_VALUE);
     EXPECT(cuStreamBatchMemOp(stream, 1, NULL, 0), CUDA_ERROR_INVALID_VALUE);
-    for (int i = 0; i < MOST; i++) list[i] = op32(CU_STREAM_MEM_OP_WRITE_VALUE_32, word, (unsigned)i + 1, 0);
+    for (int i = 0; i < MOST; i++) list[i] = test_op32(CU_STREAM_MEM_OP_WRITE_VALUE_32, word, (unsigned)i + 1, 0);
     EXPECT(cuStreamBatchMemOp(stream, 256, list, 0), CUDA_ERROR_INVALID_VALUE);
     EXPECT(cuStreamBatchMemOp(stream, 0, list, 0), CUDA_ERROR_INVALID_VALUE);
     EXPECT(cuStreamBatchMemOp(stream, 1, list, 1), CUDA_ERROR_INVALID_VALUE);
@@ -230,7 +213,7 @@ void test_memop_errors(void) {
                  {7, CUDA_ERROR_INVALID_VALUE},
                  {CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, CUDA_ERROR_NOT_SUPPORTED}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        list[1] = op32((CUstreamBatchMemOpType)types[i].type, word, 0, 0);
+        list[1] = test_op32((CUstreamBatchMemOpType)types[i].type, word, 0, 0);
         EXPECT(cuStreamBatchMemOp(stream, 2, list, 0), types[i].error);
     }
     memset(&list[1], 0, sizeof list[1]);
@@ -257,11 +240,9 @@ void test_memop_errors(void) {
 
 /* A wait that nobody will satisfy, released by a fill: of another stream, or of the host; eager, and in a graph that is
  * launched again and again. */
-void test_memop_release(void) {
+TEST(memop_release, "1", NULL, 3, ALWAYS) {
     struct test_box box;
     CUstream other;
-    CUgraph graph;
-    CUgraphExec exec;
     CUevent fork, join;
     unsigned got;
     test_box_open(&box, 1);
@@ -278,8 +259,7 @@ void test_memop_release(void) {
     OK(cuEventRecord(join, other));
     OK(cuStreamWaitEvent(stream, join, 0));
     OK(cuMemsetD32Async(mark, 1, 1, stream));
-    OK(cuStreamEndCapture(stream, &graph));
-    OK(cuGraphInstantiate(&exec, graph, 0));
+    CUgraphExec exec = test_end_capture(stream);
     for (int i = 0; i < 6; i++) {
         OK(settled(cuMemsetD32(mark, 0, 1)));
         if (i < 4) {
@@ -301,7 +281,6 @@ void test_memop_release(void) {
         OK(settled(cuMemsetD32(word, 0, 2)));
     }
     OK(cuGraphExecDestroy(exec));
-    OK(cuGraphDestroy(graph));
     OK(cuEventDestroy(fork));
     OK(cuEventDestroy(join));
     OK(cuStreamDestroy(other));
@@ -309,17 +288,14 @@ void test_memop_release(void) {
 }
 
 /* A process ends with waits under way, eager and in a graph, on a stream and on a destroyed one: nothing holds it up. */
-void test_memop_exit(void) {
+TEST(memop_exit, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     CUstream other;
-    CUgraph graph;
-    CUgraphExec exec;
     test_box_open(&box, 1);
     OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     OK(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
     OK(cuStreamWaitValue32(other, box.staging[0], 1, CU_STREAM_WAIT_VALUE_GEQ));
-    OK(cuStreamEndCapture(other, &graph));
-    OK(cuGraphInstantiate(&exec, graph, 0));
+    CUgraphExec exec = test_end_capture(other);
     OK(cuGraphLaunch(exec, other));
     OK(cuStreamWaitValue32(box.stream[0], box.staging[0], 1, CU_STREAM_WAIT_VALUE_GEQ));
     OK(cuMemcpyDtoDAsync(box.result[0], box.staging[0], 4096, box.stream[0]));
@@ -329,7 +305,7 @@ void test_memop_exit(void) {
 }
 
 /* What waits on a destroyed stream goes on when it may; with its context it ends undone. */
-void test_memop_destroy(void) {
+TEST(memop_destroy, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     CUstream stream;
     CUdeviceptr words;
@@ -350,8 +326,7 @@ void test_memop_destroy(void) {
     OK(cuMemcpyDtoH(&got, mark, 4));
     CHECK(got == 7);
     /* Memory that outlives the context shows what was not done. */
-    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    const CUmemAllocationProp prop = test_prop(0);
     OK(cuMemCreate(&handle, TEST_STAGING, &prop, 0));
     words = test_map(handle, TEST_STAGING, 1);
     OK(settled(cuMemsetD32(words, 0, 2)));
@@ -359,9 +334,9 @@ void test_memop_destroy(void) {
     OK(cuStreamWaitValue32(stream, words, 1, CU_STREAM_WAIT_VALUE_GEQ));
     OK(cuMemsetD32Async(words + 4, 7, 1, stream));
     OK(cuStreamDestroy(stream));
-    double start = seconds();
+    double start = test_seconds();
     OK(cuDevicePrimaryCtxRelease(0));
-    CHECK(seconds() - start < 20);
+    CHECK(test_seconds() - start < 20);
     OK(cuDevicePrimaryCtxRetain(&box.context[0], 0));
     OK(cuCtxSetCurrent(box.context[0]));
     OK(cuMemcpyDtoH(&got, words + 4, 4));
@@ -374,7 +349,7 @@ void test_memop_destroy(void) {
 }
 
 /* Memory that goes away under a wait is an error of the context, as on the GPU, and not the end of the process. */
-void test_memop_unmap(void) {
+TEST(memop_unmap, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     test_box_open(&box, 1);
     OK(cuStreamWaitValue32(box.stream[0], box.staging[0], 1, CU_STREAM_WAIT_VALUE_GEQ));
@@ -386,7 +361,7 @@ void test_memop_unmap(void) {
 
 /* A batch is one node, with its own copy of the operations, which keep their order; two GPUs take turns through graphs
  * that reset their own flags. */
-void test_memop_graph(void) {
+TEST(memop_graph, "2", NULL, 3, ALWAYS) {
     enum { TIMES = 6 };
     struct test_box box;
     CUgraph graph[2];
@@ -395,9 +370,9 @@ void test_memop_graph(void) {
     for (int i = 0; i < 2; i++) {
         CUdeviceptr own = box.staging[i] + 64, other = box.staging[1 - i] + 64;
         CUstreamBatchMemOpParams list[3] = {
-            op32(CU_STREAM_MEM_OP_WRITE_VALUE_32, other, 1, 0),
-            op32(CU_STREAM_MEM_OP_WAIT_VALUE_32, own, 1, CU_STREAM_WAIT_VALUE_EQ),
-            op32(CU_STREAM_MEM_OP_WRITE_VALUE_32, own, 0, 0),
+            test_op32(CU_STREAM_MEM_OP_WRITE_VALUE_32, other, 1, 0),
+            test_op32(CU_STREAM_MEM_OP_WAIT_VALUE_32, own, 1, CU_STREAM_WAIT_VALUE_EQ),
+            test_op32(CU_STREAM_MEM_OP_WRITE_VALUE_32, own, 0, 0),
         };
         CUgraphNode nodes[4];
         size_t count = 4;

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void test_memory(void) {
+TEST(memory, "2", NULL, 1, ALWAYS) {
     struct test_box box;
     CUdeviceptr p, base, before = 0;
     size_t bytes, available, total, later;
@@ -49,7 +49,7 @@ void test_memory(void) {
     test_box_close(&box);
 }
 
-void test_mapping(void) {
+TEST(mapping, "2", NULL, 1, ALWAYS) {
     struct test_box box;
     CUmemGenericAllocationHandle handle, again;
     CUmemAllocationProp prop = test_prop(0), fabric = test_prop(0);
@@ -117,10 +117,8 @@ void test_pair_meet(const struct test_pair *pair) {
 
 static void leave_pair(struct test_pair *pair) {
     test_pair_meet(pair); /* both are done with both */
-    OK(cuMemUnmap(pair->own, TEST_STAGING));
-    OK(cuMemUnmap(pair->other, TEST_STAGING));
-    OK(cuMemAddressFree(pair->own, TEST_STAGING));
-    OK(cuMemAddressFree(pair->other, TEST_STAGING));
+    test_unmap(pair->own, TEST_STAGING);
+    test_unmap(pair->other, TEST_STAGING);
     OK(cuMemRelease(pair->mine));
     OK(cuMemRelease(pair->theirs));
     test_box_close(&pair->box);
@@ -156,12 +154,10 @@ static void exchange_lines(struct test_pair *pair) {
     for (int i = 0; i < THREADS; i++) CHECK(got[i] == 2 * 1000 * (ROUNDS * (ROUNDS + 1) / 2) + ROUNDS);
 }
 
-void test_processes(void) {
-    test_pair_run(exchange_lines);
-}
+TRIAL(processes, "2", NULL, 3, ALWAYS, test_pair_run(exchange_lines))
 
 /* A stray store of the host into what lies behind device memory ends the process that does it. */
-void test_guard(void) {
+TEST(guard, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     test_box_open(&box, 1);
     for (int side = 0; side < 2; side++) {
@@ -176,7 +172,7 @@ void test_guard(void) {
     test_box_close(&box);
 }
 
-void test_no_peer(void) {
+TEST(no_peer, "2", "BEELINE_EMU_TOPOLOGY=none", 1, ALWAYS) {
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp prop = test_prop(0);
     CUdeviceptr address;
@@ -200,7 +196,7 @@ void test_no_peer(void) {
            CUDA_ERROR_NOT_SUPPORTED);
 }
 
-void test_fork(void) {
+TEST(fork, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     test_box_open(&box, 1);
     int status = 1;
@@ -218,7 +214,7 @@ void test_fork(void) {
     test_box_close(&box);
 }
 
-void test_proc_address(void) {
+TEST(proc_address, "1", NULL, 1, ALWAYS) {
     void *old = NULL, *new = NULL;
     CUdriverProcAddressQueryResult status;
     int version = 0;
@@ -243,7 +239,7 @@ void test_proc_address(void) {
 }
 
 /* A driver that lacks calls. */
-void test_lacks(void) {
+TEST(lacks, "1", "BEELINE_EMU_LACKS=cuStreamBatchMemOp,cuStreamWriteValue32", 1, ALWAYS) {
     static const char *const names[] = {"cuStreamBatchMemOp", "cuStreamWriteValue32"};
     CUdriverProcAddressQueryResult status;
     void *address = (void *)names;
@@ -256,7 +252,7 @@ void test_lacks(void) {
     CHECK(address == (void *)cuStreamWriteValue64 && status == CU_GET_PROC_ADDRESS_SUCCESS);
 }
 
-void test_fault(void) {
+TEST(fault, "1", "BEELINE_EMU_FAULT=cuMemAlloc#2=CUDA_ERROR_OUT_OF_MEMORY", 1, ALWAYS) {
     CUcontext context;
     CUdeviceptr p;
     OK(cuInit(0));
@@ -267,7 +263,7 @@ void test_fault(void) {
     OK(cuMemAlloc(&p, 8));
 }
 
-void test_identity(void) {
+TEST(identity, "4", "CUDA_VISIBLE_DEVICES=2,0", 1, ALWAYS) {
     CUuuid uuid;
     char bus[16];
     int count = 0, value = 0;
@@ -298,7 +294,7 @@ static int threads(void) {
 }
 
 /* Loaded and asked for its version, the driver starts no thread; nor do idle streams. */
-void test_quiet(void) {
+TEST(quiet, "1", NULL, 1, ALWAYS) {
     int version;
     CUstream stream;
     CUcontext context;

@@ -151,7 +151,7 @@ static void mapping(CUmemGenericAllocationHandle mc) {
     OK(cuMemAddressFree(address, 8 * unit));
 }
 
-void test_multicast_rules(void) {
+TEST(multicast_rules, "3", NVLS, 1, ALWAYS) {
     start(3);
     creation();
     CUmemGenericAllocationHandle mc = create(2, 4 * unit), memory = memory_of(0, 2 * unit);
@@ -170,7 +170,7 @@ static void *add_later(void *handle) {
 }
 
 /* Bind and map wait until all devices are there, and, here, not for ever. */
-void test_multicast_wait(void) {
+TEST(multicast_wait, "2", NVLS " BEELINE_EMU_MULTICAST_WAIT=1500", 1, ALWAYS) {
     pthread_t thread;
     CUdeviceptr address = 0;
     start(2);
@@ -220,7 +220,7 @@ static void keep_one(struct test_star *star) {
     OK(cuMemRelease(mine));
 }
 
-void test_multicast_slots(void) {
+TEST(multicast_slots, "1", NVLS " BEELINE_EMU_MULTICAST_SLOTS=2", 1, ALWAYS) {
     CUmemGenericAllocationHandle mc[3];
     test_star_run(2, keep_one, 1);
     OK(take(&mc[0]));
@@ -232,7 +232,12 @@ void test_multicast_slots(void) {
     OK(take(&mc[0]));
 }
 
-void test_multicast_fault(void) {
+TEST(multicast_fault, "1",
+     NVLS
+     " BEELINE_EMU_FAULT=cuMulticastGetGranularity#1=CUDA_ERROR_UNKNOWN,cuMulticastCreate#1=CUDA_ERROR_OUT_OF_MEMORY,"
+     "cuMulticastAddDevice#1=CUDA_ERROR_ILLEGAL_STATE,cuMulticastBindMem#1=CUDA_ERROR_SYSTEM_NOT_READY,"
+     "cuMulticastBindAddr#1=CUDA_ERROR_OUT_OF_MEMORY,cuMulticastUnbind#1=CUDA_ERROR_NOT_PERMITTED",
+     1, ALWAYS) {
     CUmulticastObjectProp prop = test_multicast_prop(1, unit);
     CUmemGenericAllocationHandle mc = 0;
     size_t size;
@@ -251,7 +256,7 @@ void test_multicast_fault(void) {
 }
 
 /* Without multicast there is none. */
-void test_multicast_unsupported(void) {
+TEST(multicast_unsupported, "2", "BEELINE_EMU_LACKS=cuMulticastBindMem", 1, ALWAYS) {
     CUmulticastObjectProp prop = test_multicast_prop(2, unit);
     CUmemGenericAllocationHandle mc = 0;
     CUdriverProcAddressQueryResult found;
@@ -270,6 +275,8 @@ void test_multicast_unsupported(void) {
     OK(cuGetProcAddress("cuMulticastBindMem", &address, 13000, 0, &found)); /* left out by the environment */
     CHECK(!address && found == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 }
+TRIAL(multicast_old, "2", NVLS " BEELINE_EMU_ARCH=80 BEELINE_EMU_LACKS=cuMulticastBindMem", 1, ALWAYS,
+      test_multicast_unsupported())
 
 /* Who is no member of the team is found out wherever it is; an object outlives who made it. */
 static void share(struct test_star *star) {
@@ -281,9 +288,7 @@ static void share(struct test_star *star) {
     test_star_leave(star, &m);
 }
 
-void test_multicast_processes(void) {
-    test_star_run(2, share, 0);
-}
+TRIAL(multicast_processes, "2", NVLS, 3, ALWAYS, test_star_run(2, share, 0))
 
 /* A peer that is killed has taken its memory along: accesses fail, and do not go to what is there now. */
 static void lose(struct test_star *star) {
@@ -299,9 +304,7 @@ static void lose(struct test_star *star) {
     EXPECT(cuStreamSynchronize(m.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-void test_multicast_lost(void) {
-    test_star_run(2, lose, 1);
-}
+TRIAL(multicast_lost, "2", NVLS, 1, ALWAYS, test_star_run(2, lose, 1))
 
 /* --- fabric handles --- */
 static void fabric_pair(struct test_star *star) {
@@ -351,9 +354,7 @@ static void fabric_pair(struct test_star *star) {
     OK(cuMemRelease(memory));
 }
 
-void test_fabric(void) {
-    test_star_run(2, fabric_pair, 0);
-}
+TRIAL(fabric, "2", NVLS " BEELINE_EMU_FABRIC=on", 1, ALWAYS, test_star_run(2, fabric_pair, 0))
 
 static void no_fabric(int claimed, CUresult result) {
     CUmemAllocationProp prop = test_prop(0);
@@ -373,9 +374,5 @@ static void no_fabric(int claimed, CUresult result) {
     EXPECT(cuMemExportToShareableHandle(&fabric, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0), result);
     OK(cuMemRelease(handle));
 }
-void test_fabric_denied(void) {
-    no_fabric(1, CUDA_ERROR_NOT_PERMITTED);
-}
-void test_fabric_off(void) {
-    no_fabric(0, CUDA_ERROR_NOT_SUPPORTED);
-}
+TRIAL(fabric_denied, "1", NVLS " BEELINE_EMU_FABRIC=denied", 1, ALWAYS, no_fabric(1, CUDA_ERROR_NOT_PERMITTED))
+TRIAL(fabric_off, "1", NVLS, 1, ALWAYS, no_fabric(0, CUDA_ERROR_NOT_SUPPORTED))

@@ -47,33 +47,21 @@ static void in_process(const char *kernel, uint32_t what, expected *of) {
     test_team_close(&team);
 }
 
-void test_multimem_gather(void) {
-    in_process("test_multimem_gather", TEST_RELEASE, of_exchange);
-}
-void test_multimem_reduce(void) {
-    in_process("test_multimem_reduce", TEST_RELEASE, of_exchange);
-}
-void test_multimem_packets(void) {
-    in_process("test_multimem_packets", TEST_RELEASE, of_packets);
-}
-void test_gather_no_release(void) {
-    in_process("test_multimem_gather", TEST_NOTHING, of_exchange);
-}
-void test_gather_no_acquire(void) {
-    in_process("test_multimem_gather", TEST_NO_ACQUIRE, of_exchange);
-}
-void test_gather_no_barrier(void) {
-    in_process("test_multimem_gather", TEST_NO_BARRIER, of_exchange);
-}
-void test_reduce_no_release(void) {
-    in_process("test_multimem_reduce", TEST_NOTHING, of_exchange);
-}
-void test_reduce_no_acquire(void) {
-    in_process("test_multimem_reduce", TEST_NO_ACQUIRE, of_exchange);
-}
-void test_reduce_no_barrier(void) {
-    in_process("test_multimem_reduce", TEST_NO_BARRIER, of_exchange);
-}
+TRIAL(multimem_gather_2, "2", NVLS, 5, ALWAYS, in_process("test_multimem_gather", TEST_RELEASE, of_exchange))
+TRIAL(multimem_gather_5, "5", NVLS, 5, ALWAYS, in_process("test_multimem_gather", TEST_RELEASE, of_exchange))
+TRIAL(multimem_gather_16, "16", NVLS, 1, ALWAYS, in_process("test_multimem_gather", TEST_RELEASE, of_exchange))
+TRIAL(multimem_reduce_2, "2", NVLS, 5, ALWAYS, in_process("test_multimem_reduce", TEST_RELEASE, of_exchange))
+TRIAL(multimem_reduce_5, "5", NVLS, 5, ALWAYS, in_process("test_multimem_reduce", TEST_RELEASE, of_exchange))
+TRIAL(multimem_reduce_16, "16", NVLS, 1, ALWAYS, in_process("test_multimem_reduce", TEST_RELEASE, of_exchange))
+TRIAL(multimem_packets_2, "2", NVLS, 5, ALWAYS, in_process("test_multimem_packets", TEST_RELEASE, of_packets))
+TRIAL(multimem_packets_5, "5", NVLS, 5, ALWAYS, in_process("test_multimem_packets", TEST_RELEASE, of_packets))
+TRIAL(multimem_packets_16, "16", NVLS, 1, ALWAYS, in_process("test_multimem_packets", TEST_RELEASE, of_packets))
+TRIAL(gather_no_release, "3", NVLS, 4, NOT_ALWAYS, in_process("test_multimem_gather", TEST_NOTHING, of_exchange))
+TRIAL(gather_no_acquire, "3", NVLS, 4, NOT_ALWAYS, in_process("test_multimem_gather", TEST_NO_ACQUIRE, of_exchange))
+TRIAL(gather_no_barrier, "3", NVLS, 4, NOT_ALWAYS, in_process("test_multimem_gather", TEST_NO_BARRIER, of_exchange))
+TRIAL(reduce_no_release, "3", NVLS, 4, NOT_ALWAYS, in_process("test_multimem_reduce", TEST_NOTHING, of_exchange))
+TRIAL(reduce_no_acquire, "3", NVLS, 4, NOT_ALWAYS, in_process("test_multimem_reduce", TEST_NO_ACQUIRE, of_exchange))
+TRIAL(reduce_no_barrier, "3", NVLS, 4, NOT_ALWAYS, in_process("test_multimem_reduce", TEST_NO_BARRIER, of_exchange))
 
 /* --- a process each --- */
 static struct trial {
@@ -94,26 +82,23 @@ static void rounds(struct test_star *star) {
 }
 
 /* As many as there are GPUs; the driver must not be asked before they are forked. */
-static void in_processes(struct trial which) {
-    trial = which;
+static void in_processes(const char *kernel, uint32_t what, expected *of) {
+    trial = (struct trial){kernel, what, of};
     test_star_run(atoi(getenv("BEELINE_EMU_GPUS")), rounds, 0);
 }
 
-void test_gather_processes(void) {
-    in_processes((struct trial){"test_multimem_gather", TEST_RELEASE, of_exchange});
-}
-void test_reduce_processes(void) {
-    in_processes((struct trial){"test_multimem_reduce", TEST_RELEASE, of_exchange});
-}
-void test_packets_processes(void) {
-    in_processes((struct trial){"test_multimem_packets", TEST_RELEASE, of_packets});
-}
-void test_processes_no_release(void) {
-    in_processes((struct trial){"test_multimem_gather", TEST_NOTHING, of_exchange});
-}
-void test_processes_no_barrier(void) {
-    in_processes((struct trial){"test_multimem_reduce", TEST_NO_BARRIER, of_exchange});
-}
+TRIAL(gather_processes_2, "2", NVLS, 3, ALWAYS, in_processes("test_multimem_gather", TEST_RELEASE, of_exchange))
+TRIAL(gather_processes_5, "5", NVLS, 2, ALWAYS, in_processes("test_multimem_gather", TEST_RELEASE, of_exchange))
+TRIAL(gather_processes_16, "16", NVLS, 1, ALWAYS, in_processes("test_multimem_gather", TEST_RELEASE, of_exchange))
+TRIAL(reduce_processes_2, "2", NVLS, 3, ALWAYS, in_processes("test_multimem_reduce", TEST_RELEASE, of_exchange))
+TRIAL(reduce_processes_5, "5", NVLS, 2, ALWAYS, in_processes("test_multimem_reduce", TEST_RELEASE, of_exchange))
+TRIAL(reduce_processes_16, "16", NVLS, 1, ALWAYS, in_processes("test_multimem_reduce", TEST_RELEASE, of_exchange))
+TRIAL(packets_processes_2, "2", NVLS, 3, ALWAYS, in_processes("test_multimem_packets", TEST_RELEASE, of_packets))
+TRIAL(packets_processes_5, "5", NVLS, 2, ALWAYS, in_processes("test_multimem_packets", TEST_RELEASE, of_packets))
+TRIAL(packets_processes_16, "16", NVLS, 1, ALWAYS, in_processes("test_multimem_packets", TEST_RELEASE, of_packets))
+TRIAL(processes_no_release, "4", NVLS, 60, NOT_ALWAYS, in_processes("test_multimem_gather", TEST_NOTHING, of_exchange))
+TRIAL(processes_no_barrier, "4", NVLS, 60, NOT_ALWAYS,
+      in_processes("test_multimem_reduce", TEST_NO_BARRIER, of_exchange))
 
 /* --- the arithmetic, of four ranks --- */
 enum { RANKS = 4 };
@@ -170,7 +155,7 @@ static void reduce_all(struct test_team *team, unsigned char got[TEST_TRIES][TES
     OK(cuMemcpyDtoH(got, team->member[1].result, TEST_TRIES * TEST_REDUCTION_COUNT * 16));
 }
 
-void test_multimem_types(void) {
+TEST(multimem_types, "4", NVLS " BEELINE_EMU_ARCH=100", 2, ALWAYS) {
     struct test_team team;
     unsigned char got[TEST_TRIES][TEST_REDUCTION_COUNT][16];
     test_team_open(&team, RANKS);
@@ -187,7 +172,7 @@ void test_multimem_types(void) {
 }
 
 /* Where the order matters, it is not always the same: fp32, and fp8 by the rounding of its steps to fp16. */
-void test_multimem_order(void) {
+TEST(multimem_order, "4", NVLS " BEELINE_EMU_ARCH=100", 2, ALWAYS) {
     static const struct row ordered[] = {
         {4, {0x4e800000, 0x3f800000, 0xce800000, 0x3f800000}, 0x40000000}, /* 2^30 + 1 - 2^30 + 1 */
         {1, {0x64, 0x34, 0xe4, 0x34}, 0x38},                               /* e5m2: 1024 + 0.25 - 1024 + 0.25 */
@@ -216,7 +201,7 @@ static void expect_fault(struct test_member *m, CUdeviceptr at, uint32_t what, C
 }
 
 /* Each on a GPU of its own, for such an error stays with its context. */
-void test_multimem_forbidden(void) {
+TEST(multimem_forbidden, "13", NVLS, 1, ALWAYS) {
     static const struct {
         uint32_t what;
         bool multicast; /* at the multicast mapping, or this rank's own */
@@ -256,7 +241,7 @@ void test_multimem_forbidden(void) {
 }
 
 /* A rank that takes its memory back: its peers' accesses fail, whatever they do. */
-void test_multimem_unbound(void) {
+TEST(multimem_unbound, "4", NVLS, 1, ALWAYS) {
     static struct test_team team;
     struct bl_kernel_args args = {.redop = TEST_MULTICAST_STORE};
     test_team_open(&team, RANKS);

@@ -88,15 +88,11 @@ static void do_ways(bool captured) {
     test_box_close(&box);
 }
 
-void test_peer_copies(void) {
-    do_ways(false);
-}
-void test_peer_copies_captured(void) {
-    do_ways(true);
-}
+TRIAL(peer_copies, "2", NULL, 3, ALWAYS, do_ways(false))
+TRIAL(peer_copies_captured, "2", NULL, 3, ALWAYS, do_ways(true))
 
 /* What a stream has written to a peer is what it reads there later, through any mapping, and the last write stays. */
-void test_peer_copy_order(void) {
+TEST(peer_copy_order, "2", NULL, 10, ALWAYS) {
     enum { TIMES = 40 };
     struct test_box box;
     CUmemGenericAllocationHandle handle;
@@ -126,13 +122,12 @@ void test_peer_copy_order(void) {
         OK(cuMemcpyDtoH(&got, peer + 131072, 4));
         CHECK(got == time + 1u);
     }
-    OK(cuMemUnmap(again, TEST_STAGING));
-    OK(cuMemAddressFree(again, TEST_STAGING));
+    test_unmap(again, TEST_STAGING);
     test_box_close(&box);
 }
 
 /* A GPU copies and fills only what it may access. */
-void test_peer_copy_access(void) {
+TEST(peer_copy_access, "2", NULL, 1, ALWAYS) {
     struct test_box box;
     test_box_open(&box, 2);
     OK(cuCtxSetCurrent(box.context[0]));
@@ -153,7 +148,7 @@ void test_peer_copy_access(void) {
     test_box_close(&box);
 }
 
-void test_priority(void) {
+TEST(priority, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     int least = 1, greatest = 1, priority = 1;
     unsigned flags = 0;
@@ -184,13 +179,7 @@ void test_priority(void) {
 enum { RANKS = 3, PART = 16 << 10, READY = 1 << 20, HERE = READY + 4096 };
 
 static CUstreamBatchMemOpParams value_op(CUstreamBatchMemOpType type, CUdeviceptr address, unsigned value) {
-    CUstreamBatchMemOpParams p;
-    memset(&p, 0, sizeof p);
-    p.waitValue.operation = type;
-    p.waitValue.address = address;
-    p.waitValue.value = value;
-    p.waitValue.flags = type == CU_STREAM_MEM_OP_WAIT_VALUE_32 ? CU_STREAM_WAIT_VALUE_EQ : 0;
-    return p;
+    return test_op32(type, address, value, type == CU_STREAM_MEM_OP_WAIT_VALUE_32 ? CU_STREAM_WAIT_VALUE_EQ : 0);
 }
 
 static void gather(struct test_box *box, int rank, CUstream side[RANKS], CUevent fork, CUevent join[RANKS]) {
@@ -225,7 +214,7 @@ static void gather(struct test_box *box, int rank, CUstream side[RANKS], CUevent
     for (int i = 0; i < RANKS; i++) OK(cuStreamWaitEvent(stream, join[i], 0));
 }
 
-void test_gather_graph(void) {
+TEST(gather_graph, "3", NULL, 10, ALWAYS) {
     enum { TIMES = 8 };
     struct test_box box;
     CUstream side[RANKS][RANKS];
@@ -233,7 +222,6 @@ void test_gather_graph(void) {
     CUgraphExec exec[RANKS];
     test_box_open(&box, RANKS);
     for (int i = 0; i < RANKS; i++) {
-        CUgraph graph;
         OK(cuCtxSetCurrent(box.context[i]));
         OK(cuMemFree(box.words[i]));
         OK(cuMemAlloc(&box.words[i], PART));
@@ -244,9 +232,7 @@ void test_gather_graph(void) {
         }
         OK(cuStreamBeginCapture(box.stream[i], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         gather(&box, i, side[i], fork[i], join[i]);
-        OK(cuStreamEndCapture(box.stream[i], &graph));
-        OK(cuGraphInstantiate(&exec[i], graph, 0));
-        OK(cuGraphDestroy(graph));
+        exec[i] = test_end_capture(box.stream[i]);
     }
     for (unsigned time = 0; time < TIMES; time++) {
         for (int i = RANKS - 1; i >= 0; i--) {

@@ -3,26 +3,18 @@
 
 #include <unistd.h>
 
-static bool ends_within(CUstream stream, int tries) {
-    for (int i = 0; i < tries; i++) {
-        if (cuStreamQuery(stream) != CUDA_ERROR_NOT_READY) return true;
-        usleep(2000);
-    }
-    return false;
-}
-
 /* On a busy machine that may take long. */
 static bool ends(CUstream stream) {
-    return ends_within(stream, 10000);
+    return test_ends_within(stream, 20000);
 }
 
 static bool waits(CUstream stream) {
-    return !ends_within(stream, 200);
+    return !test_ends_within(stream, 400);
 }
 
 /* With two connections every second stream has the same queue: what waits there holds up the others, kernels too, and nobody
  * of the other queue. */
-void test_queues(void) {
+TEST(queues, "1", "CUDA_DEVICE_MAX_CONNECTIONS=2", 1, ALWAYS) {
     struct test_box box;
     CUstream stream[4]; /* 0 and 2 share a queue, 1 and 3 do */
     unsigned got[2] = {7, 7};
@@ -68,8 +60,6 @@ static void branches(bool edge) {
     struct test_box box;
     CUstream branch;
     CUevent fork, join;
-    CUgraph graph;
-    CUgraphExec exec;
     test_box_open(&box, 1);
     CUstream stream = box.stream[0];
     CUdeviceptr word = box.staging[0];
@@ -88,22 +78,17 @@ static void branches(bool edge) {
     OK(cuStreamWaitValue32(branch, word, 1, CU_STREAM_WAIT_VALUE_EQ));
     OK(cuEventRecord(join, branch));
     OK(cuStreamWaitEvent(stream, join, CU_EVENT_WAIT_DEFAULT));
-    OK(cuStreamEndCapture(stream, &graph));
-    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CUgraphExec exec = test_end_capture(stream);
     for (int i = 0; i < 5; i++) {
         OK(cuGraphLaunch(exec, stream));
-        if (!ends_within(stream, 1500)) _exit(1); /* nothing ends it any more */
+        if (!test_ends_within(stream, 3000)) _exit(1); /* nothing ends it any more */
     }
     OK(cuGraphExecDestroy(exec));
-    OK(cuGraphDestroy(graph));
     OK(cuStreamDestroy(branch));
     OK(cuEventDestroy(fork));
     OK(cuEventDestroy(join));
     test_box_close(&box);
 }
-void test_queue_edge(void) {
-    branches(true);
-}
-void test_queue_no_edge(void) {
-    branches(false);
-}
+TRIAL(queue_edge, "1", "CUDA_DEVICE_MAX_CONNECTIONS=4", 3, ALWAYS, branches(true))
+TRIAL(queue_no_edge, "1", "CUDA_DEVICE_MAX_CONNECTIONS=4", 5, NOT_ALWAYS, branches(false))
+TRIAL(branches, "1", NULL, 3, ALWAYS, branches(false))

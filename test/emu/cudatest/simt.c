@@ -2,13 +2,6 @@
 #include "cudatest.h"
 
 #include <string.h>
-#include <time.h>
-
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void synchronize(struct test_box *box) {
     for (int i = 0; i < box->n; i++) {
@@ -17,7 +10,7 @@ static void synchronize(struct test_box *box) {
     }
 }
 
-void test_copies(void) {
+TEST(copies, "1", NULL, 3, ALWAYS) {
     enum { N = 1000 };
     struct test_box box;
     static uint64_t data[N];
@@ -38,7 +31,7 @@ void test_copies(void) {
     test_box_close(&box);
 }
 
-void test_fault_address(void) {
+TEST(fault_address, "1", NULL, 1, ALWAYS) {
     struct test_box box;
     test_box_open(&box, 1);
     struct bl_kernel_args args = test_args(&box, 0);
@@ -64,14 +57,10 @@ static void residency(unsigned blocks, bool expected) {
     CHECK(all == expected);
     test_box_close(&box);
 }
-void test_residency(void) {
-    residency(8, true);
-}
-void test_too_many_blocks(void) {
-    residency(9, false);
-}
+TRIAL(residency, "1", NULL, 3, ALWAYS, residency(8, true))
+TRIAL(too_many_blocks, "1", NULL, 1, ALWAYS, residency(9, false))
 
-void test_counting(void) {
+TEST(counting, "1", NULL, 3, ALWAYS) {
     struct test_box box;
     uint64_t value = 0;
     test_box_open(&box, 1);
@@ -101,7 +90,7 @@ static void result_of(struct test_box *box, int rank, uint64_t *values, size_t c
 
 enum { ROUNDS = 20, THREADS = 64 };
 
-void test_packets_arrive(void) {
+TEST(packets, "4", NULL, 10, ALWAYS) {
     struct test_box box;
     uint64_t got[THREADS];
     test_box_open(&box, 4);
@@ -125,17 +114,11 @@ static void lines(uint32_t what) {
     }
     test_box_close(&box);
 }
-void test_lines_arrive(void) {
-    lines(TEST_FENCE);
-}
-void test_lines_unwaited(void) {
-    lines(TEST_NOTHING);
-}
-void test_broken(void) {
-    lines(TEST_FENCE);
-}
+TRIAL(lines, "4", NULL, 10, ALWAYS, lines(TEST_FENCE))
+TRIAL(lines_unwaited, "4", NULL, 3, NOT_ALWAYS, lines(TEST_NOTHING))
+TRIAL(broken, "2", "BEELINE_EMU_TOPOLOGY=broken", 1, NOT_ALWAYS, lines(TEST_FENCE))
 
-void test_lines_flood(void) {
+TEST(lines_flood, "2", NULL, 5, ALWAYS) {
     enum { LINES = 1000 };
     struct test_box box;
     uint64_t got[THREADS];
@@ -167,35 +150,21 @@ static void message(const char *kernel, uint32_t what, unsigned threads) {
     }
     test_box_close(&box);
 }
-void test_message_fence(void) {
-    message("test_message", TEST_FENCE, 1);
-}
-void test_message_release(void) {
-    message("test_message", TEST_RELEASE, 1);
-}
-void test_message_nothing(void) {
-    message("test_message", TEST_NOTHING, 1);
-}
-void test_message_no_acquire(void) {
-    message("test_message", TEST_NO_ACQUIRE, 1);
-}
-void test_block_fence(void) {
-    message("test_block_message", TEST_FENCE, THREADS);
-}
-void test_block_nothing(void) {
-    message("test_block_message", TEST_NOTHING, THREADS);
-}
-void test_block_no_barrier(void) {
-    message("test_block_message", TEST_NO_BARRIER, THREADS);
-}
+TRIAL(message_fence, "2", NULL, 20, ALWAYS, message("test_message", TEST_FENCE, 1))
+TRIAL(message_release, "2", NULL, 20, ALWAYS, message("test_message", TEST_RELEASE, 1))
+TRIAL(message_nothing, "2", NULL, 5, NOT_ALWAYS, message("test_message", TEST_NOTHING, 1))
+TRIAL(message_no_acquire, "2", NULL, 5, NOT_ALWAYS, message("test_message", TEST_NO_ACQUIRE, 1))
+TRIAL(block_fence, "2", NULL, 20, ALWAYS, message("test_block_message", TEST_FENCE, THREADS))
+TRIAL(block_nothing, "2", NULL, 5, NOT_ALWAYS, message("test_block_message", TEST_NOTHING, THREADS))
+TRIAL(block_no_barrier, "2", NULL, 5, NOT_ALWAYS, message("test_block_message", TEST_NO_BARRIER, THREADS))
 
 /* Says how long it takes: 16 ranks must go through a small exchange in a time that lets hundreds of cases run. */
-void test_throughput(void) {
+TEST(throughput, "16", NULL, 1, ALWAYS) {
     struct test_box box;
     test_box_open(&box, 16);
-    double start = seconds();
+    double start = test_seconds();
     exchange(&box, "test_lines", TEST_FENCE, 4, THREADS);
-    double taken = seconds() - start;
+    double taken = test_seconds() - start;
     fprintf(stderr, "16 ranks of %d threads, 4 rounds of lines: %.1f ms\n", THREADS, taken * 1e3);
     test_box_close(&box);
 }

@@ -20,7 +20,7 @@ static void write_note(void *argument) {
     note->log->order[note->log->next++] = note->value;
 }
 
-void test_streams(void) {
+TEST(streams, "2", NULL, 3, ALWAYS) {
     enum { N = 20 };
     struct log log = {0};
     struct note notes[N];
@@ -44,7 +44,7 @@ void test_streams(void) {
     test_box_close(&box);
 }
 
-void test_legacy_stream(void) {
+TEST(legacy_stream, "1", NULL, 1, ALWAYS) {
     struct log log = {0};
     struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0}, beside = {&log, 3, 0};
     struct test_box box;
@@ -65,7 +65,7 @@ void test_legacy_stream(void) {
 
 /* What a call without "async" has left to the GPU: it comes before all of the default stream and of those that wait for it,
  * and other streams may still find what was there. */
-void test_unsettled(void) {
+TEST(unsettled, "1", NULL, 3, ALWAYS) {
     enum { TRIES = 100, WAYS = 3, READERS = 3 };
     struct test_box box;
     CUstream blocking;
@@ -93,7 +93,7 @@ void test_unsettled(void) {
     test_box_close(&box);
 }
 
-void test_events(void) {
+TEST(events, "2", NULL, 3, ALWAYS) {
     struct log log = {0};
     struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0};
     struct test_box box;
@@ -122,7 +122,7 @@ void test_events(void) {
 }
 
 /* A wait is for the record that was the last when it was asked for, whatever becomes of the event. */
-void test_event_again(void) {
+TEST(event_again, "1", NULL, 3, ALWAYS) {
     struct log log = {0};
     struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0};
     struct test_box box;
@@ -150,7 +150,7 @@ void test_event_again(void) {
     test_box_close(&box);
 }
 
-void test_contexts(void) {
+TEST(contexts, "2", NULL, 1, ALWAYS) {
     struct test_box box;
     CUcontext current = NULL, mine = NULL;
     CUdeviceptr p;

@@ -9,30 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-CUmemAllocationProp test_prop(CUdevice device) {
-    return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
-}
-
 CUmulticastObjectProp test_multicast_prop(unsigned devices, size_t size) {
     return (CUmulticastObjectProp){
         .numDevices = devices, .size = size, .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
-}
-
-CUdeviceptr test_map_for(CUmemGenericAllocationHandle handle, size_t bytes, CUdevice device) {
-    CUdeviceptr address = 0;
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    OK(cuMemAddressReserve(&address, bytes, 0, 0, 0));
-    OK(cuMemMap(address, bytes, 0, handle, 0));
-    OK(cuMemSetAccess(address, bytes, &access, 1));
-    return address;
-}
-
-void test_unmap(CUdeviceptr address, size_t bytes) {
-    OK(cuMemUnmap(address, bytes));
-    OK(cuMemAddressFree(address, bytes));
 }
 
 static void member_open(struct test_member *m, int rank, int n) {

@@ -33,10 +33,7 @@ void test_star_meet(const struct test_star *star);
 void test_star_join(struct test_star *star, struct test_member *m);
 void test_star_leave(struct test_star *star, struct test_member *m);
 
-CUmemAllocationProp test_prop(CUdevice device);
 CUmulticastObjectProp test_multicast_prop(unsigned devices, size_t size);
-CUdeviceptr test_map_for(CUmemGenericAllocationHandle handle, size_t bytes, CUdevice device);
-void test_unmap(CUdeviceptr address, size_t bytes);
 
 void test_send_fd(int socket, int fd);
 int test_receive_fd(int socket);

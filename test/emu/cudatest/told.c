@@ -37,13 +37,7 @@ static bool all_are(CUdeviceptr from, unsigned value) {
 }
 
 static CUstreamBatchMemOpParams write_op(CUdeviceptr address, unsigned value, unsigned flags) {
-    CUstreamBatchMemOpParams p;
-    memset(&p, 0, sizeof p);
-    p.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    p.writeValue.address = address;
-    p.writeValue.value = value;
-    p.writeValue.flags = flags;
-    return p;
+    return test_op32(CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
 }
 
 static CUstreamBatchMemOpParams barrier_op(unsigned type) {
@@ -64,8 +58,6 @@ struct sender {
 /* A copy and a flag of default order on two streams, which an edge of the graph joins or not. */
 static void send_graph(struct sender *s, unsigned round, bool edge) {
     CUstream stream = s->box->stream[0];
-    CUgraph graph;
-    CUgraphExec exec;
     OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     if (edge) OK(cuMemcpyDtoDAsync(s->to, s->from, BYTES, stream));
     OK(cuEventRecord(s->event, stream));
@@ -74,11 +66,9 @@ static void send_graph(struct sender *s, unsigned round, bool edge) {
     OK(cuStreamWriteValue32(s->side, s->flag, round, 0));
     OK(cuEventRecord(s->back, s->side));
     OK(cuStreamWaitEvent(stream, s->back, 0));
-    OK(cuStreamEndCapture(stream, &graph));
-    OK(cuGraphInstantiate(&exec, graph, 0));
+    CUgraphExec exec = test_end_capture(stream);
     OK(cuGraphLaunch(exec, stream));
     OK(cuGraphExecDestroy(exec)); /* which waits for nothing, and ends nothing */
-    OK(cuGraphDestroy(graph));
 }
 
 static void send(struct sender *s, enum how how, unsigned round) {
@@ -160,23 +150,19 @@ static void tell(enum how how) {
     test_box_close(&box);
 }
 
-#define TELL(test, how)                                                                                                \
-    void test(void) {                                                                                                  \
-        tell(how);                                                                                                     \
-    }
-TELL(test_told_by_write, WRITE)
-TELL(test_told_by_barrier, BARRIER)
-TELL(test_told_by_kernel, KERNEL)
-TELL(test_told_by_event, EVENT)
-TELL(test_told_by_edge, EDGE)
-TELL(test_told_batch, BATCH)
-TELL(test_untold_no_barrier, NO_BARRIER)
-TELL(test_untold_gpu_barrier, GPU_BARRIER)
-TELL(test_untold_memset, MEMSET)
-TELL(test_untold_copy, COPY)
-TELL(test_untold_no_event, NO_EVENT)
-TELL(test_untold_no_edge, NO_EDGE)
-TELL(test_untold_no_wait, NO_WAIT)
+TRIAL(told_by_write, "2", NULL, 10, ALWAYS, tell(WRITE))
+TRIAL(told_by_barrier, "2", NULL, 10, ALWAYS, tell(BARRIER))
+TRIAL(told_by_kernel, "2", NULL, 10, ALWAYS, tell(KERNEL))
+TRIAL(told_by_event, "2", NULL, 10, ALWAYS, tell(EVENT))
+TRIAL(told_by_edge, "2", NULL, 10, ALWAYS, tell(EDGE))
+TRIAL(told_batch, "2", NULL, 10, ALWAYS, tell(BATCH))
+TRIAL(untold_no_barrier, "2", NULL, 5, NOT_ALWAYS, tell(NO_BARRIER))
+TRIAL(untold_gpu_barrier, "2", NULL, 5, NOT_ALWAYS, tell(GPU_BARRIER))
+TRIAL(untold_memset, "2", NULL, 5, NOT_ALWAYS, tell(MEMSET))
+TRIAL(untold_copy, "2", NULL, 5, NOT_ALWAYS, tell(COPY))
+TRIAL(untold_no_event, "2", NULL, 5, NOT_ALWAYS, tell(NO_EVENT))
+TRIAL(untold_no_edge, "2", NULL, 5, NOT_ALWAYS, tell(NO_EDGE))
+TRIAL(untold_no_wait, "2", NULL, 5, NOT_ALWAYS, tell(NO_WAIT))
 
 /* Between processes, both ways at once, without the host in between: a rank sends again when the other has taken the last
  * (pushed to it, or left in the rank's own staging for the other to pull). */
@@ -218,12 +204,6 @@ static void pull_both(struct test_pair *pair) {
 static void push_unordered(struct test_pair *pair) {
     exchange(pair, false, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER);
 }
-void test_told_by_process(void) {
-    test_pair_run(push_both);
-}
-void test_pulled_by_process(void) {
-    test_pair_run(pull_both);
-}
-void test_untold_by_process(void) {
-    test_pair_run(push_unordered);
-}
+TRIAL(told_by_process, "2", NULL, 10, ALWAYS, test_pair_run(push_both))
+TRIAL(pulled_by_process, "2", NULL, 10, ALWAYS, test_pair_run(pull_both))
+TRIAL(untold_by_process, "2", NULL, 5, NOT_ALWAYS, test_pair_run(push_unordered))

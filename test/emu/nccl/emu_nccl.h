@@ -52,6 +52,13 @@ ncclResult_t emu_call_enter(const struct emu_call *call, ncclComm_t comm);
 /* Writes the line of BEELINE_EMU_NCCL_TRACE; returns result. */
 ncclResult_t emu_call_leave(const struct emu_call *call, ncclResult_t result);
 
+/* The whole of an exported function of comm, or of none: `body` gives the result unless a fault does; count_: of elements or bytes. */
+#define EMU_AROUND(comm, count_, body)                                                                                 \
+    struct emu_call call = EMU_CALL(emu_comm_rank(comm));                                                              \
+    call.count = (long long)(count_);                                                                                  \
+    ncclResult_t result = emu_call_enter(&call, comm);                                                                 \
+    return emu_call_leave(&call, result != ncclSuccess ? result : (body))
+
 /* ---- errors and names (info.c) ---- */
 
 ncclResult_t emu_fail(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));

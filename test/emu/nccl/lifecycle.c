@@ -34,14 +34,15 @@ static ncclResult_t finalize(ncclComm_t comm) {
 }
 
 EMU_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
-    ncclResult_t result = emu_call_enter(&call, comm);
-    if (result == ncclSuccess && comm) result = finalize(comm);
-    return emu_call_leave(&call, result);
+    EMU_AROUND(comm, -1, comm ? finalize(comm) : ncclSuccess);
 }
 
 /* With `abort` whatever is at work leaves; without, it is waited for. */
-static void destroy(ncclComm_t comm, bool abort) {
+static ncclResult_t destroy(ncclComm_t comm, bool abort) {
+    if (!comm) return ncclSuccess;
+    /* As the real one: what is in progress, or has failed, stays as it is; ncclCommAbort ends it. */
+    ncclResult_t result = abort ? emu_comm_check(comm) : emu_comm_settled(comm);
+    if (result != ncclSuccess) return result;
     if (abort) {
         comm->aborted = true;
         emu_area_stop(comm, true);
@@ -54,21 +55,15 @@ static void destroy(ncclComm_t comm, bool abort) {
     emu_comm_join(comm);
     if (!abort && !comm->revoked) drain(comm);
     emu_comm_release(comm);
+    return ncclSuccess;
 }
 
 EMU_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
-    ncclResult_t result = emu_call_enter(&call, comm);
-    /* As the real one: what is in progress, or has failed, stays as it is; ncclCommAbort ends it. */
-    if (result == ncclSuccess && comm && (result = emu_comm_settled(comm)) == ncclSuccess) destroy(comm, false);
-    return emu_call_leave(&call, result);
+    EMU_AROUND(comm, -1, destroy(comm, false));
 }
 
 EMU_API(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
-    ncclResult_t result = emu_call_enter(&call, comm);
-    if (result == ncclSuccess && comm && (result = emu_comm_check(comm)) == ncclSuccess) destroy(comm, true);
-    return emu_call_leave(&call, result);
+    EMU_AROUND(comm, -1, destroy(comm, true));
 }
 
 static ncclResult_t revoke(ncclComm_t comm, int flags) {
@@ -85,8 +80,5 @@ static ncclResult_t revoke(ncclComm_t comm, int flags) {
 }
 
 EMU_API(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int flags) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
-    ncclResult_t result = emu_call_enter(&call, comm);
-    if (result == ncclSuccess) result = revoke(comm, flags);
-    return emu_call_leave(&call, result);
+    EMU_AROUND(comm, -1, revoke(comm, flags));
 }

@@ -71,16 +71,11 @@ static ncclResult_t release(void *address) {
 }
 
 EMU_API(ncclResult_t, ncclMemAlloc, void **address, size_t bytes) {
-    struct emu_call call = EMU_CALL(-1);
-    call.count = (long long)bytes;
-    ncclResult_t result = emu_call_enter(&call, NULL);
-    return emu_call_leave(&call, result != ncclSuccess ? result : allocate(address, bytes));
+    EMU_AROUND(NULL, bytes, allocate(address, bytes));
 }
 
 EMU_API(ncclResult_t, ncclMemFree, void *address) {
-    struct emu_call call = EMU_CALL(-1);
-    ncclResult_t result = emu_call_enter(&call, NULL);
-    return emu_call_leave(&call, result != ncclSuccess ? result : release(address));
+    EMU_AROUND(NULL, -1, release(address));
 }
 
 /* A registration or a window. */
@@ -123,27 +118,17 @@ static ncclResult_t leave(ncclComm_t comm, void *handle) {
 }
 
 EMU_API(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void *buff, size_t size, void **handle) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
-    call.count = (long long)size;
-    ncclResult_t result = emu_call_enter(&call, comm);
-    return emu_call_leave(&call, result != ncclSuccess ? result : enter(comm, buff, size, handle));
+    EMU_AROUND(comm, size, enter(comm, buff, size, handle));
 }
 
 EMU_API(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void *handle) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
-    ncclResult_t result = emu_call_enter(&call, comm);
-    return emu_call_leave(&call, result != ncclSuccess ? result : leave(comm, handle));
+    EMU_AROUND(comm, -1, leave(comm, handle));
 }
 
 EMU_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
-    call.count = (long long)size;
-    ncclResult_t result = emu_call_enter(&call, comm);
-    return emu_call_leave(&call, result != ncclSuccess ? result : enter(comm, buff, size, (void **)win));
+    EMU_AROUND(comm, size, enter(comm, buff, size, (void **)win));
 }
 
 EMU_API(ncclResult_t, ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
-    ncclResult_t result = emu_call_enter(&call, comm);
-    return emu_call_leave(&call, result != ncclSuccess ? result : leave(comm, win));
+    EMU_AROUND(comm, -1, leave(comm, win));
 }

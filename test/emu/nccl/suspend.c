@@ -4,11 +4,13 @@
 
 static ncclResult_t meet(ncclComm_t comm, bool suspend) {
     char heard[EMU_MAX_RANKS];
+    ncclResult_t result = emu_comm_settled(comm);
+    if (result != ncclSuccess) return result;
     if (comm->suspended == suspend)
         return emu_fail(ncclInvalidUsage, "rank %d: the communicator is %ssuspended", comm->rank,
                         suspend ? "" : "not ");
     EMU_CUDA(cuCtxPushCurrent(comm->context));
-    ncclResult_t result = emu_cuda(cuCtxSynchronize(), "cuCtxSynchronize");
+    result = emu_cuda(cuCtxSynchronize(), "cuCtxSynchronize");
     cuCtxPopCurrent(NULL);
     if (result == ncclSuccess) result = emu_area_exchange(comm, "", 1, heard);
     if (result == ncclSuccess) comm->suspended = suspend;
@@ -16,19 +18,11 @@ static ncclResult_t meet(ncclComm_t comm, bool suspend) {
 }
 
 EMU_API(ncclResult_t, ncclCommSuspend, ncclComm_t comm, int flags) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
-    ncclResult_t result = emu_call_enter(&call, comm);
-    if (result == ncclSuccess) result = emu_comm_settled(comm);
-    if (result == ncclSuccess && flags & NCCL_SUSPEND_MEM) result = meet(comm, true);
-    return emu_call_leave(&call, result);
+    EMU_AROUND(comm, -1, flags & NCCL_SUSPEND_MEM ? meet(comm, true) : emu_comm_settled(comm));
 }
 
 EMU_API(ncclResult_t, ncclCommResume, ncclComm_t comm) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
-    ncclResult_t result = emu_call_enter(&call, comm);
-    if (result == ncclSuccess) result = emu_comm_settled(comm);
-    if (result == ncclSuccess) result = meet(comm, false);
-    return emu_call_leave(&call, result);
+    EMU_AROUND(comm, -1, meet(comm, false));
 }
 
 EMU_API(ncclResult_t, ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value) {
