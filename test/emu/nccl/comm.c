@@ -19,6 +19,7 @@ ncclComm_t emu_comm_new(void) {
         comm = calloc(1, sizeof *comm);
         if (!comm) return NULL;
         pthread_mutex_init(&comm->executing, NULL);
+        pthread_mutex_init(&comm->launching, NULL);
     }
     comm->magic = EMU_COMM_MAGIC;
     comm->blocking = true;
@@ -39,6 +40,7 @@ void emu_comm_join(ncclComm_t comm) {
 void emu_comm_release(ncclComm_t comm) {
     comm->generation++;
     emu_comm_wait_zero(&comm->running);
+    pthread_mutex_lock(&comm->launching);
     if (comm->context && cuCtxPushCurrent(comm->context) == CUDA_SUCCESS) {
         if (comm->eager_event) cuEventDestroy(comm->eager_event);
         if (comm->capture_event) cuEventDestroy(comm->capture_event);
@@ -47,6 +49,7 @@ void emu_comm_release(ncclComm_t comm) {
     }
     emu_area_detach(comm);
     memset(&comm->magic, 0, sizeof *comm - offsetof(struct ncclComm, magic));
+    pthread_mutex_unlock(&comm->launching);
     pthread_mutex_lock(&free_lock);
     comm->next_free = free_list;
     free_list = comm;

@@ -130,6 +130,7 @@ struct ncclComm {
     _Atomic uint64_t generation; /* changes at destroy, so that work captured earlier does nothing */
     _Atomic uint32_t running;    /* plans at work */
     pthread_mutex_t executing;   /* plans of one rank never interleave */
+    pthread_mutex_t launching;   /* nothing is freed under a launch */
     struct ncclComm *next_free;
 
     uint32_t magic; /* from here on all is 0 after destroy */

@@ -175,11 +175,14 @@ static ncclResult_t launch(ncclComm_t comm, struct emu_task *const *tasks, int n
 ncclResult_t emu_launch(ncclComm_t comm, struct emu_task *const *tasks, int ntasks) {
     CUstream *streams = calloc((size_t)ntasks, sizeof *streams);
     if (!streams) return emu_fail(ncclSystemError, "out of memory");
-    ncclResult_t result = emu_cuda(cuCtxPushCurrent(comm->context), "cuCtxPushCurrent");
+    pthread_mutex_lock(&comm->launching);
+    ncclResult_t result = emu_comm_check(comm); /* another thread may have ended it meanwhile */
+    if (result == ncclSuccess) result = emu_cuda(cuCtxPushCurrent(comm->context), "cuCtxPushCurrent");
     if (result == ncclSuccess) {
         result = launch(comm, tasks, ntasks, streams);
         cuCtxPopCurrent(NULL);
     }
+    pthread_mutex_unlock(&comm->launching);
     free(streams);
     return result;
 }
