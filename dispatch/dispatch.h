@@ -20,8 +20,7 @@ struct bl_facts {
     int nranks;
     int arch; /* 90 for sm_90; the lowest of the ranks */
     unsigned caps;
-    unsigned
-        most_blocks; /* of a launch: multiprocessors, the fewest of the ranks; or what maxCTAs says, if that is less */
+    unsigned most_blocks; /* of a launch: multiprocessors of the rank that has fewest, or maxCTAs if less */
     unsigned max_threads; /* per block; the fewest of the ranks, at most BL_MAX_THREADS */
     char gpu[64];         /* "NVIDIA H200"; rank 0's */
     struct bl_staging_layout layout;
