@@ -80,7 +80,7 @@ void bl_group_add_init(const struct bl_setup_request *request) {
         group.inits[group.init_count++] = *request;
     } else {
         bl_warn("out of memory for communicator %d of a group: it is left to NCCL", group.init_count + 1);
-        bl_setup_forget(request, 1);
+        bl_setup_leave(request);
     }
 }
 
@@ -137,13 +137,13 @@ static ncclResult_t end_real(void) {
     return result;
 }
 
-/* The outermost end, of which the real NCCL has said this. */
-static ncclResult_t end_ours(ncclResult_t real) {
+/* The outermost end, of which the real NCCL has said this.  A simulation launches nothing, but makes communicators. */
+static ncclResult_t end_ours(ncclResult_t real, bool simulated) {
     const bool made = bl_call_made(real);
-    const ncclResult_t result = run_calls(real);
+    const ncclResult_t result = run_calls(simulated ? ncclInternalError : real);
     if (made && group.init_count) bl_setup_run(group.inits, group.init_count);
     if (!made) bl_setup_forget(group.inits, group.init_count);
-    forget_calls(made);
+    forget_calls(made && !simulated);
     return result;
 }
 
@@ -157,13 +157,13 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupEnd);
     const ncclResult_t result = end_real();
     if (--group.depth > 0) return result;
-    const ncclResult_t ours = end_ours(result);
+    const ncclResult_t ours = end_ours(result, false);
     return ours != ncclSuccess ? ours : result;
 }
 
 BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     if (bl_real_depth > 0 || group.depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
     const ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
-    if (--group.depth == 0) end_ours(ncclInternalError); /* a simulation launches and makes nothing */
+    if (--group.depth == 0) end_ours(result, true);
     return result;
 }

@@ -113,7 +113,7 @@ static struct child announce_child(enum bl_child how, ncclComm_t parent, ncclCom
     if (!takes_part()) return child;
     child.parent = bl_comm_find(parent);
     const bool late = child.parent && child.parent->resources->nonblocking;
-    request->nonblocking = config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking == 0 : late;
+    request->nonblocking = config ? config->blocking == 0 : late; /* where a config does not say, it is blocking */
     if (late && facts && handle) {
         request->promise = bl_promise_new(child.parent, handle);
         if (!request->promise) {
@@ -133,6 +133,7 @@ static ncclResult_t add_child(struct child *child, ncclResult_t result, const nc
         bl_setup_forget(request, 1);
         return result;
     }
+    if (request->promise) bl_promise_called(request->promise);
     if (child->parent) bl_setup_count_child(child->parent, child->how);
     request->wishes = config || !child->parent ? bl_config_wishes(config) : child->parent->resources->wishes;
     bl_group_add_init(request);
@@ -178,7 +179,6 @@ static bool stays(ncclComm_t comm) {
 
 BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     struct bl_comm *ending = bl_real_depth == 0 && !stays(comm) ? bl_teardown_detach(comm, BL_END_DESTROY) : NULL;
-    if (ending) bl_promise_part(ending);
     ncclResult_t result = BL_REAL(ncclCommDestroy, comm);
     if (ending) bl_promise_end(ending);
     bl_teardown_release(ending, BL_END_DESTROY);
@@ -187,7 +187,6 @@ BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 BL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
     struct bl_comm *ending = bl_real_depth == 0 ? bl_teardown_detach(comm, BL_END_ABORT) : NULL;
-    if (ending) bl_promise_part(ending);
     ncclResult_t result = BL_REAL(ncclCommAbort, comm);
     if (ending) bl_promise_end(ending);
     bl_teardown_release(ending, BL_END_ABORT);

@@ -13,34 +13,42 @@
 #include "request.h"
 
 struct bl_promise {
-    ncclComm_t made;    /* NCCL stores it, before the parent's state changes: read atomically */
-    ncclComm_t *wanted; /* NULL: the owner has it */
-    const struct bl_comm *parent;
-    bool parting; /* the parent is ending: nobody asks it */
-    bool over;    /* the child is NCCL's, if there is one */
+    ncclComm_t
+        made; /* NCCL stores it, also of a child that failed, before the parent's state changes: read atomically */
+    ncclComm_t *wanted;           /* NULL: the owner has it */
+    const struct bl_comm *parent; /* NULL: it has ended */
+    bool begun;                   /* the parent's state tells of it */
+    bool unattended;              /* no thread waits for it: the child is NCCL's */
+    bool over;                    /* nothing more will come */
     struct bl_setup_request request;
     struct bl_comm *comm; /* of who enters it */
     struct bl_promise *next;
 };
 
-/* NULL if there is no memory.  The owner's place holds NULL meanwhile. */
+/* Before the real call; NULL if there is no memory. */
 struct bl_promise *bl_promise_new(const struct bl_comm *parent, ncclComm_t *wanted);
 
-/* The call has been made.  False if NCCL is not at it any more: what is there is all that there will be. */
+/* The real call has been made: the owner's place holds NULL meanwhile, as NCCL leaves it. */
+void bl_promise_called(struct bl_promise *promise);
+
+/* And its group has ended, if there is one.  False if the child is there already. */
 bool bl_promise_begin(struct bl_promise *promise);
 
-/* Waits until NCCL has made the child; then `enter` puts it into the table, ahead of anybody who might end it.  False if that
- * failed, or the parent has ended: what NCCL has stored is with the owner then, and is NCCL's. */
+/* Waits until NCCL has stored the handle; then `enter` puts the child into the table, ahead of anybody who might end it.  False if
+ * none comes, or the owner has it already: it is NCCL's.  The parent is not asked: its owner may be asking, and NCCL takes that
+ * from one thread only. */
 bool bl_promise_wait(struct bl_promise *promise, void (*enter)(struct bl_promise *promise));
 
 /* Gives the owner what there is, if that has not been done, and frees the promise. */
 void bl_promise_keep(struct bl_promise *promise);
 
-/* Of a parent that is no longer in progress to NCCL, but in this state: whether a child is still on its way to its owner. */
+/* There is nobody to wait: the owner gets the child by asking for the parent's state. */
+void bl_promise_leave(struct bl_promise *promise);
+
+/* Of a parent that NCCL says is in this state, and not in progress: whether a child is still on its way to its owner. */
 bool bl_promise_open(const struct bl_comm *parent, ncclResult_t state);
 
-/* Around the real call that ends the parent: nobody asks it from now on; owners get what there is, and nothing else comes. */
-void bl_promise_part(const struct bl_comm *parent);
+/* The parent has ended: owners get what there is now, and nothing else comes. */
 void bl_promise_end(const struct bl_comm *parent);
 
 #endif

@@ -43,7 +43,7 @@ static void begin(struct bl_member *member) {
     bl_mesh_init(&member->mesh, 0, 0, NULL);
     if (BL_REAL(ncclCommCount, comm->handle, &comm->nranks) != ncclSuccess ||
         BL_REAL(ncclCommUserRank, comm->handle, &comm->rank) != ncclSuccess)
-        bl_member_fail(member, BL_FAILED, comm->rank, "NCCL does not tell its rank");
+        bl_member_fail(member, BL_DECLINED, -1, "NCCL has not made it");
     else if (comm->nranks < 2 || comm->nranks > BL_MAX_RANKS)
         bl_member_fail(member, BL_DECLINED, -1, "Beeline serves 2 to %d ranks", BL_MAX_RANKS);
     if (comm->nranks > BL_MAX_RANKS) return;
@@ -316,14 +316,23 @@ static int set_up_promised(void *arg) {
     return 1;
 }
 
-/* With no thread to be had, its owner waits here. */
 static void promise_child(const struct bl_setup_request *request) {
     request->promise->request = *request;
     struct bl_errand *errand = bl_errand_begin(set_up_promised, request->promise);
-    if (errand)
+    if (errand) {
         bl_errand_leave(errand);
-    else
-        set_up_promised(request->promise);
+    } else {
+        bl_warn("no thread can be made: a communicator is left to NCCL");
+        bl_setup_leave(request);
+    }
+}
+
+/* NCCL makes it all the same. */
+void bl_setup_leave(const struct bl_setup_request *request) {
+    struct bl_setup_request left = *request;
+    if (left.promise) bl_promise_leave(left.promise);
+    left.promise = NULL;
+    bl_setup_forget(&left, 1);
 }
 
 void bl_setup_run(const struct bl_setup_request *requests, int count) {

@@ -5,7 +5,7 @@
  * which rank failed what.  The array holds what one thread made in one group; several ranks of one communicator may be
  * in it.
  *
- * Threads: the one that makes the communicators.
+ * Threads: the one that makes the communicators; of a nonblocking one, and of a nonblocking parent's child, a thread of its own.
  */
 #ifndef BEELINE_SETUP_H
 #define BEELINE_SETUP_H
@@ -15,8 +15,9 @@
 
 void bl_setup_run(const struct bl_setup_request *requests, int count);
 
-/* For what does not come about. */
+/* For what does not come about; and for what does, and is to be NCCL's. */
 void bl_setup_forget(const struct bl_setup_request *requests, int count);
+void bl_setup_leave(const struct bl_setup_request *request);
 
 /* The meeting of a child of `parent`; `facts` tell it from the parent's other children.  Count one more child by it where the
  * real call is made. */

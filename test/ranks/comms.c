@@ -169,6 +169,17 @@ static void expect_served(struct part *part, ncclComm_t *comms) {
     }
 }
 
+/* A blocking one is done when finalize returns. */
+static void finalize_behind_call(struct part *part, ncclComm_t *comms) {
+    if (part->count > 1 || !comms[0]) return;
+    CUdeviceptr buffer;
+    CU_OK(cuMemAlloc(&buffer, 400));
+    NCCL_OK(sums_on(part, 0, comms[0], buffer));
+    NCCL_OK(ncclCommFinalize(comms[0]));
+    sums_check(part, 0, comms[0], buffer);
+    CU_OK(cuMemFree(buffer));
+}
+
 /* Of two parents, which ranks ask after in different orders: nobody's child may wait for a question. */
 enum { PARENTS = 2 };
 static void await_children(struct part *part, ncclComm_t parent[PARENTS][BOX_RANKS],
@@ -183,24 +194,26 @@ static void await_children(struct part *part, ncclComm_t parent[PARENTS][BOX_RAN
     for (int p = 0; p < PARENTS; p++) {
         expect_served(part, child[p]);
         sums(part, child[p]);
+        finalize_behind_call(part, child[p]);
         destroy(part, child[p]);
     }
 }
 
+/* Children whose own calls block: a config says so, or does not say.  A group that is simulated makes them, too. */
 static void split_off(struct part *part, const ncclComm_t *parent, ncclComm_t *child, int without) {
     ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
-    settings.blocking = 1; /* its own calls: the parent says how it is made */
-    part_group_start(part);
+    const bool grouped = part->count > 1 || without >= 0;
+    if (without < 0) settings.blocking = 1;
+    if (grouped) NCCL_OK(ncclGroupStart());
     each_rank (part, i) {
         const int rank = part->rank[i].rank;
         NCCL_GOES(ncclCommSplit(parent[i], rank == without ? NCCL_SPLIT_NOCOLOR : 7, -rank, &child[i], &settings));
     }
-    if (part->count > 1) NCCL_GOES(ncclGroupEnd());
+    if (grouped) NCCL_GOES(without == 1 ? ncclGroupSimulateEnd(NULL) : ncclGroupEnd());
 }
 
 static void shrink_off(struct part *part, const ncclComm_t *parent, ncclComm_t *child, int gone) {
     ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
-    settings.blocking = 1;
     part_group_start(part);
     each_rank (part, i) {
         child[i] = NULL;

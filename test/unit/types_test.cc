@@ -1,4 +1,4 @@
-/* types_test.cc - kernels/types.cuh, compiled for the host, against the independent reference.
+/* types_test.cc - kernels/core/types.cuh, compiled for the host, against the independent reference.
  *
  * Conversions: every pattern of the 8- and 16-bit formats at every place of a word, every pair of fp8, and on the way
  * back every midpoint between neighbours with the floats next to it.  Reductions: all pairs of 8-bit types, seeded

@@ -38,9 +38,9 @@ void emu_comm_join(ncclComm_t comm) {
 }
 
 void emu_comm_release(ncclComm_t comm) {
+    pthread_mutex_lock(&comm->launching);
     comm->generation++;
     emu_comm_wait_zero(&comm->running);
-    pthread_mutex_lock(&comm->launching);
     if (comm->context && cuCtxPushCurrent(comm->context) == CUDA_SUCCESS) {
         if (comm->eager_event) cuEventDestroy(comm->eager_event);
         if (comm->capture_event) cuEventDestroy(comm->capture_event);

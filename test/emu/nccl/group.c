@@ -102,7 +102,8 @@ static void drop_jobs(struct emu_job *jobs, ncclResult_t result) {
     }
 }
 
-/* Ends the group on this thread; *simulate, if given, gets an estimate and nothing runs. */
+/* Ends the group on this thread; *simulate, if given, gets an estimate and nothing is launched.  Communicators are made, as the
+ * real one does. */
 ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
     if (group.depth == 0) return emu_fail(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
     if (--group.depth) return ncclSuccess;
@@ -116,11 +117,11 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
     group.error = ncclSuccess;
     for (struct emu_task *task = tasks; task; task = task->next)
         bytes += task->op.count * emu_datatype_size(task->op.datatype);
-    if (result != ncclSuccess || simulate) {
-        drop_jobs(jobs, result != ncclSuccess ? result : ncclInvalidUsage);
+    if (result != ncclSuccess) {
+        drop_jobs(jobs, result);
     } else {
         result = run_jobs(jobs);
-        if (result == ncclSuccess || result == ncclInProgress) {
+        if (!simulate && (result == ncclSuccess || result == ncclInProgress)) {
             ncclResult_t launched = launch_tasks(tasks, ntasks);
             if (launched != ncclSuccess) result = launched;
         }

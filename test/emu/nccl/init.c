@@ -183,7 +183,7 @@ static ncclResult_t new_child(struct emu_job **job_out, ncclComm_t parent, ncclC
                             .owner = parent,
                             .context = parent->context,
                             .blocking = parent->blocking,
-                            .child_blocking = parent->blocking,
+                            .child_blocking = config || parent->blocking, /* a config that does not say is blocking */
                             .inject = inject};
     ncclResult_t result = read_config(config, &job->child_blocking);
     if (result != ncclSuccess) return drop(job, result);
@@ -217,7 +217,8 @@ static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *newco
 
 EMU_API(ncclResult_t, ncclCommSplit, ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
     INIT_CALL(emu_comm_rank(comm), color);
-    return init_leave(&call, split(comm, color, key, newcomm, config, inject));
+    const ncclResult_t result = split(comm, color, key, newcomm, config, inject);
+    return init_leave(&call, result == ncclInProgress ? ncclSuccess : result); /* as the real one says */
 }
 
 static ncclResult_t shrink(ncclComm_t comm, const int *excluded, int nexcluded, ncclComm_t *newcomm,
@@ -249,6 +250,6 @@ static ncclResult_t shrink(ncclComm_t comm, const int *excluded, int nexcluded, 
 EMU_API(ncclResult_t, ncclCommShrink, ncclComm_t comm, int *excluded, int nexcluded, ncclComm_t *newcomm,
         ncclConfig_t *config, int flags) {
     INIT_CALL(emu_comm_rank(comm), nexcluded);
-    return init_leave(&call,
-                      inject != ncclSuccess ? inject : shrink(comm, excluded, nexcluded, newcomm, config, flags));
+    if (inject == ncclSuccess) inject = shrink(comm, excluded, nexcluded, newcomm, config, flags);
+    return init_leave(&call, inject == ncclInProgress ? ncclSuccess : inject);
 }
