@@ -131,11 +131,11 @@ row("{algorithm}/{ranks}/{types}", dict(algorithm=tuple(MOST), ranks=RANKS, type
     mode=lambda p: MODES[(p.at["algorithm"] + p.at["ranks"] + p.at["types"] // 2) % 2],
     options=lambda p: GRIDS[p.at["types"] // (4 if p.ranks == 16 else 1) % 2],
     o="all", c=edges(lambda p: MOST[p.algorithm] // (4 if p.ranks == 16 else 1)), x="elements", b=8,
-    k=lambda p: 32 if p.ranks == 16 else 56 if p.algorithm == "reducescatter_ll128" else 80)
+    k=lambda p: 50 if p.ranks == 16 else 80 if p.algorithm == "reducescatter_ll128" else 120)
 
 # What moves bytes: few datatypes, but every count and number of ranks, on grids with crews and without.
 MOVED = dict(mode=turn(MODES, "ranks", "grid", "types"), options=CREWS, c=edges(least({2: 5000, 16: 1500})), x="elements", b=8,
-             k=least({2: 60, 16: 28}))
+             k=least({2: 90, 16: 40}))
 WIDTHS = ("uint8", "bfloat16,f8e5m2", "double,uint32")
 row("{algorithm}/{ranks}/{grid}{first}", dict(algorithm=("allgather_ll128",), ranks=RANKS, grid=("", "crews/"), types=WIDTHS),
     where=lambda p: p.ranks < 8 or p.at["types"] == (p.at["ranks"] + p.at["grid"]) % 3, **MOVED)
@@ -155,13 +155,13 @@ def both(p):
 
 row("{algorithm}/{ranks}{grid}", dict(algorithm=FEWER, ranks=RANKS, grid=("", "/crews")), where=lambda p: p.ranks < 9 or p.grid,
     mode=lambda p: MODES[(p.at["algorithm"] + both(p)) % 3], types=lambda p: IN_TWO[p.algorithm][both(p) % 2],
-    k=least({2: 80, 7: 40, 9: 16}), **IN_FEW)
+    k=least({2: 120, 7: 60, 9: 24}), **IN_FEW)
 # 9 and 16 ranks take longest, and these share most of their code.
 row("{algorithm}/{ranks}{grid}", dict(algorithm=SPREAD, ranks=(2, 3, 4, 7, 8, 9, 16), grid=("/crews", "")),
     where=lambda p: p.at["grid"] == (p.at["algorithm"] + p.at["ranks"]) % 2,
     soak=lambda p: SOAK if p.ranks > 8 and p.at["algorithm"] % 2 == 0 else "",
     mode=turn(MODES, "algorithm", "ranks"), types=lambda p: IN_TWO[p.algorithm][p.at["ranks"] % 2],
-    k=least({2: 80, 7: 40, 9: 8}), **IN_FEW)
+    k=least({2: 120, 7: 60, 9: 10}), **IN_FEW)
 
 # --- no algorithm forced: the routes and their boundaries as shipped ---
 
@@ -179,7 +179,7 @@ SCHEDULE = dict(mode=modulo("other", ("processes", "groups")), ranks=modulo("oth
 for algorithms, captured, odd, schedules in ((ALL_REDUCES, RANKS[:-1], (2, 4, 7), 6), (BLOCKS, RANKS[:-1], (2, 4, 7), 4),
                                              (("allgather_ce",), (2, 3, 4, 8), (2, 4, 7), 4), (FEWER, (2, 4, 7), (3,), 2), (SPREAD, (3,), (3,), 1)):
     row("odd_alignment/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=odd), mode="groups",
-        t="all", o="sum,avg", c=edges(2500, "float"), x="odd", k=100)
+        t="all", o="sum,avg", c=edges(2500, "float"), x="odd", k=150)
     row("captured/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=captured), mode=modulo("ranks", MODES), options=modulo("ranks", GRIDS),
         t="half,bfloat16,int32,f8e4m3", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=least({2: 24, 8: 12}))
     row("schedule/{algorithm}/{other}", dict(algorithm=algorithms, other=range(1, schedules + 1)), **SCHEDULE)
@@ -230,7 +230,7 @@ row("kernels/{name}/{ranks}", dict(name=("epochs", "timeout", "abort"), ranks=(2
 # Several bundles in a block, a warp for each rank: by default blocks are too small for that.
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
 row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), options="--block 256 --sms 4 ", k=least({2: 20, 5: 8}), **ALONE)
-row("kernels/{name}/{ranks}", dict(name=("alignments",), ranks=(2, 3, 4)), **{**SALVOS, "k": lambda p: 12 // p.ranks})
+row("kernels/{name}/{ranks}", dict(name=("alignments",), ranks=(2, 3, 4)), **{**SALVOS, "k": lambda p: 20 // p.ranks})
 
 # --- scenarios ---
 
@@ -338,16 +338,16 @@ COVERED = {"oneshot_nvls": ("all", "all"), "twoshot_nvls": BY_SWITCH, "allgather
 MULTICAST = dict(environment="BEELINE_MULTICAST=1", e=" ")
 row("{algorithm}/{ranks}", dict(algorithm=tuple(COVERED), ranks=RANKS), mode=turn(MODES, "algorithm", "ranks"),
     options=lambda p: NVLS + turn(GRIDS, "algorithm", "ranks")(p), t=lambda p: COVERED[p.algorithm][0], o=lambda p: COVERED[p.algorithm][1],
-    c=edges(least({2: 5000, 8: 1500}), "uint8"), x="elements", b=8, k=least({2: 100, 7: 52, 16: 26}), **MULTICAST)
+    c=edges(least({2: 5000, 8: 1500}), "uint8"), x="elements", b=8, k=least({2: 150, 7: 80, 16: 40}), **MULTICAST)
 # What has sums alone; what the sm_100 family has.
 for types_of, ranks, arch, redops in (("float,double", 3, 90, "sum"), ("f8e4m3,f8e5m2", 4, 100, BY_SWITCH[1])):
     row("{algorithm}/{ranks}/{first}", dict(algorithm=("twoshot_nvls", "reducescatter_nvls"), ranks=(ranks,), types=(types_of,)),
-        mode=modulo("ranks", MODES), options=f"{NVLS}--arch {arch} ", o=redops, c=edges(5000, "uint8"), x="elements", b=8, k=70, **MULTICAST)
+        mode=modulo("ranks", MODES), options=f"{NVLS}--arch {arch} ", o=redops, c=edges(5000, "uint8"), x="elements", b=8, k=100, **MULTICAST)
 row("captured/{algorithm}/{ranks}", dict(algorithm=tuple(COVERED), ranks=(2, 3, 8)), mode=lambda p: MODES[(p.at["algorithm"] + p.ranks) % 3],
     options=lambda p: NVLS + GRIDS[p.ranks % 2], t="half,bfloat16,int32", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=18,
     **MULTICAST)
 row("odd_alignment/{algorithm}", dict(algorithm=tuple(COVERED)), mode="groups", ranks=4, options=NVLS,
-    t="half,bfloat16,int64,uint32", o="sum,max", c=edges(2500, "float"), x="odd", k=80, **MULTICAST)
+    t="half,bfloat16,int64,uint32", o="sum,max", c=edges(2500, "float"), x="odd", k=120, **MULTICAST)
 row("schedule/{algorithm}/{other}", dict(algorithm=tuple(COVERED), other=range(1, 5)), options=NVLS, **SCHEDULE, **MULTICAST)
 # Many launches: of 1M of staging a launch carries 100 kB, or that of all ranks.
 row("capacity/{algorithm}", dict(algorithm=tuple(COVERED)), where=lambda p: p.at["algorithm"], mode="threads", ranks=4,
