@@ -1,5 +1,5 @@
-/* collectives.c - the entry points of the collectives that Beeline may serve, each also with a configuration of its own (NCCL 2.31):
- * Beeline's as the plain one, unless that asks for what only NCCL can do.  (With none, it is the plain one; ext and
+/* collectives.c - the entry points of the collectives that Beeline may serve, each also with a configuration of its own (NCCL
+ * 2.31): Beeline's as the plain one, unless that asks for what only NCCL can do.  (With none, it is the plain one; ext and
  * userProfilerTag are for NCCL to tell, and change nothing.)
  */
 #include "base/log.h"
@@ -33,8 +33,8 @@ static bool is_for_nccl(const ncclCollConfig_t *config, const char *function) {
 #define ARGUMENTS  sendbuff, recvbuff, count, datatype
 #define LIST(...)  __VA_ARGS__
 
-/* A collective's plain function, and the one with a configuration: its operation and root, and what both get before communicator and
- * stream. */
+/* A collective's plain function, and the one with a configuration: its operation and root, and what both get before
+ * communicator and stream. */
 #define ENTRIES(function, kind, operation, of_root, parameters, arguments)                                             \
     BL_EXPORT ncclResult_t function(LIST parameters, ncclComm_t comm, cudaStream_t stream) {                           \
         SERVE_OR_FORWARD(kind, operation, of_root, false, BL_REAL(function, LIST arguments, comm, stream));            \

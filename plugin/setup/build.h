@@ -4,12 +4,12 @@
 
 #include "member.h"
 
-/* All steps, for the members of one communicator on this thread.  Leaves either all members well and ready to serve, or not well;
- * undoes nothing.  `again`: only those by which a suspended communicator has its staging again, zeroed, where it was. */
+/* All steps, for the members of one communicator on this thread.  Leaves either all members well and ready to serve, or not
+ * well; undoes nothing.  `again`: only those by which a suspended communicator has its staging again, zeroed, where it was. */
 void bl_build(struct bl_member **members, int count, bool again);
 
-/* Frees what the steps took for serving, in reverse, but first what needs no context.  No kernel may be running; if `stuck`, leaks instead.  The context is made
- * current for it. */
+/* Frees what the steps took for serving, in reverse, but first what needs no context.  No kernel may be running; if `stuck`,
+ * leaks instead.  The context is made current for it. */
 void bl_build_undo(struct bl_comm *comm);
 
 #endif

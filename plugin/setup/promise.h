@@ -13,8 +13,8 @@
 #include "request.h"
 
 struct bl_promise {
-    ncclComm_t
-        made; /* NCCL stores it, also of a child that failed, before the parent's state changes: read atomically */
+    /* NCCL stores it, also of a child that failed, before the parent's state changes: read atomically. */
+    ncclComm_t made;
     ncclComm_t *wanted;           /* NULL: the owner has it */
     const struct bl_comm *parent; /* NULL: it has ended */
     bool begun;                   /* the parent's state tells of it */

@@ -1,5 +1,5 @@
-/* steps.h - what the steps of set-up do, in the order of build.c, which says what holds of them all.  An act that a resuming communicator does,
- * too, has its staging again, zeroed, where it was. */
+/* steps.h - what the steps of set-up do, in the order of build.c, which says what holds of them all.  An act that a resuming
+ * communicator does, too, has its staging again, zeroed, where it was. */
 #ifndef BEELINE_STEPS_H
 #define BEELINE_STEPS_H
 
@@ -12,14 +12,14 @@ typedef void bl_undo(struct bl_comm *comm);
 /* Equal on all ranks. */
 typedef bool bl_condition(const struct bl_member *member);
 
-/* introduce.c: who is there, who are we, and can all of us?  All members greet the other ranks, and hear them; true if all ranks are
- * there, and well.  To know oneself is to find the context: none is current before. */
+/* introduce.c: who is there, who are we, and can all of us?  All members greet the other ranks, and hear them; true if all
+ * ranks are there, and well.  To know oneself is to find the context: none is current before. */
 bool bl_introduce_meet(struct bl_member **members, int count);
 bl_act bl_introduce_know_oneself, bl_introduce_send, bl_introduce_receive, bl_introduce_judge, bl_introduce_links;
 bl_undo bl_introduce_undo;
 
-/* tables.c: rank 0 makes the tables of routes, without multicast and with it, and all take them over.  The staging has what they use,
- * and no more. */
+/* tables.c: rank 0 makes the tables of routes, without multicast and with it, and all take them over.  The staging has what
+ * they use, and no more. */
 bl_act bl_tables_send, bl_tables_receive;
 
 /* share.c: kernels, staging that all ranks map, the page of the switch; the communicator's arguments, events and streams. */
@@ -28,14 +28,16 @@ bl_undo bl_share_undo;
 bl_condition bl_share_has_switch;
 bl_act bl_share_switch_send, bl_share_switch_receive, bl_share_fill, bl_share_prepare_trial;
 
-/* trial.c: the self-test of a member, with the blocks and the time that set-up has for it.  Prepared as bl_selftest_prepare does. */
+/* trial.c: the self-test of a member, with the blocks and the time that set-up has for it.  Prepared as bl_selftest_prepare
+ * does. */
 int bl_trial_prepare(struct bl_member *member, enum bl_selftest_kind kind, const struct bl_kernel_args *args,
                      const struct bl_table *table);
 bl_act bl_trial_launch, bl_trial_check;
 
-/* nvls.c: the ranks of a communicator that is otherwise ready come to share a multicast object.  What fails here ends multicast on all
- * ranks, and the communicator is served without; only a peer that is gone ends both.  Wanted: rank 0 asks for it; well: nothing is in
- * its way so far.  To settle has launches use it, or undoes it; not yet where its kernels have run, since a peer's may run still. */
+/* nvls.c: the ranks of a communicator that is otherwise ready come to share a multicast object.  What fails here ends
+ * multicast on all ranks, and the communicator is served without; only a peer that is gone ends both.  Wanted: rank 0 asks
+ * for it; well: nothing is in its way so far.  To settle has launches use it, or undoes it; not yet where its kernels have
+ * run, since a peer's may run still. */
 bl_condition bl_nvls_wanted, bl_nvls_well;
 bl_act bl_nvls_create, bl_nvls_send, bl_nvls_receive, bl_nvls_join, bl_nvls_bind, bl_nvls_map, bl_nvls_prepare_trial,
     bl_nvls_settle;

@@ -1,5 +1,5 @@
-/* proc.c - cuGetProcAddress: every call by name and by the CUDA version from which its form holds.  Forms older than CUDA 4 are not
- * offered. */
+/* proc.c - cuGetProcAddress: every call by name and by the CUDA version from which its form holds.  Forms older than CUDA 4
+ * are not offered. */
 #include "emu.h"
 
 #include <string.h>

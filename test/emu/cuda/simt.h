@@ -1,7 +1,8 @@
 /* simt.h - the kernel executor's own structures.
  *
- * Threads: all of this belongs to the engine's one thread; only the lists of kernels that come and go have a lock (dispatch.c).  One
- * thread for all kernels of the process makes an interleaving a function of the seed and of the order of submission.
+ * Threads: all of this belongs to the engine's one thread; only the lists of kernels that come and go have a lock
+ * (dispatch.c).  One thread for all kernels of the process makes an interleaving a function of the seed and of the order of
+ * submission.
  */
 #ifndef BEELINE_EMU_SIMT_H
 #define BEELINE_EMU_SIMT_H

@@ -97,7 +97,7 @@ void emu_comm_set_async(ncclComm_t comm, ncclResult_t result) {
 }
 
 EMU_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t *async_error) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
+    struct emu_call call = NCCL_CALL(emu_comm_rank(comm));
     ncclResult_t result = emu_call_enter(&call, comm);
     if (result == ncclSuccess) result = emu_comm_check(comm);
     if (result == ncclSuccess && !async_error)
@@ -109,7 +109,7 @@ EMU_API(ncclResult_t, ncclCommGetAsyncError, ncclComm_t comm, ncclResult_t *asyn
 /* The three questions differ in the member alone. */
 #define QUERY(function, member)                                                                                        \
     EMU_API(ncclResult_t, function, const ncclComm_t comm, int *value) {                                               \
-        struct emu_call call = EMU_CALL(emu_comm_rank(comm));                                                          \
+        struct emu_call call = NCCL_CALL(emu_comm_rank(comm));                                                         \
         ncclResult_t result = emu_call_enter(&call, comm);                                                             \
         if (result == ncclSuccess) result = emu_comm_settled(comm);                                                    \
         if (result == ncclSuccess && !value) result = emu_fail(ncclInvalidArgument, #function ": the result is NULL"); \

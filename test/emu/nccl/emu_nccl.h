@@ -43,7 +43,7 @@ struct emu_call {
     bool has_stream;
 };
 
-#define EMU_CALL(rank_)                                                                                                \
+#define NCCL_CALL(rank_)                                                                                               \
     { .function = __func__, .rank = (rank_), .count = -1, .datatype = -1, .op = -1 }
 
 /* The result that BEELINE_EMU_NCCL_FAULT orders for this call, else ncclSuccess.  A fault "async:RESULT" is left as the
@@ -52,9 +52,10 @@ ncclResult_t emu_call_enter(const struct emu_call *call, ncclComm_t comm);
 /* Writes the line of BEELINE_EMU_NCCL_TRACE; returns result. */
 ncclResult_t emu_call_leave(const struct emu_call *call, ncclResult_t result);
 
-/* The whole of an exported function of comm, or of none: `body` gives the result unless a fault does; count_: of elements or bytes. */
-#define EMU_AROUND(comm, count_, body)                                                                                 \
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));                                                              \
+/* The whole of an exported function of comm, or of none: `body` gives the result unless a fault does; count_: of elements or
+ * bytes. */
+#define NCCL_AROUND(comm, count_, body)                                                                                \
+    struct emu_call call = NCCL_CALL(emu_comm_rank(comm));                                                             \
     call.count = (long long)(count_);                                                                                  \
     ncclResult_t result = emu_call_enter(&call, comm);                                                                 \
     return emu_call_leave(&call, result != ncclSuccess ? result : (body))
@@ -166,8 +167,8 @@ struct ncclComm {
     bool redop_used[EMU_MAX_REDOPS];
 };
 
-/* ncclInvalidArgument unless comm is a live communicator; settled: also where an operation is in progress, and its error where one
- * has failed; ready: also one that can be used. */
+/* ncclInvalidArgument unless comm is a live communicator; settled: also where an operation is in progress, and its error
+ * where one has failed; ready: also one that can be used. */
 ncclResult_t emu_comm_check(ncclComm_t comm);
 ncclResult_t emu_comm_settled(ncclComm_t comm);
 ncclResult_t emu_comm_ready(ncclComm_t comm);

@@ -135,14 +135,14 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
 }
 
 EMU_API(ncclResult_t, ncclGroupStart, void) {
-    struct emu_call call = EMU_CALL(-1);
+    struct emu_call call = NCCL_CALL(-1);
     ncclResult_t result = emu_call_enter(&call, NULL);
     if (result == ncclSuccess) emu_group_start();
     return emu_call_leave(&call, result);
 }
 
 EMU_API(ncclResult_t, ncclGroupEnd, void) {
-    struct emu_call call = EMU_CALL(-1);
+    struct emu_call call = NCCL_CALL(-1);
     ncclResult_t result = emu_call_enter(&call, NULL);
     if (result != ncclSuccess) emu_group_error(result);
     result = emu_group_end(NULL);
@@ -150,7 +150,7 @@ EMU_API(ncclResult_t, ncclGroupEnd, void) {
 }
 
 EMU_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *info) {
-    struct emu_call call = EMU_CALL(-1);
+    struct emu_call call = NCCL_CALL(-1);
     ncclSimInfo_t none = NCCL_SIM_INFO_INITIALIZER;
     ncclResult_t result = emu_call_enter(&call, NULL);
     if (result == ncclSuccess && info && info->magic != 0x74685283)

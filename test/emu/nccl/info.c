@@ -88,7 +88,7 @@ ncclResult_t emu_cuda(CUresult result, const char *what) {
 }
 
 EMU_API(ncclResult_t, ncclGetVersion, int *version) {
-    struct emu_call call = EMU_CALL(-1);
+    struct emu_call call = NCCL_CALL(-1);
     ncclResult_t result = emu_call_enter(&call, NULL);
     const char *text = getenv("BEELINE_EMU_NCCL_VERSION");
     if (result == ncclSuccess && !version) result = emu_fail(ncclInvalidArgument, "ncclGetVersion: version is NULL");

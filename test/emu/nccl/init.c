@@ -11,7 +11,7 @@ static const char id_magic[8] = "BLNCCL1";
 
 EMU_API(ncclResult_t, ncclGetUniqueId, ncclUniqueId *id) {
     static _Atomic uint32_t counter;
-    struct emu_call call = EMU_CALL(-1);
+    struct emu_call call = NCCL_CALL(-1);
     ncclResult_t result = emu_call_enter(&call, NULL);
     if (result == ncclSuccess && !id) result = emu_fail(ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL");
     if (result == ncclSuccess) {
@@ -99,7 +99,7 @@ static ncclResult_t init_rank(ncclComm_t *newcomm, int nranks, int rank, const n
 }
 
 #define INIT_CALL(rank_, count_)                                                                                       \
-    struct emu_call call = EMU_CALL(rank_);                                                                            \
+    struct emu_call call = NCCL_CALL(rank_);                                                                           \
     call.count = (count_);                                                                                             \
     ncclResult_t inject = emu_call_enter(&call, NULL)
 

@@ -34,7 +34,7 @@ static ncclResult_t finalize(ncclComm_t comm) {
 }
 
 EMU_API(ncclResult_t, ncclCommFinalize, ncclComm_t comm) {
-    EMU_AROUND(comm, -1, comm ? finalize(comm) : ncclSuccess);
+    NCCL_AROUND(comm, -1, comm ? finalize(comm) : ncclSuccess);
 }
 
 /* With `abort` whatever is at work leaves; without, it is waited for. */
@@ -59,11 +59,11 @@ static ncclResult_t destroy(ncclComm_t comm, bool abort) {
 }
 
 EMU_API(ncclResult_t, ncclCommDestroy, ncclComm_t comm) {
-    EMU_AROUND(comm, -1, destroy(comm, false));
+    NCCL_AROUND(comm, -1, destroy(comm, false));
 }
 
 EMU_API(ncclResult_t, ncclCommAbort, ncclComm_t comm) {
-    EMU_AROUND(comm, -1, destroy(comm, true));
+    NCCL_AROUND(comm, -1, destroy(comm, true));
 }
 
 static ncclResult_t revoke(ncclComm_t comm, int flags) {
@@ -80,5 +80,5 @@ static ncclResult_t revoke(ncclComm_t comm, int flags) {
 }
 
 EMU_API(ncclResult_t, ncclCommRevoke, ncclComm_t comm, int flags) {
-    EMU_AROUND(comm, -1, revoke(comm, flags));
+    NCCL_AROUND(comm, -1, revoke(comm, flags));
 }

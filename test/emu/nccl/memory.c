@@ -71,11 +71,11 @@ static ncclResult_t release(void *address) {
 }
 
 EMU_API(ncclResult_t, ncclMemAlloc, void **address, size_t bytes) {
-    EMU_AROUND(NULL, bytes, allocate(address, bytes));
+    NCCL_AROUND(NULL, bytes, allocate(address, bytes));
 }
 
 EMU_API(ncclResult_t, ncclMemFree, void *address) {
-    EMU_AROUND(NULL, -1, release(address));
+    NCCL_AROUND(NULL, -1, release(address));
 }
 
 /* A registration or a window. */
@@ -118,17 +118,17 @@ static ncclResult_t leave(ncclComm_t comm, void *handle) {
 }
 
 EMU_API(ncclResult_t, ncclCommRegister, const ncclComm_t comm, void *buff, size_t size, void **handle) {
-    EMU_AROUND(comm, size, enter(comm, buff, size, handle));
+    NCCL_AROUND(comm, size, enter(comm, buff, size, handle));
 }
 
 EMU_API(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void *handle) {
-    EMU_AROUND(comm, -1, leave(comm, handle));
+    NCCL_AROUND(comm, -1, leave(comm, handle));
 }
 
 EMU_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags) {
-    EMU_AROUND(comm, size, enter(comm, buff, size, (void **)win));
+    NCCL_AROUND(comm, size, enter(comm, buff, size, (void **)win));
 }
 
 EMU_API(ncclResult_t, ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win) {
-    EMU_AROUND(comm, -1, leave(comm, win));
+    NCCL_AROUND(comm, -1, leave(comm, win));
 }

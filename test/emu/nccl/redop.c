@@ -32,7 +32,7 @@ static ncclResult_t create(ncclRedOp_t *op, const void *scalar, ncclDataType_t d
 
 EMU_API(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
         ncclScalarResidence_t residence, ncclComm_t comm) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
+    struct emu_call call = NCCL_CALL(emu_comm_rank(comm));
     call.datatype = datatype;
     ncclResult_t result = emu_call_enter(&call, comm);
     if (result == ncclSuccess) result = create(op, scalar, datatype, residence, comm);
@@ -40,7 +40,7 @@ EMU_API(ncclResult_t, ncclRedOpCreatePreMulSum, ncclRedOp_t *op, void *scalar, n
 }
 
 EMU_API(ncclResult_t, ncclRedOpDestroy, ncclRedOp_t op, ncclComm_t comm) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
+    struct emu_call call = NCCL_CALL(emu_comm_rank(comm));
     int index = ((int)op - ncclNumOps) & 0xff;
     ncclResult_t result = emu_call_enter(&call, comm);
     if (result == ncclSuccess) result = emu_comm_check(comm);

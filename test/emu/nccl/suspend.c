@@ -18,15 +18,15 @@ static ncclResult_t meet(ncclComm_t comm, bool suspend) {
 }
 
 EMU_API(ncclResult_t, ncclCommSuspend, ncclComm_t comm, int flags) {
-    EMU_AROUND(comm, -1, flags & NCCL_SUSPEND_MEM ? meet(comm, true) : emu_comm_settled(comm));
+    NCCL_AROUND(comm, -1, flags & NCCL_SUSPEND_MEM ? meet(comm, true) : emu_comm_settled(comm));
 }
 
 EMU_API(ncclResult_t, ncclCommResume, ncclComm_t comm) {
-    EMU_AROUND(comm, -1, meet(comm, false));
+    NCCL_AROUND(comm, -1, meet(comm, false));
 }
 
 EMU_API(ncclResult_t, ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value) {
-    struct emu_call call = EMU_CALL(emu_comm_rank(comm));
+    struct emu_call call = NCCL_CALL(emu_comm_rank(comm));
     ncclResult_t result = emu_call_enter(&call, comm);
     if (result == ncclSuccess) result = emu_comm_settled(comm);
     if (result == ncclSuccess && (!value || stat > ncclStatGpuMemTotal))

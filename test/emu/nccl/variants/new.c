@@ -7,7 +7,7 @@ ncclResult_t ncclFutureFunction(int value);
 ncclResult_t pncclFutureFunction(int value);
 
 EMU_API(ncclResult_t, ncclFutureFunction, int value) {
-    struct emu_call call = EMU_CALL(-1);
+    struct emu_call call = NCCL_CALL(-1);
     call.count = value;
     return emu_call_leave(&call, emu_call_enter(&call, NULL));
 }
