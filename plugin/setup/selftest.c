@@ -12,14 +12,14 @@
 struct run {
     enum bl_kernel kernel;
     enum bl_datatype datatype;
-    uint32_t most_bytes; /* of a buffer */
+    uint32_t most_bytes; /* of a buffer with up to 4 ranks; with more as much less, for all write to all */
 };
 
 enum { LONG = 128 << 10, SHORT = 16 << 10 };
 
-/* Halves alternate from launch to launch, so kernels that have halves run twice.  The packets are all written; of the lines
- * enough that every peer, a good part of the multiprocessors and the crews of all-reduce are met: bytes of one region take
- * one way.  So do the lines that are spread over warps, which are not run. */
+/* Halves alternate from launch to launch, so kernels that have halves run twice.  The packets are all written, if there are
+ * no more than 4 ranks; of the lines enough that every peer, a good part of the multiprocessors and the crews of all-reduce
+ * are met: bytes of one region take one way.  So do the lines that are spread over warps, which are not run. */
 static const struct run staging_runs[] = {
     {BL_KERNEL_ALLREDUCE_ONESHOT_LL, BL_UINT64, LONG},
     {BL_KERNEL_ALLREDUCE_ONESHOT_LL, BL_UINT64, LONG},
@@ -88,7 +88,7 @@ static struct extent extent_of(const struct bl_selftest *test, const struct run 
                        .blocks_in = has(run, BL_SCATTERS) ? (uint64_t)nranks : 1,
                        .blocks_out = has(run, BL_GATHERS) ? (uint64_t)nranks : 1};
     if (!in_use(test->table, run)) return e;
-    const uint64_t most = run->most_bytes / e.blocks_in / e.blocks_out;
+    const uint64_t most = run->most_bytes * 4 / (nranks > 4 ? nranks : 4) / e.blocks_in / e.blocks_out;
     const uint64_t room = bl_kernel_capacity(run->kernel, nranks, &test->args.layout);
     e.count = (room < most ? room : most) / e.size -
               7; /* not a whole number of lines: the end of the last one is tried, too */
@@ -241,7 +241,7 @@ static bool peer_is_late(const struct bl_control *control) {
 
 /* CUDA_ERROR_NOT_READY: too late, or, with `control`, a kernel says that a peer is. */
 static CUresult wait_until(CUstream stream, uint64_t deadline, const struct bl_control *control) {
-    for (long nap = 20000;; nap += nap < 1000000 ? nap / 4 : 0) {
+    for (long nap = 20000;; nap += nap < 8000000 ? nap / 8 : 0) {
         CUresult status = bl_driver()->cuStreamQuery(stream);
         if (status != CUDA_ERROR_NOT_READY || bl_clock_ns() > deadline) return status;
         if (control && peer_is_late(control)) return status;
