@@ -58,7 +58,7 @@ enum bl_reason {
     BL_REASONS
 };
 
-enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 136 };
+enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 168 };
 
 /* Up to and including max_bytes, `algorithm` (an index of bl_algorithms, or BL_ROUTE_NCCL).  What the algorithm cannot
  * do at all on this communicator (ranks, capabilities, staging) is already cut off from max_bytes. */
@@ -77,7 +77,8 @@ struct bl_table {
     uint32_t ranges[BL_COLLECTIVES];
     /* The first that holds the bytes and covers datatype and operation serves; the last is NCCL up to UINT64_MAX. */
     struct bl_range range[BL_COLLECTIVES][BL_MAX_RANGES];
-    char source[256]; /* where the thresholds come from: "built-in: NVIDIA H200, 4 ranks", "file PATH", ... */
+    char source[BL_COLLECTIVES]
+               [192]; /* where the thresholds come from: "built-in: NVIDIA H200, 4 ranks", "file PATH", ... */
 };
 
 /* A call, in facts that are equal on all ranks.  count is as in the NCCL call: of all-reduce, the elements of a buffer;
@@ -190,8 +191,8 @@ void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table);
  * own route. */
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number, struct bl_route *route);
 
-/* Human-readable listing of one collective's ranges: "0..16K oneshot_ll | ..256K oneshot_ll128 | .. nccl".
- * Truncates. */
+/* Human-readable listing of one collective's ranges, those together that differ in blocks or threads alone:
+ * "0..16K oneshot_ll | ..256K oneshot_ll128 | .. nccl".  Truncates. */
 void bl_table_describe(const struct bl_table *table, enum bl_collective collective, char *text, size_t size);
 
 #endif

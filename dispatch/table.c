@@ -43,6 +43,10 @@ struct pick {
     bool user;
 };
 
+/* Which rows: the plain ones that fit best, those for multicast, and of the plain ones that are built in those that fit best, which hold
+ * above a user's. */
+enum { PLAIN, MULTICAST, BUILT_IN, PICKS };
+
 struct build {
     const struct bl_facts *facts;
     const struct bl_settings *settings;
@@ -50,8 +54,8 @@ struct build {
     void *arg;
     const char *file;
     bool user;
-    int serial;                          /* of the file's first section: sections count on from file to file */
-    struct pick pick[2][BL_COLLECTIVES]; /* [1]: of sections for multicast */
+    int serial; /* of the file's first section: sections count on from file to file */
+    struct pick pick[PICKS][BL_COLLECTIVES];
 };
 
 /* Negative, 0 or positive as a is worse than, like or better than b.  Between 4 and 8 ranks for 6, the 8: its
@@ -64,10 +68,23 @@ static int compare(const struct fit *a, const struct fit *b) {
     return a->serial - b->serial;
 }
 
+/* A row for its collective's pick: of a better section than that has, of the same, or of a worse one. */
+static void offer(const struct build *build, struct pick *pick, const struct fit *fit,
+                  const struct bl_tuning_row *row) {
+    const int better = pick->rows ? compare(fit, &pick->fit) : 1;
+    if (!fit->preference || better < 0) return;
+    if (better > 0) {
+        pick->fit = *fit;
+        pick->rows = 0;
+        pick->file = build->file;
+        pick->user = build->user;
+    }
+    pick->row[pick->rows++] = *row;
+}
+
 static void visit(void *arg, const struct bl_tuning_row *row) {
     struct build *build = arg;
     const struct bl_facts *facts = build->facts;
-    struct pick *pick = &build->pick[row->multicast][row->collective];
     /* The more ranks, the more a multicast object helps: what fewer ranks gain is a careful guess for more, not the reverse. */
     if (row->multicast && (!(facts->caps & BL_CAP_MULTICAST) || row->ranks > facts->nranks)) return;
     int gpu = !row->gpu[0]                    ? GPU_ANY
@@ -81,16 +98,8 @@ static void visit(void *arg, const struct bl_tuning_row *row) {
         .gpu = gpu,
         .serial = build->serial + row->section,
     };
-
-    int better = pick->rows ? compare(&fit, &pick->fit) : 1;
-    if (!fit.preference || better < 0) return;
-    if (better > 0) {
-        pick->fit = fit;
-        pick->rows = 0;
-        pick->file = build->file;
-        pick->user = build->user;
-    }
-    pick->row[pick->rows++] = *row;
+    offer(build, &build->pick[row->multicast ? MULTICAST : PLAIN][row->collective], &fit, row);
+    if (!row->multicast && !build->user) offer(build, &build->pick[BUILT_IN][row->collective], &fit, row);
 }
 
 static unsigned at_least_one(unsigned n) {
@@ -200,14 +209,34 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
                                        .reason = reason});
 }
 
-static void warn_forced(const struct ranges *r, const char *what, const char *text) {
-    char message[400], names[160];
+static void warn_said(const struct ranges *r, const char *what, const char *text, const char *names) {
+    char message[400];
 
     if (!r->build->warn) return;
-    bl_algorithm_list(r->collective, names, sizeof names);
-    snprintf(message, sizeof message, "%s: '%.80s' %s; there are nccl, %s", bl_collective_name(r->collective), what,
-             text, names);
+    snprintf(message, sizeof message, "%s: '%.80s' %s: nccl%s%s", bl_collective_name(r->collective), what, text,
+             *names ? ", " : "", names);
     r->build->warn(r->build->arg, message);
+}
+
+static void warn_not_accepted(const struct ranges *r, const char *said) {
+    char names[160];
+    bl_algorithm_list(r->collective, names, sizeof names);
+    warn_said(r, said, "is not accepted; there are", names);
+}
+
+/* With what can serve in its place. */
+static void warn_cannot(const struct ranges *r, int algorithm, enum bl_spread spread, enum bl_reason why) {
+    char text[160], names[160] = "";
+    size_t used = 0;
+    for (int a = 0; a < bl_algorithm_count && used < sizeof names; a++) {
+        enum bl_reason ignored;
+        if (bl_algorithms[a].collective == r->collective &&
+            algorithm_limit(r->build, &bl_algorithms[a], BL_BY_LINES, &ignored))
+            used +=
+                (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", bl_algorithms[a].name);
+    }
+    snprintf(text, sizeof text, "cannot serve this communicator (%s); what can", bl_reason_text(why));
+    warn_said(r, bl_kernel_name(bl_algorithms[algorithm].kernel[spread]), text, names);
 }
 
 /* How far a row reaches on this communicator. */
@@ -218,7 +247,7 @@ static uint64_t reach(const struct bl_tuning_row *row, const struct bl_facts *fa
 /* The row for this algorithm and this size, or a larger one, or any; NULL: there is none. */
 static const struct bl_tuning_row *as_measured(const struct build *build, int algorithm, uint64_t bytes) {
     const struct bl_tuning_row *found = NULL;
-    for (int p = 0; p < 2; p++) {
+    for (int p = 0; p < PICKS; p++) {
         const struct pick *pick = &build->pick[p][bl_algorithms[algorithm].collective];
         for (int i = 0; i < pick->rows; i++) {
             if (pick->row[i].algorithm != algorithm) continue;
@@ -229,37 +258,46 @@ static const struct bl_tuning_row *as_measured(const struct build *build, int al
     return found;
 }
 
-/* How the kernel of what is said spreads above `from`: as it was measured, unless that is said, too.  Returns up to which size. */
-static uint64_t spread_above(const struct build *build, const struct bl_routes_row *said, uint64_t from,
-                             enum bl_spread *spread) {
+/* How the kernel of what is said works: as the row says that was measured, if there is one.  Alone it has all the blocks that there
+ * are, however it spreads. */
+static struct bl_tuning_row said_row(const struct build *build, const struct bl_routes_row *said,
+                                     const struct bl_tuning_row *measured, bool alone) {
     const enum bl_kernel *kernel = bl_algorithms[said->algorithm].kernel;
-    uint64_t to = from;
-    if (said->spread != BL_NO_SPREAD) {
-        *spread = (enum bl_spread)said->spread;
-        return said->max_bytes;
+    struct bl_tuning_row row = {.algorithm = said->algorithm};
+    if (said->spread != BL_NO_SPREAD)
+        row.spread = (enum bl_spread)said->spread;
+    else if (measured && has_threads(build->facts, kernel[measured->spread]))
+        row.spread = measured->spread;
+    if (measured && !alone) {
+        row.blocks = measured->blocks;
+        row.threads = measured->threads;
     }
+    return row;
+}
+
+static bool works_alike(const struct bl_tuning_row *a, const struct bl_tuning_row *b) {
+    return a->spread == b->spread && a->blocks == b->blocks && a->threads == b->threads;
+}
+
+/* The row of what is said above `from`.  Returns up to which size. */
+static uint64_t said_above(const struct build *build, const struct bl_routes_row *said, bool alone, uint64_t from,
+                           struct bl_tuning_row *row) {
+    uint64_t to = from;
     while (to < said->max_bytes) {
-        const struct bl_tuning_row *row = as_measured(build, said->algorithm, to + 1);
-        const enum bl_spread measured =
-            row && has_threads(build->facts, kernel[row->spread]) ? row->spread : BL_BY_LINES;
-        const uint64_t end = row ? reach(row, build->facts) : 0;
-        if (to > from && measured != *spread) break;
-        *spread = measured;
+        const struct bl_tuning_row *measured = as_measured(build, said->algorithm, to + 1);
+        const struct bl_tuning_row next = said_row(build, said, measured, alone);
+        const uint64_t end = measured ? reach(measured, build->facts) : 0;
+        if (to > from && !works_alike(row, &next)) break;
+        *row = next;
         to = end > to && end < said->max_bytes ? end : said->max_bytes;
     }
     return to;
 }
 
-/* The algorithm that is said; blocks and threads are measured ones where others are said, too. */
 static void add_said_algorithm(struct ranges *r, const struct bl_routes_row *said, bool alone) {
-    const struct bl_tuning_row *measured = alone ? NULL : as_measured(r->build, said->algorithm, said->max_bytes);
-    struct bl_tuning_row row = {.algorithm = said->algorithm};
-    if (measured) {
-        row.blocks = measured->blocks;
-        row.threads = measured->threads;
-    }
+    struct bl_tuning_row row;
     for (uint64_t to = r->reached; to < said->max_bytes;) {
-        to = spread_above(r->build, said, to, &row.spread);
+        to = said_above(r->build, said, alone, to, &row);
         add_algorithm(r, &row, to, to == UINT64_MAX ? BL_REASON_FORCED : BL_REASON_SAID);
     }
 }
@@ -272,7 +310,7 @@ static uint64_t add_said(struct ranges *r) {
 
     if (!said) return 0;
     if (!bl_routes_parse(said, r->collective, &routes)) {
-        warn_forced(r, said, "is not accepted");
+        warn_not_accepted(r, said);
         return 0;
     }
     for (int i = 0; i < routes.rows; i++) {
@@ -284,9 +322,7 @@ static uint64_t add_said(struct ranges *r) {
         } else if (algorithm_limit(r->build, &bl_algorithms[row->algorithm], spread, &why)) {
             add_said_algorithm(r, row, routes.rows == 1);
         } else {
-            char text[128];
-            snprintf(text, sizeof text, "cannot serve this communicator (%s)", bl_reason_text(why));
-            warn_forced(r, bl_kernel_name(bl_algorithms[row->algorithm].kernel[spread]), text);
+            warn_cannot(r, row->algorithm, spread, why);
             continue;
         }
         reached = row->max_bytes;
@@ -321,10 +357,24 @@ static void add_rows(struct ranges *r, const struct pick *pick, uint64_t from, u
     }
 }
 
+/* How far the rows say something; above that the built-in ones hold. */
+static uint64_t end_of(const struct pick *pick, const struct bl_facts *facts) {
+    return pick->rows ? reach(&pick->row[pick->rows - 1], facts) : 0;
+}
+
+/* The plain rows for sizes above `from`, up to `limit`. */
+static void add_plain_rows(struct ranges *r, uint64_t from, uint64_t limit) {
+    const struct pick *plain = &r->build->pick[PLAIN][r->collective];
+    const uint64_t end = end_of(plain, r->build->facts);
+    add_rows(r, plain, from, limit);
+    if (plain->user && end < limit)
+        add_rows(r, &r->build->pick[BUILT_IN][r->collective], from > end ? from : end, limit);
+}
+
 /* Rows for multicast lie over the plain ones.  What the switch cannot reduce, and what is above them all, is the plain rows'
  * again. */
-static void add_multicast_rows(struct ranges *r, const struct pick *multicast, const struct pick *plain,
-                               uint64_t limit) {
+static void add_all_rows(struct ranges *r, uint64_t limit) {
+    const struct pick *multicast = &r->build->pick[MULTICAST][r->collective];
     uint64_t from = 0;
     for (int i = 0; i < multicast->rows && from < limit; i++) {
         const struct bl_tuning_row *row = &multicast->row[i];
@@ -332,27 +382,11 @@ static void add_multicast_rows(struct ranges *r, const struct pick *multicast, c
         if (row->algorithm != BL_TUNING_PLAIN) add_row(r, row, to);
         if (row->algorithm != BL_ROUTE_NCCL) {
             r->reached = reached; /* for calls that the row does not cover */
-            add_rows(r, plain, from, to);
+            add_plain_rows(r, from, to);
         }
         r->reached = from = to;
     }
-    if (from < limit) add_rows(r, plain, from, limit);
-}
-
-static void build_collective(struct bl_table *table, enum bl_collective collective, const struct build *build) {
-    struct ranges r = {.build = build, .table = table, .collective = collective};
-    const struct pick *plain = &build->pick[0][collective], *multicast = &build->pick[1][collective];
-
-    const uint64_t said = add_said(&r);
-    const bool copies = said != UINT64_MAX && takes_copies(&r);
-    add_multicast_rows(&r, multicast, plain, copies ? LEFT_TO_KERNELS : UINT64_MAX);
-    if (copies) {
-        const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
-        add_algorithm(&r, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
-    }
-    add_nccl(&r, UINT64_MAX, plain->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
-    if (collective == BL_ALLREDUCE && said)
-        snprintf(table->source, sizeof table->source, "forced %.200s", build->settings->routes[collective]);
+    if (from < limit) add_plain_rows(r, from, limit);
 }
 
 static void describe_pick(char *text, size_t size, const struct pick *pick, const struct bl_facts *facts) {
@@ -365,14 +399,45 @@ static void describe_pick(char *text, size_t size, const struct pick *pick, cons
              row->gpu[0] ? gpu_note[pick->fit.gpu] : "", row->ranks, after);
 }
 
-static void describe_source(struct bl_table *table, const struct build *build) {
-    const struct pick *plain = &build->pick[0][BL_ALLREDUCE], *multicast = &build->pick[1][BL_ALLREDUCE];
-    if (table->source[0]) return; /* forced */
-    if (plain->rows) describe_pick(table->source, sizeof table->source, plain, build->facts);
-    if (!multicast->rows) return;
-    const size_t used = strlen(table->source);
-    const int n = snprintf(table->source + used, sizeof table->source - used, "%smulticast ", used ? "; " : "");
-    describe_pick(table->source + used + n, sizeof table->source - used - n, multicast, build->facts);
+/* Adds where these rows come from; `which`: the words before it. */
+static void describe_also(char *text, size_t size, const char *which, const struct pick *pick,
+                          const struct bl_facts *facts) {
+    const size_t used = strlen(text);
+    const int n = pick->rows ? snprintf(text + used, size - used, "%s%s", used ? "; " : "", which) : -1;
+    if (n >= 0 && used + (size_t)n < size) describe_pick(text + used + n, size - used - (size_t)n, pick, facts);
+}
+
+/* Where the thresholds come from. */
+static void describe_source(struct bl_table *table, enum bl_collective collective, const struct build *build) {
+    const struct pick *plain = &build->pick[PLAIN][collective];
+    const uint64_t end = end_of(plain, build->facts);
+    char *text = table->source[collective], above[48], bytes[32];
+    const size_t size = sizeof table->source[collective];
+    describe_also(text, size, "", plain, build->facts);
+    if (plain->user && end < UINT64_MAX) {
+        bl_size_format(end, bytes, sizeof bytes);
+        snprintf(above, sizeof above, "above %s ", bytes);
+        describe_also(text, size, above, &build->pick[BUILT_IN][collective], build->facts);
+    }
+    describe_also(text, size, "multicast ", &build->pick[MULTICAST][collective], build->facts);
+}
+
+static void build_collective(struct bl_table *table, enum bl_collective collective, const struct build *build) {
+    struct ranges r = {.build = build, .table = table, .collective = collective};
+
+    const uint64_t said = add_said(&r);
+    const bool copies = said != UINT64_MAX && takes_copies(&r);
+    add_all_rows(&r, copies ? LEFT_TO_KERNELS : UINT64_MAX);
+    if (copies) {
+        const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
+        add_algorithm(&r, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
+    }
+    add_nccl(&r, UINT64_MAX, build->pick[PLAIN][collective].rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
+    if (said)
+        snprintf(table->source[collective], sizeof table->source[collective], "forced %.150s",
+                 build->settings->routes[collective]);
+    else
+        describe_source(table, collective, build);
 }
 
 void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings,
@@ -397,60 +462,4 @@ void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const 
         bl_tuning_parse(build.file, settings->tuning_text, visit, &build, warn, arg);
     }
     for (int c = 0; c < BL_COLLECTIVES; c++) build_collective(table, c, &build);
-    describe_source(table, &build);
-}
-
-bool bl_table_valid(const struct bl_table *table) {
-    if (table->nranks < 2 || table->nranks > BL_MAX_RANKS) return false;
-    if (!memchr(table->source, 0, sizeof table->source)) return false;
-    for (int c = 0; c < BL_COLLECTIVES; c++) {
-        unsigned n = table->ranges[c];
-        if (!n || n > BL_MAX_RANGES) return false;
-        for (unsigned i = 0; i < n; i++) {
-            const struct bl_range *range = &table->range[c][i];
-            if (range->reason >= BL_REASONS) return false;
-            if (range->algorithm == BL_ROUTE_NCCL) continue;
-            if (range->algorithm < 0 || range->algorithm >= bl_algorithm_count) return false;
-            if (bl_algorithms[range->algorithm].collective != (enum bl_collective)c) return false;
-            if (range->spread >= BL_SPREADS || bl_range_kernel(range) == BL_KERNEL_NONE) return false;
-            const unsigned least = bl_kernel_threads(bl_range_kernel(range), table->nranks, 0);
-            if (range->threads < least || range->threads > BL_MAX_THREADS || range->threads % 32) return false;
-            if (!range->max_blocks || range->max_blocks > BL_MAX_BLOCKS) return false;
-        }
-        const struct bl_range *last = &table->range[c][n - 1];
-        if (last->algorithm != BL_ROUTE_NCCL || last->max_bytes != UINT64_MAX) return false;
-    }
-    return true;
-}
-
-static void raise_to(uint64_t *bytes, uint64_t most) {
-    if (*bytes < most) *bytes = most;
-}
-
-void bl_table_uses(const struct bl_table *table, uint64_t bytes[BL_KERNELS]) {
-    for (int c = 0; c < BL_COLLECTIVES; c++)
-        for (unsigned i = 0; i < table->ranges[c]; i++) {
-            const struct bl_range *range = &table->range[c][i];
-            if (range->algorithm == BL_ROUTE_NCCL) continue;
-            const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
-            raise_to(&bytes[bl_range_kernel(range)], range->max_bytes);
-            if (algorithm->batch != BL_KERNEL_NONE) raise_to(&bytes[algorithm->batch], range->max_bytes);
-        }
-}
-
-void bl_table_describe(const struct bl_table *table, enum bl_collective collective, char *text, size_t size) {
-    uint64_t reached = 0;
-    size_t used = 0;
-
-    if (!size) return;
-    text[0] = 0;
-    for (unsigned i = 0; i < table->ranges[collective] && used < size; i++) {
-        const struct bl_range *range = &table->range[collective][i];
-        char bytes[32] = "";
-        if (range->max_bytes <= reached) continue; /* serves only what the rows before it do not cover */
-        if (range->max_bytes != UINT64_MAX) bl_size_format(range->max_bytes, bytes, sizeof bytes);
-        used += snprintf(text + used, size - used, "%s..%s %s", used ? " | " : "0", bytes,
-                         range->algorithm == BL_ROUTE_NCCL ? "nccl" : bl_kernel_name(bl_range_kernel(range)));
-        reached = range->max_bytes;
-    }
 }

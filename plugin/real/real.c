@@ -20,6 +20,7 @@
 #include "abi.h"
 #include "base/log.h"
 #include "base/params.h"
+#include "base/version.h"
 #include "real.h"
 #include "dlsym.h"
 
@@ -240,7 +241,7 @@ static bool find(struct loaded *loaded, bool by_name) {
 static struct loaded *publish(struct loaded *expected, struct loaded *loaded) {
     struct loaded *before = expected;
     if (atomic_compare_exchange_strong(&current, &before, loaded)) {
-        if (loaded->found) bl_info("the real NCCL: %s", loaded->path);
+        if (loaded->found) bl_info("Beeline %s, the real NCCL: %s", bl_build_name, loaded->path);
         return loaded;
     }
     if (loaded != &nothing) free(loaded);

@@ -18,7 +18,7 @@
 
 #include "kernels.h"
 
-enum { BL_MESH_MESSAGE = 20480 };
+enum { BL_MESH_MESSAGE = 26624 };
 
 struct bl_mesh {
     int rank, nranks;

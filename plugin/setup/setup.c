@@ -104,35 +104,42 @@ static void build(struct bl_member *members, int count) {
 }
 
 /* --- the end --- */
-static void log_served(const struct bl_member *member) {
+/* What is the same on all ranks, by rank 0. */
+static void log_shared(const struct bl_member *member) {
     const struct bl_comm *comm = member->comm;
     const int version = bl_real_version();
-    char routes[1600], multicast[280], limit[60] = "";
-    size_t used = 0;
-    if (member->multicast.outcome == BL_FAILED && comm->rank == 0)
-        bl_log_at(NULL, BL_LOG_WARN,
-                  "communicator %016llx: BEELINE_MULTICAST=1, and multicast cannot be had: %s; other kernels serve",
-                  (unsigned long long)comm->id, member->multicast.why);
-    if (!bl_log_enabled(BL_LOG_INFO)) return;
-    for (int c = 0; c < BL_COLLECTIVES && used < sizeof(routes); c++) {
-        char ranges[512];
-        bl_table_describe(&comm->table, (enum bl_collective)c, ranges, sizeof(ranges));
-        used += (size_t)snprintf(routes + used, sizeof(routes) - used, "%s%s %s", c ? "; " : "", bl_collective_name(c),
-                                 ranges);
-    }
+    char multicast[280], limit[60] = "";
     const unsigned blocks = bl_identity_least(member->all, comm->nranks).max_blocks;
     if (blocks != UINT_MAX) snprintf(limit, sizeof(limit), ", at most %u blocks a launch (maxCTAs)", blocks);
     if (member->multicast.outcome == BL_WELL)
         snprintf(multicast, sizeof(multicast), "%.1f MiB", (double)comm->resources->nvls->multicast.bytes / (1 << 20));
     else
         snprintf(multicast, sizeof(multicast), "off (%s)", member->multicast.why);
-    bl_log(BL_LOG_INFO,
-           "communicator %016llx: rank %d of %d on %s (%s), link %s, %s (all_reduce: %s)%s, staging %.1f MiB, "
-           "multicast %s, NCCL %d.%d.%d, set up in %.1f ms",
-           (unsigned long long)comm->id, comm->rank, comm->nranks, member->identity.pci, member->identity.gpu,
-           bl_link_name(member->link), routes, comm->table.source, limit, (double)comm->memory->bytes / (1 << 20),
-           multicast, version / 10000, version / 100 % 100, version % 100,
-           (double)(bl_clock_ns() - member->begin) / 1e6);
+    bl_info("communicator %016llx: rank %d of %d on %s (%s), link %s%s, staging %.1f MiB, multicast %s, NCCL %d.%d.%d, "
+            "set up in %.1f ms",
+            (unsigned long long)comm->id, comm->rank, comm->nranks, member->identity.pci, member->identity.gpu,
+            bl_link_name(member->link), limit, (double)comm->memory->bytes / (1 << 20), multicast, version / 10000,
+            version / 100 % 100, version % 100, (double)(bl_clock_ns() - member->begin) / 1e6);
+    for (int c = 0; c < BL_COLLECTIVES; c++) {
+        char ranges[512];
+        bl_table_describe(&comm->table, (enum bl_collective)c, ranges, sizeof(ranges));
+        bl_info("communicator %016llx: %s %s (%s)", (unsigned long long)comm->id, bl_collective_name(c), ranges,
+                comm->table.source[c]);
+    }
+}
+
+static void log_served(const struct bl_member *member) {
+    const struct bl_comm *comm = member->comm;
+    if (member->multicast.outcome == BL_FAILED && comm->rank == 0)
+        bl_log_at(NULL, BL_LOG_WARN,
+                  "communicator %016llx: BEELINE_MULTICAST=1, and multicast cannot be had: %s; other kernels serve",
+                  (unsigned long long)comm->id, member->multicast.why);
+    if (!bl_log_enabled(BL_LOG_INFO)) return;
+    if (comm->rank == 0)
+        log_shared(member);
+    else
+        bl_info("communicator %016llx: rank %d of %d on %s, as rank 0 says", (unsigned long long)comm->id, comm->rank,
+                comm->nranks, member->identity.pci);
     bl_trace("communicator %016llx rank %d: met in %.2f ms, built in %.1f ms, agreed in %.2f ms",
              (unsigned long long)comm->id, comm->rank, (double)(member->met_at - member->begin) / 1e6,
              (double)(member->built_at - member->met_at) / 1e6, (double)(bl_clock_ns() - member->built_at) / 1e6);

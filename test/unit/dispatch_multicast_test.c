@@ -42,7 +42,8 @@ static void laid_over(void) {
     struct bl_settings settings = settings_of(file);
     struct bl_table table;
     build(&table, &facts, &settings);
-    CHECK(strstr(table.source, "; multicast file my.tune: NVIDIA H200, 4 ranks"), "%s", table.source);
+    CHECK(strstr(table.source[BL_ALLREDUCE], "; multicast file my.tune: NVIDIA H200, 4 ranks"), "%s",
+          table.source[BL_ALLREDUCE]);
     EXPECT(&table, 8, BL_BFLOAT16, BL_PROD, "oneshot_nvls");
     EXPECT(&table, 8 * K, BL_INT8, BL_AVG, "oneshot_nvls");
     EXPECT(&table, 8 * K + 8, BL_BFLOAT16, BL_SUM, "oneshot_ll128");
@@ -76,7 +77,7 @@ static void laid_over(void) {
 
     /* Without the object the same file says what it says without these rows. */
     build(&table, &plain, &settings);
-    CHECK(!strstr(table.source, "multicast"), "%s", table.source);
+    CHECK(!strstr(table.source[BL_ALLREDUCE], "multicast"), "%s", table.source[BL_ALLREDUCE]);
     EXPECT(&table, 8 * K, BL_BFLOAT16, BL_SUM, "oneshot_ll128");
     EXPECT(&table, 4 * M, BL_BFLOAT16, BL_SUM, "twoshot_ll128");
     CHECK(as_built_in(serves(&table, BL_REDUCESCATTER, 1000, BL_FLOAT32, BL_SUM, NULL)), "no multicast");

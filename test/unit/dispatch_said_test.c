@@ -18,7 +18,7 @@ static void test_forced(void) {
     EXPECT(&table, packets, "oneshot_ll", FORCED);
     EXPECT(&table, packets + 1, "oneshot_ll128", TUNED);
     EXPECT(&table, 1ull << 50, "nccl", STAGING);
-    CHECK(strstr(table.source, "forced oneshot_ll"), "%s", table.source);
+    CHECK(strstr(table.source[BL_ALLREDUCE], "forced oneshot_ll"), "%s", table.source[BL_ALLREDUCE]);
     bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
     CHECK(strstr(text, "0..64K oneshot_ll | ..") == text, "%s", text);
 
@@ -74,13 +74,16 @@ static void test_forced(void) {
     settings.routes[BL_ALLREDUCE] = "twoshot_ll128";
     facts.caps = BL_CAP_P2P;
     bl_table_build(&table, &facts, &settings, keep, &m);
-    CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "NVLink"), "%s", m.text[0]);
+    CHECK(m.count == 1 &&
+              !strcmp(m.text[0], "all_reduce: 'twoshot_ll128' cannot serve this communicator (no NVLink with peer "
+                                 "access between all ranks); what can: nccl"),
+          "%s", m.text[0]);
     EXPECT(&table, 1, "nccl", CAPS);
 }
 
 /* What describes the routes of a collective, given as a setting, leads to the same ones, with the same blocks. */
-static void same_again(const struct bl_facts *facts, enum bl_collective c, bool short_of_staging) {
-    struct bl_settings settings = settings_of(NULL);
+static void same_again(const struct bl_facts *facts, enum bl_collective c, bool short_of_staging, const char *tuning) {
+    struct bl_settings settings = settings_of(tuning);
     struct bl_table table, again;
     char text[512], texts[512];
     settings.short_of_staging = short_of_staging;
@@ -120,6 +123,8 @@ static void spreads_as_tuned(const struct bl_facts *facts, const struct bl_algor
 
 /* What is accepted, and what is not. */
 static void test_routes(void) {
+    static const char file[] = "gpu any\nall_reduce 4 1K oneshot_ll128 threads=64\nall_reduce 4 2K nccl\n"
+                               "all_reduce 4 64K oneshot_ll128 blocks=7\nall_reduce 4 1M twoshot_ll128 threads=128\n";
     static const char *const refused[] = {"",
                                           "|",
                                           "nccl|",
@@ -161,7 +166,10 @@ static void test_routes(void) {
         for (int with = 0; with < 8; with++) {
             struct bl_facts facts = facts_of(with & 4 ? "Some GPU" : "NVIDIA H200", 90, n);
             if (with & 1) facts = with_multicast(facts);
-            for (int c = 0; c < BL_COLLECTIVES; c++) same_again(&facts, c, with & 2);
+            for (int c = 0; c < BL_COLLECTIVES; c++) {
+                same_again(&facts, c, with & 2, NULL);
+                same_again(&facts, c, with & 2, file);
+            }
             for (int a = 0; a < bl_algorithm_count && !(with & 3); a++)
                 if (bl_algorithms[a].kernel[BL_BY_WARPS] != BL_KERNEL_NONE) spreads_as_tuned(&facts, &bl_algorithms[a]);
         }
@@ -180,7 +188,7 @@ static void test_forced_others(void) {
     EXPECT_GATHER(&table, 1ull << 40, "allgather_ll128", FORCED);
     EXPECT_SCATTER(&table, 1ull << 40, "reducescatter_ll128", FORCED);
     EXPECT(&table, 1, "oneshot_ll", TUNED);
-    CHECK(strstr(table.source, "built-in"), "%s", table.source);
+    CHECK(strstr(table.source[BL_ALLREDUCE], "built-in"), "%s", table.source[BL_ALLREDUCE]);
 
     settings.routes[BL_ALLGATHER] = "nccl";
     settings.routes[BL_REDUCESCATTER] = "nccl";
@@ -194,8 +202,9 @@ static void test_forced_others(void) {
     EXPECT_GATHER(&table, 1, "allgather_ce", FORCED);
     EXPECT_GATHER(&table, longest_copy(&slots), "allgather_ce", FORCED);
     bl_table_build(&table, &facts, &settings, keep, &m);
-    CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "BEELINE_COPY_ENGINES"), "%s",
-          m.text[0]);
+    CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "BEELINE_COPY_ENGINES") &&
+              strstr(m.text[0], "; what can: nccl, allgather_ll128") && !strstr(strstr(m.text[0], "what can"), "_ce"),
+          "%s", m.text[0]);
     CHECK(serves(&table, BL_ALLGATHER, 1), "without what was forced");
     /* It needs NVLink, as all do: no self-test has seen what a copy engine reads over PCIe. */
     m.count = 0;

@@ -35,7 +35,8 @@ static void test_builtin(void) {
     for (unsigned i = 0; i < sizeof measured / sizeof *measured; i++) {
         struct bl_facts facts = facts_of("NVIDIA H200", 90, measured[i]);
         build(&table, &facts, NULL);
-        CHECK(strstr(table.source, "NVIDIA H200") && !strstr(table.source, "extrapolated"), "%s", table.source);
+        CHECK(strstr(table.source[BL_ALLREDUCE], "NVIDIA H200") && !strstr(table.source[BL_ALLREDUCE], "extrapolated"),
+              "%s", table.source[BL_ALLREDUCE]);
         /* Boundaries come from the table: thresholds are measured anew now and then. */
         for (int c = 0; c < BL_COLLECTIVES; c++)
             for (unsigned r = 0; r + 1 < table.ranges[c]; r++) {
@@ -65,9 +66,11 @@ static void test_builtin(void) {
             EXPECT_GATHER(&table, UINT64_MAX / (uint64_t)n, "nccl", NCCL_TUNED);
             EXPECT_SCATTER(&table, UINT64_MAX / (uint64_t)n + 1, "nccl", TOO_LARGE);
             bool far = n != 2 && n != 4 && n != 8 && ((n != 3 && n != 6) || g == 2);
-            CHECK(!!strstr(table.source, "extrapolated") == far, "%d ranks: %s", n, table.source);
-            CHECK(!!strstr(table.source, "same architecture") == (g == 1), "%s", table.source);
-            CHECK(!!strstr(table.source, "any GPU") == (g == 2), "%s", table.source);
+            CHECK(!!strstr(table.source[BL_ALLREDUCE], "extrapolated") == far, "%d ranks: %s", n,
+                  table.source[BL_ALLREDUCE]);
+            CHECK(!!strstr(table.source[BL_ALLREDUCE], "same architecture") == (g == 1), "%s",
+                  table.source[BL_ALLREDUCE]);
+            CHECK(!!strstr(table.source[BL_ALLREDUCE], "any GPU") == (g == 2), "%s", table.source[BL_ALLREDUCE]);
         }
     }
 }
@@ -98,20 +101,26 @@ static void test_overrides(void) {
     EXPECT(&table, 4 * K, "nccl", NCCL_TUNED);
     EXPECT(&table, 4 * K + 1, "twoshot_ll128", TUNED);
     EXPECT(&table, 3 * M, "twoshot_ll128", TUNED);
-    EXPECT(&table, 3 * M + 1, "nccl", NCCL_TUNED);
-    CHECK(strstr(table.source, "my.tune") && strstr(table.source, "4 ranks"), "%s", table.source);
+    /* Above its last row those that are built in hold; where they go on as the file does, that is one range. */
+    CHECK(serves(&table, BL_ALLREDUCE, 3 * M + 1), "above the last row");
+    EXPECT(&table, 1ull << 40, "nccl", NCCL_TUNED);
+    CHECK(!strcmp(table.source[BL_ALLREDUCE],
+                  "file my.tune: NVIDIA H200, 4 ranks; above 3M built-in: NVIDIA H200, 4 ranks"),
+          "%s", table.source[BL_ALLREDUCE]);
+    CHECK(!strcmp(table.source[BL_ALLGATHER], "built-in: NVIDIA H200, 4 ranks"), "%s", table.source[BL_ALLGATHER]);
     bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
-    CHECK(!strcmp(text, "0..1K oneshot_ll | ..2000 oneshot_ll128 | ..4K nccl | ..3M twoshot_ll128 | .. nccl"), "%s",
-          text);
+    CHECK(strstr(text, "0..1K oneshot_ll | ..2000 oneshot_ll128 | ..4K nccl | ..") == text, "%s", text);
+    CHECK(strstr(text, "twoshot_ll128") && !strstr(strstr(text, "twoshot_ll128") + 1, "twoshot_ll128"), "%s", text);
 
     /* Built-in rows for these ranks come before the user's for others. */
     facts = facts_of("NVIDIA H200", 90, 8);
     bl_table_build(&table, &facts, &settings, NULL, NULL);
-    CHECK(strstr(table.source, "built-in"), "%s", table.source);
+    CHECK(strstr(table.source[BL_ALLREDUCE], "built-in"), "%s", table.source[BL_ALLREDUCE]);
     /* The user's rows for other ranks come before built-in ones for other ranks, scaled. */
     facts = facts_of("NVIDIA H200", 90, 7);
     bl_table_build(&table, &facts, &settings, NULL, NULL);
-    CHECK(strstr(table.source, "my.tune") && strstr(table.source, "extrapolated to 7"), "%s", table.source);
+    CHECK(strstr(table.source[BL_ALLREDUCE], "my.tune") && strstr(table.source[BL_ALLREDUCE], "extrapolated to 7"),
+          "%s", table.source[BL_ALLREDUCE]);
     EXPECT(&table, 512, "oneshot_ll", TUNED);
     EXPECT(&table, 513, "oneshot_ll128", TUNED);
     EXPECT(&table, 1000, "oneshot_ll128", TUNED);
@@ -124,20 +133,28 @@ static void test_overrides(void) {
                            "gpu \"Other\" arch 80\nall_reduce 4 9K oneshot_ll128\n");
     build(&table, &facts, &settings);
     EXPECT(&table, 2 * K, "oneshot_ll128", TUNED);
-    EXPECT(&table, 2 * K + 1, "nccl", NCCL_TUNED);
-    CHECK(strstr(table.source, "any GPU"), "%s", table.source);
+    EXPECT(&table, 2 * K + 1, "oneshot_ll", TUNED); /* built in */
+    CHECK(strstr(table.source[BL_ALLREDUCE], "any GPU"), "%s", table.source[BL_ALLREDUCE]);
 
     /* An exact name comes before the architecture, wherever it stands. */
     settings = settings_of("gpu \"NVIDIA H200\" arch 90\nall_reduce 4 1K oneshot_ll128\n"
                            "gpu \"NVIDIA H100\" arch 90\nall_reduce 4 2K oneshot_ll128\n");
     build(&table, &facts, &settings);
+    EXPECT(&table, 1 * K, "oneshot_ll128", TUNED);
+    EXPECT(&table, 1 * K + 1, "oneshot_ll", TUNED);
+
+    /* A file that says all says NCCL, too. */
+    settings = settings_of("gpu any\nall_reduce 4 1K oneshot_ll128\nall_reduce 4 max nccl\n");
+    build(&table, &facts, &settings);
     EXPECT(&table, 1 * K + 1, "nccl", NCCL_TUNED);
+    CHECK(!strstr(table.source[BL_ALLREDUCE], "above"), "%s", table.source[BL_ALLREDUCE]);
 }
 
 static void test_limits(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_settings settings = settings_of(
-        "gpu any\nall_reduce 4 16K oneshot_ll\nall_reduce 4 192K oneshot_ll128\nall_reduce 4 16M twoshot_ll128");
+        "gpu any\nall_reduce 4 16K oneshot_ll\nall_reduce 4 192K oneshot_ll128\nall_reduce 4 16M twoshot_ll128\n"
+        "all_reduce 4 max nccl");
     struct bl_table table;
 
     /* Without NVLink, nothing but NCCL, at every size, with the reason. */
@@ -168,7 +185,7 @@ static void test_limits(void) {
     seven.max_threads = 96;
     build(&table, &seven, &settings);
     EXPECT(&table, 8 * K, "oneshot_ll128", TUNED);
-    settings = settings_of("gpu any\nall_reduce 7 8K oneshot_ll128 spread=warps\n");
+    settings = settings_of("gpu any\nall_reduce 7 8K oneshot_ll128 spread=warps\nall_reduce 7 max nccl\n");
     build(&table, &seven, &settings);
     EXPECT(&table, 8 * K, "nccl", THREADS);
     settings.routes[BL_ALLREDUCE] = "oneshot_ll128";
@@ -296,7 +313,7 @@ static void test_validity(void) {
     BROKEN(range[0][0].max_blocks = BL_MAX_BLOCKS + 1);
     BROKEN(range[0][0].reason = BL_REASONS);
     BROKEN(range[0][table.ranges[0] - 1].max_bytes = 5);
-    for (unsigned i = 0; i < sizeof table.source; i++) broken.source[i] = 'x';
+    for (unsigned i = 0; i < sizeof table.source[0]; i++) broken.source[0][i] = 'x';
     CHECK(!bl_table_valid(&broken), "accepted an endless source");
 #undef BROKEN
     /* Truncation of the description is at every size in bounds and a prefix of the whole. */
