@@ -1,5 +1,4 @@
-/* beeline.h - the one function that Beeline adds to NCCL's: what would happen to a call.  For tests and measurements.
- */
+/* beeline.h - what Beeline adds to NCCL's functions: what would happen to a call, and why.  For tests and measurements. */
 #ifndef BEELINE_H
 #define BEELINE_H
 
@@ -14,6 +13,12 @@ extern "C" {
  * all-reduce, 1 all-gather, 2 reduce-scatter, 3 all-to-all, 4 broadcast, 5 reduce; count, datatype and op as in the call,
  * whichever rank is the root.  Static text, never NULL; any thread that may use the communicator. */
 const char *beelineRouteOf(ncclComm_t comm, int collective, size_t count, int datatype, int op);
+
+/* Why all calls on this communicator go to the real NCCL, in words; NULL where Beeline serves it.  Good until it is destroyed. */
+const char *beelineLeftWhy(ncclComm_t comm);
+
+/* The version, and a hash of the sources: "0.1.0-1a2b3c4d5e6f".  Static text. */
+const char *beelineBuild(void);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,9 @@
 #include "beeline.h"
 
+#include "base/params.h"
+#include "base/version.h"
 #include "entry.h"
+#include "setup/resources.h"
 
 BL_EXPORT const char *beelineRouteOf(ncclComm_t handle, int collective, size_t count, int datatype, int op) {
     struct bl_comm *comm = bl_comm_find(handle);
@@ -11,4 +14,18 @@ BL_EXPORT const char *beelineRouteOf(ncclComm_t handle, int collective, size_t c
     struct bl_route route;
     bl_table_select(&comm->table, &request, &route);
     return route.algorithm == BL_ROUTE_NCCL ? "nccl" : bl_kernel_name(route.kernel);
+}
+
+BL_EXPORT const char *beelineLeftWhy(ncclComm_t handle) {
+    struct bl_comm *comm = bl_comm_find(handle);
+    if (!bl_params()->enable) return "BEELINE_ENABLE=0";
+    if (!comm) return "Beeline does not know it";
+    if (bl_comm_active(comm)) return NULL;
+    const char *why = comm->resources->left_why;
+    const bool told = atomic_load(&comm->resources->stage) == BL_STAGE_DONE && *why;
+    return told ? why : "it is suspended, or being made or ended";
+}
+
+BL_EXPORT const char *beelineBuild(void) {
+    return bl_build_name;
 }

@@ -1,6 +1,8 @@
 /* suspend.c - see suspend.h. */
 #include "suspend.h"
 
+#include <stdio.h>
+
 #include "cuda/budget.h"
 #include "base/log.h"
 #include "base/clock.h"
@@ -74,6 +76,8 @@ static ncclResult_t give_up(struct bl_comm *comm, const struct bl_member *member
     bl_budget_settle(comm->device, &comm->resources->reserved, 0);
     if (!bl_member_in_doubt(member) && !comm->order.captured_ever) {
         atomic_store(&comm->shares_room, true);
+        snprintf(comm->resources->left_why, sizeof(comm->resources->left_why), "resuming it: %.220s",
+                 member->verdict.why);
         bl_log(comm->rank ? BL_LOG_INFO : BL_LOG_WARN,
                "communicator %016llx of %d ranks is left to NCCL: resuming it: %s", (unsigned long long)comm->id,
                comm->nranks, member->verdict.why);
