@@ -90,15 +90,18 @@ static void read_row(int index) {
     }
 }
 
-/* Single-character edits that make `b` of `a`, but for the word before the first _; 0 if one goes on where the other ends; long names
- * count as far. */
+enum { LONGEST_NAME = 64 };
+
+/* What stands behind BEELINE, or NCCL. */
+static const char *stem(const char *name) {
+    return name + strcspn(name, "_");
+}
+
+/* Single-character edits that make stem `b` of `a`; 0 if one goes on where the other ends; long ones count as far. */
 static int edit_distance(const char *a, const char *b) {
-    enum { LONGEST = 64 };
-    int line[LONGEST + 1];
-    a += strcspn(a, "_");
-    b += strcspn(b, "_");
+    int line[LONGEST_NAME + 1];
     size_t m = strlen(a), n = strlen(b);
-    if (m > LONGEST || n > LONGEST) return LONGEST;
+    if (m > LONGEST_NAME || n > LONGEST_NAME) return LONGEST_NAME;
     if (strncmp(a, b, m < n ? m : n) == 0) return 0;
     for (size_t j = 0; j <= n; j++) line[j] = (int)j;
     for (size_t i = 1; i <= m; i++) {
@@ -115,6 +118,20 @@ static int edit_distance(const char *a, const char *b) {
     return line[n];
 }
 
+/* The variable that may be meant: of whose stem not more than a third differs.  NULL: none is that near. */
+static const char *nearest(const char *name) {
+    const char *found = NULL;
+    int least = LONGEST_NAME;
+    for (int i = 0; i < ROWS; i++) {
+        const char *variable = bl_param_rows[i].variable;
+        const int distance = edit_distance(stem(name), stem(variable));
+        if (distance >= least) continue;
+        least = distance;
+        found = variable;
+    }
+    return 3 * (size_t)least <= strlen(stem(name)) ? found : NULL;
+}
+
 static bool is_known(const char *name) {
     for (int i = 0; i < ROWS; i++)
         if (strcmp(bl_param_rows[i].variable, name) == 0) return true;
@@ -129,12 +146,9 @@ static void complain_of_unknown(void) {
         if (strncmp(*entry, "BEELINE_", 8) != 0) continue;
         snprintf(name, sizeof(name), "%.*s", (int)strcspn(*entry, "="), *entry);
         if (is_known(name)) continue;
-        const char *nearest = bl_param_rows[0].variable;
-        for (int i = 1; i < ROWS; i++)
-            if (edit_distance(name, bl_param_rows[i].variable) < edit_distance(name, nearest))
-                nearest = bl_param_rows[i].variable;
-        snprintf(complaint(), COMPLAINT, "%s is not a variable of Beeline and does nothing; the nearest is %s", name,
-                 nearest);
+        const char *meant = nearest(name);
+        snprintf(complaint(), COMPLAINT, "%s is not a variable of Beeline and does nothing%s%s", name,
+                 meant ? "; the nearest is " : "", meant ? meant : "");
     }
 }
 

@@ -103,6 +103,8 @@ def params_unknown(case):
         ("BEELINE_MAX_CTAS", "NCCL_MAX_CTAS"),
     ):
         parameters(case, ["%s is not a variable of Beeline and does nothing; the nearest is %s" % (gone, nccl)], **{gone: "1"})
+    for far in ("BEELINE_XYZ", "BEELINE_RING_PROTOCOL"):
+        parameters(case, ["%s is not a variable of Beeline and does nothing" % far], reject=["nearest"], **{far: "1"})
     parameters(case, BEELINE_EMU_SOMETHING="1", BEELINE_TEST_X="1", BEELINES="1")
 
 
