@@ -69,7 +69,7 @@ SOURCES := $(sort $(wildcard $(addsuffix /*.[ch],plugin/* dispatch kernels) plug
 $(BUILD)/gen/build_id.h: $(SOURCES) VERSION
 	$(call say,GEN,$(@F))
 	$(Q)mkdir -p $(@D) && printf '#define BEELINE_VERSION "%s"\n#define BL_BUILD_ID "%.12s"\n' "$$(cat VERSION)" "$$(cat $(SOURCES) | sha256sum)" > $@
-$(BUILD)/plugin/base/version.o: $(BUILD)/gen/build_id.h
+$(BUILD)/plugin/base/version.o $(BUILD)/perf/options.o: $(BUILD)/gen/build_id.h
 
 # --- kernels: one fatbin, embedded ---
 last_arch = $(patsubst %f,%,$(lastword $(ARCHS)))

@@ -11,6 +11,8 @@ struct nccl nccl[SIDES];
 
 static void *library;
 static const char *(*route_of)(ncclComm_t comm, int collective, size_t count, int datatype, int redop);
+static const char *(*left_why)(ncclComm_t comm);
+static const char *(*build)(void);
 
 static int load_cuda(void) {
     static const struct {
@@ -71,14 +73,26 @@ static void *open_nccl(const char *path) {
     return handle;
 }
 
+/* Of Beeline's, which is preloaded or is the library. */
+static void *find(void *handle, const char *symbol) {
+    void *found = dlsym(RTLD_DEFAULT, symbol);
+    return found || !handle ? found : dlsym(handle, symbol);
+}
+
+bool api_find_beeline(const struct options *options) {
+    static const char symbol[] = "beelineRouteOf";
+    return find(NULL, symbol) || find(dlopen(options->library, RTLD_NOW | RTLD_LOCAL), symbol);
+}
+
 int api_load(const struct options *options) {
     if (load_cuda()) return -1;
     library = open_nccl(options->library);
     if (!library || load_nccl(&nccl[MEASURED], library, "nccl")) return -1;
     void *baseline = options->baseline ? open_nccl(options->baseline) : library;
     if (!baseline || load_nccl(&nccl[BASELINE], baseline, "pnccl")) return -1;
-    *(void **)&route_of = dlsym(RTLD_DEFAULT, "beelineRouteOf");
-    if (!route_of) *(void **)&route_of = dlsym(library, "beelineRouteOf");
+    *(void **)&route_of = find(library, "beelineRouteOf");
+    *(void **)&left_why = find(library, "beelineLeftWhy");
+    *(void **)&build = find(library, "beelineBuild");
     return 0;
 }
 
@@ -93,6 +107,15 @@ bool api_serves(const char *route) {
 
 bool api_have_beeline(void) {
     return route_of;
+}
+
+const char *api_build(void) {
+    return build ? build() : "?";
+}
+
+const char *api_left_why(ncclComm_t comm) {
+    if (!route_of) return "it is not loaded; start with scripts/beeline-run, or LD_PRELOAD=/path/to/libbeeline.so";
+    return left_why ? left_why(comm) : NULL;
 }
 
 const char *api_route(ncclComm_t comm, int collective, size_t count, int datatype, int redop) {

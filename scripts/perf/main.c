@@ -1,6 +1,7 @@
 /* main.c - beeline-perf: times collectives through Beeline and through NCCL in turn, and checks every element. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -26,6 +27,7 @@ static int run_size(struct part *part, struct row row, bool *slow) {
     for (row.mode = 0; row.mode < MODES; row.mode++) {
         for (row.place = 0; row.place < PLACES; row.place++) {
             if (!(o->modes >> row.mode & 1) || !(places >> row.place & 1)) continue;
+            if (part->index == 0) report_progress(&report, &row);
             if (row_run(part, &row)) return -1;
             *slow = *slow || part->bench->shared->call_seconds > o->seconds;
             if (part->index == 0) report_row(&report, &row);
@@ -48,8 +50,10 @@ static int run_series(struct part *part, int collective, int datatype, int redop
     row.root = bl_collective_has(collective, BL_ROOTED) ? o->root : -1;
     for (uint64_t bytes = o->min_bytes; bytes <= o->max_bytes; bytes = o->step ? bytes + o->step : bytes * o->factor) {
         if (bytes * row.group > part->rank[0].room || slow) {
+            char text[32];
+            bl_size_format(bytes, text, sizeof text);
             if (part->index == 0)
-                report_note(&report, "sizes from %llu on left out: %s", (unsigned long long)bytes,
+                report_note(&report, "sizes from %s on left out: %s", text,
                             slow ? "one call takes longer than --seconds" : "device memory is too small");
             break;
         }
@@ -99,13 +103,25 @@ static int run_collective(struct part *part, int collective) {
     return 0;
 }
 
+/* Says whether Beeline serves; with several tuning files each says it for itself, by its routes. */
+static int expect_beeline(struct part *part) {
+    const struct options *o = part->bench->options;
+    const char *why = o->tunings ? NULL : api_left_why(part->rank[0].comm[MEASURED]);
+
+    if (why && o->expect) return part_fail(part, "Beeline does not serve here: %s (--expect-beeline)", why);
+    report_left(&report, why);
+    return 0;
+}
+
 static int run_all(struct part *part) {
     const struct options *o = part->bench->options;
 
-    if (o->modes >> EAGER & 1) {
+    if (part->index == 0 && expect_beeline(part)) return -1;
+    if (o->modes >> EAGER & 1 && !o->check) {
         if (launch_time(part)) return -1;
         if (part->index == 0) report_launch(&report);
     }
+    if (part->index == 0) report_columns(&report);
     for (int i = 0; i == 0 || i < o->tunings; i++) {
         if (i && (tunings_take(part, i) || part_reconnect(part))) return -1;
         if (part->index == 0 && o->tunings) report_tuning(&report, o->tuning[i]);
@@ -143,27 +159,39 @@ static void await_parts(struct shared *shared) {
     }
 }
 
-static int default_ranks(struct options *o) {
+/* What each process would say is said by the first. */
+static int refuse(struct shared *shared, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int refuse(struct shared *shared, const char *format, ...) {
+    va_list args;
+    if (atomic_exchange(&shared->failed, 1)) return -1;
+    va_start(args, format);
+    fputs("beeline-perf: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return -1;
+}
+
+static int default_ranks(struct options *o, struct shared *shared) {
     int devices = 0;
 
-    if (!o->gpus && !o->threads && o->processes == 1) {
-        if (cuda.cuDeviceGetCount(&devices) != CUDA_SUCCESS || devices < 1) {
-            fprintf(stderr, "beeline-perf: the CUDA driver shows no GPU\n");
-            return -1;
-        }
-        o->threads = devices < BL_MAX_RANKS ? devices : BL_MAX_RANKS;
-    }
+    if (cuda.cuDeviceGetCount(&devices) != CUDA_SUCCESS || devices < 1)
+        return refuse(shared, "the CUDA driver shows no GPU");
+    if (!o->gpus && !o->threads && o->processes == 1) o->threads = devices < BL_MAX_RANKS ? devices : BL_MAX_RANKS;
     o->gpus = o->gpus ? o->gpus : 1;
     o->threads = o->threads ? o->threads : 1;
-    int ranks = o->processes * o->threads * o->gpus;
-    if (ranks < 2 || ranks > BL_MAX_RANKS) {
-        fprintf(stderr, "beeline-perf: %d processes x %d threads x %d GPUs are %d ranks: 2 to 16 are accepted\n",
-                o->processes, o->threads, o->gpus, ranks);
-        return -1;
-    }
-    if (o->root < ranks) return 0;
-    fprintf(stderr, "beeline-perf: --root '%d' is not accepted: of %d ranks, 0 to %d\n", o->root, ranks, ranks - 1);
-    return -1;
+    const int ranks = o->processes * o->threads * o->gpus;
+    if (ranks < 2 || ranks > BL_MAX_RANKS)
+        return refuse(shared, "%d processes x %d threads x %d GPUs are %d ranks: 2 to 16 are accepted", o->processes,
+                      o->threads, o->gpus, ranks);
+    /* A launcher may show each process GPUs of its own. */
+    const int sharing = o->spawn ? ranks : ranks / o->processes;
+    if (sharing > devices)
+        return refuse(shared, "%d ranks (-t, -g, --spawn) need a GPU each, and the CUDA driver shows %d", sharing,
+                      devices);
+    if (o->root >= ranks)
+        return refuse(shared, "--root '%d' is not accepted: of %d ranks, 0 to %d", o->root, ranks, ranks - 1);
+    return 0;
 }
 
 /* One process of a run. */
@@ -177,10 +205,7 @@ static int run_process(struct options *o, struct shared *shared) {
         atomic_store(&shared->failed, 1);
         return 1;
     }
-    if (default_ranks(o)) {
-        atomic_store(&shared->failed, 1);
-        return 1;
-    }
+    if (default_ranks(o, shared)) return 1;
     struct bench bench = {.options = o, .shared = shared, .parts = o->processes * o->threads};
     bench.nranks = bench.parts * o->gpus;
     if (o->rank == 0 && (tunings_check(o) || report_open(&report, &bench))) {
@@ -232,10 +257,10 @@ static int spawn(struct options *o, struct shared *shared) {
             pids[i] = 0;
             left--;
             if (WIFEXITED(status) && !WEXITSTATUS(status)) continue;
-            /* Rank 0 ends with 1 for wrong values; any other end leaves the rest waiting. */
+            /* Rank 0 ends with 1 for wrong values; any other end that nobody has told of leaves the rest waiting. */
             if (WIFSIGNALED(status))
                 shared_fail(shared, "process %d ended by signal %d", i, WTERMSIG(status));
-            else if (i || WEXITSTATUS(status) != 1)
+            else if (!atomic_load(&shared->failed) && (i || WEXITSTATUS(status) != 1))
                 shared_fail(shared, "process %d ended with status %d", i, WEXITSTATUS(status));
             result = 1;
         }

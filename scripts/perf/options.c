@@ -1,15 +1,19 @@
 /* options.c - the command line, and the rank of this process where a launcher gave one. */
+#include <ctype.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "build_id.h"
 #include "perf.h"
+
+const char perf_version[] = BEELINE_VERSION "-" BL_BUILD_ID;
 
 static const char usage[] =
     "usage: beeline-perf [options]\n"
     "Times collectives through Beeline (ncclX) and through the real NCCL (pncclX) alternately, and checks every "
     "element.\n"
-    "Run it with LD_PRELOAD=libbeeline.so; without Beeline both sides are NCCL.\n"
+    "Run it with scripts/beeline-run, or LD_PRELOAD=/path/to/libbeeline.so; without Beeline both sides are NCCL.\n"
     "\n"
     "what\n"
     "  -c, --collectives LIST  "
@@ -17,17 +21,19 @@ static const char usage[] =
 #include "collectives.def"
     "or all\n"
     "                                                                                     [all_reduce]\n"
-    "  -d, --datatypes LIST    names as in nccl-tests (half, float, bfloat16, ...), or all  [bfloat16]\n"
+    "  -d, --datatypes LIST    bfloat16 (or bf16), half (fp16), float (fp32), int8, ..., or all  [bfloat16]\n"
     "  -o, --ops LIST          sum, prod, max, min, avg, or all                           [sum]\n"
     "      --root N            of broadcast and reduce                                    [0]\n"
     "  -b, --minbytes SIZE     -e, --maxbytes SIZE                                        [256, 64M]\n"
-    "  -f, --factor N          from size to size; or -i, --step SIZE                      [4]\n"
+    "  -f, --factor N          from size to size, a whole number; or -i, --step SIZE      [4]\n"
     "      --odd               each size once more with an odd count\n"
     "      --offset LIST       buffers so many bytes past a 256-byte boundary, rounded up to an element  [0]\n"
     "      --group K           a call is a group of K collectives of the size, one behind the other in memory  [1]\n"
     "      --place LIST        out, in, or both                                           [both]\n"
     "      --mode LIST         eager, graph, or both                                      [both]\n"
     "      --served            only rows that Beeline serves: those of NCCL alone are left out\n"
+    "      --expect-beeline    fails at once where Beeline is not loaded, or leaves the ranks to NCCL\n"
+    "      --check             results only: nothing is timed\n"
     "      --tunings FILE,...  all of this with each tuning file of Beeline in turn, on new communicators; the "
     "environment's\n"
     "                          BEELINE_TUNING_FILE names a place, empty or not there, that they are copied to\n"
@@ -49,8 +55,11 @@ static const char usage[] =
     "      --library PATH      NCCL, or Beeline named as the library                      [libnccl.so.2]\n"
     "      --baseline PATH     another NCCL for the baseline: its pncclX                  [the same]\n"
     "output\n"
-    "      --json FILE         the same as JSON lines\n"
+    "      --wide              also count, algbw, p99, event and host time\n"
+    "      --json FILE         the same as JSON lines; -: on stdout, and the table on stderr\n"
     "      --tune FILE         times every algorithm of the collectives, writes a tuning file (see docs/tuning.md)\n"
+    "      --force             --tune overwrites any file, not only one of its own\n"
+    "      --version\n"
     "Exit status: 0, or 1 if a value was wrong or something failed.\n";
 
 static int bad(const char *option, const char *value, const char *accepted) {
@@ -78,6 +87,14 @@ static int parse_int(const char *option, const char *text, int low, int high, in
 
     snprintf(accepted, sizeof accepted, "a number from %d to %d", low, high);
     if (end == text || *end || v < low || v > high) return bad(option, text, accepted);
+    *value = v;
+    return 0;
+}
+
+static int parse_factor(const char *option, const char *text, uint64_t *value) {
+    char *end;
+    unsigned long v = strtoul(text, &end, 10);
+    if (end == text || *end || *text == '-' || v < 2 || v > 1 << 20) return bad(option, text, "a whole number from 2");
     *value = v;
     return 0;
 }
@@ -122,6 +139,31 @@ static const char *place_name(int i) {
     return i == OUT_OF_PLACE ? "out" : "in";
 }
 
+/* Other words for datatypes. */
+static const char *const synonyms[][2] = {
+    {"bf16", "bfloat16"},     {"fp16", "half"},      {"f16", "half"},       {"float16", "half"},
+    {"fp32", "float"},        {"f32", "float"},      {"float32", "float"},  {"fp64", "double"},
+    {"f64", "double"},        {"float64", "double"}, {"e4m3", "f8e4m3"},    {"fp8e4m3", "f8e4m3"},
+    {"float8e4m3", "f8e4m3"}, {"e5m2", "f8e5m2"},    {"fp8e5m2", "f8e5m2"}, {"float8e5m2", "f8e5m2"},
+};
+
+/* As words are compared: without - and _, in lower case. */
+static void loosen(char *to, size_t size, const char *word, size_t length) {
+    size_t n = 0;
+    for (size_t i = 0; i < length && n + 1 < size; i++)
+        if (word[i] != '-' && word[i] != '_') to[n++] = (char)tolower((unsigned char)word[i]);
+    to[n] = 0;
+}
+
+static bool means(const char *word, size_t length, const char *name) {
+    char said[32], meant[32];
+    loosen(said, sizeof said, word, length);
+    loosen(meant, sizeof meant, name, strlen(name));
+    for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++)
+        if (!strcmp(said, synonyms[i][0]) && !strcmp(name, synonyms[i][1])) return true;
+    return !strcmp(said, meant);
+}
+
 /* A list of names, separated by commas, or `everything`. */
 static int parse_list(const char *option, const char *text, const char *(*name)(int), int names, const char *everything,
                       unsigned *mask) {
@@ -137,7 +179,7 @@ static int parse_list(const char *option, const char *text, const char *(*name)(
     for (const char *word = text;; word++) {
         size_t length = strcspn(word, ",");
         int i = 0;
-        while (i < names && (strlen(name(i)) != length || strncmp(name(i), word, length))) i++;
+        while (i < names && !means(word, length, name(i))) i++;
         if (i == names) return bad(option, text, accepted);
         *mask |= 1u << i;
         word += length;
@@ -184,27 +226,52 @@ int options_parse(struct options *o, int argc, char **argv) {
         JSON,
         TUNE,
         TUNINGS,
-        SERVED
+        SERVED,
+        EXPECT,
+        CHECK,
+        WIDE,
+        FORCE,
+        VERSION
     };
     static const struct option names[] = {
-        {"collectives", 1, NULL, 'c'}, {"datatypes", 1, NULL, 'd'},
-        {"ops", 1, NULL, 'o'},         {"minbytes", 1, NULL, 'b'},
-        {"maxbytes", 1, NULL, 'e'},    {"factor", 1, NULL, 'f'},
-        {"step", 1, NULL, 'i'},        {"iters", 1, NULL, 'n'},
-        {"calls", 1, NULL, 'G'},       {"warmup", 1, NULL, 'w'},
-        {"gpus", 1, NULL, 'g'},        {"threads", 1, NULL, 't'},
-        {"odd", 0, NULL, ODD},         {"offset", 1, NULL, OFFSET},
-        {"place", 1, NULL, PLACE},     {"mode", 1, NULL, MODE},
-        {"seconds", 1, NULL, SECONDS}, {"spawn", 1, NULL, SPAWN},
-        {"id-file", 1, NULL, ID_FILE}, {"timeout", 1, NULL, TIMEOUT},
-        {"library", 1, NULL, LIBRARY}, {"baseline", 1, NULL, BASELINE_PATH},
-        {"json", 1, NULL, JSON},       {"tune", 1, NULL, TUNE},
-        {"group", 1, NULL, GROUP},     {"root", 1, NULL, ROOT},
-        {"served", 0, NULL, SERVED},   {"tunings", 1, NULL, TUNINGS},
-        {"help", 0, NULL, 'h'},        {0},
+        {"collectives", 1, NULL, 'c'},
+        {"datatypes", 1, NULL, 'd'},
+        {"ops", 1, NULL, 'o'},
+        {"minbytes", 1, NULL, 'b'},
+        {"maxbytes", 1, NULL, 'e'},
+        {"factor", 1, NULL, 'f'},
+        {"step", 1, NULL, 'i'},
+        {"iters", 1, NULL, 'n'},
+        {"calls", 1, NULL, 'G'},
+        {"warmup", 1, NULL, 'w'},
+        {"gpus", 1, NULL, 'g'},
+        {"threads", 1, NULL, 't'},
+        {"odd", 0, NULL, ODD},
+        {"offset", 1, NULL, OFFSET},
+        {"place", 1, NULL, PLACE},
+        {"mode", 1, NULL, MODE},
+        {"seconds", 1, NULL, SECONDS},
+        {"spawn", 1, NULL, SPAWN},
+        {"id-file", 1, NULL, ID_FILE},
+        {"timeout", 1, NULL, TIMEOUT},
+        {"library", 1, NULL, LIBRARY},
+        {"baseline", 1, NULL, BASELINE_PATH},
+        {"json", 1, NULL, JSON},
+        {"tune", 1, NULL, TUNE},
+        {"group", 1, NULL, GROUP},
+        {"root", 1, NULL, ROOT},
+        {"served", 0, NULL, SERVED},
+        {"tunings", 1, NULL, TUNINGS},
+        {"expect-beeline", 0, NULL, EXPECT},
+        {"check", 0, NULL, CHECK},
+        {"wide", 0, NULL, WIDE},
+        {"force", 0, NULL, FORCE},
+        {"version", 0, NULL, VERSION},
+        {"help", 0, NULL, 'h'},
+        {0},
     };
+    const char *smallest = "256", *largest = "64M"; /* as they were said */
     int c, error = 0;
-    uint64_t factor = 0;
 
     *o = (struct options){
         .collectives = 1u << BL_ALLREDUCE,
@@ -233,13 +300,9 @@ int options_parse(struct options *o, int argc, char **argv) {
         case 'c': error = parse_list("-c", optarg, bl_collective_name, BL_COLLECTIVES, "all", &o->collectives); break;
         case 'd': error = parse_list("-d", optarg, bl_datatype_name, BL_DATATYPES, "all", &o->datatypes); break;
         case 'o': error = parse_list("-o", optarg, bl_redop_name, BL_REDOPS, "all", &o->redops); break;
-        case 'b': error = parse_bytes("-b", optarg, &o->min_bytes); break;
-        case 'e': error = parse_bytes("-e", optarg, &o->max_bytes); break;
-        case 'f':
-            error = parse_bytes("-f", optarg, &factor);
-            if (!error && factor < 2) error = bad("-f", optarg, "a factor from 2");
-            o->factor = factor;
-            break;
+        case 'b': error = parse_bytes("-b", smallest = optarg, &o->min_bytes); break;
+        case 'e': error = parse_bytes("-e", largest = optarg, &o->max_bytes); break;
+        case 'f': error = parse_factor("-f", optarg, &o->factor); break;
         case 'i':
             error = parse_bytes("-i", optarg, &o->step);
             if (!error && !o->step) error = bad("-i", optarg, "a step above 0");
@@ -268,15 +331,25 @@ int options_parse(struct options *o, int argc, char **argv) {
         case TUNE: o->tune = optarg; break;
         case TUNINGS: error = parse_files("--tunings", optarg, o); break;
         case SERVED: o->served = true; break;
+        case EXPECT: o->expect = true; break;
+        case CHECK: o->check = true; break;
+        case WIDE: o->wide = true; break;
+        case FORCE: o->force = true; break;
+        case VERSION: printf("beeline-perf %s\n", perf_version); return 1;
         case 'h': fputs(usage, stdout); return 1;
         default: error = -1; break;
         }
     }
     if (!error && optind < argc) error = bad("argument", argv[optind], "options only; beeline-perf --help lists them");
     if (!error && !o->min_bytes && !o->step) error = bad("-b", "0", "above 0 with a factor; 0 with a step");
-    if (!error && o->min_bytes > o->max_bytes) error = bad("-b", "above -e", "at most the largest size");
-    if (!error && o->tune && (o->tunings || o->served))
-        error = bad("--tune", o->tune, "neither --tunings nor --served, which are of runs that you choose");
+    if (!error && o->min_bytes > o->max_bytes) {
+        char accepted[64];
+        snprintf(accepted, sizeof accepted, "at most the largest size, -e %.24s", largest);
+        error = bad("-b", smallest, accepted);
+    }
+    if (!error && o->tune && (o->tunings || o->served || o->check || o->odd))
+        error =
+            bad("--tune", o->tune, "none of --tunings, --served, --check and --odd, which are of runs that you choose");
     if (!error && !o->spawn) error = find_launcher(o);
     return error;
 }

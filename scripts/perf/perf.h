@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "dispatch.h"
@@ -49,11 +50,16 @@ struct options {
     char *tuning[MAX_TUNINGS]; /* files to measure with, one after another; none: as Beeline is set */
     int tunings;
     bool served; /* only what Beeline serves */
+    bool check;  /* nothing is timed */
+    bool expect; /* it is an error if Beeline does not serve */
+    bool force;  /* tune: whatever the file is now */
+    bool wide;   /* more columns */
     int argc;
     char **argv;
 };
 
 /* --- options.c --- */
+extern const char perf_version[];                                  /* "0.1.0-1a2b3c4d5e6f" */
 int options_parse(struct options *options, int argc, char **argv); /* 1: help was asked for and printed */
 
 /* --- api.c: the driver and NCCL, found at run time --- */
@@ -78,6 +84,10 @@ const char *api_lacks(int collective);
 const char *api_route(ncclComm_t comm, int collective, size_t count, int datatype, int redop);
 bool api_serves(const char *route); /* whether that is an algorithm of Beeline's */
 bool api_have_beeline(void);
+bool api_find_beeline(const struct options *options); /* the same before api_load, and without the driver */
+const char *api_build(void);                          /* Beeline's version and build; "?" if it does not say */
+/* Why Beeline serves no call on the communicator, which there is on all ranks; NULL if it does. */
+const char *api_left_why(ncclComm_t comm);
 
 /* --- shared.c: what all parts of all processes see --- */
 struct shared {
@@ -145,16 +155,19 @@ int part_barrier(struct part *part);
 int part_wait(struct part *part); /* until every stream of the part is idle and no communicator has an error */
 int part_fail(struct part *part, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Of a call in words: its function's name. */
+#define NAME_LENGTH(call) (int)strcspn(call, "(")
 #define CUDA_TRY(part, call)                                                                                           \
     do {                                                                                                               \
         CUresult cuda_result_ = cuda.call;                                                                             \
-        if (cuda_result_ != CUDA_SUCCESS) return part_fail(part, "%s: %s", #call, api_cuda_error(cuda_result_));       \
+        if (cuda_result_ != CUDA_SUCCESS)                                                                              \
+            return part_fail(part, "%.*s: %s", NAME_LENGTH(#call), #call, api_cuda_error(cuda_result_));               \
     } while (0)
 #define NCCL_TRY(part, side, call)                                                                                     \
     do {                                                                                                               \
         ncclResult_t nccl_result_ = nccl[side].call;                                                                   \
         if (nccl_result_ != ncclSuccess)                                                                               \
-            return part_fail(part, "%s%s: %s; %s", (side) == MEASURED ? "nccl" : "pnccl", #call,                       \
+            return part_fail(part, "%s%.*s: %s; %s", (side) == MEASURED ? "nccl" : "pnccl", NAME_LENGTH(#call), #call, \
                              nccl[side].GetErrorString(nccl_result_), nccl[side].GetLastError(NULL));                  \
     } while (0)
 
@@ -193,21 +206,50 @@ int buffers_check(struct part *part, const struct row *row, enum side side); /* 
 int launch_time(struct part *part); /* leaves it in shared */
 
 /* --- report.c --- */
+enum { MAX_ROUTES = 64 };
 struct report {
     const struct bench *bench;
-    FILE *json;
+    FILE *text, *json;  /* NULL: no JSON */
     const char *tuning; /* the file that is measured with, or NULL */
-    uint64_t wrong, rows;
-    bool lacking;     /* a collective was left out that was asked for */
+    bool serves;        /* Beeline does: the measured side is its own */
+    bool progress;      /* there is a line on stderr that says what is measured now */
+    bool tolerant;      /* some of NCCL's results cannot be exact */
+    bool lacking;       /* a collective was left out that was asked for */
+    uint64_t wrong, rows, wrong_rows;
     double log_ratio; /* sum over rows, for the mean */
+    const char *route[MAX_ROUTES];
+    int routes; /* of Beeline's, so far */
 };
 int report_open(struct report *report, const struct bench *bench);
-void report_row(struct report *report, const struct row *row);
+void report_left(struct report *report, const char *why); /* NULL: Beeline serves */
 void report_launch(struct report *report);
+void report_columns(struct report *report);                                         /* before the first row */
 void report_tuning(struct report *report, const char *tuning);                      /* before its rows */
 void report_collective(struct report *report, int collective, const char *lacking); /* before its rows */
+void report_progress(struct report *report, const struct row *row);                 /* it begins */
+void report_row(struct report *report, const struct row *row);
 void report_note(struct report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int report_close(struct report *report, bool failed); /* the exit status */
+
+/* --- json.c: the same as JSON lines --- */
+struct figures { /* seconds */
+    double median, p99, event, host_min, host_median;
+    uint64_t wrong;
+};
+enum { MAX_DEVICES = 64 };
+struct machine {
+    char date[64], host[72], arch[72], arguments[1024];
+    char kernel_driver[32]; /* "580.159.04"; "" if it is not known */
+    int driver, nccl[SIDES];
+    int devices;
+    struct device {
+        char name[128], bus[32];
+        int arch, sms;
+    } device[MAX_DEVICES];
+};
+void json_run(FILE *json, const struct bench *bench, const struct machine *machine);
+void json_launch(FILE *json, const char *what, int nranks, double seconds);
+void json_row(const struct report *report, const struct row *row, const struct figures figures[SIDES]);
 
 /* --- tunings.c --- */
 int tunings_check(const struct options *options);  /* rank 0's process: whether they can be used */

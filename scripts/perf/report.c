@@ -1,25 +1,28 @@
-/* report.c - text in the manner of nccl-tests, and JSON lines, from the same figures. */
+/* report.c - what a run prints, in the manner of nccl-tests; json.c has the same figures as JSON lines. */
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "perf.h"
 
-static void json_string(FILE *f, const char *name, const char *text) {
-    fprintf(f, "\"%s\": \"", name);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            fprintf(f, "\\%c", *text);
-        else if ((unsigned char)*text < 0x20)
-            fprintf(f, "\\u%04x", *text);
-        else
-            fputc(*text, f);
-    }
-    fputs("\", ", f);
+/* A line, and the line of progress goes. */
+static void say(struct report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct report *report, const char *format, ...) {
+    va_list args;
+    if (report->progress) fputs("\r\033[K", stderr);
+    va_start(args, format);
+    vfprintf(report->text, format, args);
+    va_end(args);
+    fputc('\n', report->text);
+    fflush(report->text);
 }
+
+/* --- the machine --- */
 
 /* How rank a's GPU reaches rank b's, in two characters. */
 static const char *link_of(CUdevice a, CUdevice b) {
@@ -30,84 +33,107 @@ static const char *link_of(CUdevice a, CUdevice b) {
     return !access ? "-" : atomics ? "NA" : "P";
 }
 
-static void show_devices(FILE *json) {
-    int devices = 0;
+static void find_devices(struct machine *m) {
+    int devices = 0, major = 0, minor = 0;
 
     cuda.cuDeviceGetCount(&devices);
-    if (json) fprintf(json, "\"devices\": [");
-    for (int d = 0; d < devices; d++) {
-        char name[128] = "?", bus[32] = "?";
-        int major = 0, minor = 0, sms = 0;
-        CUdevice device;
-        cuda.cuDeviceGet(&device, d);
-        cuda.cuDeviceGetName(name, sizeof name, device);
-        cuda.cuDeviceGetPCIBusId(bus, sizeof bus, device);
-        cuda.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
-        cuda.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
-        cuda.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-        printf("#   device %d  [%s]  %s, sm_%d%d, %d multiprocessors; to the others:", d, bus, name, major, minor, sms);
-        for (int peer = 0; peer < devices; peer++) printf(" %s", link_of(d, peer));
-        printf("\n");
-        if (!json) continue;
-        fprintf(json, "%s{", d ? ", " : "");
-        json_string(json, "name", name);
-        json_string(json, "bus", bus);
-        fprintf(json, "\"arch\": %d, \"sms\": %d}", major * 10 + minor, sms);
+    m->devices = devices < MAX_DEVICES ? devices : MAX_DEVICES;
+    for (int d = 0; d < m->devices; d++) {
+        struct device *device = &m->device[d];
+        CUdevice handle;
+        cuda.cuDeviceGet(&handle, d);
+        cuda.cuDeviceGetName(device->name, sizeof device->name, handle);
+        cuda.cuDeviceGetPCIBusId(device->bus, sizeof device->bus, handle);
+        cuda.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle);
+        cuda.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle);
+        cuda.cuDeviceGetAttribute(&device->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle);
+        device->arch = major * 10 + minor;
     }
-    if (json) fprintf(json, "], ");
-    printf("#   (NA: peer access with native atomics, as over NVLink; P: peer access; -: none)\n");
+}
+
+/* Of the first word with a number and dots: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release ...". */
+static void find_kernel_driver(char *version, size_t size) {
+    char line[256] = "", *next;
+    FILE *f = fopen("/proc/driver/nvidia/version", "r");
+
+    *version = 0;
+    if (!f) return;
+    if (fgets(line, sizeof line, f))
+        for (char *word = strtok_r(line, " \t\n", &next); word && !*version; word = strtok_r(NULL, " \t\n", &next))
+            if (isdigit((unsigned char)*word) && strchr(word, '.')) snprintf(version, size, "%s", word);
+    fclose(f);
+}
+
+static void find_machine(struct machine *m, const struct options *o) {
+    struct utsname host;
+    time_t t = time(NULL);
+
+    uname(&host);
+    strftime(m->date, sizeof m->date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&t));
+    snprintf(m->host, sizeof m->host, "%s", host.nodename);
+    snprintf(m->arch, sizeof m->arch, "%s", host.machine);
+    for (size_t i = 1, used = 0; i < (size_t)o->argc && used < sizeof m->arguments; i++)
+        used += snprintf(m->arguments + used, sizeof m->arguments - used, "%s%s", i > 1 ? " " : "", o->argv[i]);
+    cuda.cuDriverGetVersion(&m->driver);
+    for (int side = 0; side < SIDES; side++) nccl[side].GetVersion(&m->nccl[side]);
+    find_kernel_driver(m->kernel_driver, sizeof m->kernel_driver);
+    find_devices(m);
+}
+
+static void say_side(struct report *report, const struct machine *m, enum side side) {
+    const int v = m->nccl[side];
+    const char *name = side == MEASURED ? "ncclX" : "pncclX";
+    if (side == MEASURED && api_have_beeline())
+        say(report, "# %-7s Beeline %s, %s", name, api_build(), api_origin(side));
+    else
+        say(report, "# %-7s NCCL %d.%d.%d, %s", name, v / 10000, v / 100 % 100, v % 100, api_origin(side));
+}
+
+static void say_machine(struct report *report, const struct machine *m) {
+    const struct bench *bench = report->bench;
+    const struct options *o = bench->options;
+
+    say(report, "# beeline-perf %s", m->arguments);
+    say(report, "# version %s, %s, host %s, %s", perf_version, m->date, m->host, m->arch);
+    for (int side = 0; side < SIDES; side++) say_side(report, m, side);
+    say(report, "# driver  %s%sCUDA %d.%d", m->kernel_driver, *m->kernel_driver ? ", " : "", m->driver / 1000,
+        m->driver % 1000 / 10);
+    for (int d = 0; d < m->devices; d++) {
+        const struct device *device = &m->device[d];
+        char links[4 * MAX_DEVICES] = "";
+        size_t used = 0;
+        for (int peer = 0; peer < m->devices && used < sizeof links; peer++)
+            used += snprintf(links + used, sizeof links - used, " %s", link_of(d, peer));
+        say(report, "# GPU %-3d %s, %s, sm_%d, %d SMs; to the others:%s", d, device->name, device->bus, device->arch,
+            device->sms, links);
+    }
+    say(report, "#         (NA: peer access with native atomics, as over NVLink; P: peer access; -: none)");
+    say(report, "# ranks   %d: %d processes x %d threads x %d GPUs", bench->nranks, o->processes, o->threads, o->gpus);
+    if (o->group > 1) say(report, "# a call is a group of %d collectives of the size each", o->group);
 }
 
 int report_open(struct report *report, const struct bench *bench) {
     const struct options *o = bench->options;
-    struct utsname host;
-    char date[64], arguments[1024] = "";
-    time_t t = time(NULL);
-    int driver = 0, version[SIDES] = {0};
+    const bool to_stdout = o->json && !strcmp(o->json, "-");
+    static struct machine machine;
 
-    *report = (struct report){.bench = bench};
-    if (o->json && !(report->json = fopen(o->json, "w"))) {
+    *report = (struct report){.bench = bench, .text = to_stdout ? stderr : stdout, .progress = isatty(STDERR_FILENO)};
+    report->json = to_stdout ? stdout : o->json ? fopen(o->json, "w") : NULL;
+    if (o->json && !report->json) {
         perror(o->json);
         return -1;
     }
-    uname(&host);
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&t));
-    for (size_t i = 1, used = 0; i < (size_t)o->argc && used < sizeof arguments; i++)
-        used += snprintf(arguments + used, sizeof arguments - used, "%s%s", i > 1 ? " " : "", o->argv[i]);
-    cuda.cuDriverGetVersion(&driver);
-    for (int side = 0; side < SIDES; side++) nccl[side].GetVersion(&version[side]);
-
-    printf("# beeline-perf %s\n# %s, host %s, %s\n", arguments, date, host.nodename, host.machine);
-    printf("# CUDA driver API %d.%d; measured: ncclX of %s; baseline: pncclX of %s, NCCL %d\n", driver / 1000,
-           driver % 1000 / 10, api_origin(MEASURED), api_origin(BASELINE), version[BASELINE]);
-    if (!api_have_beeline())
-        printf("# Beeline is not loaded: both sides are NCCL. Start with LD_PRELOAD=libbeeline.so\n");
-    printf("# %d ranks: %d processes x %d threads x %d GPUs; %d samples of %d calls\n", bench->nranks, o->processes,
-           o->threads, o->gpus, o->samples, o->calls);
-    if (report->json) {
-        fprintf(report->json, "{\"record\": \"run\", ");
-        json_string(report->json, "date", date);
-        json_string(report->json, "host", host.nodename);
-        json_string(report->json, "machine", host.machine);
-        json_string(report->json, "arguments", arguments);
-        json_string(report->json, "measured", api_origin(MEASURED));
-        json_string(report->json, "baseline", api_origin(BASELINE));
-        fprintf(report->json, "\"beeline\": %s, ", api_have_beeline() ? "true" : "false");
-    }
-    show_devices(report->json);
-    if (report->json)
-        fprintf(report->json,
-                "\"driver\": %d, \"nccl\": %d, \"ranks\": %d, \"processes\": %d, \"threads\": %d, \"gpus\": %d}\n",
-                driver, version[BASELINE], bench->nranks, o->processes, o->threads, o->gpus);
-    if (o->group > 1) printf("# a call is a group of %d collectives of the size each\n", o->group);
-    printf("# times in us per call, median of the slowest rank; GB/s and host us per call of the measured side; event: "
-           "by the\n"
-           "# device's clock\n#\n"
-           "# %10s %12s %8s %6s %5s %5s | %9s %9s %7s %8s %8s %9s %9s %8s | %-25s %s\n",
-           "size(B)", "count", "type", "redop", "mode", "place", "beeline", "nccl", "nccl/bl", "algbw", "busbw", "p99",
-           "event", "host", "route", "#wrong");
-    fflush(stdout);
+    find_machine(&machine, o);
+    say_machine(report, &machine);
+    if (report->json) json_run(report->json, bench, &machine);
     return 0;
+}
+
+/* --- before rows --- */
+
+void report_left(struct report *report, const char *why) {
+    report->serves = !why;
+    if (why) say(report, "# BEELINE SERVES NOTHING HERE, both sides are NCCL: %s", why);
 }
 
 void report_launch(struct report *report) {
@@ -118,20 +144,39 @@ void report_launch(struct report *report) {
     for (int part = 0; part < report->bench->parts; part++) slowest = fmax(slowest, shared->launch[part]);
     report_note(report, "one launch of a kernel (%s): %.2f us on the host, the median of the slowest rank", what,
                 slowest * 1e6);
-    if (!report->json) return;
-    fprintf(report->json, "{\"record\": \"launch\", ");
-    json_string(report->json, "what", what);
-    fprintf(report->json, "\"ranks\": %d, \"host_us\": %.3f}\n", report->bench->nranks, slowest * 1e6);
+    if (report->json) json_launch(report->json, what, report->bench->nranks, slowest);
+}
+
+void report_columns(struct report *report) {
+    const struct options *o = report->bench->options;
+    const char *mine = report->serves ? "Beeline" : "ncclX", *base = report->serves ? "NCCL" : "pncclX";
+
+    if (o->check) {
+        say(report, "# results only, nothing is timed\n#\n# %8s %8s %4s %5s %5s | %-25s %6s", "size", "type", "op",
+            "mode", "place", "route", "#wrong");
+        return;
+    }
+    say(report, "# us per call: the median of the slowest rank, of %d samples of %d calls", o->samples, o->calls);
+    say(report, "# ratio: %s / %s%s; busbw: GB/s of %s", base, mine,
+        report->serves ? ", so many times as fast is Beeline" : "", mine);
+    if (o->wide) say(report, "# algbw: GB/s; p99, event (by the device's clock) and host: us per call; of %s", mine);
+    say(report, "#");
+    if (o->wide)
+        say(report, "# %10s %12s %8s %4s %5s %5s | %9s %9s %7s %8s %8s %9s %9s %8s | %-25s %6s", "size", "count",
+            "type", "op", "mode", "place", mine, base, "ratio", "algbw", "busbw", "p99", "event", "host", "route",
+            "#wrong");
+    else
+        say(report, "# %8s %8s %4s %5s %5s | %9s %9s %6s %7s | %-25s %6s", "size", "type", "op", "mode", "place", mine,
+            base, "ratio", "busbw", "route", "#wrong");
 }
 
 void report_note(struct report *report, const char *format, ...) {
+    char text[1024];
     va_list args;
-    printf("# ");
     va_start(args, format);
-    vprintf(format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    printf("\n");
-    fflush(stdout);
+    say(report, "# %s", text);
 }
 
 void report_tuning(struct report *report, const char *tuning) {
@@ -157,10 +202,25 @@ void report_collective(struct report *report, int collective, const char *lackin
     }
 }
 
-struct figures {
-    double median, p99, event, host_min, host_median;
-    uint64_t wrong;
-};
+/* --- rows --- */
+
+static const char *mode_name(const struct row *row) {
+    return row->mode == EAGER ? "eager" : "graph";
+}
+static const char *place_name(const struct row *row) {
+    return row->place == IN_PLACE ? "in" : "out";
+}
+
+/* On a terminal: a row may take seconds. */
+void report_progress(struct report *report, const struct row *row) {
+    char size[32];
+    if (!report->progress) return;
+    bl_size_format(row->bytes, size, sizeof size);
+    fprintf(stderr, "\r\033[Krow %llu: %s of %s, %s %s, %s, %s ...", (unsigned long long)report->rows + 1,
+            bl_collective_name(row->collective), size, bl_datatype_name(row->datatype), row_redop_name(row),
+            mode_name(row), place_name(row));
+    fflush(stderr);
+}
 
 static struct figures figures_of(const struct bench *bench, const struct row *row, enum side side) {
     const struct shared *s = bench->shared;
@@ -174,6 +234,7 @@ static struct figures figures_of(const struct bench *bench, const struct row *ro
         f.host_min = fmin(f.host_min, s->host_min[side][rank]);
         f.wrong += s->wrong[side][rank];
     }
+    if (!row->samples) return f;
     sort_seconds(slowest, row->samples);
     f.median =
         row->samples % 2 ? slowest[row->samples / 2] : (slowest[row->samples / 2 - 1] + slowest[row->samples / 2]) / 2;
@@ -181,67 +242,87 @@ static struct figures figures_of(const struct bench *bench, const struct row *ro
     return f;
 }
 
-static void json_side(FILE *f, const char *name, const struct figures *g, enum mode mode) {
-    fprintf(f, "\"%s\": {\"us\": %.3f, \"p99_us\": %.3f, ", name, g->median * 1e6, g->p99 * 1e6);
-    if (mode == EAGER)
-        fprintf(f, "\"event_us\": %.3f, \"host_min_us\": %.3f, \"host_us\": %.3f, ", g->event * 1e6, g->host_min * 1e6,
-                g->host_median * 1e6);
-    fprintf(f, "\"wrong\": %llu}, ", (unsigned long long)g->wrong);
+static void say_wide(struct report *report, const struct row *row, const struct figures figures[SIDES]) {
+    const struct figures *mine = &figures[MEASURED], *base = &figures[BASELINE];
+    const double algbw = row->bytes * row->group / mine->median / 1e9;
+    char event[32] = "-", host[32] = "-", size[32];
+
+    if (row->mode == EAGER) {
+        if (row->calls > 1) snprintf(event, sizeof event, "%.2f", mine->event * 1e6);
+        snprintf(host, sizeof host, "%.2f", mine->host_median * 1e6);
+    }
+    bl_size_format(row->bytes, size, sizeof size);
+    say(report, "  %10s %12llu %8s %4s %5s %5s | %9.2f %9.2f %7.3f %8.2f %8.2f %9.2f %9s %8s | %-25s %6llu", size,
+        (unsigned long long)row->count, bl_datatype_name(row->datatype), row_redop_name(row), mode_name(row),
+        place_name(row), mine->median * 1e6, base->median * 1e6, base->median / mine->median, algbw,
+        algbw * collective_bus_factor(row->collective, report->bench->nranks), mine->p99 * 1e6, event, host, row->route,
+        (unsigned long long)mine->wrong);
+}
+
+static void say_row(struct report *report, const struct row *row, const struct figures figures[SIDES]) {
+    const struct figures *mine = &figures[MEASURED], *base = &figures[BASELINE];
+    char size[32], times[64] = "";
+
+    bl_size_format(row->bytes, size, sizeof size);
+    if (!report->bench->options->check)
+        snprintf(times, sizeof times, " | %9.2f %9.2f %6.2f %7.2f", mine->median * 1e6, base->median * 1e6,
+                 base->median / mine->median,
+                 row->bytes * row->group / mine->median / 1e9 *
+                     collective_bus_factor(row->collective, report->bench->nranks));
+    say(report, "  %8s %8s %4s %5s %5s%s | %-25s %6llu", size, bl_datatype_name(row->datatype), row_redop_name(row),
+        mode_name(row), place_name(row), times, row->route, (unsigned long long)mine->wrong);
+}
+
+static void count_route(struct report *report, const char *route) {
+    int i = 0;
+    while (i < report->routes && strcmp(report->route[i], route)) i++;
+    if (i == report->routes && i < MAX_ROUTES && api_serves(route)) report->route[report->routes++] = route;
 }
 
 void report_row(struct report *report, const struct row *row) {
     const struct bench *bench = report->bench;
-    struct figures mine = figures_of(bench, row, MEASURED), base = figures_of(bench, row, BASELINE);
-    double algbw = row->bytes * row->group / mine.median / 1e9, ratio = base.median / mine.median;
-    double bus = collective_bus_factor(row->collective, bench->nranks);
-    const char *redop = row_redop_name(row);
-    const char *mode = row->mode == EAGER ? "eager" : "graph", *place = row->place == IN_PLACE ? "in" : "out";
-    char event[32] = "-", host[32] = "-";
+    const struct figures figures[SIDES] = {figures_of(bench, row, MEASURED), figures_of(bench, row, BASELINE)};
+    const uint64_t wrong = figures[MEASURED].wrong + figures[BASELINE].wrong;
 
-    if (row->mode == EAGER) {
-        if (row->calls > 1) snprintf(event, sizeof event, "%.2f", mine.event * 1e6);
-        snprintf(host, sizeof host, "%.2f", mine.host_median * 1e6);
-    }
-    printf("  %10llu %12llu %8s %6s %5s %5s | %9.2f %9.2f %7.3f %8.2f %8.2f %9.2f %9s %8s | %-25s %llu\n",
-           (unsigned long long)row->bytes, (unsigned long long)row->count, bl_datatype_name(row->datatype), redop, mode,
-           place, mine.median * 1e6, base.median * 1e6, ratio, algbw, algbw * bus, mine.p99 * 1e6, event, host,
-           row->route, (unsigned long long)mine.wrong);
-    if (base.wrong)
+    (bench->options->wide && !bench->options->check ? say_wide : say_row)(report, row, figures);
+    if (figures[BASELINE].wrong)
         report_note(report, "the row above: %llu values were wrong through the baseline",
-                    (unsigned long long)base.wrong);
-    fflush(stdout);
-    report->wrong += mine.wrong + base.wrong;
+                    (unsigned long long)figures[BASELINE].wrong);
+    report->wrong += wrong;
+    report->wrong_rows += wrong != 0;
     report->rows++;
-    report->log_ratio += log(ratio);
+    report->tolerant = report->tolerant || pattern_nccl_tolerance(&bench->pattern) != 0;
+    if (!bench->options->check) report->log_ratio += log(figures[BASELINE].median / figures[MEASURED].median);
+    count_route(report, row->route);
+    if (report->json) json_row(report, row, figures);
+}
 
-    if (!report->json) return;
-    fprintf(report->json, "{\"record\": \"row\", ");
-    json_string(report->json, "collective", bl_collective_name(row->collective));
-    json_string(report->json, "datatype", bl_datatype_name(row->datatype));
-    json_string(report->json, "redop", redop);
-    json_string(report->json, "mode", mode);
-    json_string(report->json, "place", place);
-    json_string(report->json, "route", row->route);
-    if (report->tuning) json_string(report->json, "tuning", report->tuning);
-    fprintf(report->json,
-            "\"bytes\": %llu, \"count\": %llu, \"offset\": %llu, \"group\": %d, \"ranks\": %d, "
-            "\"root\": %d, \"samples\": %d, \"calls\": %d, ",
-            (unsigned long long)row->bytes, (unsigned long long)row->count, (unsigned long long)row->offset, row->group,
-            bench->nranks, row->root, row->samples, row->calls);
-    json_side(report->json, "beeline", &mine, row->mode);
-    json_side(report->json, "nccl", &base, row->mode);
-    fprintf(report->json, "\"ratio\": %.4f, \"algbw\": %.3f, \"busbw\": %.3f}\n", ratio, algbw, algbw * bus);
-    fflush(report->json);
+/* --- the end --- */
+
+static void say_verdict(struct report *report) {
+    const unsigned long long rows = report->rows, wrong = report->wrong;
+    char routes[64] = "", speed[96] = "";
+
+    say(report, "# %llu rows, %llu wrong values", rows, wrong);
+    if (!rows) return;
+    if (wrong) {
+        say(report, "# WRONG RESULTS in %llu of %llu rows", (unsigned long long)report->wrong_rows, rows);
+        return;
+    }
+    if (report->serves)
+        snprintf(routes, sizeof routes, ", %d route%s tried", report->routes, report->routes == 1 ? "" : "s");
+    if (report->serves && !report->bench->options->check)
+        snprintf(speed, sizeof speed, "; Beeline is %.2f times as fast as NCCL, on average (geometric)",
+                 exp(report->log_ratio / rows));
+    say(report, "# all %llu results %s%s%s%s", rows, report->tolerant ? "right" : "exact", routes, speed,
+        report->serves ? "" : "; none of them is Beeline's");
 }
 
 int report_close(struct report *report, bool failed) {
     if (failed)
-        printf("# failed after %llu rows\n", (unsigned long long)report->rows);
+        say(report, "# failed after %llu rows", (unsigned long long)report->rows);
     else
-        printf("# %llu rows, nccl/beeline %.3f on average (geometric), %llu wrong values\n",
-               (unsigned long long)report->rows, report->rows ? exp(report->log_ratio / report->rows) : 1.0,
-               (unsigned long long)report->wrong);
-    fflush(stdout);
+        say_verdict(report);
     if (report->json && fclose(report->json)) {
         perror(report->bench->options->json);
         failed = true;

@@ -236,8 +236,20 @@ static int time_graph(struct part *part, const struct row *row, const struct gra
     return 0;
 }
 
+/* Without a time. */
+static int check_graph(struct part *part, const struct row *row) {
+    struct graphs graphs;
+
+    for (int side = 0; side < SIDES; side++)
+        if (capture(part, row, side, row->calls, &graphs) || verify_graph(part, row, side, &graphs) ||
+            release(part, &graphs))
+            return -1;
+    return 0;
+}
+
 int row_run(struct part *part, struct row *row) {
     struct shared *shared = part->bench->shared;
+    const struct options *o = part->bench->options;
     struct graphs graphs[SIDES];
 
     row->route = api_route(part->rank[0].comm[MEASURED], row->collective, row->count, row->datatype, row->redop);
@@ -248,6 +260,11 @@ int row_run(struct part *part, struct row *row) {
             shared->event[side][rank] = shared->host_min[side][rank] = shared->host_median[side][rank] = 0;
         }
         if (verify(part, row, side, NULL)) return -1;
+    }
+    if (o->check) {
+        row->calls = o->calls;
+        if (row->mode == GRAPH && check_graph(part, row)) return -1;
+        return part_barrier(part);
     }
     if (plan(part, row) || warm_up(part, row)) return -1;
     if (row->mode == EAGER) {

@@ -126,7 +126,7 @@ void shared_fail(struct shared *shared, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "beeline-perf: %s\n", text);
+    fprintf(stderr, "%sbeeline-perf: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", text);
     atomic_store(&shared->failed, 1);
 }
 

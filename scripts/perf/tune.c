@@ -2,13 +2,17 @@
  *
  * Each algorithm, with each spread, is a run of its own with BEELINE_<COLLECTIVE> set, because a communicator's routes are
  * fixed when it is made; what compares between runs is the ratio to NCCL, which is timed in turn in each.  Bytes where the algorithm
- * does not serve show by the route.  Of a size, the best ratio wins, and only if it beats NCCL by enough (least_ratio).
+ * does not serve show by the route.  Of a size, the best ratio wins, and only if it beats NCCL by enough (least_ratio).  The file says
+ * nothing of sizes above the largest: there the built-in rows hold.
  *
  * Where an algorithm that needs a multicast object served, there is a second section for communicators that have one; the
  * first does without.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -32,6 +36,9 @@ struct table {
     int ranks, driver, nccl, arch;
     char gpu[64];
 };
+
+/* By which a file of its own is known. */
+static const char mark[] = "# Written by beeline-perf --tune";
 
 /* A candidate is an algorithm with a spread, if there is such a kernel. */
 static int candidates(void) {
@@ -114,12 +121,19 @@ static int run_forced(const struct options *options, int candidate, const char *
         if (tune && !strchr(options->argv[i], '=')) i++;
         if (!tune) argv[n++] = options->argv[i];
     }
-    const char *forced[] = {"-c",      bl_collective_name(a->collective),
-                            "-d",      "bfloat16",
-                            "-o",      "sum",
-                            "--place", "out",
-                            "--mode",  "graph",
-                            "--json",  json};
+    const char *forced[] = {"-c",
+                            bl_collective_name(a->collective),
+                            "-d",
+                            "bfloat16",
+                            "-o",
+                            "sum",
+                            "--place",
+                            "out",
+                            "--mode",
+                            "graph",
+                            "--json",
+                            json,
+                            "--expect-beeline"};
     for (size_t i = 0; i < sizeof forced / sizeof *forced; i++) argv[n++] = (char *)forced[i];
     snprintf(name, sizeof name, "%s%s", a->name, !spreads ? "" : by_warps(candidate) ? ":warps" : ":lines");
 
@@ -157,22 +171,21 @@ static int best(const struct sizes *sizes, int collective, int size, bool multic
     return winner == BL_ROUTE_NCCL || (multicast && !by_multicast(winner)) ? BL_ROUTE_NCCL : winner;
 }
 
-/* One row where the winner changes.  The last size up to which an algorithm won is its threshold: between it and the
+/* One row where the winner changes, and the last.  The last size up to which an algorithm won is its threshold: between it and the
  * next size nothing was measured, and the next one's winner is the one for more. */
 static void write_rows(FILE *f, const struct table *table, int collective, bool multicast) {
     const struct sizes *sizes = &table->sizes[collective];
-    const char *const at_end = multicast ? "plain" : "nccl", *name = bl_collective_name(collective);
+    const char *const other = multicast ? "plain" : "nccl", *name = bl_collective_name(collective);
 
     for (int i = 0; i < sizes->count; i++) {
         const int winner = best(sizes, collective, i, multicast);
         const bool last = i + 1 == sizes->count, served = winner != BL_ROUTE_NCCL;
-        if (last ? !served : best(sizes, collective, i + 1, multicast) == winner) continue;
+        if (!last && best(sizes, collective, i + 1, multicast) == winner) continue;
         char bytes[32];
         bl_size_format(sizes->bytes[i], bytes, sizeof bytes);
-        fprintf(f, "%s %d %s %s%s\n", name, table->ranks, bytes, served ? algorithm_of(winner)->name : at_end,
+        fprintf(f, "%s %d %s %s%s\n", name, table->ranks, bytes, served ? algorithm_of(winner)->name : other,
                 served && by_warps(winner) ? " spread=warps" : "");
     }
-    fprintf(f, "%s %d max %s\n", name, table->ranks, at_end);
 }
 
 /* Comment lines: what was measured. */
@@ -201,25 +214,47 @@ static bool multicast_served(const struct table *table) {
     return false;
 }
 
-static int write_file(const struct options *options, const struct table *table) {
+/* The file, before anything is measured: one that can be written, and that holds nothing of somebody else's. */
+static FILE *open_file(const struct options *options, bool *made) {
+    char start[sizeof mark] = "";
+    struct stat status;
+    int fd = open(options->tune, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+    *made = fd >= 0;
+    if (fd < 0 && errno == EEXIST) fd = open(options->tune, O_RDWR | O_CLOEXEC);
+    FILE *f = fd >= 0 && !fstat(fd, &status) ? fdopen(fd, "r+") : NULL;
+    if (!f) {
+        fprintf(stderr, "beeline-perf: --tune '%s' cannot be written: %s\n", options->tune, strerror(errno));
+        if (fd >= 0) close(fd);
+        return NULL;
+    }
+    const size_t got = fread(start, 1, sizeof mark - 1, f);
+    if (!options->force && S_ISREG(status.st_mode) && got && strcmp(start, mark)) {
+        fprintf(stderr,
+                "beeline-perf: --tune '%s' is there already, and was not written by beeline-perf --tune: name "
+                "another file, or overwrite it with --force\n",
+                options->tune);
+        fclose(f);
+        return NULL;
+    }
+    return f;
+}
+
+static int write_file(FILE *f, const struct options *options, const struct table *table) {
     struct utsname host;
     char date[32];
     time_t t = time(NULL);
-    FILE *f = fopen(options->tune, "w");
 
-    if (!f) {
-        perror(options->tune);
-        return -1;
-    }
+    rewind(f);
     uname(&host);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime(&t));
     fprintf(f,
-            "# Machine:  %s, %s, %d ranks on %s\n# Driver:   CUDA driver API %d.%d\n# NCCL:     %d\n# Date:     %s\n# "
-            "Command: ",
-            host.nodename, host.machine, table->ranks, table->gpu, table->driver / 1000, table->driver % 1000 / 10,
-            table->nccl, date);
+            "%s, version %s\n# Machine:  %s, %s, %d ranks on %s\n# Driver:   CUDA driver API %d.%d\n# NCCL:     "
+            "%d.%d.%d\n# Date:     %s\n# Command: ",
+            mark, perf_version, host.nodename, host.machine, table->ranks, table->gpu, table->driver / 1000,
+            table->driver % 1000 / 10, table->nccl / 10000, table->nccl / 100 % 100, table->nccl % 100, date);
     for (int i = 0; i < options->argc; i++) fprintf(f, " %s", i ? options->argv[i] : "beeline-perf");
-    fprintf(f, "\n# bf16 sum, out of place, in CUDA graphs\n");
+    fprintf(f, "\n# bf16 sum, out of place, in CUDA graphs; above the largest size the built-in rows hold\n");
     for (int c = 0; c < BL_COLLECTIVES; c++)
         if (table->sizes[c].count) write_ratios(f, options, &table->sizes[c], c);
     const int sections = multicast_served(table) ? 2 : 1;
@@ -231,27 +266,51 @@ static int write_file(const struct options *options, const struct table *table) 
             write_rows(f, table, c, multicast);
         }
     }
-    if (!fclose(f)) return 0;
+    /* What was there may have been longer. */
+    const bool cut = !fflush(f) && (ftruncate(fileno(f), ftell(f)) == 0 || errno == EINVAL);
+    if (cut && !ferror(f)) return 0;
     perror(options->tune);
     return -1;
+}
+
+static int run_candidates(const struct options *options, struct table *table, const char *json) {
+    int count = 0, done = 0;
+    for (int a = 0; a < candidates(); a++) count += is_tried(options, a);
+    for (int a = 0; a < candidates(); a++) {
+        if (!is_tried(options, a)) continue;
+        printf("# run %d of %d: %s\n", ++done, count, bl_kernel_name(kernel_of(a)));
+        if (run_forced(options, a, json) || read_run(table, json, a)) return -1;
+    }
+    return 0;
 }
 
 int tune_run(const struct options *options) {
     static struct table table;
     char json[] = "/tmp/beeline-perf.XXXXXX";
-    int fd = mkstemp(json), error = fd < 0 || candidates() > MAX_CANDIDATES ? -1 : 0;
+    bool made;
 
     if (options->processes > 1 && !options->spawn) {
         fprintf(stderr, "beeline-perf: --tune starts its own runs: not under a launcher; --spawn N makes processes\n");
         return 1;
     }
-    for (int a = 0; a < candidates() && !error; a++)
-        if (is_tried(options, a)) error = run_forced(options, a, json) || read_run(&table, json, a);
+    if (!api_find_beeline(options)) {
+        fprintf(stderr,
+                "beeline-perf: --tune '%s': Beeline is not loaded; start with scripts/beeline-run, or "
+                "LD_PRELOAD=/path/to/libbeeline.so\n",
+                options->tune);
+        return 1;
+    }
+    FILE *file = open_file(options, &made);
+    if (!file) return 1;
+    int fd = mkstemp(json), error = fd < 0 || candidates() > MAX_CANDIDATES ? -1 : 0;
+    if (!error) error = run_candidates(options, &table, json);
     if (fd >= 0) {
         close(fd);
         unlink(json);
     }
-    if (!error) error = write_file(options, &table);
+    if (!error) error = write_file(file, options, &table);
+    fclose(file);
+    if (error && made) unlink(options->tune);
     if (!error) printf("# wrote %s; use it with BEELINE_TUNING_FILE=%s\n", options->tune, options->tune);
     return error ? 1 : 0;
 }
