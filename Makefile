@@ -3,11 +3,12 @@
 #   make emu                                        also the emulated box
 #   make demo                                       a sweep on this box's GPUs, else on an emulated box
 #   make install [PREFIX=DIR] [DESTDIR=DIR]         the library, beeline-perf and beeline-run
+#   make uninstall [PREFIX=DIR] [DESTDIR=DIR]       removes them
 #   make clean                                      removes build/
 #   make help                                       this list
 #
 # Tests need no GPU code but that it compiles: they have a build of their own, for one architecture, hardly optimised.
-TESTING := $(filter check soak mutations asan tsan sanitize,$(MAKECMDGOALS))
+TESTING := $(filter check test soak mutations asan tsan sanitize,$(MAKECMDGOALS))
 BUILD   ?= $(if $(TESTING),build/check,build)
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -15,6 +16,7 @@ CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
 NVCC    ?= $(CUDA_HOME)/bin/nvcc
 PYTHON  ?= python3
 # Machine code for each (100f: for all of the family of 100, which has more instructions), and PTX of the last for what comes after.
+# none: no device code at all, which takes no minutes, for the emulated box alone: there the kernels are those compiled for the host.
 ARCHS   ?= $(if $(TESTING),90,80 90 100f)
 NVCCFLAGS ?= $(if $(TESTING),--Ofast-compile=max)
 
@@ -74,7 +76,7 @@ $(BUILD)/plugin/base/version.o $(BUILD)/perf/options.o: $(BUILD)/gen/build_id.h
 # --- kernels: one fatbin, embedded ---
 last_arch = $(patsubst %f,%,$(lastword $(ARCHS)))
 GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(last_arch),code=compute_$(last_arch)
-FATBINS := $(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU))
+FATBINS := $(if $(filter none,$(ARCHS)),$(BUILD)/gen/none.fatbin,$(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU)))
 
 # Those whose machine code scripts/build/check-machine-code reads are optimised in every build.
 CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls
@@ -82,6 +84,10 @@ CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls red
 $(BUILD)/kernels/%.fatbin: kernels/%.cu $(KERNEL_CUH) $(wildcard kernels/*.h kernels/*.def)
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
+
+# What no driver takes but the emulated one.
+$(BUILD)/gen/none.fatbin:
+	$(Q)mkdir -p $(@D) && echo 'no device code: for the emulated box' > $@
 
 $(BUILD)/gen/fatbin.S: $(FATBINS) scripts/build/embed-fatbin
 	$(call say,GEN,$(@F))
@@ -139,15 +145,22 @@ $(BUILD)/emu/old/libnccl.so.2 $(BUILD)/emu/new/libnccl.so.2: $(BUILD)/emu/%/libn
 	$(Q)mkdir -p $(@D) && $(CC) -shared -Wl,-soname,libnccl.so.2 -Wl,-rpath,'$$ORIGIN/..' -Wl,--no-undefined $(EMU_NCCL_HIDE) \
 	    -o $@ $(filter-out %.map,$^) -lm -lrt -pthread
 
+EMU_CFLAGS ?= -O1 -g1
+
 # The very kernel sources, with test/emu/seam/core/primitives.cuh in place of kernels/core/primitives.cuh.
 $(BUILD)/emu/kernels/%.o: kernels/%.cu
 	$(call say,EMU,$<)
-	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC -O1 -g1 $(CXXWARN) $(EMU_DEFINES) -Itest/emu/seam -Ikernels \
+	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC $(EMU_CFLAGS) $(CXXWARN) $(EMU_DEFINES) -Itest/emu/seam -Ikernels \
 	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
 
 $(BUILD)/emu/libbeeline-kernels.so: $(EMU_KERNEL_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -shared -o $@ $^
+
+# What is missing is said before anything is compiled.
+toolkit:
+	@scripts/setup-deps --cuda
+$(GEN) $(FATBINS) $(EMU_KERNEL_OBJ): | toolkit
 
 # --- tests ---
 -include test/test.mk
@@ -162,6 +175,9 @@ install: all
 	install -m 755 $(PERF) $(DESTDIR)$(PREFIX)/bin/beeline-perf
 	install -m 755 scripts/beeline-run $(DESTDIR)$(PREFIX)/bin/beeline-run
 
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/libbeeline.so bin/beeline-perf bin/beeline-run)
+
 clean:
 	rm -rf $(BUILD)
 
@@ -169,5 +185,5 @@ help:
 	@sed -n 's/^#   make/make/p' Makefile test/test.mk
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all emu check demo install clean help
+.PHONY: all emu toolkit demo install uninstall clean help
 .DELETE_ON_ERROR:

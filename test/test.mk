@@ -1,5 +1,5 @@
 # test.mk - the tests: check, soak, lint, format; included by the Makefile.
-#   make check [ONLY=substring] [SEED=n] [JOBS=n]   builds what the cases need and runs them
+#   make check [ONLY=substring] [SEED=n] [JOBS=n]   builds what the cases need and runs them; make test: the same
 #   make soak                                       also the long ones
 #   make mutations [SAMPLE=n] [SEED=n]              plants bugs in host code and sees whether the cases notice
 #   make asan, make tsan                            the cases that make sense with sanitizers, in builds of their own; make sanitize: both
@@ -98,6 +98,8 @@ check: setup-deps
 	@$(MAKE_TESTS) $(if $(CI),lint) all emu test-programs
 	@BUILD=$(BUILD) test/run $(if $(V),,-q) -j $(JOBS) --seed $(SEED) $(if $(CI),--slowest 10) $(ONLY)
 
+test: check
+
 soak: setup-deps
 	@$(MAKE_TESTS) all emu test-programs
 	@BUILD=$(BUILD) test/run --soak --timeout 600 -j $(JOBS) --seed $(SEED) $(ONLY)
@@ -139,4 +141,4 @@ lint: format-check analyse
 	$(call say,LINT,docs)
 	$(Q)scripts/build/check-docs
 
-.PHONY: check soak mutations asan tsan sanitize setup-deps kernel-times gpu-programs test-programs format format-check analyse lint
+.PHONY: check test soak mutations asan tsan sanitize setup-deps kernel-times gpu-programs test-programs format format-check analyse lint
