@@ -11,12 +11,12 @@ def graph_notes(records):
     notes = []
     for ranks in sorted({r["ranks"] for r in rows(records, "perf-graph")}, reverse=True):
         series = rows(records, "perf-graph", ranks=ranks) + rows(records, "perf-big", ranks=ranks)
-        notes.append(f"bf16 sum, out of place, graph, {ranks} ranks: us Beeline / NCCL / floor, ratio, route")
+        notes.append(f"bf16 sum, out of place, graph, {ranks} ranks: us Beeline, NCCL, floor; NCCL / Beeline; route")
         for r in series:
             mine, base = r["beeline"], r["nccl"]
             notes.append(f"  {size_text(r['bytes']):>6} {mine['us']:9.2f} {base['us']:9.2f} {floor_us(r['bytes'], ranks):9.2f} "
                          f"{r['ratio']:6.2f}  p99 {mine['p99_us']:9.2f}  {r['route']}")
-        slower = [f"{size_text(r['bytes'])} ({1 / r['ratio']:.3f})" for r in series if r["ratio"] < 1 / 1.05]
+        slower = [f"{size_text(r['bytes'])} (NCCL / Beeline {r['ratio']:.3f})" for r in series if r["ratio"] < 1 / 1.05]
         notes.append(f"  slower than 1.05 x NCCL: {', '.join(slower) or 'nowhere'}")
     return notes
 
@@ -24,10 +24,10 @@ def graph_notes(records):
 def eager_notes(records):
     notes = []
     for ranks in sorted({r["ranks"] for r in rows(records, "perf-eager")}, reverse=True):
-        notes.append(f"eager, {ranks} processes: bytes: us Beeline / NCCL (host us Beeline / NCCL)")
+        notes.append(f"eager, {ranks} processes: bytes: us Beeline, NCCL (host us Beeline, NCCL)")
         notes.append("  " + "; ".join(
-            f"{size_text(r['bytes'])}: {r['beeline']['us']:.1f} / {r['nccl']['us']:.1f} "
-            f"({r['beeline'].get('host_us', 0):.2f} / {r['nccl'].get('host_us', 0):.2f})"
+            f"{size_text(r['bytes'])}: {r['beeline']['us']:.1f}, {r['nccl']['us']:.1f} "
+            f"({r['beeline'].get('host_us', 0):.2f}, {r['nccl'].get('host_us', 0):.2f})"
             for r in rows(records, "perf-eager", ranks=ranks)))
         notes += [f"  host us of one launch ({what}): {us:.2f}" for what, us in launches(records, "perf-eager", ranks)]
     return notes

@@ -156,7 +156,7 @@ def test_report(results):
     assert done.returncode == 0, done.stderr
     with open(os.path.join(folder, "page.md"), encoding="utf-8") as page:
         content = page.read()
-    assert "| 512K | 7.55 | 14.44 | 0.52 | 5.55 | 1.36 |" in content, content
+    assert "| 512K | 7.55 | 14.44 | 1.91 | 5.55 | 1.36 |" in content, content
     assert "F(S, n) = 0.73 + min(1.32 + (n-1) S/B, 2.64 + 2 (n-1)/n S/B)" in content and "B = 360 GB/s" in content, content
     assert "One launch (empty kernel), in the same processes: 2.00" in content and "host Beeline / launch" in content, content
     for table in tables.tables(made_up()):
@@ -173,35 +173,63 @@ def test_report(results):
         assert all(f'="stroke: {light}"]{{stroke:{dark}!important}}' in text for light, dark in chart.CURVES) and f"stroke: {chart.CURVES[0][0]}" in text, text
 
 
+def test_report_of_perf(results):
+    """The records of beeline-perf alone make a page, too; what is no such file is said in one line."""
+    folder = os.path.dirname(results)
+
+    def report(*lines, name="perf.json"):
+        path = os.path.join(folder, name)
+        if lines:
+            with open(path, "w", encoding="utf-8") as out:
+                out.write("\n".join(lines))
+        return run_tool("scripts/report", path, "--out", folder, "--name", "perf")
+
+    def unstaged(record):
+        return json.dumps({name: value for name, value in record.items() if name not in ("stage", "step")})
+    run = dict(made_up()[0], arguments="-e 1M --json perf.json", build="0.1.0-0123456789ab", kernel_driver="580.159.04")
+    found = [row("", "", 256 << shift, 4.0, 8.0, NAMES[0], place=place, root=-1) for shift in (0, 2) for place in ("out", "in")]
+    done = report(unstaged(run), *map(unstaged, found), '{"record": "row", "coll')
+    assert done.returncode == 0, done.stderr
+    with open(os.path.join(folder, "perf.md"), encoding="utf-8") as page:
+        content = page.read()
+    for text in ("## All-reduce in CUDA graphs, bfloat16 sum, 4 ranks", "| 1K | in place | 4.00 | 8.00 | 2.00 |", "- Command: `beeline-perf -e 1M --json perf.json`",
+                 "- Driver: 580.159.04, CUDA 13.0", "- Beeline: 0.1.0-0123456789ab", "4 rows, 1 combinations"):
+        assert text in content, (text, content)
+    assert "Floor" not in content and (chart.MISSING or "perf-0-all_reduce-graph-bfloat16-4.svg" in content), content
+    for text, done in (("No such file", report(name="nowhere.json")), ("line 1 is no record", report("no record")), ("has no records", report("")),
+                       ("line 2 is no record", report(unstaged(run), "]", unstaged(found[0]))), ("a record lacks", report('{"record": "row"}'))):
+        assert done.returncode == 2 and text in done.stderr and done.stderr.count("\n") == 1, (text, done.stderr)
+
+
 def test_tables(_):
     def name(title):
         return title.split(",")[0] + (" of all-gather" if "of all-gather," in title and title.startswith("Datatypes") else "")
 
     found = {name(table.title): [" | ".join(line) for line in table.lines] for table in tables.tables(made_up())}
-    want = {"Groups of 64 all-reduces": ["4K | graph | 256.00 | 192.00 | 1.333 | 4.00 | 3.00 | oneshot_ll | 0"],
-            "Datatypes": ["bfloat16 | sum |  | 0 | 1.00 (0.40)", "double | sum |  | 0 | 1.25 (0.50)", "bfloat16 | sum |  | 0 | 1.00 (0.40)",
-                          "bfloat16 | sum | odd | 2 | 1.50 (0.50)", "bfloat16 | avg |  | 0 | 3.00 (1.00, to NCCL)"],
+    want = {"Groups of 64 all-reduces": ["4K | graph | 256.00 | 192.00 | 0.750 | 4.00 | 3.00 | oneshot_ll | 0"],
+            "Datatypes": ["bfloat16 | sum |  | 0 | 1.00 (2.50)", "double | sum |  | 0 | 1.25 (2.00)", "bfloat16 | sum |  | 0 | 1.00 (2.50)",
+                          "bfloat16 | sum | odd | 2 | 1.50 (2.00)", "bfloat16 | avg |  | 0 | 3.00 (1.00, to NCCL)"],
             "Latency of one eager call": ["256 | 8.00 | 12.00 | 1.50 | 8.00 | 12.00 | oneshot_ll | 0",
                                           "1K | 9.00 | 12.00 | 1.33 | 9.00 | 12.00 | oneshot_ll | 0"],
-            "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 (5-30) | 20.00 (10-60) | 0.500 | 1.250 | 1.500 | without: calls outlasted the product"],
+            "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 (5-30) | 20.00 (10-60) | 2.000 | 1.250 | 1.500 | without: calls outlasted the product"],
             "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.00200, 0.00300, 0.00210 of 1.25 | 1 of 32 | 9 of 512"],
-            "Groups of 64 reduce-scatters": ["4K | graph | 256.00 | 512.00 | 0.500 | 4.00 | 8.00 | nccl | 0"],
-            "Datatypes of all-gather": ["bfloat16 | none |  | 0 | 1.00 (0.50)", "bfloat16 | none |  | 0 | 1.00 (0.50)", "bfloat16 | none | odd | 2 | 1.25 (0.62)"],
-            "All-gather in CUDA graphs": ["256 | out of place | 2.50 | 10.00 | 0.25 | 2.05 | 1.22 | 2.50 | 10.00 | allgather_ll128 | 0",
-                                          "1M | out of place | 11.00 | 16.50 | 0.67 | 10.79 | 1.02 | 11.00 | 16.50 | allgather_ll128 | 0",
-                                          "1M | in place | 12.00 | 16.00 | 0.75 | 10.79 | 1.11 | 12.00 | 16.00 | allgather_ll128 | 0"],
-            "Reduce-scatter": ["256 | out of place | 8.00 | 12.00 | 0.67 | 3.00 | 3.00 | 8.00 | 12.00 | nccl | 0"],
-            "Algorithms of all-gather in CUDA graphs": ["1M | 12.00 | 14.00 | 15.00 | 0.80 | 10.79 | 1.11", "64M |  | 540.00 | 600.00 | 0.90 | 561.29 | 0.96"],
+            "Groups of 64 reduce-scatters": ["4K | graph | 256.00 | 512.00 | 2.000 | 4.00 | 8.00 | nccl | 0"],
+            "Datatypes of all-gather": ["bfloat16 | none |  | 0 | 1.00 (2.00)", "bfloat16 | none |  | 0 | 1.00 (2.00)", "bfloat16 | none | odd | 2 | 1.25 (1.60)"],
+            "All-gather in CUDA graphs": ["256 | out of place | 2.50 | 10.00 | 4.00 | 2.05 | 1.22 | 2.50 | 10.00 | allgather_ll128 | 0",
+                                          "1M | out of place | 11.00 | 16.50 | 1.50 | 10.79 | 1.02 | 11.00 | 16.50 | allgather_ll128 | 0",
+                                          "1M | in place | 12.00 | 16.00 | 1.33 | 10.79 | 1.11 | 12.00 | 16.00 | allgather_ll128 | 0"],
+            "Reduce-scatter": ["256 | out of place | 8.00 | 12.00 | 1.50 | 3.00 | 3.00 | 8.00 | 12.00 | nccl | 0"],
+            "Algorithms of all-gather in CUDA graphs": ["1M | 12.00 | 14.00 | 15.00 | 1.25 | 10.79 | 1.11", "64M |  | 540.00 | 600.00 | 1.11 | 561.29 | 0.96"],
             "All-gather beside a matrix product": [
                 "64M | one after the other, nccl | 100.0 | 130.0 | 240.00 (230-260) | 1.000 |  |  |  | ",
-                "64M | beside, nccl | 100.0 | 130.0 | 180.00 (180-180) | 0.750 | 1.650 | 186.00 (180-186) | 0.775 | 1.650",
-                "64M | beside, allgather_ce | 100.0 | 130.0 | 120.00 (120-120) | 0.500 | 1.050 | 126.00 (120-126) | 0.525 | 1.050"],
-            "All-to-all in CUDA graphs": ["1K | out of place | 3.00 | 12.00 | 0.25 | alltoall_ll128 | 0",
-                                          "1M | out of place | 8.00 | 16.00 | 0.50 | alltoall_ll128 | 0"],
-            "Broadcast in CUDA graphs": ["16M | out of place | 90.00 | 90.00 | 1.00 | nccl | 0", "1K | in place | 2.50 | 10.00 | 0.25 | broadcast_ll128 | 0"],
-            "Reduce": ["64 | out of place | 6.00 | 12.00 | 0.50 | reduce_ll128 | 0"],
+                "64M | beside, nccl | 100.0 | 130.0 | 180.00 (180-180) | 1.333 | 1.650 | 186.00 (180-186) | 1.290 | 1.650",
+                "64M | beside, allgather_ce | 100.0 | 130.0 | 120.00 (120-120) | 2.000 | 1.050 | 126.00 (120-126) | 1.905 | 1.050"],
+            "All-to-all in CUDA graphs": ["1K | out of place | 3.00 | 12.00 | 4.00 | alltoall_ll128 | 0",
+                                          "1M | out of place | 8.00 | 16.00 | 2.00 | alltoall_ll128 | 0"],
+            "Broadcast in CUDA graphs": ["16M | out of place | 90.00 | 90.00 | 1.00 | nccl | 0", "1K | in place | 2.50 | 10.00 | 4.00 | broadcast_ll128 | 0"],
+            "Reduce": ["64 | out of place | 6.00 | 12.00 | 2.00 | reduce_ll128 | 0"],
             "Errors of sums": ["4 | cancelling | bfloat16 | all-reduce, sum | 0.230 | 0.50 | 87.5% | 80.0 | 3968.00 | 31.2% | oneshot_ll128"],
-            "Training steps with FSDP2": ["4 | 2048 | bfloat16 | 40.00 (40-42) | 50.00 (50-52) | 0.800 | 41.00 | 51.00 | 204800 | 163840 | "
+            "Training steps with FSDP2": ["4 | 2048 | bfloat16 | 40.00 (40-42) | 50.00 (50-52) | 1.250 | 41.00 | 51.00 | 204800 | 163840 | "
                                           "allgather_ce, reducescatter_ll128 | equal | 2.0e-05 | 3.00e-03, 4.00e-03, 2.50e-03"]}
     assert found == want, found
 

@@ -112,7 +112,7 @@ def target_lines(records):
 def slower(records):
     """Where Beeline takes more than 1.05 of NCCL's time."""
     for stage in ROUTED:
-        found = [f"{r['ranks']} {r['collective']} {size_text(part_bytes(r))} {r['place']} ({r['beeline']['us'] / r['nccl']['us']:.2f}, {r['route']})"
+        found = [f"{r['ranks']} {r['collective']} {size_text(part_bytes(r))} {r['place']} (NCCL / Beeline {r['ratio']:.2f}, {r['route']})"
                  for r in rows(records, stage) if r["ratio"] < 1 / 1.05]
         if rows(records, stage):
             yield f"slower than 1.05 x NCCL, {stage}: {'; '.join(found[:40]) or 'nowhere'}{f' and {len(found) - 40} more' if len(found) > 40 else ''}"

@@ -1,9 +1,9 @@
 """All tables of a gpu-check run, from its records."""
-from . import allreduce, calls, gather, others, truth
+from . import allreduce, calls, gather, others, plain, truth
 
 # Of the summary and the page; then those of the page.
 SUMMARY = (calls.groups, calls.types, calls.latency, calls.load, calls.decode, *gather.PARTS, *others.PARTS, *truth.PARTS)
-PAGE = (allreduce.graph, allreduce.eager, allreduce.routes, allreduce.torch, *SUMMARY, allreduce.setup)
+PAGE = (allreduce.graph, allreduce.eager, allreduce.routes, allreduce.torch, *SUMMARY, allreduce.setup, *plain.PARTS)
 
 
 def tables(records, parts=SUMMARY):

@@ -17,12 +17,12 @@ def groups(records):
             lines = []
             for r in series:
                 mine, base = r["beeline"]["us"], r["nccl"]["us"]
-                lines.append([size_text(part_bytes(r)), r["mode"], f"{mine:.2f}", f"{base:.2f}", f"{mine / base:.3f}",
+                lines.append([size_text(part_bytes(r)), r["mode"], f"{mine:.2f}", f"{base:.2f}", f"{base / mine:.3f}",
                               f"{mine / number:.2f}", f"{base / number:.2f}", r["route"], wrong(r)])
             yield Table(f"Groups of {number} {name}, {ranks} ranks",
                         f"{what}, out of place, one process a rank; a call is `ncclGroupStart`, {number} {name} of the size, `ncclGroupEnd`. "
                         "Both times of the whole group; then of one message, as a share of it; the route is that of one call by itself.",
-                        ["bytes each" if collective == "all_reduce" else "bytes a rank, each", "mode", "Beeline", "NCCL", "Beeline / NCCL",
+                        ["bytes each" if collective == "all_reduce" else "bytes a rank, each", "mode", "Beeline", "NCCL", "NCCL / Beeline",
                          "a message, Beeline", "a message, NCCL", "route", "wrong"], lines)
 
 
@@ -32,7 +32,7 @@ def nearest(sizes, size):
 
 
 def type_lines(series):
-    """One line a datatype, operation, count and offset: of each size, time over that of the aligned bf16 sum (or gather) and over NCCL's."""
+    """One line a datatype, operation, count and offset: of each size, time over that of the aligned bf16 sum (or gather) and NCCL's over it."""
     def reference(step):
         return {part_bytes(r): r["beeline"]["us"] for r in series
                 if (r["step"], r["datatype"], r["offset"]) == (step, "bfloat16", 0) and r["redop"] in ("sum", "none") and
@@ -46,7 +46,7 @@ def type_lines(series):
             kind = "odd" if part_bytes(r) != size else ""
             cells = found.setdefault((r["step"], r["datatype"], r["redop"], kind, r["offset"]), {})
             mine, nccl = r["beeline"]["us"], r["nccl"]["us"]
-            cells[size] = f"{mine / us:.2f} ({mine / nccl:.2f}{', to NCCL' if r['route'] == 'nccl' else ''})"
+            cells[size] = f"{mine / us:.2f} ({nccl / mine:.2f}{', to NCCL' if r['route'] == 'nccl' else ''})"
     return sizes, [[datatype, redop, kind, str(offset), *(cells.get(size, "") for size in sizes)]
                    for (_, datatype, redop, kind, offset), cells in found.items()]
 
@@ -65,7 +65,7 @@ def types(records):
             of = "" if collective == "all_reduce" else f" of {NAMES[collective]}"
             yield Table(f"Datatypes, operations, odd counts and addresses{of}, {ranks} ranks",
                         f"In CUDA graphs, out of place: Beeline's time over that of its {what} of an even count at an aligned address, in the "
-                        "same run; in brackets over NCCL's for the same call. odd: one element fewer; offset: bytes. "
+                        "same run; in brackets NCCL's for the same call over Beeline's. odd: one element fewer; offset: bytes. "
                         f"{len(series)} rows, {number} wrong values.",
                         ["datatype", "operation", "count", "offset", *(size_text(s) for s in sizes)], lines)
 
@@ -95,13 +95,13 @@ def load(records):
                     for good, text in ((r["inside"], "calls outlasted the product"), (r["covered"], "the product outlasted the calls")) if not good]
             lines.append([size_text(mine["bytes"]), *(f"{r['idle_us']:.2f}" for r in (mine, base)),
                           *(spread(r["loaded_us"], r["loaded_us_all"]) for r in (mine, base)),
-                          f"{mine['loaded_us'] / base['loaded_us']:.3f}",
+                          f"{base['loaded_us'] / mine['loaded_us']:.3f}",
                           *(f"{r['product_loaded_ms'] / r['product_alone_ms']:.3f}" for r in (mine, base)), "; ".join(note)])
         yield Table(f"Beside a matrix product, {ranks} ranks",
                     "`dist.all_reduce`, bf16 sum, in place, one process a rank, calls back to back from CUDA graphs on one stream; on another "
                     f"{one['products']} bf16 products of {one['side']} x {one['side']} matrices. Two jobs, with Beeline and without, in turns in the "
                     "same minutes; loaded: median (least-most) of the rounds. Slowdown: the products' time while calls go on over their time alone.",
-                    ["bytes", "idle, with", "idle, without", "loaded, with", "loaded, without", "loaded, with / without", "slowdown, with",
+                    ["bytes", "idle, with", "idle, without", "loaded, with", "loaded, without", "loaded, without / with", "slowdown, with",
                      "slowdown, without", ""], lines)
 
 

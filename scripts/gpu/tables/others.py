@@ -9,11 +9,11 @@ def sweep(records):
     """Every size, in place and not."""
     for collective, mode, ranks, series in series_of(records, "perf-others"):
         lines = [[size_text(r["bytes"]), PLACES[r["place"]], f"{r['beeline']['us']:.2f}", f"{r['nccl']['us']:.2f}",
-                  f"{r['beeline']['us'] / r['nccl']['us']:.2f}", r["route"], wrong(r)] for r in in_order(series)]
+                  f"{r['nccl']['us'] / r['beeline']['us']:.2f}", r["route"], wrong(r)] for r in in_order(series)]
         root = f", root {series[0]['root']}" if series[0]["root"] >= 0 else ""
         yield Table(f"{NAMES[collective].capitalize()}{MODES[mode]}, {ranks} ranks",
                     f"{WHAT[collective]}{root}; {HOW[mode]}; Beeline and NCCL in turn in the same run.",
-                    ["bytes", "", "Beeline", "NCCL", "Beeline / NCCL", "route", "wrong"], lines)
+                    ["bytes", "", "Beeline", "NCCL", "NCCL / Beeline", "route", "wrong"], lines)
 
 
 PARTS = (sweep,)
