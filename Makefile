@@ -42,7 +42,7 @@ CXXWARN := -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas $(if $(filte
 
 LIB     := $(BUILD)/libbeeline.so
 PERF    := $(BUILD)/beeline-perf
-EMU     := $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnccl.so.2 $(BUILD)/emu/libbeeline-kernels.so \
+EMU     := $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnvidia-ml.so.1 $(BUILD)/emu/libnccl.so.2 $(BUILD)/emu/libbeeline-kernels.so \
            $(BUILD)/emu/old/libnccl.so.2 $(BUILD)/emu/new/libnccl.so.2
 
 KERNEL_CU  := $(wildcard kernels/*.cu)
@@ -132,6 +132,9 @@ $(BUILD)/emu/%.o: test/emu/%.c $(GEN)
 $(BUILD)/emu/libcuda.so.1: $(EMU_CUDA_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,--no-undefined -o $@ $^ -ldl -pthread -lrt
+
+$(BUILD)/emu/libnvidia-ml.so.1: | $(BUILD)/emu/libcuda.so.1
+	$(Q)ln -sf libcuda.so.1 $@
 
 $(BUILD)/emu/libnccl.so.2: $(EMU_NCCL_OBJ) $(BUILD)/emu/libcuda.so.1
 	$(call say,LINK,$@)

@@ -8,7 +8,11 @@
  *                              each two GPUs, at least 64)
  *   CUDA_DEVICE_MAX_CONNECTIONS=N  as ever (here each stream has a queue of its own if it is not set): queue.c
  *   BEELINE_EMU_DEPTH=N        entries that a stream has room for (1024): who brings one more waits
- *   BEELINE_EMU_ARCH=80|90|100 compute capability: 90 (default), 80 is without multicast, 100 has it for fp8, too
+ *   BEELINE_EMU_ARCH=N         compute capability: 90 (default), below that without multicast, 100 has it for fp8, too
+ *   BEELINE_EMU_NAME=TEXT      what the GPUs are called;  BEELINE_EMU_PCI="ADDRESS ..." where they are
+ *   BEELINE_EMU_NVLINKS="N ..."     between GPU 0 and 0, 0 and 1, ... (the topology's pairs have 18);  BEELINE_EMU_NVSWITCH=1
+ *                              they lead to switches, so these are a GPU's;  BEELINE_EMU_NVLINK_VERSION=N (4)
+ *   BEELINE_EMU_P2P_BY_NVLINK=1     no peer access else;  BEELINE_EMU_NVML=0 libnvidia-ml.so.1 does not work
  *   BEELINE_EMU_MEMORY=BYTES   of a GPU (8 GiB)
  *   BEELINE_EMU_MULTICAST_SLOTS=N   multicast objects that the box has room for (64)
  *   BEELINE_EMU_MULTICAST_WAIT=MS   how long a call waits until all devices are added to one (10000)
@@ -24,6 +28,7 @@
 #include "emu.h"
 #include "emulated.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,17 +65,41 @@ static int word(const char *name, const char *const *words, int count) {
 static void read_words(void) {
     static const char *const topologies[] = {[EMU_NVLINK] = "nvlink", [EMU_PCIE] = "pcie", [EMU_NONE] = "none",
                                              [EMU_BROKEN] = "broken", [EMU_NVLS] = "nvls", [EMU_MIXED] = "mixed"};
-    static const char *const arches[] = {"90", "80", "100"};
-    static const int arch[] = {90, 80, 100};
     static const char *const fabrics[] = {
         [EMU_FABRIC_OFF] = "off", [EMU_FABRIC_ON] = "on", [EMU_FABRIC_DENIED] = "denied"};
     static const char *const syncs[] = {
         [EMU_SYNC_DRAWN] = "drawn", [EMU_SYNC_ALWAYS] = "always", [EMU_SYNC_NEVER] = "never"};
     emu_config.sync = (enum emu_sync)word("BEELINE_EMU_IMPLICIT_SYNC", syncs, EMU_SYNC_NEVER + 1);
     emu_config.topology = (enum emu_topology)word("BEELINE_EMU_TOPOLOGY", topologies, EMU_MIXED + 1);
-    emu_config.arch = arch[word("BEELINE_EMU_ARCH", arches, 3)];
+    emu_config.arch = (int)number("BEELINE_EMU_ARCH", 90, 50, 129);
     emu_config.multicast = emu_config.topology == EMU_NVLS && emu_config.arch >= 90;
+    emu_config.p2p_by_nvlink = number("BEELINE_EMU_P2P_BY_NVLINK", 0, 0, 1);
     emu_config.fabric = (enum emu_fabric)word("BEELINE_EMU_FABRIC", fabrics, EMU_FABRIC_DENIED + 1);
+}
+
+static bool joined_by_nvlink(int a, int b) {
+    const bool last_two = a + b == 2 * emu_config.gpus - 3;
+    return a != b && emu_config.topology != EMU_PCIE && emu_config.topology != EMU_NONE &&
+           !(emu_config.topology == EMU_MIXED && last_two);
+}
+
+/* How the GPUs are joined, and where they are: as the topology says, or one number for each pair, and an address for each GPU. */
+static void read_links(void) {
+    const char *links = text_or_null("BEELINE_EMU_NVLINKS"), *places = text_or_null("BEELINE_EMU_PCI");
+    for (int a = 0; a < emu_config.gpus; a++) {
+        for (int b = 0; b < emu_config.gpus; b++) {
+            char *end = NULL;
+            emu_config.nvlinks[a][b] = links ? (uint8_t)strtoul(links, &end, 10) : joined_by_nvlink(a, b) ? 18 : 0;
+            if (links) links = end;
+        }
+        int length = 0;
+        snprintf(emu_config.pci[a], sizeof emu_config.pci[a], "0000:%02X:00.0", (0x10 + a) & 0xff);
+        if (places && sscanf(places, "%15s%n", emu_config.pci[a], &length) == 1) places += length;
+    }
+    emu_config.nvswitch = number("BEELINE_EMU_NVSWITCH", emu_config.topology != EMU_MIXED, 0, 1);
+    emu_config.nvlink_version = (unsigned)number("BEELINE_EMU_NVLINK_VERSION", 4, 1, 9);
+    emu_config.nvml = number("BEELINE_EMU_NVML", 1, 0, 1);
+    emu_config.name = text_or_null("BEELINE_EMU_NAME") ? text_or_null("BEELINE_EMU_NAME") : "Beeline Emulated GPU";
 }
 
 /* As the real driver: a comma-separated list of indices that ends at the first bad one. */
@@ -105,6 +134,7 @@ void emu_config_read(void) {
     emu_config.depth = (uint64_t)number("BEELINE_EMU_DEPTH", 1024, 1, 1 << 30);
     emu_config.run = text_or_null("BEELINE_EMU_RUN");
     read_words();
+    read_links();
     emu_config.kernels = text_or_null("BEELINE_EMU_KERNELS");
     emu_config.trace = text_or_null("BEELINE_EMU_TRACE");
     emu_config.faults = text_or_null("BEELINE_EMU_FAULT");

@@ -2,7 +2,9 @@
 #include "emu.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 bool emu_device_valid(CUdevice device) {
     return device >= 0 && device < emu_config.devices;
@@ -15,13 +17,21 @@ CUdevice emu_device_of_index(int index) {
 }
 
 bool emu_peer_possible(int device, int peer) {
-    return device == peer || emu_config.topology != EMU_NONE;
+    return device == peer || emu_config.nvlinks[device][peer] ||
+           (emu_config.topology != EMU_NONE && !emu_config.p2p_by_nvlink);
+}
+
+unsigned emu_nvlinks(int device) {
+    unsigned most = 0, all = 0;
+    for (int peer = 0; peer < emu_config.gpus; peer++) {
+        all += emu_config.nvlinks[device][peer];
+        if (emu_config.nvlinks[device][peer] > most) most = emu_config.nvlinks[device][peer];
+    }
+    return emu_config.nvswitch ? most : all;
 }
 
 static bool has_atomics(int device, int peer) {
-    const int last_two = 2 * emu_config.gpus - 3;
-    return emu_peer_possible(device, peer) && emu_config.topology != EMU_PCIE &&
-           !(emu_config.topology == EMU_MIXED && device + peer == last_two);
+    return emu_config.nvlinks[device][peer];
 }
 
 EMU_CALL(cuDeviceGetCount, 2000, (int *count), (count)) {
@@ -40,7 +50,7 @@ EMU_CALL(cuDeviceGet, 2000, (CUdevice * device, int ordinal), (device, ordinal))
 EMU_CALL(cuDeviceGetName, 2000, (char *name, int length, CUdevice device), (name, length, device)) {
     if (!emu_device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;
     if (!name || length < 1) return CUDA_ERROR_INVALID_VALUE;
-    snprintf(name, (size_t)length, "Beeline Emulated GPU");
+    snprintf(name, (size_t)length, "%s", emu_config.name);
     return CUDA_SUCCESS;
 }
 
@@ -56,7 +66,7 @@ EMU_CALL(cuDeviceGetUuid_v2, 9020, (CUuuid * uuid, CUdevice device), (uuid, devi
 EMU_CALL(cuDeviceGetPCIBusId, 4010, (char *text, int length, CUdevice device), (text, length, device)) {
     if (!emu_device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;
     if (!text || length < 13) return CUDA_ERROR_INVALID_VALUE;
-    snprintf(text, (size_t)length, "0000:%02X:00.0", 0x10 + emu_config.visible[device]);
+    snprintf(text, (size_t)length, "%s", emu_config.pci[emu_config.visible[device]]);
     return CUDA_SUCCESS;
 }
 
@@ -67,8 +77,11 @@ EMU_CALL(cuDeviceGetByPCIBusId, 4010, (CUdevice * device, const char *text), (de
         domain = 0;
         if (sscanf(text, "%x:%x.%x", &bus, &slot, &function) < 2) return CUDA_ERROR_INVALID_VALUE;
     }
-    CUdevice found = domain || slot || function ? -1 : emu_device_of_index((int)bus - 0x10);
-    if (found < 0) return CUDA_ERROR_INVALID_DEVICE;
+    char wanted[16];
+    CUdevice found = 0;
+    snprintf(wanted, sizeof wanted, "%04x:%02x:%02x.%x", domain & 0xffff, bus & 0xff, slot & 0xff, function & 0xf);
+    while (found < emu_config.devices && strcasecmp(emu_config.pci[emu_config.visible[found]], wanted) != 0) found++;
+    if (found == emu_config.devices) return CUDA_ERROR_INVALID_DEVICE;
     *device = found;
     return CUDA_SUCCESS;
 }
@@ -118,7 +131,7 @@ EMU_CALL(cuDeviceGetAttribute, 2000, (int *value, CUdevice_attribute attribute, 
         {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, emu_config.max_threads},
         {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, emu_config.max_threads},
         {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, emu_config.max_threads},
-        {CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 0x10 + emu_config.visible[device]},
+        {CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, (int)strtol(emu_config.pci[emu_config.visible[device]] + 5, NULL, 16)},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, emu_config.arch / 10},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, emu_config.arch % 10},
         {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, emu_config.multicast},

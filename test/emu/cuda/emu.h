@@ -32,13 +32,19 @@ struct emu_config {
     enum emu_topology topology;
     enum emu_fabric fabric;
     enum emu_sync sync;
-    int arch;              /* 90: compute capability 9.0 */
-    bool multicast;        /* the GPUs have it */
-    int sms, max_threads;  /* of one device */
-    int connections;       /* queues of a GPU's streams; 0: as many as streams */
-    uint64_t depth;        /* entries that a stream has room for */
-    int multicast_slots;   /* of the box */
-    int multicast_wait;    /* milliseconds that a call waits for devices to be added */
+    int arch;             /* 90: compute capability 9.0 */
+    bool multicast;       /* the GPUs have it */
+    int sms, max_threads; /* of one device */
+    int connections;      /* queues of a GPU's streams; 0: as many as streams */
+    uint64_t depth;       /* entries that a stream has room for */
+    int multicast_slots;  /* of the box */
+    int multicast_wait;   /* milliseconds that a call waits for devices to be added */
+    const char *name;     /* of the GPUs */
+    char pci[EMU_MAX_DEVICES][16];
+    uint8_t nvlinks[EMU_MAX_DEVICES][EMU_MAX_DEVICES]; /* of a pair; with switches, of each of the two */
+    unsigned nvlink_version;
+    bool nvswitch, nvml;   /* NVLinks lead to switches; there is a libnvidia-ml.so.1 that works */
+    bool p2p_by_nvlink;    /* only */
     const char *run;       /* names what the processes of the box share; NULL: there is one */
     uint64_t seed, memory; /* memory: bytes of one device */
     const char *kernels;   /* library, or NULL for the one beside us */
@@ -254,7 +260,8 @@ int emu_multicast_places(const struct emu_range *range, uintptr_t address, unsig
 
 /* --- device.c --- */
 bool emu_device_valid(CUdevice device);
-bool emu_peer_possible(int device, int peer); /* indices on the box */
+bool emu_peer_possible(int device, int peer); /* indices on the box, as from here on */
+unsigned emu_nvlinks(int device);             /* active ones */
 CUdevice emu_device_of_index(int index);      /* -1 if not visible */
 
 /* --- op.c: what streams and graphs execute --- */
