@@ -4,18 +4,12 @@
 
 #include "dispatch.h"
 
-/* Packets and lines rely on a store of 16 bytes, or of a warp's line, arriving whole: NVLink keeps that, PCIe need not.
- */
-#define PUSH      (BL_CAP_P2P | BL_CAP_NVLINK)
-#define MULTICAST (PUSH | BL_CAP_MULTICAST)
-
 const struct bl_algorithm bl_algorithms[] = {
 #define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, warps, batch, traits)                         \
     {#name,                                                                                                            \
      BL_##collective,                                                                                                  \
      {BL_KERNEL_##KERNEL, BL_IF_##warps(BL_KERNEL_NONE, BL_KERNEL_##KERNEL##_WARPS)},                                  \
      BL_IF_##batch(BL_KERNEL_NONE, BL_KERNEL_##KERNEL##_BATCH),                                                        \
-     (traits)&BL_NVLS ? MULTICAST : PUSH,                                                                              \
      traits},
 #include "algorithms.def"
 };

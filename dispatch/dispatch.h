@@ -12,14 +12,22 @@
 
 #include "kernels.h"
 
-/* Capabilities of a communicator: bits of bl_facts.caps and bl_algorithm.needs. */
-enum { BL_CAP_P2P = 1, BL_CAP_NVLINK = 2, BL_CAP_MULTICAST = 4 };
+/* How GPUs are joined, the worst first. */
+enum bl_link {
+#define BL_LINK(link, name, words, why) BL_LINK_##link,
+#include "links.def"
+#undef BL_LINK
+    BL_LINKS
+};
 
 /* The facts that a table is built from; equal on all ranks (agreed at set-up). */
 struct bl_facts {
     int nranks;
-    int arch; /* 90 for sm_90; the lowest of the ranks */
-    unsigned caps;
+    int arch;             /* 90 for sm_90; the lowest of the ranks */
+    enum bl_link link;    /* bl_link_class of all pairs */
+    unsigned nvlinks;     /* of a GPU; the fewest of the ranks; 0: not known */
+    bool nccl_nvls;       /* NCCL may use NVLink multicast */
+    bool multicast;       /* the communicator has a multicast object */
     unsigned most_blocks; /* of a launch: multiprocessors of the rank that has fewest, or maxCTAs if less */
     unsigned max_threads; /* per block; the fewest of the ranks, at most BL_MAX_THREADS */
     char gpu[64];         /* "NVIDIA H200"; rank 0's */
@@ -33,8 +41,14 @@ struct bl_settings {
     bool copy_engines;                  /* all-gathers are to leave the multiprocessors alone */
     bool deterministic;                 /* what the switch adds, in an order of its own, is left out */
     bool short_of_staging;              /* it is less than asked for: what it cannot carry at once is NCCL's */
-    const char *tuning_text;            /* content of the user's tuning file, or NULL */
-    const char *tuning_name;            /* its path, for messages */
+    const struct bl_tuning_file *files; /* in order of preference, before the built-in ones */
+    int file_count;
+};
+
+/* A tuning file that is not built in. */
+struct bl_tuning_file {
+    const char *name, *text; /* its path, for messages; its content */
+    bool asked;              /* it was named for this job: it is worth a message that it says nothing of this box */
 };
 
 /* How a kernel shares its work out: the lanes that carry a line carry it for all peers, or a warp has a peer or two. */
@@ -46,7 +60,6 @@ struct bl_algorithm {
     enum bl_collective collective;
     enum bl_kernel kernel[BL_SPREADS]; /* by warps BL_KERNEL_NONE, if there is none */
     enum bl_kernel batch;              /* does the same for several messages, or BL_KERNEL_NONE */
-    unsigned needs;                    /* BL_CAP_* */
     unsigned traits;                   /* enum bl_trait */
 };
 
@@ -57,6 +70,20 @@ enum bl_reason {
 #undef BL_REASON
     BL_REASONS
 };
+
+const char *bl_link_name(enum bl_link link);  /* "nvlink", as tuning files say */
+const char *bl_link_words(enum bl_link link); /* "NVLink, all to all" */
+enum bl_link bl_link_find(const char *name);  /* BL_LINKS: none is called so */
+
+/* Of a communicator, from the worst and the best of its pairs. */
+enum bl_link bl_link_class(enum bl_link worst, enum bl_link best);
+
+/* Whether Beeline may serve GPUs that are joined so; else why not. */
+bool bl_link_serves(enum bl_link link, enum bl_reason *why);
+
+/* The line of tuning files that is for these facts and no others, but for `multicast`: the fingerprint of the box. */
+enum { BL_SECTION = 128 };
+void bl_facts_section(const struct bl_facts *facts, char text[BL_SECTION]);
 
 enum { BL_ROUTE_NCCL = -1, BL_MAX_RANGES = 168 };
 
@@ -77,8 +104,9 @@ struct bl_table {
     uint32_t ranges[BL_COLLECTIVES];
     /* The first that holds the bytes and covers datatype and operation serves; the last is NCCL up to UINT64_MAX. */
     struct bl_range range[BL_COLLECTIVES][BL_MAX_RANGES];
-    char source[BL_COLLECTIVES]
-               [192]; /* where the thresholds come from: "built-in: NVIDIA H200, 4 ranks", "file PATH", ... */
+    /* Where the thresholds come from: "built-in: NVIDIA H200, 4 ranks", "file PATH", ... */
+    char source[BL_COLLECTIVES][192];
+    char section[BL_SECTION]; /* bl_facts_section */
 };
 
 /* A call, in facts that are equal on all ranks.  count is as in the NCCL call: of all-reduce, the elements of a buffer;
@@ -139,8 +167,8 @@ struct bl_routes {
 };
 bool bl_routes_parse(const char *text, enum bl_collective collective, struct bl_routes *routes);
 
-/* Builds the table.  Settings or files that do not make sense are skipped with a message each, handed to `warn` (which
- * may be NULL), and the table is still valid. */
+/* Builds the table.  Settings that do not make sense are skipped, and files that have mistakes, with messages that are handed to
+ * `warn` (which may be NULL); the table is still valid. */
 void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings,
                     void (*warn)(void *arg, const char *message), void *arg);
 

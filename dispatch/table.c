@@ -24,14 +24,14 @@ static const uint64_t MOST_COPIES = 256;
 
 /* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
  * of ranks come before rows for another; of those, the user's before built-in ones; `gpu any` of the built-in ones is
- * last. */
+ * last.  What is built in for another GPU of the architecture says nothing of this one. */
 static const int preference[2][2][GPU_MATCHES] = {
-    /* built-in */ {/* other ranks */ {0, 1, 2, 2}, /* these ranks */ {0, 1, 4, 5}},
-    /* user's   */ {/* other ranks */ {0, 3, 3, 3}, /* these ranks */ {0, 6, 7, 8}},
+    /* built-in */ {/* other ranks */ {0, 1, 0, 2}, /* these ranks */ {0, 1, 0, 4}},
+    /* user's   */ {/* other ranks */ {0, 3, 3, 3}, /* these ranks */ {0, 5, 5, 5}},
 };
 
 struct fit {
-    int preference, distance, ranks, gpu, serial;
+    int preference, file, distance, ranks, gpu, serial;
 };
 
 /* The rows that fit best so far, of one collective. */
@@ -53,8 +53,9 @@ struct build {
     void (*warn)(void *arg, const char *message);
     void *arg;
     const char *file;
-    bool user;
-    int serial; /* of the file's first section: sections count on from file to file */
+    int place;  /* the file's among the user's; -1: it is built in */
+    int serial; /* of the file's first section: built-in sections count on from file to file */
+    bool fits;  /* the file has a section for this box */
     struct pick pick[PICKS][BL_COLLECTIVES];
 };
 
@@ -62,6 +63,7 @@ struct build {
  * thresholds are the more careful.  Of equals the later wins. */
 static int compare(const struct fit *a, const struct fit *b) {
     if (a->preference != b->preference) return a->preference - b->preference;
+    if (a->file != b->file) return b->file - a->file;
     if (a->distance != b->distance) return b->distance - a->distance;
     if (a->ranks != b->ranks) return a->ranks - b->ranks;
     if (a->gpu != b->gpu) return a->gpu - b->gpu;
@@ -77,29 +79,38 @@ static void offer(const struct build *build, struct pick *pick, const struct fit
         pick->fit = *fit;
         pick->rows = 0;
         pick->file = build->file;
-        pick->user = build->user;
+        pick->user = build->place >= 0;
     }
     pick->row[pick->rows++] = *row;
+}
+
+static enum gpu_match match(const struct bl_tuning_row *row, const struct bl_facts *facts) {
+    if ((row->link >= 0 && row->link != (int)facts->link) || (row->nvlinks && row->nvlinks != facts->nvlinks) ||
+        (row->nccl_nvls >= 0 && row->nccl_nvls != facts->nccl_nvls))
+        return GPU_OTHER;
+    if (!row->gpu[0]) return GPU_ANY;
+    if (!strcmp(row->gpu, facts->gpu)) return GPU_NAME;
+    return row->arch == facts->arch ? GPU_ARCH : GPU_OTHER;
 }
 
 static void visit(void *arg, const struct bl_tuning_row *row) {
     struct build *build = arg;
     const struct bl_facts *facts = build->facts;
+    const bool user = build->place >= 0;
+    const enum gpu_match gpu = match(row, facts);
+    if (gpu != GPU_OTHER) build->fits = true;
     /* The more ranks, the more a multicast object helps: what fewer ranks gain is a careful guess for more, not the reverse. */
-    if (row->multicast && (!(facts->caps & BL_CAP_MULTICAST) || row->ranks > facts->nranks)) return;
-    int gpu = !row->gpu[0]                    ? GPU_ANY
-              : !strcmp(row->gpu, facts->gpu) ? GPU_NAME
-              : row->arch == facts->arch      ? GPU_ARCH
-                                              : GPU_OTHER;
+    if (row->multicast && (!facts->multicast || row->ranks > facts->nranks)) return;
     struct fit fit = {
-        .preference = preference[build->user][row->ranks == facts->nranks][gpu],
+        .preference = preference[user][row->ranks == facts->nranks][gpu],
+        .file = build->place,
         .distance = abs(row->ranks - facts->nranks),
         .ranks = row->ranks,
-        .gpu = gpu,
+        .gpu = (int)gpu,
         .serial = build->serial + row->section,
     };
     offer(build, &build->pick[row->multicast ? MULTICAST : PLAIN][row->collective], &fit, row);
-    if (!row->multicast && !build->user) offer(build, &build->pick[BUILT_IN][row->collective], &fit, row);
+    if (!row->multicast && !user) offer(build, &build->pick[BUILT_IN][row->collective], &fit, row);
 }
 
 static unsigned at_least_one(unsigned n) {
@@ -123,9 +134,9 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
                                 enum bl_reason *reason) {
     const struct bl_facts *facts = build->facts;
     const enum bl_kernel kernel = algorithm->kernel[spread];
-    const unsigned lacking = algorithm->needs & ~facts->caps;
-    *reason = lacking == BL_CAP_MULTICAST ? BL_REASON_NO_MULTICAST : BL_REASON_CAPS;
-    if (lacking) return 0;
+    if (!bl_link_serves(facts->link, reason)) return 0;
+    *reason = BL_REASON_NO_MULTICAST;
+    if (algorithm->traits & BL_NVLS && !facts->multicast) return 0;
     *reason = BL_REASON_DETERMINISTIC;
     if (algorithm->traits & BL_BY_SWITCH && build->settings->deterministic) return 0;
     *reason = BL_REASON_RANKS;
@@ -440,6 +451,34 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
         describe_source(table, collective, build);
 }
 
+static void ignore_row(void *arg, const struct bl_tuning_row *row) {}
+
+static void count_mistake(void *arg, const char *message) {
+    ++*(int *)arg;
+}
+
+/* All of a user's file, or nothing: half a file may leave a size to what it was written to prevent. */
+static void read_file(struct build *build) {
+    const struct bl_tuning_file *file = &build->settings->files[build->place];
+    char message[512];
+    int mistakes = 0;
+    build->file = file->name;
+    build->serial = 0;
+    build->fits = false;
+    bl_tuning_parse(file->name, file->text, ignore_row, NULL, count_mistake, &mistakes);
+    if (!mistakes) {
+        bl_tuning_parse(file->name, file->text, visit, build, NULL, NULL);
+        if (build->fits || !file->asked || !build->warn) return;
+        char section[BL_SECTION];
+        bl_facts_section(build->facts, section);
+        snprintf(message, sizeof message, "%.200s has no section for this box, which is: %s", file->name, section);
+    } else {
+        bl_tuning_parse(file->name, file->text, ignore_row, NULL, build->warn, build->arg);
+        snprintf(message, sizeof message, "%.200s is not used, because of its mistakes", file->name);
+    }
+    if (build->warn) build->warn(build->arg, message);
+}
+
 void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings,
                     void (*warn)(void *arg, const char *message), void *arg) {
     static const struct bl_settings none;
@@ -451,15 +490,13 @@ void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const 
     table->arch = facts->arch;
     table->layout = facts->layout;
     table->fuse_max = settings->fuse_max;
+    bl_facts_section(facts, table->section);
+    build.place = -1;
     for (size_t i = 0; i < sizeof bl_builtin_tunings / sizeof *bl_builtin_tunings; i++) {
         build.file = bl_builtin_tunings[i].name;
         bl_tuning_parse(build.file, bl_builtin_tunings[i].text, visit, &build, warn, arg);
         build.serial += 1 << 16;
     }
-    if (settings->tuning_text) {
-        build.file = settings->tuning_name ? settings->tuning_name : "tuning file";
-        build.user = true;
-        bl_tuning_parse(build.file, settings->tuning_text, visit, &build, warn, arg);
-    }
+    for (build.place = 0; build.place < settings->file_count; build.place++) read_file(&build);
     for (int c = 0; c < BL_COLLECTIVES; c++) build_collective(table, c, &build);
 }

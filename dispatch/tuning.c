@@ -5,7 +5,7 @@
 
 #include "tuning.h"
 
-enum { MAX_WORDS = 8, MAX_MESSAGES = 16, MAX_BLOCKS = 1024 };
+enum { MAX_WORDS = 12, MAX_MESSAGES = 16, MAX_BLOCKS = 1024 };
 
 struct word {
     const char *start;
@@ -132,29 +132,67 @@ static int split(struct parser *p, const char *line, const char *end, struct wor
     return n;
 }
 
-/* gpu any | gpu "NAME" arch N; `multicast` may follow */
-static bool section_line(struct parser *p, const struct word *words, int n) {
-    struct bl_tuning_row *row = &p->row;
-    uint64_t arch = 0;
+static bool architecture(struct parser *p, const struct word *word) {
+    uint64_t arch;
+    if (!word || word->quoted || !number(word->start, word->length, 10, 999, &arch))
+        return refuse(p, word, "the architecture as a number, 90 for sm_90,");
+    p->row.arch = (int)arch;
+    return true;
+}
 
-    row->section++;
-    row->gpu[0] = 0;
-    row->arch = 0;
-    row->multicast = n > 2 && is(&words[n - 1], "multicast");
-    n -= row->multicast;
+static bool link_class(struct parser *p, const struct word *word) {
+    char name[16] = "";
+    if (word && !word->quoted && word->length < sizeof name) memcpy(name, word->start, word->length);
+    p->row.link = (int)bl_link_find(name);
+    return p->row.link < BL_LINKS || refuse(p, word, "nvswitch or nvlink");
+}
+
+static bool nvlinks(struct parser *p, const struct word *word) {
+    uint64_t links;
+    if (!word || word->quoted || !number(word->start, word->length, 1, 999, &links))
+        return refuse(p, word, "the NVLinks of a GPU, a number above 0,");
+    p->row.nvlinks = (unsigned)links;
+    return true;
+}
+
+static bool of_nccl(struct parser *p, const struct word *word) {
+    p->row.nccl_nvls = word && is(word, "nvls");
+    return p->row.nccl_nvls || (word && is(word, "plain")) || refuse(p, word, "nvls or plain");
+}
+
+/* gpu any | gpu "NAME" arch N; what else the section is for may follow: link CLASS, nvlinks N, nccl nvls or plain, multicast */
+static bool section_line(struct parser *p, const struct word *words, int n) {
+    static const struct {
+        const char *word;
+        bool (*take)(struct parser *p, const struct word *value);
+    } keys[] = {{"link", link_class}, {"nvlinks", nvlinks}, {"nccl", of_nccl}};
+    enum { KEYS = sizeof keys / sizeof *keys };
+    struct bl_tuning_row *row = &p->row;
+
+    *row = (struct bl_tuning_row){.section = row->section + 1, .link = -1, .nccl_nvls = -1};
     memset(p->last, 0, sizeof p->last);
     memset(p->rows, 0, sizeof p->rows);
     if (n < 2) return refuse(p, NULL, "any, or the GPU's name in quotes,");
-    if (is(&words[1], "any")) return n == 2 || refuse(p, &words[2], "only multicast may follow gpu any");
-    if (!words[1].quoted || !words[1].length || words[1].length >= sizeof row->gpu)
-        return refuse(p, &words[1], "any, or the GPU's name in quotes, 1 to 63 characters");
-    if (n < 3 || !is(&words[2], "arch")) return refuse(p, n < 3 ? NULL : &words[2], "arch");
-    if (n < 4 || words[3].quoted || !number(words[3].start, words[3].length, 10, 999, &arch))
-        return refuse(p, n < 4 ? NULL : &words[3], "the architecture as a number, 90 for sm_90,");
-    if (n > 4) return refuse(p, &words[4], "only multicast may follow the architecture");
-    memcpy(row->gpu, words[1].start, words[1].length);
-    row->gpu[words[1].length] = 0;
-    row->arch = arch;
+    int at = 2;
+    if (!is(&words[1], "any")) {
+        if (!words[1].quoted || !words[1].length || words[1].length >= sizeof row->gpu)
+            return refuse(p, &words[1], "any, or the GPU's name in quotes, 1 to 63 characters");
+        if (n < 3 || !is(&words[2], "arch")) return refuse(p, n < 3 ? NULL : &words[2], "arch");
+        if (!architecture(p, n < 4 ? NULL : &words[3])) return false;
+        memcpy(row->gpu, words[1].start, words[1].length);
+        at = 4;
+    }
+    for (; at < n; at++) {
+        int key = 0;
+        while (key < KEYS && !is(&words[at], keys[key].word)) key++;
+        if (key == KEYS && at == n - 1 && is(&words[at], "multicast")) {
+            row->multicast = true;
+            return true;
+        }
+        if (key == KEYS) return refuse(p, &words[at], "link, nvlinks, nccl, and at the end multicast");
+        at++;
+        if (!keys[key].take(p, at < n ? &words[at] : NULL)) return false;
+    }
     return true;
 }
 

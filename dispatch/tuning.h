@@ -15,10 +15,13 @@ _Static_assert(2 * BL_TUNING_ROWS + 2 * (2 + 1) * BL_TUNING_ROWS + 2 * BL_ROUTES
 enum { BL_TUNING_PLAIN = -3 }; /* `plain`: what the rows of the section without multicast say */
 
 struct bl_tuning_row {
-    int section;    /* 0, 1, ... within the file */
-    char gpu[64];   /* "" for `gpu any` */
-    int arch;       /* 0 for `gpu any` */
-    bool multicast; /* the section is for communicators with a multicast object */
+    int section;      /* 0, 1, ... within the file */
+    char gpu[64];     /* "" for `gpu any` */
+    int arch;         /* 0 for `gpu any` */
+    int link;         /* enum bl_link; -1: whatever */
+    int nccl_nvls;    /* 0, 1; -1: whatever */
+    unsigned nvlinks; /* 0: whatever */
+    bool multicast;   /* the section is for communicators with a multicast object */
     enum bl_collective collective;
     int ranks;
     uint64_t max_bytes;       /* UINT64_MAX for `max`; above that of the row before */

@@ -233,6 +233,26 @@ const char *bl_params_p2p_forbidden(void) {
     return level && level[0] >= '0' && level[0] <= '9' && strtol(level, NULL, 10) == 0 ? "NCCL_P2P_LEVEL=0" : NULL;
 }
 
+bool bl_params_nccl_nvls(void) {
+    const char *enable = value_of("NCCL_NVLS_ENABLE");
+    char *end = NULL;
+    return !enable || strtoll(enable, &end, 0) != 0 || *end; /* what NCCL cannot read is its default */
+}
+
+void bl_params_tuning_path(enum bl_tuning_place place, char *path, size_t size) {
+    const bool cache = place == BL_TUNING_CACHE;
+    const char *folder = value_of(cache ? "XDG_CACHE_HOME" : "XDG_CONFIG_HOME"), *home = value_of("HOME");
+    path[0] = 0;
+    if (place == BL_TUNING_ASKED)
+        snprintf(path, size, "%s", bl_params()->tuning_file ? bl_params()->tuning_file : "");
+    else if (place == BL_TUNING_SYSTEM)
+        snprintf(path, size, "/etc/beeline/beeline.tune");
+    else if (folder && folder[0] == '/')
+        snprintf(path, size, "%s/beeline/beeline.tune", folder);
+    else if (home && home[0] == '/')
+        snprintf(path, size, "%s/%s/beeline/beeline.tune", home, cache ? ".cache" : ".config");
+}
+
 int bl_params_connections(void) {
     const char *text = value_of("CUDA_DEVICE_MAX_CONNECTIONS");
     const long connections = text ? strtol(text, NULL, 10) : 0;

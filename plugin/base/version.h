@@ -2,6 +2,6 @@
 #ifndef BEELINE_VERSION_H
 #define BEELINE_VERSION_H
 
-extern const char bl_build_name[48];
+extern const char bl_build_name[48]; /* "0.1.0-1a2b3c4d5e6f" */
 
 #endif

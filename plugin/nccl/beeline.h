@@ -1,4 +1,4 @@
-/* beeline.h - what Beeline adds to NCCL's functions: what would happen to a call, and why.  For tests and measurements. */
+/* beeline.h - what Beeline adds to NCCL's functions: what would happen to a call, and why, and what the box is. */
 #ifndef BEELINE_H
 #define BEELINE_H
 
@@ -17,8 +17,17 @@ const char *beelineRouteOf(ncclComm_t comm, int collective, size_t count, int da
 /* Why all calls on this communicator go to the real NCCL, in words; NULL where Beeline serves it.  Good until it is destroyed. */
 const char *beelineLeftWhy(ncclComm_t comm);
 
+/* The line of tuning files that starts a section for this communicator's box and no other; NULL where NCCL serves it.  Good until it
+ * is destroyed. */
+const char *beelineSectionOf(ncclComm_t comm);
+
 /* The version, and a hash of the sources: "0.1.0-1a2b3c4d5e6f".  Static text. */
 const char *beelineBuild(void);
+
+/* The box as Beeline sees it, as JSON: GPUs that this process may use and how they are joined, versions, the routes of
+ * communicators of the first 2, 3, ... of them, and what is off and why (docs/tuning.md says what the fingerprint is).  Writes at most `size` bytes,
+ * the ending zero among them, and returns how many characters there are to write, as snprintf does.  Makes no context.  Any thread. */
+int beelineBox(char *json, size_t size);
 
 #ifdef __cplusplus
 }

@@ -26,6 +26,11 @@ BL_EXPORT const char *beelineLeftWhy(ncclComm_t handle) {
     return told ? why : "it is suspended, or being made or ended";
 }
 
+BL_EXPORT const char *beelineSectionOf(ncclComm_t handle) {
+    struct bl_comm *comm = bl_comm_find(handle);
+    return comm && bl_comm_active(comm) ? comm->table.section : NULL;
+}
+
 BL_EXPORT const char *beelineBuild(void) {
     return bl_build_name;
 }

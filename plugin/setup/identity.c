@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "box/nvml.h"
 #include "cuda/multicast.h"
+#include "real/real.h"
 #include "base/params.h"
 #include "base/why.h"
 
@@ -37,6 +39,12 @@ static const struct {
      "the GPU's memory cannot be exported as a file descriptor"},
 };
 
+bool bl_nccl_may_nvls(CUdevice device) {
+    enum { FIRST_WITH_NVLS = 21700 };
+    return bl_real_version() >= FIRST_WITH_NVLS && bl_params_nccl_nvls() &&
+           bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
+}
+
 static void fill_gpu(struct bl_identity *identity, CUdevice device) {
     const struct bl_driver *cu = bl_driver();
     CUuuid uuid;
@@ -55,6 +63,10 @@ static void fill_gpu(struct bl_identity *identity, CUdevice device) {
         if (!bl_driver_attribute(device, needed[i].attribute)) refuse(identity, false, "%s", needed[i].reason);
     if (identity->arch < LOWEST_ARCH)
         refuse(identity, false, "the GPU is sm_%d, Beeline needs sm_%d", identity->arch, LOWEST_ARCH);
+    const struct bl_nvml_gpu links = bl_nvml_gpu(identity->uuid);
+    identity->nvlinks = (uint16_t)links.nvlinks;
+    identity->nvswitch = links.nvswitch;
+    identity->nccl_nvls = bl_nccl_may_nvls(device);
     if (strstr(identity->gpu, "MIG ")) refuse(identity, false, "the GPU is a MIG instance, which has no P2P");
 }
 
@@ -110,12 +122,18 @@ enum bl_outcome bl_identity_judge(const struct bl_identity *all, int nranks) {
 }
 
 struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nranks) {
-    struct bl_identity_least least = {all[0].sms, all[0].max_threads, UINT_MAX, all[0].arch};
+    struct bl_identity_least least = {.sms = all[0].sms,
+                                      .max_threads = all[0].max_threads,
+                                      .max_blocks = UINT_MAX,
+                                      .nvlinks = all[0].nvlinks,
+                                      .arch = all[0].arch};
     for (int rank = 1; rank < nranks; rank++) {
         if (all[rank].sms < least.sms) least.sms = all[rank].sms;
         if (all[rank].max_threads < least.max_threads) least.max_threads = all[rank].max_threads;
         if (all[rank].arch < least.arch) least.arch = all[rank].arch;
+        if (all[rank].nvlinks < least.nvlinks) least.nvlinks = all[rank].nvlinks;
     }
+    for (int rank = 0; rank < nranks; rank++) least.nccl_nvls = least.nccl_nvls || all[rank].nccl_nvls;
     for (int rank = 0; rank < nranks; rank++)
         if (all[rank].max_blocks && all[rank].max_blocks < least.max_blocks) least.max_blocks = all[rank].max_blocks;
     return least;

@@ -19,6 +19,8 @@ struct bl_identity {
     int32_t capable, alarming; /* not capable: `reason` says why; alarming: worth a warning */
     int32_t arch;              /* 90 for sm_90 */
     uint32_t sms, max_threads;
+    uint16_t nvlinks, nvswitch;                    /* active ones, 0: not known; they lead to switches */
+    uint16_t nccl_nvls;                            /* NCCL may use multicast here */
     uint16_t copy_engines, copy_possible;          /* whether they are asked for here; not possible: copy_reason */
     uint16_t multicast_wanted, multicast_possible; /* not possible: multicast_reason */
     uint32_t max_blocks;                           /* of a launch, as asked for; 0: nothing is */
@@ -33,6 +35,9 @@ struct bl_identity {
     char multicast_reason[80], copy_reason[80];
     char settings[2048];
 };
+
+/* Whether NCCL would use NVLink multicast with this GPU, as far as one can tell. */
+bool bl_nccl_may_nvls(CUdevice device);
 
 /* Fills in all but the nonce, max_blocks, `offered` and what is said of copy engines and blocking.  Never fails: what cannot be
  * learnt makes the rank not capable. */
@@ -50,10 +55,12 @@ bool bl_identity_short(const struct bl_identity *all, int nranks);
 /* 0 if all ranks can have multicast, as far as that is clear by now; else -1 and bl_why(): "rank 2: NCCL_NVLS_ENABLE=0". */
 int bl_identity_multicast(const struct bl_identity *all, int nranks);
 
-/* The same for every rank: the fewest multiprocessors, threads and blocks (UINT_MAX: any), and the lowest architecture. */
+/* The same for every rank: the fewest multiprocessors, threads, blocks (UINT_MAX: any) and NVLinks, the lowest architecture, and
+ * whether NCCL may use multicast on any. */
 struct bl_identity_least {
-    unsigned sms, max_threads, max_blocks;
+    unsigned sms, max_threads, max_blocks, nvlinks;
     int arch;
+    bool nccl_nvls;
 };
 struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nranks);
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/params.h"
+#include "box/link.h"
 #include "base/why.h"
 #include "cuda/budget.h"
 #include "launch/copy.h"
@@ -120,11 +121,16 @@ int bl_introduce_judge(struct bl_member *member) {
 }
 
 int bl_introduce_links(struct bl_member *member) {
-    member->verdict.link = BL_LINK_NVLINK;
+    const struct bl_identity *own = &member->identity;
+    struct bl_links *links = &member->links;
+    *links = (struct bl_links){.worst = BL_LINK_NVSWITCH, .best = BL_LINK_NONE};
     for (int peer = 0; peer < member->comm->nranks; peer++) {
         if (peer == member->comm->rank) continue;
-        enum bl_link link = bl_link_of(member->comm->device, member->all[peer].uuid);
-        if ((int)link < member->verdict.link) member->verdict.link = (int32_t)link;
+        const struct bl_identity *other = &member->all[peer];
+        enum bl_link link = bl_link_of(member->comm->device, (struct bl_link_end){own->uuid, own->pci},
+                                       (struct bl_link_end){other->uuid, other->pci});
+        if (link == BL_LINK_NVLINK && own->nvswitch && other->nvswitch) link = BL_LINK_NVSWITCH;
+        bl_links_add(links, (struct bl_links){(int32_t)link, (int32_t)link});
         if (link == BL_LINK_NONE)
             bl_member_fail(member, BL_DECLINED, member->comm->rank, "its GPU %s has no P2P access to GPU %s of rank %d",
                            member->identity.pci, member->all[peer].pci, peer);

@@ -5,10 +5,20 @@
 #include "base/clock.h"
 #include "bootstrap.h"
 #include "identity.h"
-#include "cuda/link.h"
+#include "dispatch.h"
 #include "selftest.h"
 #include "resources.h"
 #include "verdict.h"
+
+/* Of a rank's pairs, or of all: plain bytes, enum bl_link. */
+struct bl_links {
+    int32_t worst, best;
+};
+
+static inline void bl_links_add(struct bl_links *links, struct bl_links more) {
+    if (more.worst < links->worst) links->worst = more.worst;
+    if (more.best > links->best) links->best = more.best;
+}
 
 struct bl_member {
     struct bl_comm *comm;
@@ -25,7 +35,8 @@ struct bl_member {
     struct bl_verdict multicast;       /* the same of multicast alone; if not well, other kernels serve */
     struct bl_table multicast_table;   /* the routes once multicast stands; from rank 0 */
     struct bl_multicast_handle handle; /* of rank 0's multicast object */
-    enum bl_link link;                 /* the worst of the communicator, once voted */
+    struct bl_links links;             /* our own */
+    enum bl_link link;                 /* the communicator's class, once voted */
     bool met;                          /* all ranks have heard each other */
     bool built;                        /* all was well before the last vote */
     bool agreed;                       /* and all ranks were heard in it */

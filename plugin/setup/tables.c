@@ -1,7 +1,9 @@
 /* tables.c - see steps.h. */
 #include "steps.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +16,10 @@
 
 enum { MOST_TUNING_BYTES = 1 << 20 };
 
-static char *read_tuning_file(const char *path) {
+/* NULL: there is none; one that was asked for is missed. */
+static char *read_tuning_file(const char *path, bool asked) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && !asked && (errno == ENOENT || errno == ENOTDIR)) return NULL;
     char *text = fd >= 0 ? malloc(MOST_TUNING_BYTES + 1) : NULL;
     size_t used = 0;
     ssize_t got = 0;
@@ -23,12 +27,25 @@ static char *read_tuning_file(const char *path) {
         used += (size_t)got;
     if (fd >= 0) close(fd);
     if (!text || got < 0) {
-        bl_warn("BEELINE_TUNING_FILE=%s cannot be read: %m; the built-in thresholds hold", path);
+        bl_warn("%s%s cannot be read: %m; other thresholds hold", asked ? "BEELINE_TUNING_FILE=" : "tuning file ",
+                path);
         free(text);
         return NULL;
     }
     text[used] = 0;
     return text;
+}
+
+/* Those that are there; their texts are to be freed. */
+static int read_tuning_files(char paths[BL_TUNING_PLACES][PATH_MAX], struct bl_tuning_file *files) {
+    int count = 0;
+    for (int place = 0; place < BL_TUNING_PLACES; place++) {
+        const bool asked = place == BL_TUNING_ASKED;
+        bl_params_tuning_path((enum bl_tuning_place)place, paths[place], PATH_MAX);
+        const char *text = paths[place][0] ? read_tuning_file(paths[place], asked) : NULL;
+        if (text) files[count++] = (struct bl_tuning_file){paths[place], text, asked};
+    }
+    return count;
 }
 
 static void warn_table(void *arg, const char *message) {
@@ -61,35 +78,50 @@ static void plan_multicast(struct bl_member *member) {
         bl_member_fail_multicast(member, BL_DECLINED, -1, "%s", bl_why());
 }
 
-static void make_tables(struct bl_member *member) {
-    struct bl_comm *comm = member->comm;
-    const struct bl_params *params = bl_params();
-    struct bl_identity_least least = bl_identity_least(member->all, comm->nranks);
+struct bl_facts bl_tables_facts(const struct bl_identity *all, int nranks, enum bl_link link,
+                                const struct bl_staging_layout *layout) {
+    const struct bl_identity_least least = bl_identity_least(all, nranks);
     struct bl_facts facts = {
-        .nranks = comm->nranks,
+        .nranks = nranks,
         .arch = least.arch,
-        .caps = BL_CAP_P2P | (member->link == BL_LINK_NVLINK ? BL_CAP_NVLINK : 0),
+        .link = link,
+        .nvlinks = least.nvlinks,
+        .nccl_nvls = least.nccl_nvls,
         .most_blocks = least.sms < least.max_blocks ? least.sms : least.max_blocks,
         .max_threads = least.max_threads,
-        .layout = comm->args.layout,
+        .layout = *layout,
     };
-    snprintf(facts.gpu, sizeof(facts.gpu), "%s", member->all[0].gpu);
-    if (member->all[0].copy_engines && !facts.layout.copy_bytes) tell_no_slots(member);
-    char *tuning = params->tuning_file ? read_tuning_file(params->tuning_file) : NULL;
+    snprintf(facts.gpu, sizeof(facts.gpu), "%s", all[0].gpu);
+    return facts;
+}
+
+void bl_tables_make(const struct bl_identity *all, struct bl_facts facts, bool tell, struct bl_table *plain,
+                    struct bl_table *multicast) {
+    const struct bl_params *params = bl_params();
+    char paths[BL_TUNING_PLACES][PATH_MAX];
+    struct bl_tuning_file files[BL_TUNING_PLACES];
+    const int file_count = read_tuning_files(paths, files);
     struct bl_settings settings = {
         .fuse_max = params->fuse_max,
-        .copy_engines = member->all[0].copy_engines,
+        .copy_engines = all[0].copy_engines,
         .deterministic = params->deterministic,
-        .short_of_staging = bl_identity_short(member->all, comm->nranks),
-        .tuning_text = tuning,
-        .tuning_name = params->tuning_file,
+        .short_of_staging = bl_identity_short(all, facts.nranks),
+        .files = files,
+        .file_count = file_count,
     };
     memcpy(settings.routes, params->routes, sizeof(settings.routes));
-    /* What is wrong with the settings is said once, of the table that will serve if all goes well. */
-    bl_table_build(&comm->table, &facts, &settings, plans_multicast(member) ? NULL : warn_table, NULL);
-    facts.caps |= BL_CAP_MULTICAST;
-    if (plans_multicast(member)) bl_table_build(&member->multicast_table, &facts, &settings, warn_table, NULL);
-    free(tuning);
+    /* Once, of the table that will serve if all goes well. */
+    bl_table_build(plain, &facts, &settings, tell && !multicast ? warn_table : NULL, NULL);
+    facts.multicast = true;
+    if (multicast) bl_table_build(multicast, &facts, &settings, tell ? warn_table : NULL, NULL);
+    for (int i = 0; i < file_count; i++) free((char *)files[i].text);
+}
+
+static void make_tables(struct bl_member *member) {
+    struct bl_comm *comm = member->comm;
+    const struct bl_facts facts = bl_tables_facts(member->all, comm->nranks, member->link, &comm->args.layout);
+    if (member->all[0].copy_engines && !facts.layout.copy_bytes) tell_no_slots(member);
+    bl_tables_make(member->all, facts, true, &comm->table, plans_multicast(member) ? &member->multicast_table : NULL);
 }
 
 _Static_assert(sizeof(struct bl_table) + 64 <= BL_MESH_MESSAGE, "a table is one message");
@@ -113,12 +145,12 @@ int bl_tables_send(struct bl_member *member) {
     return 0;
 }
 
-/* Whether any call goes to an algorithm that needs all of these capabilities. */
-static bool serves(const struct bl_table *table, unsigned needs) {
+/* Whether any call goes to an algorithm that has all of these traits. */
+static bool serves(const struct bl_table *table, unsigned traits) {
     for (int collective = 0; collective < BL_COLLECTIVES; collective++)
         for (uint32_t i = 0; i < table->ranges[collective] && i < BL_MAX_RANGES; i++) {
             int32_t algorithm = table->range[collective][i].algorithm;
-            if (algorithm != BL_ROUTE_NCCL && (bl_algorithms[algorithm].needs & needs) == needs) return true;
+            if (algorithm != BL_ROUTE_NCCL && (bl_algorithms[algorithm].traits & traits) == traits) return true;
         }
     return false;
 }
@@ -148,7 +180,7 @@ int bl_tables_receive(struct bl_member *member) {
         anything = anything || serves(table, 0);
     }
     trim(member);
-    if (plans_multicast(member) && !serves(&member->multicast_table, BL_CAP_MULTICAST))
+    if (plans_multicast(member) && !serves(&member->multicast_table, BL_NVLS))
         bl_member_fail_multicast(member, BL_DECLINED, -1, "no call would use it");
     if (!anything) {
         /* Then it need not take memory either. */

@@ -11,7 +11,6 @@ enum bl_outcome { BL_WELL, BL_DECLINED, BL_FAILED };
 struct bl_verdict {
     uint32_t magic;           /* 0: none came */
     int32_t outcome, culprit; /* culprit: the rank whose fault it is; -1: no single one's */
-    int32_t link;             /* the worst link of the rank */
     char why[240];
 };
 

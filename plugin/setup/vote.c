@@ -10,6 +10,7 @@
 /* Both verdicts of a rank go together. */
 struct ballot {
     struct bl_verdict verdict, multicast;
+    struct bl_links links;
 };
 
 uint64_t bl_step_deadline(void) {
@@ -61,7 +62,6 @@ bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *da
     struct bl_verdict *verdict = &message.ballot.verdict;
     if (came == BL_STEP_VOTE && length == sizeof(message.ballot) && verdict->outcome != BL_WELL) {
         verdict->why[sizeof(verdict->why) - 1] = 0;
-        verdict->link = member->verdict.link;
         if (member->verdict.outcome == BL_WELL) member->verdict = *verdict;
     } else {
         bl_member_fail(member, BL_FAILED, peer, "rank %d is at another step (%u, expected %u)", peer, came, step);
@@ -71,7 +71,7 @@ bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *da
 
 /* --- the vote --- */
 void bl_step_vote_send(struct bl_member *member) {
-    const struct ballot mine = {member->verdict, member->multicast};
+    const struct ballot mine = {member->verdict, member->multicast, member->links};
     member->said_well = member->verdict.outcome == BL_WELL;
     bl_step_send(member, BL_STEP_VOTE, &mine, sizeof(mine), -1);
 }
@@ -80,6 +80,7 @@ static void vote_receive(struct bl_member *member) {
     const int nranks = member->comm->nranks, rank = member->comm->rank;
     struct bl_verdict verdicts[BL_MAX_RANKS] = {0}, multicast[BL_MAX_RANKS] = {0};
     uint64_t deadline = bl_step_deadline();
+    struct bl_links links = member->links;
     bool heard_unwell = false;
     for (int peer = 0; peer < nranks; peer++) {
         struct ballot one;
@@ -88,16 +89,13 @@ static void vote_receive(struct bl_member *member) {
         verdicts[peer] = one.verdict;
         heard_unwell = heard_unwell || one.verdict.outcome != BL_WELL;
         multicast[peer] = one.multicast;
+        bl_links_add(&links, one.links);
         verdicts[peer].why[sizeof(one.verdict.why) - 1] = multicast[peer].why[sizeof(one.multicast.why) - 1] = 0;
     }
     verdicts[rank] = member->verdict; /* what was found out just now is in it */
     multicast[rank] = member->multicast;
-    enum bl_link own = (enum bl_link)member->verdict.link;
-    member->link = own;
-    for (int peer = 0; peer < nranks; peer++)
-        if (peer != rank && verdicts[peer].link < (int)member->link) member->link = (enum bl_link)verdicts[peer].link;
+    member->link = bl_link_class((enum bl_link)links.worst, (enum bl_link)links.best);
     member->verdict = bl_verdict_choose(verdicts, nranks);
-    member->verdict.link = (int32_t)own;
     member->multicast = bl_verdict_choose(multicast, nranks);
     const bool well_here = verdicts[rank].outcome == BL_WELL;
     /* A verdict that is not well was never well to anybody, since nobody changes it in the last vote. */

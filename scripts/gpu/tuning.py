@@ -148,8 +148,10 @@ def header(runs, source, command, drivers=()):
             f"# Date:     {some(sorted(run['date'][:10] for run in runs))}", f"# Source:   {source}", f"# Command:  {command}"], devices[0]
 
 
-def gpu_line(device):
-    return f'gpu "{device["name"]}" arch {device["arch"]}'
+def gpu_line(records, device):
+    """The section's first line, as Beeline said it of the box with most ranks; of records before it did, the GPU alone."""
+    boxes = [r for r in records if r.get("record") == "box"]
+    return max(boxes, key=lambda r: r["ranks"])["section"] if boxes else f'gpu "{device["name"]}" arch {device["arch"]}'
 
 
 def listing(table, title):

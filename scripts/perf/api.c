@@ -12,6 +12,7 @@ struct nccl nccl[SIDES];
 static void *library;
 static const char *(*route_of)(ncclComm_t comm, int collective, size_t count, int datatype, int redop);
 static const char *(*left_why)(ncclComm_t comm);
+static const char *(*section_of)(ncclComm_t comm);
 static const char *(*build)(void);
 
 static int load_cuda(void) {
@@ -92,6 +93,7 @@ int api_load(const struct options *options) {
     if (!baseline || load_nccl(&nccl[BASELINE], baseline, "pnccl")) return -1;
     *(void **)&route_of = find(library, "beelineRouteOf");
     *(void **)&left_why = find(library, "beelineLeftWhy");
+    *(void **)&section_of = find(library, "beelineSectionOf");
     *(void **)&build = find(library, "beelineBuild");
     return 0;
 }
@@ -111,6 +113,10 @@ bool api_have_beeline(void) {
 
 const char *api_build(void) {
     return build ? build() : "?";
+}
+
+const char *api_section(ncclComm_t comm) {
+    return section_of ? section_of(comm) : NULL;
 }
 
 const char *api_left_why(ncclComm_t comm) {

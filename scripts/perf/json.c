@@ -41,6 +41,12 @@ void json_run(FILE *json, const struct bench *bench, const struct machine *m) {
     fflush(json);
 }
 
+void json_box(FILE *json, const char *section, int nranks) {
+    fprintf(json, "{\"record\": \"box\", ");
+    string(json, "section", section);
+    fprintf(json, "\"ranks\": %d}\n", nranks);
+}
+
 void json_launch(FILE *json, const char *what, int nranks, double seconds) {
     fprintf(json, "{\"record\": \"launch\", ");
     string(json, "what", what);

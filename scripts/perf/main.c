@@ -109,7 +109,7 @@ static int expect_beeline(struct part *part) {
     const char *why = o->tunings ? NULL : api_left_why(part->rank[0].comm[MEASURED]);
 
     if (why && o->expect) return part_fail(part, "Beeline does not serve here: %s (--expect-beeline)", why);
-    report_left(&report, why);
+    report_left(&report, why, api_section(part->rank[0].comm[MEASURED]));
     return 0;
 }
 

@@ -85,7 +85,8 @@ const char *api_route(ncclComm_t comm, int collective, size_t count, int datatyp
 bool api_serves(const char *route); /* whether that is an algorithm of Beeline's */
 bool api_have_beeline(void);
 bool api_find_beeline(const struct options *options); /* the same before api_load, and without the driver */
-const char *api_build(void);                          /* Beeline's version and build; "?" if it does not say */
+const char *api_section(ncclComm_t comm); /* the line of tuning files for its box; NULL: none, or NCCL serves it */
+const char *api_build(void);              /* Beeline's version and build; "?" if it does not say */
 /* Why Beeline serves no call on the communicator, which there is on all ranks; NULL if it does. */
 const char *api_left_why(ncclComm_t comm);
 
@@ -221,7 +222,7 @@ struct report {
     int routes; /* of Beeline's, so far */
 };
 int report_open(struct report *report, const struct bench *bench);
-void report_left(struct report *report, const char *why); /* NULL: Beeline serves */
+void report_left(struct report *report, const char *why, const char *section); /* why NULL: Beeline serves */
 void report_launch(struct report *report);
 void report_columns(struct report *report);                                         /* before the first row */
 void report_tuning(struct report *report, const char *tuning);                      /* before its rows */
@@ -248,6 +249,7 @@ struct machine {
     } device[MAX_DEVICES];
 };
 void json_run(FILE *json, const struct bench *bench, const struct machine *machine);
+void json_box(FILE *json, const char *section, int nranks);
 void json_launch(FILE *json, const char *what, int nranks, double seconds);
 void json_row(const struct report *report, const struct row *row, const struct figures figures[SIDES]);
 

@@ -131,8 +131,9 @@ int report_open(struct report *report, const struct bench *bench) {
 
 /* --- before rows --- */
 
-void report_left(struct report *report, const char *why) {
+void report_left(struct report *report, const char *why, const char *section) {
     report->serves = !why;
+    if (section && report->json) json_box(report->json, section, report->bench->nranks);
     if (why) say(report, "# BEELINE SERVES NOTHING HERE, both sides are NCCL: %s", why);
 }
 

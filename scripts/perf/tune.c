@@ -33,8 +33,8 @@ struct table {
         uint64_t bytes[MAX_SIZES];               /* of the call's count of elements */
         double ratio[MAX_SIZES][MAX_CANDIDATES]; /* NCCL's time through the candidate's; 0: not served */
     } sizes[BL_COLLECTIVES];
-    int ranks, driver, nccl, arch;
-    char gpu[64];
+    int ranks, driver, nccl;
+    char gpu[64], section[BL_SECTION];
 };
 
 /* By which a file of its own is known. */
@@ -54,7 +54,7 @@ static bool by_warps(int candidate) {
     return candidate % BL_SPREADS == BL_BY_WARPS;
 }
 static bool by_multicast(int candidate) {
-    return algorithm_of(candidate)->needs & BL_CAP_MULTICAST;
+    return algorithm_of(candidate)->traits & BL_NVLS;
 }
 
 /* Whether it is run here.  Copy engines serve where they are asked for, whatever a file says. */
@@ -72,6 +72,16 @@ static const char *field(const char *line, const char *name) {
     snprintf(key, sizeof key, "\"%s\": ", name);
     const char *at = strstr(line, key);
     return at ? at + strlen(key) : "";
+}
+
+/* A string of JSON without line breaks. */
+static void unquote(char text[BL_SECTION], const char *from) {
+    size_t used = 0;
+    for (from += *from == '"'; *from && *from != '"' && used < BL_SECTION - 1; from++) {
+        from += *from == '\\';
+        text[used++] = *from;
+    }
+    text[used] = 0;
 }
 
 static int size_index(struct sizes *sizes, uint64_t bytes) {
@@ -94,8 +104,11 @@ static int read_run(struct table *table, const char *path, int candidate) {
             table->ranks = atoi(field(line, "ranks"));
             table->driver = atoi(field(line, "driver"));
             table->nccl = atoi(field(line, "nccl"));
-            table->arch = atoi(field(line, "arch"));
             sscanf(field(line, "name"), "\"%63[^\"]", table->gpu);
+            continue;
+        }
+        if (!strncmp(field(line, "record"), "\"box\"", 5)) {
+            unquote(table->section, field(line, "section"));
             continue;
         }
         int i = size_index(sizes, strtoull(field(line, "count"), NULL, 10) * bl_datatype_size(BL_BFLOAT16));
@@ -259,7 +272,7 @@ static int write_file(FILE *f, const struct options *options, const struct table
         if (table->sizes[c].count) write_ratios(f, options, &table->sizes[c], c);
     const int sections = multicast_served(table) ? 2 : 1;
     for (int multicast = 0; multicast < sections; multicast++) {
-        fprintf(f, "\ngpu \"%s\" arch %d%s\n", table->gpu, table->arch, multicast ? " multicast" : "");
+        fprintf(f, "\n%s%s\n", table->section, multicast ? " multicast" : "");
         for (int c = 0; c < BL_COLLECTIVES; c++) {
             if (!table->sizes[c].count) continue;
             fprintf(f, "\n");

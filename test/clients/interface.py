@@ -17,7 +17,7 @@ def symbols(case):
     check(want <= have, "lacks %s" % sorted(want - have))
     check({"p" + name for name in want if name.startswith("nccl")} <= have, "lacks some pncclX")
     extra = {name for name in have if not re.match(r"p?nccl[A-Z]", name)}
-    check(extra == {"dlsym", "beeline_identity", "beelineRouteOf", "beelineLeftWhy", "beelineBuild"}, "exports %s" % sorted(extra))
+    check(extra == {"dlsym", "beeline_identity", "beelineRouteOf", "beelineLeftWhy", "beelineBuild", "beelineBox", "beelineSectionOf"}, "exports %s" % sorted(extra))
 
 
 def needed(case):

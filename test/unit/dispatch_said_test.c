@@ -72,13 +72,13 @@ static void test_forced(void) {
 
     m.count = 0;
     settings.routes[BL_ALLREDUCE] = "twoshot_ll128";
-    facts.caps = BL_CAP_P2P;
+    facts.link = BL_LINK_PCIE;
     bl_table_build(&table, &facts, &settings, keep, &m);
     CHECK(m.count == 1 &&
-              !strcmp(m.text[0], "all_reduce: 'twoshot_ll128' cannot serve this communicator (no NVLink with peer "
-                                 "access between all ranks); what can: nccl"),
+              !strcmp(m.text[0], "all_reduce: 'twoshot_ll128' cannot serve this communicator (no NVLink: over "
+                                 "PCIe packets and lines need not arrive whole); what can: nccl"),
           "%s", m.text[0]);
-    EXPECT(&table, 1, "nccl", CAPS);
+    EXPECT(&table, 1, "nccl", PCIE);
 }
 
 /* What describes the routes of a collective, given as a setting, leads to the same ones, with the same blocks. */
@@ -208,11 +208,11 @@ static void test_forced_others(void) {
     CHECK(serves(&table, BL_ALLGATHER, 1), "without what was forced");
     /* It needs NVLink, as all do: no self-test has seen what a copy engine reads over PCIe. */
     m.count = 0;
-    slots.caps = BL_CAP_P2P;
+    slots.link = BL_LINK_PCIE;
     bl_table_build(&table, &slots, &settings, keep, &m);
     CHECK(m.count == 1 && strstr(m.text[0], "cannot serve") && strstr(m.text[0], "NVLink"), "%s", m.text[0]);
-    EXPECT_GATHER(&table, 1, "nccl", CAPS);
-    EXPECT_SCATTER(&table, 1, "nccl", CAPS);
+    EXPECT_GATHER(&table, 1, "nccl", PCIE);
+    EXPECT_SCATTER(&table, 1, "nccl", PCIE);
 
     m.count = 0;
     settings.routes[BL_ALLGATHER] = "gather";
@@ -259,12 +259,12 @@ static void test_copy_engines(void) {
     EXPECT_GATHER(&table, 64 * K, "nccl", NCCL_TUNED);
     EXPECT_GATHER(&table, 128 * K, "allgather_ll128", TUNED);
     EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
-    settings.tuning_text = "gpu any\nall_gather 4 max nccl\n";
+    settings = settings_of("gpu any\nall_gather 4 max nccl\n");
+    settings.copy_engines = true;
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 128 * K, "nccl", NCCL_TUNED);
     EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
-    settings.tuning_text = "gpu any\nall_gather 4 max allgather_ce\n"; /* without slots, a row for it cannot be had */
-    settings.copy_engines = false;
+    settings = settings_of("gpu any\nall_gather 4 max allgather_ce\n"); /* without slots, a row for it cannot be had */
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 1, "allgather_ce", TUNED);
     build(&table, &facts, &settings);

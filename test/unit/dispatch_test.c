@@ -59,18 +59,17 @@ static void test_builtin(void) {
             struct bl_facts facts = facts_of(gpus[g > 0], archs[g], n);
             build(&table, &facts, NULL);
             EXPECT(&table, 8, "oneshot_ll", TUNED);
-            EXPECT(&table, 700 * K, n == 2 && g < 2 ? "oneshot_ll128" : "twoshot_ll128", TUNED);
+            CHECK(serves(&table, BL_ALLREDUCE, 500 * K), "up to 512 K");
+            CHECK(serves(&table, BL_ALLREDUCE, 513 * K) == !g, "what is not measured, only up to 512 K");
             EXPECT(&table, UINT64_MAX / (uint64_t)n, "nccl", NCCL_TUNED);
             for (int c = BL_ALLGATHER; c <= BL_REDUCESCATTER; c++)
                 CHECK(serves(&table, c, 8) && serves(&table, c, 256 * K), "%d ranks: %s", n, bl_collective_name(c));
             EXPECT_GATHER(&table, UINT64_MAX / (uint64_t)n, "nccl", NCCL_TUNED);
             EXPECT_SCATTER(&table, UINT64_MAX / (uint64_t)n + 1, "nccl", TOO_LARGE);
-            bool far = n != 2 && n != 4 && n != 8 && ((n != 3 && n != 6) || g == 2);
+            bool far = n != 2 && n != 4 && n != 8 && ((n != 3 && n != 6) || g);
             CHECK(!!strstr(table.source[BL_ALLREDUCE], "extrapolated") == far, "%d ranks: %s", n,
                   table.source[BL_ALLREDUCE]);
-            CHECK(!!strstr(table.source[BL_ALLREDUCE], "same architecture") == (g == 1), "%s",
-                  table.source[BL_ALLREDUCE]);
-            CHECK(!!strstr(table.source[BL_ALLREDUCE], "any GPU") == (g == 2), "%s", table.source[BL_ALLREDUCE]);
+            CHECK(!!strstr(table.source[BL_ALLREDUCE], "any GPU") == (g > 0), "%s", table.source[BL_ALLREDUCE]);
         }
     }
 }
@@ -80,8 +79,7 @@ static const char file4[] = "# provenance\n"
                             "all_reduce 4 1K oneshot_ll blocks=2 threads=64\r\n"
                             "\tall_reduce 4 2000 oneshot_ll128\n"
                             "all_reduce 4 4K nccl\n"
-                            "all_reduce 4 1M twoshot_ll128 blocks=9999\n" /* bad: too many blocks */
-                            "all_reduce 4 3M twoshot_ll128 blocks=1024";  /* no newline at the end */
+                            "all_reduce 4 3M twoshot_ll128 blocks=1024"; /* no newline at the end */
 
 static void test_overrides(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
@@ -91,7 +89,7 @@ static void test_overrides(void) {
     char text[256];
 
     bl_table_build(&table, &facts, &settings, keep, &m);
-    CHECK(m.count == 1 && strstr(m.text[0], "my.tune:6: 'blocks=9999'"), "%d: %s", m.count, m.text[0]);
+    CHECK(m.count == 0, "%d: %s", m.count, m.text[0]);
     EXPECT(&table, 1024, "oneshot_ll", TUNED);
     struct bl_route route = select_bytes(&table, 1024);
     CHECK(route.threads == 64 && route.blocks == 2, "grid %ux%u", route.blocks, route.threads);
@@ -150,6 +148,96 @@ static void test_overrides(void) {
     CHECK(!strstr(table.source[BL_ALLREDUCE], "above"), "%s", table.source[BL_ALLREDUCE]);
 }
 
+/* What a section is for: measured rows hold nowhere else. */
+static void test_sections(void) {
+    static const struct {
+        enum bl_link link;
+        unsigned nvlinks;
+        bool nccl_nvls, measured;
+    } boxes[] = {{BL_LINK_NVSWITCH, 18, false, true},
+                 {BL_LINK_NVSWITCH, 18, true, false},
+                 {BL_LINK_NVSWITCH, 12, false, false},
+                 {BL_LINK_NVSWITCH, 0, false, false},
+                 {BL_LINK_NVLINK, 18, false, false}};
+    struct bl_table table;
+    char text[256], section[BL_SECTION];
+    for (size_t i = 0; i < sizeof boxes / sizeof *boxes; i++) {
+        struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
+        facts.link = boxes[i].link;
+        facts.nvlinks = boxes[i].nvlinks;
+        facts.nccl_nvls = boxes[i].nccl_nvls;
+        build(&table, &facts, NULL);
+        CHECK(!!strstr(table.source[BL_ALLREDUCE], "NVIDIA H200") == boxes[i].measured, "box %zu: %s", i,
+              table.source[BL_ALLREDUCE]);
+        CHECK(serves(&table, BL_ALLREDUCE, 4 * M) == boxes[i].measured, "box %zu", i);
+
+        /* Its own line is for it, and for no other of these. */
+        bl_facts_section(&facts, section);
+        snprintf(text, sizeof text, "%s\nall_reduce 4 8M twoshot_ll128\n", section);
+        for (size_t k = 0; k < sizeof boxes / sizeof *boxes; k++) {
+            struct bl_settings settings = settings_of(text);
+            struct messages m = {0};
+            facts.link = boxes[k].link;
+            facts.nvlinks = boxes[k].nvlinks;
+            facts.nccl_nvls = boxes[k].nccl_nvls;
+            const bool fits =
+                i == k || (boxes[i].nvlinks == 0 && boxes[k].link == boxes[i].link && !boxes[k].nccl_nvls);
+            bl_table_build(&table, &facts, &settings, keep, &m);
+            CHECK(!!strstr(table.source[BL_ALLREDUCE], "my.tune") == fits, "%s on box %zu: %s", section, k,
+                  table.source[BL_ALLREDUCE]);
+            CHECK(fits ? m.count == 0
+                       : m.count == 1 &&
+                             strstr(m.text[0], "no section for this box, which is: gpu \"NVIDIA H200\" arch 90 link"),
+                  "%d: %s", m.count, m.text[0]);
+        }
+    }
+}
+
+/* The first file that has no mistakes and knows the box serves, whatever stands in a later one. */
+static void test_files(void) {
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
+    struct bl_tuning_file files[] = {
+        {"first", "gpu any\nall_reduce 4 1K oneshot_ll128\nall_reduce 4 2K nonsense\n", true},
+        {"second", "gpu \"Other\" arch 80\nall_reduce 4 2K oneshot_ll128\n", false},
+        {"third", "gpu any\nall_reduce 4 3K oneshot_ll128\nall_reduce 4 max nccl\n", false},
+        {"fourth",
+         "gpu \"NVIDIA H200\" arch 90\nall_reduce 4 4K oneshot_ll128\nall_gather 4 4K allgather_ll128\nall_gather 4 "
+         "max nccl\n",
+         false}};
+    struct bl_settings settings = {.files = files, .file_count = 4};
+    struct messages m = {0};
+    struct bl_table table;
+    bl_table_build(&table, &facts, &settings, keep, &m);
+    CHECK(m.count == 2 && strstr(m.text[0], "first:3: 'nonsense'") &&
+              !strcmp(m.text[1], "first is not used, because of its mistakes"),
+          "%d: %s, %s", m.count, m.text[0], m.text[1]);
+    CHECK(strstr(table.source[BL_ALLREDUCE], "third"), "%s", table.source[BL_ALLREDUCE]);
+    EXPECT(&table, 3 * K, "oneshot_ll128", TUNED);
+    EXPECT(&table, 3 * K + 1, "nccl", NCCL_TUNED);
+    EXPECT_GATHER(&table, 4 * K, "allgather_ll128", TUNED);
+    EXPECT_GATHER(&table, 4 * K + 1, "nccl", NCCL_TUNED);
+}
+
+static void test_links(void) {
+    static const struct {
+        enum bl_link worst, best, class;
+    } rows[] = {{BL_LINK_NVSWITCH, BL_LINK_NVSWITCH, BL_LINK_NVSWITCH},
+                {BL_LINK_NVLINK, BL_LINK_NVSWITCH, BL_LINK_NVLINK},
+                {BL_LINK_PCIE_SWITCH, BL_LINK_NVLINK, BL_LINK_PARTIAL},
+                {BL_LINK_PCIE_SOCKET, BL_LINK_PCIE_SWITCH, BL_LINK_PCIE_SOCKET},
+                {BL_LINK_NONE, BL_LINK_NVLINK, BL_LINK_NONE},
+                {BL_LINK_UNKNOWN, BL_LINK_NVLINK, BL_LINK_UNKNOWN}};
+    enum bl_reason why;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        CHECK(bl_link_class(rows[i].worst, rows[i].best) == rows[i].class, "row %zu", i);
+    for (int link = 0; link < BL_LINKS; link++) {
+        CHECK((int)bl_link_find(bl_link_name((enum bl_link)link)) == link, "%s", bl_link_name((enum bl_link)link));
+        CHECK(bl_link_serves((enum bl_link)link, &why) == (link >= BL_LINK_NVLINK), "%s",
+              bl_link_name((enum bl_link)link));
+    }
+    CHECK(bl_link_find("bus") == BL_LINKS && bl_link_find("") == BL_LINKS, "no such links");
+}
+
 static void test_limits(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_settings settings = settings_of(
@@ -158,12 +246,12 @@ static void test_limits(void) {
     struct bl_table table;
 
     /* Without NVLink, nothing but NCCL, at every size, with the reason. */
-    facts.caps = BL_CAP_P2P;
+    facts.link = BL_LINK_PCIE;
     build(&table, &facts, &settings);
-    EXPECT(&table, 1, "nccl", CAPS);
-    EXPECT(&table, 16 * M, "nccl", CAPS);
+    EXPECT(&table, 1, "nccl", PCIE);
+    EXPECT(&table, 16 * M, "nccl", PCIE);
     EXPECT(&table, 16 * M + 1, "nccl", NCCL_TUNED);
-    facts.caps = BL_CAP_P2P | BL_CAP_NVLINK;
+    facts.link = BL_LINK_NVSWITCH;
 
     settings = settings_of("gpu any\nall_reduce 4 max oneshot_ll128");
     uint64_t lines = bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL128, 4, &facts.layout);
@@ -349,6 +437,9 @@ static void show_speed(void) {
 int main(void) {
     test_algorithms();
     test_builtin();
+    test_sections();
+    test_files();
+    test_links();
     test_overrides();
     test_limits();
     test_requests();

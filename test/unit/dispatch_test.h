@@ -24,7 +24,8 @@ static inline void keep(void *arg, const char *message) {
 static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks) {
     struct bl_facts facts = {.nranks = nranks,
                              .arch = arch,
-                             .caps = BL_CAP_P2P | BL_CAP_NVLINK,
+                             .link = BL_LINK_NVSWITCH,
+                             .nvlinks = 18,
                              .most_blocks = 132,
                              .max_threads = BL_MAX_THREADS};
     snprintf(facts.gpu, sizeof facts.gpu, "%s", gpu);
@@ -32,8 +33,11 @@ static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks) {
     return facts;
 }
 
+/* With one file, or none; the last that was asked for. */
 static inline struct bl_settings settings_of(const char *tuning) {
-    struct bl_settings settings = {.tuning_text = tuning, .tuning_name = "my.tune"};
+    static struct bl_tuning_file file;
+    file = (struct bl_tuning_file){.name = "my.tune", .text = tuning, .asked = true};
+    struct bl_settings settings = {.files = &file, .file_count = tuning != NULL};
     return settings;
 }
 
@@ -58,7 +62,7 @@ static inline struct bl_route select_bytes(const struct bl_table *table, uint64_
 
 /* The same facts with a multicast object. */
 static inline struct bl_facts with_multicast(struct bl_facts facts) {
-    facts.caps |= BL_CAP_MULTICAST;
+    facts.multicast = true;
     if (bl_staging_plan(&facts.layout, facts.nranks, 64ull << 20, false, true) || !facts.layout.multicast_bytes)
         abort();
     return facts;

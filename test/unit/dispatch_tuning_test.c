@@ -11,7 +11,7 @@ static void test_bad_files(void) {
         {"gpu", "1: ", "the line ends"},
         {"gpu every", "'every'", "in quotes"},
         {"gpu NVIDIA H200 arch 90", "'NVIDIA'", "in quotes"},
-        {"gpu any arch 90", "'arch'", "only multicast may follow gpu any"},
+        {"gpu any arch 90", "'arch'", "link, nvlinks, nccl, and at the end multicast"},
         {"gpu \"\" arch 90", "''", "1 to 63"},
         {"gpu \"x", "'\"x'", "ends with a quote"},
         {"gpu \"x\"", "1: ", "arch should"},
@@ -19,7 +19,14 @@ static void test_bad_files(void) {
         {"gpu \"x\" arch", "1: ", "90 for sm_90"},
         {"gpu \"x\" arch sm_90", "'sm_90'", "90 for sm_90"},
         {"gpu \"x\" arch 9", "'9'", "90 for sm_90"},
-        {"gpu \"x\" arch 90 91", "'91'", "only multicast may follow the architecture"},
+        {"gpu \"x\" arch 90 91", "'91'", "link, nvlinks, nccl, and at the end multicast"},
+        {"gpu any multicast link nvlink", "'multicast'", "at the end"},
+        {"gpu any link", "1: ", "nvswitch or nvlink"},
+        {"gpu any link bus", "'bus'", "nvswitch or nvlink"},
+        {"gpu any nvlinks 0", "'0'", "above 0"},
+        {"gpu any nvlinks", "1: ", "above 0"},
+        {"gpu any nccl ring", "'ring'", "nvls or plain"},
+        {"gpu any nccl", "1: ", "nvls or plain"},
         {"gpu \"0123456789012345678901234567890123456789012345678901234567890123\" arch 90", "'01234", "1 to 63"},
         {"gpu any\nall_reduce", "2: ", "number of ranks"},
         {"gpu any\nall_reduce 4", "2: ", "most bytes"},
@@ -59,7 +66,7 @@ static void test_bad_files(void) {
         {"gpu any\nall_reduce 4 1K oneshot_ll128_warps", "'oneshot_ll128_warps'",
          "it is oneshot_ll128 spread=warps now"},
         {"gpu any\nall_gather 4 1K oneshot_ll128_warps", "'oneshot_ll128_warps'", "nccl, allgather_ll128"},
-        {"gpu any\nall_reduce 4 1K nccl a b c d e", "'e'", "too many words"},
+        {"gpu any\nall_reduce 4 1K nccl a b c d e f g h i", "'i'", "too many words"},
         {"gpu any\nall_reduce 4 2K nccl\nall_reduce 4 2K nccl", "3: '2K'", "must rise"},
         {"gpu any\nall_reduce 4 max nccl\nall_reduce 4 2K nccl", "3: '2K'", "must rise"},
         {"gpu any\nall_reduce 4 1 nccl\nall_reduce 4 2 nccl\nall_reduce 4 3 nccl\nall_reduce 4 4 nccl\nall_reduce 4 5 "
@@ -77,7 +84,8 @@ static void test_bad_files(void) {
         struct bl_settings settings = settings_of(bad[i].text);
         struct messages m = {0};
         bl_table_build(&table, &facts, &settings, keep, &m);
-        CHECK(m.count == 1, "%s: %d messages: %s %s", bad[i].text, m.count, m.text[0], m.text[1]);
+        CHECK(m.count == 2 && !strcmp(m.text[1], "my.tune is not used, because of its mistakes"),
+              "%s: %d messages: %s %s", bad[i].text, m.count, m.text[0], m.text[1]);
         CHECK(strstr(m.text[0], "my.tune:") == m.text[0] && strstr(m.text[0], bad[i].word) &&
                   strstr(m.text[0], bad[i].accepted),
               "%s: got '%s', want %s and %s", bad[i].text, m.text[0], bad[i].word, bad[i].accepted);
@@ -91,7 +99,8 @@ static void test_bad_files(void) {
     struct bl_settings settings = settings_of(text);
     struct messages m = {0};
     bl_table_build(&table, &facts, &settings, keep, &m);
-    CHECK(m.count == 17 && strstr(m.text[16], "984 lines more"), "%d messages, %s", m.count, m.text[16]);
+    CHECK(m.count == 18 && strstr(m.text[16], "984 lines more") && strstr(m.text[17], "not used"), "%d messages, %s",
+          m.count, m.text[16]);
     CHECK(!memcmp(&table, &plain, sizeof table), "a file without a good row changes nothing");
     free(text);
 }
@@ -101,6 +110,10 @@ static void test_fuzz(void) {
     static const char *const words[] = {"gpu",
                                         "any",
                                         "\"NVIDIA H200\"",
+                                        "link",
+                                        "nvswitch",
+                                        "nvlinks",
+                                        "multicast",
                                         "arch",
                                         "90",
                                         "all_reduce",
@@ -158,7 +171,7 @@ static void test_fuzz(void) {
         struct messages m = {0};
         bl_table_build(&table, &facts, &settings, keep, &m);
         CHECK(bl_table_valid(&table), "round %d", round);
-        CHECK(m.count <= 17, "round %d: %d messages", round, m.count);
+        CHECK(m.count <= 18, "round %d: %d messages", round, m.count);
         for (int i = 0; i < 9; i++) select_for(&table, i % BL_COLLECTIVES, (uint64_t)rand() << rand() % 33);
         free(exact);
     }

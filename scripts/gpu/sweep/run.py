@@ -204,7 +204,7 @@ class Sweep:
                 found = self.thresholds(ranks, collective)
                 lines += ["", *found] if found else []
                 lacking += [] if found else [f"# Not measured in full, so without rows: {collective}, {ranks} ranks"]
-        return [*lacking, tuning.gpu_line(device), *lines]
+        return [*lacking, tuning.gpu_line(self.results.records(), device), *lines]
 
     def summary(self, records):
         markers = self.results.markers()
