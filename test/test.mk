@@ -59,7 +59,7 @@ $(TEST)/gpu/kernel-times: $(TEST)/gpu/kernel_times.o $(TEST)/gpu/stopwatch.o $(T
 
 TEST_UNIT_LIBS := $(TEST)/harness/reference.o $(KERNEL_OBJ) $(DISPATCH_OBJ)
 
-$(TEST)/unit/log_test: $(BUILD)/plugin/base/log.o
+$(TEST)/unit/log_test: $(BUILD)/plugin/base/log.o $(BUILD)/plugin/base/file.o
 $(TEST)/unit/sha256_test: $(BUILD)/plugin/base/sha256.o
 $(TEST)/unit/selection_test: $(BUILD)/plugin/base/selection.o
 $(TEST)/unit/%: $(TEST)/unit/%.o $(TEST_UNIT_LIBS)

@@ -1,16 +1,13 @@
 /* log.c - formats a line and writes it; allocates nothing. */
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "file.h"
 #include "log.h"
 
 enum { FIRST_LINES = 10 }; /* of a place, at WARN, before its lines are a minute apart */
@@ -18,53 +15,10 @@ static const unsigned long long APART_NS = 60000000000ull;
 
 static const char *const level_names[] = {"NOTE", "WARN", "INFO", "TRACE"};
 
-/* BEELINE_DEBUG_FILE with %p and %h replaced; false if it does not fit. */
-static bool expand(const char *pattern, char *path, size_t size) {
-    size_t used = 0;
-    for (const char *at = pattern; *at; at++) {
-        char piece[HOST_NAME_MAX + 1] = {*at, 0};
-        if (at[0] == '%' && at[1] == 'p')
-            snprintf(piece, sizeof(piece), "%d", (int)getpid()), at++;
-        else if (at[0] == '%' && at[1] == 'h') {
-            if (gethostname(piece, sizeof(piece)) != 0) snprintf(piece, sizeof(piece), "unknown");
-            piece[sizeof(piece) - 1] = 0;
-            at++;
-        }
-        size_t length = strlen(piece);
-        if (used + length >= size) return false;
-        memcpy(path + used, piece, length + 1);
-        used += length;
-    }
-    return true;
-}
-
 static void write_line(int fd, const char *line, size_t length) {
     ssize_t written;
     do written = write(fd, line, length);
     while (written < 0 && errno == EINTR);
-}
-
-/* A relative path means the directory where the process was when it logged first. */
-static char directory[PATH_MAX];
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void keep_directory(void) {
-    if (!getcwd(directory, sizeof(directory))) strcpy(directory, ".");
-}
-
-/* A descriptor of the file, if lines may go there; else -1 and, in *why, the reason.  Jobs of many users log to folders that all
- * may write: what somebody put there in the file's place is not written to, nor waited for. */
-static int open_regular(const char *path, const char **why) {
-    struct stat status;
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644);
-    *why = errno == ELOOP   ? "a symbolic link, or too many on the way"
-           : errno == ENXIO ? "a FIFO, a socket, or a device that is not there"
-                            : strerror(errno);
-    if (fd < 0) return -1;
-    if (fstat(fd, &status) == 0 && (S_ISREG(status.st_mode) || S_ISCHR(status.st_mode))) return fd;
-    *why = "neither a regular file nor a character device";
-    close(fd);
-    return -1;
 }
 
 /* Opened and closed by each line: a descriptor that is kept could be closed behind our back (daemons close all) and be
@@ -72,17 +26,12 @@ static int open_regular(const char *path, const char **why) {
  * log goes to stderr, which is told why. */
 static int open_file(const char *pattern) {
     static atomic_bool logged;
-    char pattern_path[PATH_MAX], path[PATH_MAX];
-    const char *why = strerror(ENAMETOOLONG);
-    int fd = -1;
-    pthread_once(&once, keep_directory);
-    int length = snprintf(pattern_path, sizeof(pattern_path), "%s%s%s", *pattern == '/' ? "" : directory,
-                          *pattern == '/' ? "" : "/", pattern);
-    if (length < (int)sizeof(pattern_path) && expand(pattern_path, path, sizeof(path))) fd = open_regular(path, &why);
+    const char *why;
+    int fd = bl_file_open(pattern, &why);
     if (fd >= 0 || atomic_exchange(&logged, true)) return fd;
     char line[512];
-    length = snprintf(line, sizeof(line), "beeline [%d] WARN BEELINE_DEBUG_FILE=%.256s cannot be opened: %s\n",
-                      (int)getpid(), pattern, why);
+    int length = snprintf(line, sizeof(line), "beeline [%d] WARN BEELINE_DEBUG_FILE=%.256s cannot be opened: %s\n",
+                          (int)getpid(), pattern, why);
     write_line(STDERR_FILENO, line, (size_t)length);
     return fd;
 }

@@ -20,7 +20,7 @@ struct source {
 /* Categories of which every rank must have the same: they decide routes and the layout of the staging. */
 static const char *const shared_categories[] = {"routes", "memory"};
 
-/* Variables in BEELINE_ that are not the library's: of the emulated box, of beeline-run, of test programs and of the
+/* Variables in BEELINE_ that are not the library's: of the emulated box, of the command beeline, of test programs and of the
  * rendezvous of programs that are started once a rank. */
 static const char *const foreign[] = {"BEELINE_EMU_", "BEELINE_ID_FILE", "BEELINE_LIBRARY", "BEELINE_TEST_",
                                       "BEELINE_PERF_"};

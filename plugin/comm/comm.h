@@ -21,6 +21,7 @@
 struct bl_collected;
 struct bl_memory;
 struct bl_resources;
+struct bl_stats;
 
 /* What is asked of a stream when a call's turn begins; see order.h. */
 struct bl_order_turn {
@@ -118,13 +119,12 @@ struct bl_comm {
     struct bl_watch watch;
     struct bl_turnout turnout;
     struct bl_copy copy;
-    struct bl_memory *memory;                              /* staging and mappings; memory.h */
-    struct bl_resources *resources;                        /* what set-up and teardown keep; resources.h */
-    _Atomic int users;                                     /* threads that use it now; teardown waits for them */
-    _Atomic int pins;                                      /* calls that groups have collected: its memory stays */
-    uint64_t calls[BL_KERNELS + 1], bytes[BL_KERNELS + 1]; /* per route, the last is NCCL */
-    uint64_t batches;                                      /* launches of several calls */
-    uint64_t logged[BL_COLLECTIVES];                       /* routes already told of at INFO, a bit each */
+    struct bl_memory *memory;        /* staging and mappings; memory.h */
+    struct bl_resources *resources;  /* what set-up and teardown keep; resources.h */
+    _Atomic int users;               /* threads that use it now; teardown waits for them */
+    _Atomic int pins;                /* calls that groups have collected: its memory stays */
+    struct bl_stats *stats;          /* where its calls went, NULL if nobody asks; stats.h */
+    uint64_t logged[BL_COLLECTIVES]; /* routes already told of at INFO, a bit each */
     bool logged_fused;
     _Atomic int async_error; /* ncclResult_t that GetAsyncError reports; ncclSuccess while well */
     char error_text[256];    /* what ncclGetLastError says of async_error */
@@ -158,7 +158,7 @@ void bl_comm_leave(struct bl_comm *comm, const struct bl_visit *visit);
 /* The rest is for set-up and teardown. */
 
 /* A zeroed one that is in no table, NULL if there is no memory.  bl_comm_retire gives it back, with its
- * resources: their memory is kept for a while yet, for a thread that found it just before it left the table. */
+ * resources and statistics: their memory is kept for a while yet, for a thread that found it just before it left the table. */
 struct bl_comm *bl_comm_new(void);
 void bl_comm_retire(struct bl_comm *comm);
 

@@ -2,6 +2,7 @@
 
 #include "copy.h"
 #include "base/log.h"
+#include "comm/stats.h"
 #include "room.h"
 #include "order.h"
 
@@ -159,8 +160,9 @@ ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
     ncclResult_t result = turn_begin(comm, streams, used, &route, &turn);
     if (result == ncclSuccess) result = launch(calls, count, &route, &turn, &outcome);
     if (result == ncclSuccess) result = turn_end(comm, streams, used, &turn);
-    for (int i = 0; i < count && result == ncclSuccess; i++) bl_call_count(comm, &calls[i]->request, route.kernel);
-    comm->batches += result == ncclSuccess && count > 1;
+    for (int i = 0; i < count && result == ncclSuccess; i++)
+        bl_stats_count(comm, &calls[i]->request, (int)route.kernel);
+    if (comm->stats) comm->stats->batches += result == ncclSuccess && count > 1;
     if (result != ncclSuccess) fail(comm, &turn, &route, &outcome, result);
     bl_comm_leave(comm, &visit);
     return result;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "comm/stats.h"
 #include "order.h"
 #include "real/real.h"
 #include "room.h"
@@ -44,7 +45,7 @@ static ncclResult_t end_turn(const struct bl_turn *turn) {
     if (lives && (!turn->order.capturing || !atomic_load(&comm->shares_room)))
         result = bl_order_after(comm, turn->stream, &turn->order);
     bl_room_taken(comm);
-    if (lives && turn->counted) bl_call_count(comm, &turn->request, BL_KERNELS);
+    if (lives && turn->counted) bl_stats_count(comm, &turn->request, bl_stats_nccl(turn->why));
     if (lives) bl_comm_leave(comm, &visit);
     return result;
 }
@@ -54,7 +55,7 @@ static void keep_turn(const struct bl_turn *turn) {
     struct bl_pending *pending = &turn->comm->pending;
     struct bl_visit visit;
     if (turn->counted && bl_comm_visit(turn->comm, &visit)) {
-        bl_call_count(turn->comm, &turn->request, BL_KERNELS);
+        bl_stats_count(turn->comm, &turn->request, bl_stats_nccl(turn->why));
         bl_comm_leave(turn->comm, &visit);
     }
     pthread_mutex_lock(&pending->lock);

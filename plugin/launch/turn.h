@@ -13,7 +13,8 @@ struct bl_turn {
     CUstream stream;
     struct bl_order_turn order; /* bl_turn_begin fills it */
     struct bl_request request;
-    bool counted; /* the statistics have it: Beeline could have served such a request */
+    bool counted;       /* the statistics have it: Beeline could have served such a request */
+    enum bl_reason why; /* and did not */
 };
 
 /* Before the real call; an error is the caller's. */

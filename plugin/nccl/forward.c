@@ -12,13 +12,13 @@ static _Thread_local struct bl_forward {
 /* NCCL connects ranks at the first call that needs it, by calls of the driver that captures forbid.  Of a program that warms up
  * before it captures, it may be a captured one that is NCCL's first, since those before were Beeline's. */
 ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm, cudaStream_t stream,
-                              const struct bl_request *request) {
+                              const struct bl_call *call) {
     *forward = NULL;
     if (!comm || !(bl_comm_active(comm) || atomic_load_explicit(&comm->shares_room, memory_order_acquire)))
         return ncclSuccess;
     *forward = &forwarding;
-    forwarding.turn = (struct bl_turn){.comm = comm, .stream = stream, .counted = request != NULL};
-    if (request) forwarding.turn.request = *request;
+    forwarding.turn = (struct bl_turn){.comm = comm, .stream = stream, .counted = call != NULL};
+    if (call) forwarding.turn.request = call->request, forwarding.turn.why = call->route.why;
     const ncclResult_t result = bl_turn_begin(&forwarding.turn);
     if (result == ncclSuccess) forwarding.mode = bl_driver_relax();
     return result;

@@ -9,16 +9,16 @@
 #include "nccl.h"
 
 struct bl_comm;
-struct bl_request;
+struct bl_call;
 struct bl_forward; /* the forwarded call that this thread is in */
 
 /* Before the real call: an error is the caller's result, and the real call is not made. *forward is for bl_forward_after. */
 ncclResult_t bl_forward_before(struct bl_forward **forward, ncclComm_t comm, cudaStream_t stream);
 
-/* The same for a communicator that has been looked up, NULL if it is unknown; and the request if Beeline could have served it,
+/* The same for a communicator that has been looked up, NULL if it is unknown; and the call if Beeline could have served it,
  * else NULL.  An error is for the caller to tell the group that is open. */
 ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm, cudaStream_t stream,
-                              const struct bl_request *request);
+                              const struct bl_call *call);
 
 /* After the real call, on the same thread; returns its result. */
 ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t result);

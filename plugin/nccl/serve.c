@@ -1,6 +1,7 @@
 #include "serve.h"
 
 #include "base/log.h"
+#include "comm/stats.h"
 #include "comm/switch.h"
 #include "entry.h"
 #include "group.h"
@@ -40,6 +41,10 @@ static bool has_buffers(const struct bl_call *call) {
     return (call->sendbuff || may_lack(call, false)) && (call->recvbuff || may_lack(call, true));
 }
 
+static struct bl_route nccl_route(enum bl_reason why) {
+    return (struct bl_route){.algorithm = BL_ROUTE_NCCL, .why = why, .reason = bl_reason_text(why)};
+}
+
 /* The route of a call on a communicator that is served; an error is the caller's. */
 static ncclResult_t select_route(struct bl_call *call) {
     struct bl_comm *comm = call->comm;
@@ -49,8 +54,8 @@ static ncclResult_t select_route(struct bl_call *call) {
     if (call->request.count == 0 || bl_switch_serves(comm))
         bl_table_select(&comm->table, &call->request, &call->route);
     else
-        call->route = (struct bl_route){
-            .algorithm = BL_ROUTE_NCCL, .why = BL_REASON_SWITCH, .reason = bl_reason_text(BL_REASON_SWITCH)};
+        call->route = nccl_route(BL_REASON_SWITCH);
+    if (call->route.algorithm != BL_ROUTE_NCCL && !has_buffers(call)) call->route = nccl_route(BL_REASON_NO_BUFFER);
     tell_route(comm, call);
     return ncclSuccess;
 }
@@ -72,11 +77,13 @@ bool bl_serve(struct bl_call *call, ncclComm_t handle, bool for_nccl, struct bl_
         *result = select_route(call);
     else if (comm && !for_nccl) /* it may have ended with an error */
         *result = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);
-    const bool ours = selects && *result == ncclSuccess && call->route.algorithm != BL_ROUTE_NCCL && has_buffers(call);
+    if (comm && !for_nccl && !selects && *result == ncclSuccess)
+        bl_stats_count(comm, &call->request, BL_STATS_LEFT); /* whatever NCCL makes of it */
+    const bool ours = selects && *result == ncclSuccess && call->route.algorithm != BL_ROUTE_NCCL;
     if (ours)
         *result = launch(call);
     else if (*result == ncclSuccess)
-        *result = bl_forward_known(forward, comm, call->stream, selects ? &call->request : NULL);
+        *result = bl_forward_known(forward, comm, call->stream, selects ? call : NULL);
     if (*result != ncclSuccess && bl_group_open()) bl_group_fail(*result);
     return ours || *result != ncclSuccess;
 }

@@ -195,6 +195,7 @@ static void conclude(struct bl_member *member) {
     if (comm->context) run_in_context(member, free_leftovers);
     if (member->verdict.outcome == BL_WELL) {
         log_served(member);
+        bl_stats_begin(comm, NULL, false);
         bl_room_enter(comm);
         bl_watch_add(comm);
         atomic_store(&comm->active, true);
@@ -206,10 +207,12 @@ static void conclude(struct bl_member *member) {
                  "(BEELINE_SETUP_TIMEOUT=%llu)",
                  comm->rank, comm->nranks, (unsigned long long)bl_params()->setup_timeout);
         atomic_store(&comm->async_error, ncclRemoteError);
+        bl_stats_begin(comm, comm->error_text, true);
         bl_warn("communicator %016llx: %s: %s; its calls fail, abort it", (unsigned long long)comm->id,
                 comm->error_text, member->verdict.why);
     } else {
         log_left(member);
+        bl_stats_begin(comm, member->verdict.why, member->verdict.outcome == BL_FAILED);
         stand_by(member);
     }
     free(member->all);
@@ -225,7 +228,6 @@ static void set_up(struct bl_comm **comms, int count) {
         return;
     }
     if (!atomic_exchange(&logged, true)) bl_params_log();
-    bl_stats_arm();
     const CUstreamCaptureMode mode = bl_driver_relax();
     bl_nvls_release_look();
     for (int i = 0; i < count; i++) {
@@ -256,6 +258,7 @@ static struct bl_comm *enlist(const struct bl_setup_request *request, bool nonbl
     comm->handle = *request->handle;
     comm->id = bl_meeting_id(&request->meeting);
     comm->resources = resources;
+    comm->stats = bl_stats_new();
     /* One that does not fit takes part in set-up all the same, as a rank that cannot be served. */
     resources->unlisted = !bl_comm_insert(comm, &stale);
     bl_teardown_orphan(stale);

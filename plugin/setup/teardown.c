@@ -194,7 +194,7 @@ static void free_all(struct bl_comm *comm) {
     if (resources->threaded) pthread_join(resources->thread, NULL);
     const CUstreamCaptureMode mode = bl_driver_relax();
     rescue_end(comm);
-    bl_stats_log(comm);
+    bl_stats_end(comm);
     bl_build_undo(comm);
     const bool lives = bl_context_push(comm);
     bl_room_leave(comm, lives);

@@ -169,6 +169,8 @@ def settings():
         options = [f"--env BEELINE_{other}=nccl" for other in left]
         case(f"settings/selftest_of_{name}", expect(allreduce("processes", 4, *options, "--env BEELINE_DEBUG=INFO", route="nccl"),
                                                     "--lines 4 'communicator .*: rank . of 4 on '"))
+    case("settings/null", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 argument_errors", "--env BEELINE_DEBUG=INFO"),
+                                 "--lines 2 'all_reduce of 16 float sum goes to nccl: a buffer that the call needs is NULL$'"))
     case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_ll"),
                                   "--lines 2 'stats: communicator .* oneshot_ll 2 calls 4068 bytes$'"))
     case("settings/fused", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 -c 64,1 -k 11 fused_launches",
