@@ -2,7 +2,7 @@
 #   make [ARCHS="80 90 100f"] [V=1] [WERROR=1]      the library and beeline-perf, in build/; V=1 shows commands
 #   make emu                                        also the emulated box
 #   make demo                                       a sweep on this box's GPUs, else on an emulated box
-#   make install [PREFIX=DIR] [DESTDIR=DIR]         the library, beeline-perf and beeline-run
+#   make install [PREFIX=DIR] [DESTDIR=DIR]         the library, beeline-perf, the command beeline
 #   make uninstall [PREFIX=DIR] [DESTDIR=DIR]       removes them
 #   make clean                                      removes build/
 #   make help                                       this list
@@ -42,6 +42,7 @@ CXXWARN := -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas $(if $(filte
 
 LIB     := $(BUILD)/libbeeline.so
 PERF    := $(BUILD)/beeline-perf
+COMMAND := $(BUILD)/beeline
 EMU     := $(BUILD)/emu/libcuda.so.1 $(BUILD)/emu/libnvidia-ml.so.1 $(BUILD)/emu/libnccl.so.2 $(BUILD)/emu/libbeeline-kernels.so \
            $(BUILD)/emu/old/libnccl.so.2 $(BUILD)/emu/new/libnccl.so.2
 
@@ -53,7 +54,7 @@ PLUGIN_OBJ := $(patsubst plugin/%.c,$(BUILD)/plugin/%.o,$(wildcard plugin/*/*.c)
 PERF_OBJ   := $(patsubst scripts/perf/%.c,$(BUILD)/perf/%.o,$(wildcard scripts/perf/*.c))
 GEN        := $(BUILD)/gen/abi_table.h $(BUILD)/gen/thresholds.h
 
-all: $(LIB) $(PERF)
+all: $(LIB) $(PERF) $(COMMAND)
 emu: all $(EMU)
 
 # --- generated ---
@@ -120,6 +121,13 @@ $(PERF): $(PERF_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $(PERF_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) -ldl -lm -pthread
 
+# --- the command: a package of Python, and what starts it from this build ---
+$(COMMAND): Makefile
+	$(call say,GEN,$@)
+	$(Q)mkdir -p $(@D) && printf '%s\n' '#!/bin/sh' 'here=$$(dirname "$$(readlink -f "$$0")")' \
+	    'export BEELINE_LIBRARY="$${BEELINE_LIBRARY:-$$here/libbeeline.so}"' \
+	    "exec $(PYTHON) \"\$$here/$$(realpath --relative-to=$(@D) scripts/beeline)\" \"\$$@\"" > $@ && chmod 755 $@
+
 # --- the emulated box ---
 EMU_CUDA_OBJ := $(patsubst test/emu/cuda/%.c,$(BUILD)/emu/cuda/%.o,$(wildcard test/emu/cuda/*.c))
 EMU_NCCL_OBJ := $(patsubst test/emu/nccl/%.c,$(BUILD)/emu/nccl/%.o,$(wildcard test/emu/nccl/*.c))
@@ -173,13 +181,19 @@ demo:
 	+@BUILD='$(BUILD)' MAKE='$(MAKE)' scripts/demo
 
 install: all
-	install -d $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/bin
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/beeline bin share/man/man1 share/bash-completion/completions)
 	install -m 755 $(LIB) $(DESTDIR)$(PREFIX)/lib/libbeeline.so
 	install -m 755 $(PERF) $(DESTDIR)$(PREFIX)/bin/beeline-perf
-	install -m 755 scripts/beeline-run $(DESTDIR)$(PREFIX)/bin/beeline-run
+	install -m 644 $(wildcard scripts/beeline/*.py) VERSION $(DESTDIR)$(PREFIX)/lib/beeline
+	printf '#!/bin/sh\nexec python3 "$$(dirname "$$(readlink -f "$$0")")/../lib/beeline" "$$@"\n' > $(DESTDIR)$(PREFIX)/bin/beeline
+	chmod 755 $(DESTDIR)$(PREFIX)/bin/beeline
+	install -m 644 docs/man/beeline.1 $(DESTDIR)$(PREFIX)/share/man/man1/beeline.1
+	$(COMMAND) completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/beeline
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/libbeeline.so bin/beeline-perf bin/beeline-run)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/libbeeline.so bin/beeline-perf bin/beeline share/man/man1/beeline.1 \
+	    share/bash-completion/completions/beeline)
+	rm -rf $(DESTDIR)$(PREFIX)/lib/beeline
 
 clean:
 	rm -rf $(BUILD)

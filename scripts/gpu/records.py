@@ -1,6 +1,8 @@
 """Records of beeline-perf and of the stages of gpu-check: reading them, and the physical floors of the collectives."""
 import json
 
+from beeline.words import size_of, size_text  # noqa: F401  (of this module for its users)
+
 from .collectives import having
 
 LINK_GBS = 360.0  # kernel stores or loads over NVLink 4, one GPU to the others, measured on H200
@@ -55,17 +57,3 @@ def part_floor_us(part, ranks):
     """Microseconds that no all-gather or reduce-scatter of so many bytes a rank can beat in a graph: one launch, one trip, and what goes
     from one GPU to the others."""
     return LAUNCH_US + ONE_WAY_US + (ranks - 1) * part / (LINK_GBS * 1e3)
-
-
-def size_of(text):
-    """The bytes of what size_text says."""
-    return int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]] if text[-1] in "KMG" else int(text)
-
-
-def size_text(size):
-    """256, 1K, 64K, 1M; bytes where no unit divides."""
-    for unit in ("", "K", "M", "G"):
-        if size < 1024 or size % 1024:
-            return f"{size}{unit}"
-        size //= 1024
-    return f"{size}T"

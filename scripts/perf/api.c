@@ -120,7 +120,7 @@ const char *api_section(ncclComm_t comm) {
 }
 
 const char *api_left_why(ncclComm_t comm) {
-    if (!route_of) return "it is not loaded; start with scripts/beeline-run, or LD_PRELOAD=/path/to/libbeeline.so";
+    if (!route_of) return "it is not loaded; start with beeline run, or LD_PRELOAD=/path/to/libbeeline.so";
     return left_why ? left_why(comm) : NULL;
 }
 

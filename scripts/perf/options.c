@@ -13,7 +13,7 @@ static const char usage[] =
     "usage: beeline-perf [options]\n"
     "Times collectives through Beeline (ncclX) and through the real NCCL (pncclX) alternately, and checks every "
     "element.\n"
-    "Run it with scripts/beeline-run, or LD_PRELOAD=/path/to/libbeeline.so; without Beeline both sides are NCCL.\n"
+    "Run it with beeline run, or LD_PRELOAD=/path/to/libbeeline.so; without Beeline both sides are NCCL.\n"
     "\n"
     "what\n"
     "  -c, --collectives LIST  "

@@ -308,7 +308,7 @@ int tune_run(const struct options *options) {
     }
     if (!api_find_beeline(options)) {
         fprintf(stderr,
-                "beeline-perf: --tune '%s': Beeline is not loaded; start with scripts/beeline-run, or "
+                "beeline-perf: --tune '%s': Beeline is not loaded; start with beeline run, or "
                 "LD_PRELOAD=/path/to/libbeeline.so\n",
                 options->tune);
         return 1;

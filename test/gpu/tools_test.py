@@ -13,7 +13,8 @@ import unittest.mock
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
-from gpu import chart, notes, process, records, tables  # noqa: E402
+from beeline import chart  # noqa: E402
+from gpu import notes, process, records, tables  # noqa: E402
 from gpu.box import Box, algorithms  # noqa: E402
 from gpu.programs import fetch_vllm  # noqa: E402
 from gpu.stages import STAGES  # noqa: E402
