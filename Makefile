@@ -12,8 +12,6 @@ TESTING := $(filter check test soak mutations asan tsan sanitize,$(MAKECMDGOALS)
 BUILD   ?= $(if $(TESTING),build/check,build)
 PREFIX  ?= /usr/local
 DESTDIR ?=
-CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
-NVCC    ?= $(CUDA_HOME)/bin/nvcc
 PYTHON  ?= python3
 # Machine code for each (100f: for all of the family of 100, which has more instructions), and PTX of the last for what comes after.
 # none: no device code at all, which takes no minutes, for the emulated box alone: there the kernels are those compiled for the host.
@@ -28,7 +26,19 @@ endif
 Q = $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-NCCL_H  := $(firstword $(wildcard $(NCCL_HOME)/include/nccl.h $(CUDA_HOME)/include/nccl.h /usr/local/include/nccl.h /usr/include/nccl.h))
+# A toolkit, and nccl.h: what NVCC, CUDA_HOME and NCCL_HOME say, else where they usually lie, else from PyPI, once for all builds.
+FETCHED  ?= build
+WHEELS   ?= scripts/build/wheels.txt
+TOOLKITS ?= /usr/local/cuda /opt/cuda
+HEADERS  ?= /usr/local/include /usr/include
+FOUND    := $(firstword $(filter %/bin/nvcc,$(if $(NVCC),$(shell command -v $(lastword $(NVCC))))) \
+                        $(wildcard $(addsuffix /bin/nvcc,$(TOOLKITS))) $(FETCHED)/cuda/bin/nvcc)
+CUDA_HOME ?= $(FOUND:/bin/nvcc=)
+NVCC     ?= $(CUDA_HOME)/bin/nvcc
+NCCL_H   := $(firstword $(wildcard $(addsuffix /nccl.h,$(addsuffix /include,$(NCCL_HOME) $(CUDA_HOME)) $(HEADERS))) \
+                        $(FETCHED)/nccl/include/nccl.h)
+# What is compiled against the toolkit's headers comes after it.
+TOOLKIT  := $(filter %/bin/nvcc,$(NVCC))
 
 # The folder of that very header; the compiler knows those of the system.
 NCCL_INCLUDE := $(addprefix -isystem ,$(filter-out /usr/include/ /usr/local/include/,$(dir $(NCCL_H))))
@@ -57,7 +67,20 @@ GEN        := $(BUILD)/gen/abi_table.h $(BUILD)/gen/thresholds.h
 all: $(LIB) $(PERF) $(COMMAND)
 emu: all $(EMU)
 
+# --- what is not there ---
+$(FETCHED)/cuda/bin/nvcc:
+	@PYTHON='$(PYTHON)' scripts/build/fetch-cuda compiler $(WHEELS) $(FETCHED)/cuda
+
+# Not both at once: each may install pip.
+$(FETCHED)/nccl/include/nccl.h: | $(filter $(FETCHED)/%,$(TOOLKIT))
+	@PYTHON='$(PYTHON)' scripts/build/fetch-cuda header $(WHEELS) $(FETCHED)/nccl
+
+%/bin/nvcc:
+	@echo "no CUDA compiler at $@: install the CUDA toolkit, 12.8 or later, and name it in CUDA_HOME, or unset that, for the one of PyPI" >&2; exit 1
+
 # --- generated ---
+$(GEN): | $(TOOLKIT)
+
 $(BUILD)/gen/abi_table.h $(BUILD)/gen/abi_stubs.c &: plugin/real/abi.py plugin/real/nccl_later.h plugin/real/abi_own.txt $(NCCL_H)
 	$(call say,GEN,abi_table.h abi_stubs.c)
 	$(Q)mkdir -p $(@D) && $(PYTHON) plugin/real/abi.py $(NCCL_H) plugin/real/nccl_later.h plugin/real/abi_own.txt $(BUILD)/gen
@@ -82,7 +105,7 @@ FATBINS := $(if $(filter none,$(ARCHS)),$(BUILD)/gen/none.fatbin,$(patsubst kern
 # Those whose machine code scripts/build/check-machine-code reads are optimised in every build.
 CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls
 
-$(BUILD)/kernels/%.fatbin: kernels/%.cu $(KERNEL_CUH) $(wildcard kernels/*.h kernels/*.def)
+$(BUILD)/kernels/%.fatbin: kernels/%.cu $(KERNEL_CUH) $(wildcard kernels/*.h kernels/*.def) | $(TOOLKIT)
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
 
@@ -159,7 +182,7 @@ $(BUILD)/emu/old/libnccl.so.2 $(BUILD)/emu/new/libnccl.so.2: $(BUILD)/emu/%/libn
 EMU_CFLAGS ?= -O1 -g1
 
 # The very kernel sources, with test/emu/seam/core/primitives.cuh in place of kernels/core/primitives.cuh.
-$(BUILD)/emu/kernels/%.o: kernels/%.cu
+$(BUILD)/emu/kernels/%.o: kernels/%.cu | $(TOOLKIT)
 	$(call say,EMU,$<)
 	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC $(EMU_CFLAGS) $(CXXWARN) $(EMU_DEFINES) -Itest/emu/seam -Ikernels \
 	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
@@ -167,11 +190,6 @@ $(BUILD)/emu/kernels/%.o: kernels/%.cu
 $(BUILD)/emu/libbeeline-kernels.so: $(EMU_KERNEL_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -shared -o $@ $^
-
-# What is missing is said before anything is compiled.
-toolkit:
-	@scripts/setup-deps --cuda
-$(GEN) $(FATBINS) $(EMU_KERNEL_OBJ): | toolkit
 
 # --- tests ---
 -include test/test.mk
@@ -198,9 +216,13 @@ uninstall:
 clean:
 	rm -rf $(BUILD)
 
+# A variable's value, for scripts: make -s print-CUDA_HOME
+print-%:
+	@echo $($*)
+
 help:
 	@sed -n 's/^#   make/make/p' Makefile test/test.mk
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all emu toolkit demo install uninstall clean help
+.PHONY: all emu demo install uninstall clean help
 .DELETE_ON_ERROR:

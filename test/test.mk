@@ -34,7 +34,7 @@ $(TEST)/%.o: test/%.c $(GEN)
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -ffp-contract=off -Itest/harness -c -o $@ $<
 
-$(TEST)/%.o: test/%.cc
+$(TEST)/%.o: test/%.cc | $(TOOLKIT)
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D) && $(CXX) -std=c++17 -O1 -g $(CXXWARN) -ffp-contract=off -Itest/emu/seam -Ikernels -Itest/harness \
 	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
@@ -76,7 +76,7 @@ $(TEST)/planted/made: $(KERNEL_CU) $(KERNEL_CUH) test/mutate/kernels test/mutate
 
 $(patsubst kernels/%,$(TEST)/planted/kernels/%,$(KERNEL_CU) $(KERNEL_CUH)): $(TEST)/planted/made ;
 
-$(PLANTED_CU:%.cu=$(TEST)/planted/%.o): $(TEST)/planted/%.o: $(TEST)/planted/kernels/%.cu
+$(PLANTED_CU:%.cu=$(TEST)/planted/%.o): $(TEST)/planted/%.o: $(TEST)/planted/kernels/%.cu | $(TOOLKIT)
 	$(call say,PLANT,$<)
 	$(Q)$(CXX) -x c++ -std=c++17 -fPIC -O1 $(CXXWARN) -include test/mutate/planted.h -Itest/emu/seam -I$(<D) -Ikernels \
 	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<

@@ -9,7 +9,7 @@ from support import BEELINE, ROOT, check, client, emulated_only, read, warnings
 
 def symbols(case):
     """Every function of nccl.h and of later ones, in both names, and nothing that is not meant."""
-    header = case.run(["make", "-s", "print-nccl-h"], cwd=ROOT).stdout.strip()
+    header = os.path.join(ROOT, case.run(["make", "-s", "print-NCCL_H"], cwd=ROOT).stdout.strip())
     later = read(os.path.join(ROOT, "plugin/real/nccl_later.h"))
     text = re.sub(r"/\*.*?\*/", "", read(header) + later, flags=re.S)
     want = set(re.findall(r"\b(p?nccl[A-Z]\w*)\s*\(", re.sub(r'"[^"\n]*"', "", text)))

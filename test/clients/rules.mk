@@ -39,7 +39,7 @@ $(CLIENTS)/dlsym $(CLIENTS)/probe $(CLIENTS)/racing $(CLIENTS)/absent: %: %.o
 	$(call say,LINK,$@)
 	$(Q)$(CLIENT_LINK) -ldl -pthread
 
-$(CLIENTS)/counting.so $(CLIENTS)/ahead.so $(CLIENTS)/shim.so: $(CLIENTS)/%.so: test/clients/%.c
+$(CLIENTS)/counting.so $(CLIENTS)/ahead.so $(CLIENTS)/shim.so: $(CLIENTS)/%.so: test/clients/%.c $(GEN)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -fvisibility=default -shared -o $@ $< -ldl
 
@@ -57,7 +57,3 @@ $(CLIENTS)/recording/libnccl.so.2: $(CLIENTS)/recording/recording_nccl.c $(GEN)
 $(CLIENTS)/recording/calls: $(CLIENTS)/recording/recording_calls.c $(CLIENTS)/recording/libnccl.so.2
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(RECORDING_CFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN'
-
-print-nccl-h:
-	@echo $(NCCL_H)
-.PHONY: print-nccl-h

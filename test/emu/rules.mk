@@ -12,7 +12,7 @@ TEST_PROGRAMS += $(TEST)/emu/cudatest/cudatest
 
 EMU_CUDATEST_KERNELS := $(patsubst test/%.cu,$(TEST)/%.o,$(wildcard test/emu/cudatest/*.cu))
 
-$(TEST)/emu/cudatest/%.o: test/emu/cudatest/%.cu
+$(TEST)/emu/cudatest/%.o: test/emu/cudatest/%.cu | $(TOOLKIT)
 	$(call say,EMU,$<)
 	$(Q)mkdir -p $(@D) && $(CXX) -x c++ -std=c++17 -fPIC -O1 -g $(CXXWARN) -Itest/emu/seam -Ikernels \
 	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<

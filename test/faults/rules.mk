@@ -6,7 +6,7 @@ $(FAULTS)/faults: $(FAULTS)/faults.o $(TEST_HARNESS_OBJ) | $(BUILD)/emu/libnccl.
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
 
-$(FAULTS)/sockets.so: test/faults/sockets.c
+$(FAULTS)/sockets.so: test/faults/sockets.c $(GEN)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -fvisibility=default -shared -o $@ $<
 

@@ -8,6 +8,6 @@ lines: $(TEST)/gpu/lines
 $(TEST)/gpu/early: GPU_LINK = -Xlinker --allow-shlib-undefined -Xlinker $(BUILD)/emu/libnccl.so.2
 $(TEST)/gpu/early: | $(BUILD)/emu/libnccl.so.2
 
-$(GPU_KERNEL_PROGRAMS): $(TEST)/gpu/%: test/gpu/%.cu
+$(GPU_KERNEL_PROGRAMS): $(TEST)/gpu/%: test/gpu/%.cu | $(TOOLKIT)
 	$(call say,NVCC,$@)
 	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O2 -Ikernels $(GENCODE) -MD -MP -MF $@.d -o $@ $< $(GPU_LINK)
