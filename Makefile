@@ -121,28 +121,33 @@ $(BUILD)/gen/fatbin.o: $(BUILD)/gen/fatbin.S
 	$(Q)$(CC) -c -o $@ $<
 
 # --- the library ---
+# Neither it nor beeline-perf is to need a newer glibc than 2.28, whatever is here: scripts/build/check-glibc.
+OLD_GLIBC := -include plugin/base/glibc.h
 # -Bsymbolic-functions: the rows of abi.h are to hold Beeline's own entry points, whatever else exports those names.
 $(BUILD)/%.o: %.c $(GEN)
 	$(call say,CC,$<)
-	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(OLD_GLIBC) -c -o $@ $<
 
 $(BUILD)/gen/abi_stubs.o: $(BUILD)/gen/abi_stubs.c
 	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $(OLD_GLIBC) -c -o $@ $<
+
+# Before glibc 2.34 threads and dlopen were in libraries of their own, which are still there by name.
+LIBC := -Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2 -Wl,--as-needed
 
 # nodelete: its threads and what it has put in front of NCCL outlive a dlclose.
 $(LIB): $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) plugin/nccl/export.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -Wl,-soname,libbeeline.so -Wl,--version-script,plugin/nccl/export.map -Wl,--no-undefined -Wl,-z,relro -Wl,-z,nodelete \
-	    -Wl,-Bsymbolic-functions -Wl,--as-needed -o $@ $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) -ldl -pthread
+	    -Wl,-Bsymbolic-functions -Wl,--as-needed -o $@ $(PLUGIN_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) $(LIBC)
 
 $(BUILD)/perf/%.o: scripts/perf/%.c $(GEN)
 	$(call say,CC,$<)
-	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) -Iscripts/perf -c -o $@ $<
+	$(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(OLD_GLIBC) -DBL_PROGRAM -Iscripts/perf -c -o $@ $<
 
-$(PERF): $(PERF_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ)
+$(PERF): $(PERF_OBJ) $(BUILD)/plugin/base/glibc.o $(DISPATCH_OBJ) $(KERNEL_OBJ)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -o $@ $(PERF_OBJ) $(DISPATCH_OBJ) $(KERNEL_OBJ) -ldl -lm -pthread
+	$(Q)$(CC) -o $@ $^ $(LIBC) -lm
 
 # --- the command: a package of Python, and what starts it from this build ---
 $(COMMAND): Makefile

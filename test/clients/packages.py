@@ -130,3 +130,13 @@ def without_pip(case):
     said = case.run(["sh", "scripts/build/fetch-cuda", "compiler", bare.wheels, case.path("cuda")], {"PATH": case.path("bin"), "CI": "", "PYTHON": "python3"},
                     status=1, cwd=ROOT)
     check(said.stderr == "missing: python3-pip.  Type:  sudo apt-get install python3-pip\n", said.stderr)
+
+
+# --- glibc ---
+
+def glibc(case):
+    """The library and beeline-perf run with glibc 2.28; the check notices what asks for more."""
+    tool = os.path.join(ROOT, "scripts/build/check-glibc")
+    case.run([tool, BEELINE, os.path.join(BUILD, "beeline-perf")])
+    said = case.run([tool, "--most", "2.2", BEELINE], status=1).stdout
+    check(re.search(r"libbeeline.so needs \w+ of glibc 2\.\d+, 2.2 at most", said), said)
