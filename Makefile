@@ -100,6 +100,10 @@ $(BUILD)/plugin/base/version.o $(BUILD)/perf/options.o: $(BUILD)/gen/build_id.h
 # --- kernels: one fatbin, embedded ---
 last_arch = $(patsubst %f,%,$(lastword $(ARCHS)))
 GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(last_arch),code=compute_$(last_arch)
+# The driver decompresses what it loads: one architecture's code, when a process makes its first communicator.  The smallest takes
+# long to make, and no longer to load.
+COMPRESS ?= $(if $(findstring --Ofast-compile,$(NVCCFLAGS)),balance,size)
+COMPRESSED := -Xfatbin -compress-all --compress-mode=$(COMPRESS)
 FATBINS := $(if $(filter none,$(ARCHS)),$(BUILD)/gen/none.fatbin,$(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU)))
 
 # Those whose machine code scripts/build/check-machine-code reads are optimised in every build.
@@ -107,7 +111,7 @@ CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls red
 
 $(BUILD)/kernels/%.fatbin: kernels/%.cu $(KERNEL_CUH) $(wildcard kernels/*.h kernels/*.def) | $(TOOLKIT)
 	$(call say,NVCC,$<)
-	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
+	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) $(COMPRESSED) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
 
 # What no driver takes but the emulated one.
 $(BUILD)/gen/none.fatbin:
