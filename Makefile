@@ -2,8 +2,8 @@
 #   make [ARCHS="80 90 100f"] [V=1] [WERROR=1]      the library and beeline-perf, in build/; V=1 shows commands
 #   make emu                                        also the emulated box
 #   make demo                                       a sweep on this box's GPUs, else on an emulated box
-#   make install [PREFIX=DIR] [DESTDIR=DIR]         the library, beeline-perf, the command beeline
-#   make uninstall [PREFIX=DIR] [DESTDIR=DIR]       removes them
+#   make install [PREFIX=DIR] [DESTDIR=DIR]         the library, the commands and the documentation
+#   make uninstall [PREFIX=DIR] [DESTDIR=DIR]       removes what make install installs
 #   make clean                                      removes build/
 #   make help                                       this list
 #
@@ -208,19 +208,10 @@ demo:
 	+@BUILD='$(BUILD)' MAKE='$(MAKE)' scripts/demo
 
 install: all
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/beeline bin share/man/man1 share/bash-completion/completions)
-	install -m 755 $(LIB) $(DESTDIR)$(PREFIX)/lib/libbeeline.so
-	install -m 755 $(PERF) $(DESTDIR)$(PREFIX)/bin/beeline-perf
-	install -m 644 $(wildcard scripts/beeline/*.py) VERSION $(DESTDIR)$(PREFIX)/lib/beeline
-	printf '#!/bin/sh\nexec python3 "$$(dirname "$$(readlink -f "$$0")")/../lib/beeline" "$$@"\n' > $(DESTDIR)$(PREFIX)/bin/beeline
-	chmod 755 $(DESTDIR)$(PREFIX)/bin/beeline
-	install -m 644 docs/man/beeline.1 $(DESTDIR)$(PREFIX)/share/man/man1/beeline.1
-	$(COMMAND) completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/beeline
+	$(Q)scripts/build/install $(BUILD) '$(DESTDIR)$(PREFIX)'
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,lib/libbeeline.so bin/beeline-perf bin/beeline share/man/man1/beeline.1 \
-	    share/bash-completion/completions/beeline)
-	rm -rf $(DESTDIR)$(PREFIX)/lib/beeline
+	$(Q)scripts/build/install --remove $(BUILD) '$(DESTDIR)$(PREFIX)'
 
 clean:
 	rm -rf $(BUILD)

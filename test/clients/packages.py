@@ -39,6 +39,35 @@ def need_pip():
         raise Skip("no pip")
 
 
+# --- make install ---
+
+def installed(case):
+    """make install puts all of it below DESTDIR and PREFIX, where it works; make uninstall takes away that alone."""
+    stage = case.path("stage")
+    prefix = stage + "/opt/beeline"
+    where = ["-o", "all", "BUILD=" + BUILD, "DESTDIR=" + stage, "PREFIX=/opt/beeline"]
+    make(case, "install", *where)
+    pages = [page[len(ROOT) + 1:] for folder in ("docs", "docs/benchmarks") for page in glob.glob("%s/%s/*.*" % (ROOT, folder))]
+    pages += ["README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"]
+    modules = [os.path.basename(path) for path in glob.glob(ROOT + "/scripts/beeline/*.py")]
+    want = {"lib/libbeeline.so", "bin/beeline-perf", "bin/beeline", "share/man/man1/beeline.1", "share/bash-completion/completions/beeline"}
+    want |= {"share/doc/beeline/" + page for page in pages} | {"lib/beeline/" + name for name in [*modules, "VERSION"]}
+    have = files_below(prefix)
+    check(want <= have, "not installed: %s" % sorted(want - have))
+    check(files_below(stage) == {"opt/beeline/" + name for name in have}, "installed elsewhere: %s" % sorted(files_below(stage)))
+
+    case.job(prefix + "/bin/beeline", "run", client("linked"), beeline=False)
+    asked = case.run([sys.executable, "-c", "import beeline; print(beeline.library(), beeline.version())"], {"PYTHONPATH": prefix + "/lib"})
+    check(asked.stdout.split() == [os.path.realpath(prefix + "/lib/libbeeline.so"), read(ROOT + "/VERSION").strip()], asked.stdout)
+
+    strangers = {"lib/libother.so", "share/doc/beeline/notes"}
+    for name in strangers:
+        write(os.path.join(prefix, name), "")
+    make(case, "uninstall", *where)
+    check(files_below(prefix) == strangers, "left, or taken: %s" % sorted(files_below(prefix) ^ strangers))
+    check(not os.path.exists(prefix + "/lib/beeline"), "an empty folder is left")
+
+
 # --- without a toolkit ---
 
 def fake_wheel(folder, name, files):
