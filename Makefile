@@ -4,6 +4,7 @@
 #   make demo                                       a sweep on this box's GPUs, else on an emulated box
 #   make install [PREFIX=DIR] [DESTDIR=DIR]         the library, the commands and the documentation
 #   make uninstall [PREFIX=DIR] [DESTDIR=DIR]       removes what make install installs
+#   make wheel                                      a Python package of it, in build/
 #   make clean                                      removes build/
 #   make help                                       this list
 #
@@ -213,6 +214,9 @@ install: all
 uninstall:
 	$(Q)scripts/build/install --remove $(BUILD) '$(DESTDIR)$(PREFIX)'
 
+wheel: all
+	$(Q)$(PYTHON) scripts/build/make-wheel $(BUILD)
+
 clean:
 	rm -rf $(BUILD)
 
@@ -224,5 +228,5 @@ help:
 	@sed -n 's/^#   make/make/p' Makefile test/test.mk
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all emu demo install uninstall clean help
+.PHONY: all emu demo install uninstall wheel clean help
 .DELETE_ON_ERROR:

@@ -68,6 +68,29 @@ def installed(case):
     check(not os.path.exists(prefix + "/lib/beeline"), "an empty folder is left")
 
 
+# --- the wheel ---
+
+def wheel(case):
+    """make wheel's package, installed by pip into an environment of its own, has a library that serves."""
+    emulated_only()
+    need_pip()
+    # Two that are there already, in a folder of the test's own, since others may run beside it.
+    for name in ("libbeeline.so", "beeline-perf"):
+        os.symlink(os.path.join(BUILD, name), case.path(name))
+    made = make(case, "-s", "wheel", "-o", "all", "BUILD=" + case.folder, "PYTHON=" + sys.executable).stdout.strip()
+    check(re.search(r"/beeline_nccl-[\d.]+-py3-none-manylinux_2_28_\w+\.whl$", made), made)
+    python = case.path("venv/bin/python")
+    case.run([sys.executable, "-m", "venv", "--without-pip", case.path("venv")])
+    case.run([sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index", "--disable-pip-version-check", made])
+    asked = case.run([python, "-c", "import beeline; print(beeline.library(), beeline.version())"], {"PYTHONPATH": ""})
+    library, version = asked.stdout.split()
+    check(library.startswith(case.path("venv/lib")) and version == read(ROOT + "/VERSION").strip(), asked.stdout)
+    case.job(client("linked"), beeline=False, env={"LD_PRELOAD": library})
+    perf = os.path.join(os.path.dirname(library), "beeline-perf")
+    check(os.stat(perf).st_mode & stat.S_IXUSR, "beeline-perf cannot be executed")
+    check("usage" in case.run([perf, "--help"]).stdout.lower(), "beeline-perf does not start")
+
+
 # --- without a toolkit ---
 
 def fake_wheel(folder, name, files):
@@ -160,8 +183,6 @@ def without_pip(case):
                     status=1, cwd=ROOT)
     check(said.stderr == "missing: python3-pip.  Type:  sudo apt-get install python3-pip\n", said.stderr)
 
-
-# --- glibc ---
 
 def glibc(case):
     """The library and beeline-perf run with glibc 2.28; the check notices what asks for more."""
