@@ -15,6 +15,7 @@ static struct {
     int (*filter)(void *, int, int);
     int (*load)(void *);
     struct hw_object *(*object)(void *, int, unsigned);
+    int (*weight)(const void *);
     int (*first)(const void *);
 } hwloc;
 
@@ -27,6 +28,7 @@ static const struct {
     {"hwloc_topology_set_type_filter", offsetof(__typeof__(hwloc), filter)},
     {"hwloc_topology_load", offsetof(__typeof__(hwloc), load)},
     {"hwloc_get_obj_by_depth", offsetof(__typeof__(hwloc), object)},
+    {"hwloc_bitmap_weight", offsetof(__typeof__(hwloc), weight)},
     {"hwloc_bitmap_first", offsetof(__typeof__(hwloc), first)},
 };
 
@@ -109,8 +111,7 @@ struct bl_place bl_tree_place(const char *pci) {
             snprintf(place.port, sizeof(place.port), "%04x:%02x:%02x.%x", at->domain, at->bus, at->device,
                      at->function);
         }
-    if (object && object->nodeset && (object->parent || object->memory_arity == 1)) /* not of a machine with several */
-        place.numa = hwloc.first(object->nodeset);
+    if (object && object->nodeset && hwloc.weight(object->nodeset) == 1) place.numa = hwloc.first(object->nodeset);
     while (object && object->type != HW_PACKAGE) object = object->parent;
     if (object) place.package = (int)object->os_index;
     return place;

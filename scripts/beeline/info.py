@@ -8,8 +8,8 @@ from .words import columns
 
 USAGE = "beeline info [--json] [--from FILE]"
 WIDTH = 80
-SHORT = {"self": ".", "nvlink": "NV", "pcie": "PCI", "pcie-switch": "PIX", "pcie-host": "PHB", "pcie-socket": "SYS", "none": "-", "unknown": "?"}
-MEANING = {"NV": "NVLink", "PCI": "PCIe", "PIX": "one PCIe switch", "PHB": "PCIe host bridge", "SYS": "PCIe and the link between processors", "-": "no peer access", "?": "not known"}
+SHORT = {"self": ".", "nvswitch": "NVS", "nvlink": "NV", "pcie": "PCI", "pcie-switch": "PIX", "pcie-host": "PHB", "pcie-socket": "SYS", "none": "-", "unknown": "?"}
+MEANING = {"NVS": "NVSwitch", "NV": "NVLink", "PCI": "PCIe", "PIX": "one PCIe switch", "PHB": "PCIe host bridge", "SYS": "PCIe and the link between processors", "-": "no peer access", "?": "not known"}
 UNSAID = "?"
 
 
@@ -64,7 +64,7 @@ def kinds(box, gpus):
     if not gpus:
         return ["no GPU"]
     names = [known(gpu.get("name")) for gpu in gpus]
-    lines = [", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) + f": {known(box.get('class_text') or box.get('class'))}"]
+    lines = [", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) + (f": {box['class_text']}" if box.get("class_text") else "")]
     if box.get("not_served"):
         lines += wrapped("left to NCCL: ", box["not_served"])
     return lines + (wrapped("fingerprint: ", box["fingerprint"]) if box.get("fingerprint") else [])

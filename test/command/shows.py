@@ -1,11 +1,11 @@
 """What the command shows: help, completion, the man page, boxes."""
-import ctypes
+import glob
 import json
 import os
 import re
 
 import boxes
-from support import BEELINE, LIBRARY, ROOT, Skip, beeline, box, check, refused, run
+from support import BEELINE, LIBRARY, ROOT, beeline, box, check, refused, run
 
 COMMANDS = ("run", "info", "check", "perf", "plot", "completion")
 
@@ -84,11 +84,13 @@ def info(folder):
 
 
 def info_here(_):
-    """The library's own answer, with GPUs and without."""
-    if not hasattr(ctypes.CDLL(LIBRARY), "beelineBox"):
-        raise Skip("the library has no beelineBox")
+    """The library's own answer, with GPUs and without; of each stored machine a drawing within 80 columns."""
     here = json.loads(box(3, BEELINE, "info", "--json").stdout)
     check(len(here["gpus"]) == 3 and len(here["links"]) == 3 and "version" in here, here)
     check("to GPU    0   1   2" in box(3, BEELINE, "info").stdout, "it is not drawn")
+    for path in sorted(glob.glob(os.path.join(ROOT, "test", "emu", "boxes", "*.box"))):
+        text = box(1, BEELINE, "info", path=path).stdout
+        here = json.loads(box(1, BEELINE, "info", "--json", path=path).stdout)
+        check(max(map(len, text.splitlines())) <= 80 and f": {here['class_text']}\n" in text and "?" not in text, f"{path}\n{text}")
     done = beeline("info", env={"BEELINE_LIBRARY": LIBRARY})
     check("Beeline " in done.stdout, done.stdout)

@@ -32,9 +32,10 @@ def beeline(*arguments, **options):
     return run(BEELINE, *arguments, **options)
 
 
-def box(gpus, *command, topology="nvlink", **options):
-    """On the emulated box; times of the command itself are those of the emulation."""
-    return run(os.path.join(ROOT, "scripts", "emu-box"), "--build", BUILD, "-t", topology, "-g", str(gpus), "--", *command, **options)
+def box(gpus, *command, topology="nvlink", path=None, **options):
+    """On the emulated box, or on the machine that a file describes; times of the command itself are those of the emulation."""
+    what = ["--box", path] if path else ["-t", topology, "-g", str(gpus)]
+    return run(os.path.join(ROOT, "scripts", "emu-box"), "--build", BUILD, *what, "--", *command, **options)
 
 
 def refused(text, *arguments, status=2, **options):
