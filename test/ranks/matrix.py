@@ -124,14 +124,16 @@ CREWS = of("grid", {"": "", "crews/": GRIDS[1], "/crews": GRIDS[1]})
 # --- an algorithm with all that it takes ---
 
 MOST = {"oneshot_ll": 4096, "oneshot_ll128": 6000, "twoshot_ll128": 20000, "reducescatter_ll128": 5000}  # bytes of a call, or a block
+# Datatypes of one size, whose edges are the same, share a communicator: to make one takes long.
+ALIKE = tuple(",".join(name for name in DATATYPES if SIZE[name] == size) for size in (1, 2, 4, 8))
 # Many ranks take longest, the algorithms share what depends on the datatype, and 7 and 8 ranks a kernel: of so many one runs always.
 RARE = {7: 2, 8: 2, 16: 4}
-row("{algorithm}/{ranks}/{types}", dict(algorithm=tuple(MOST), ranks=RANKS, types=DATATYPES),
+row("{algorithm}/{ranks}/{first}", dict(algorithm=tuple(MOST), ranks=RANKS, types=ALIKE),
     soak=lambda p: SOAK if (p.at["algorithm"] + p.at["types"] + (p.ranks == 8)) % RARE.get(p.ranks, 1) else "",
-    mode=lambda p: MODES[(p.at["algorithm"] + p.at["ranks"] + p.at["types"] // 2) % 2],
-    options=lambda p: GRIDS[p.at["types"] // (4 if p.ranks == 16 else 1) % 2],
+    mode=lambda p: MODES[(p.at["algorithm"] + p.at["ranks"] + p.at["types"]) % 2],
+    options=lambda p: GRIDS[(p.at["ranks"] + p.at["types"] // 2) % 2],
     o="all", c=edges(lambda p: MOST[p.algorithm] // (4 if p.ranks == 16 else 1)), x="elements", b=8,
-    k=lambda p: 50 if p.ranks == 16 else 80 if p.algorithm == "reducescatter_ll128" else 120)
+    k=lambda p: len(p.types.split(",")) * (50 if p.ranks == 16 else 80 if p.algorithm == "reducescatter_ll128" else 120))
 
 # What moves bytes: few datatypes, but every count and number of ranks, on grids with crews and without.
 MOVED = dict(mode=turn(MODES, "ranks", "grid", "types"), options=CREWS, c=edges(least({2: 5000, 16: 1500})), x="elements", b=8,
