@@ -121,7 +121,7 @@ def switches():
 
 def told():
     """INFO: what a communicator is by rank 0, a line of it by each other, and which Beeline first."""
-    case("info", expect(allreduce("processes", 3, "--env BEELINE_DEBUG=INFO", route="oneshot_ll"), "--lines 1 ': rank 0 of 3 on .*, link nvlink, staging '",
+    case("info", expect(allreduce("processes", 3, "--env BEELINE_DEBUG=INFO", route="oneshot_ll"), "--lines 1 ': rank 0 of 3 on .*, link nvswitch, staging '",
                         "--lines 2 ': rank [12] of 3 on [0-9a-f:.]+, as rank 0 says'", "--lines 1 ': all_reduce 0[.][.].* nccl .built-in: .* 3 ranks.'",
                         "--lines 6 ': [a-z_]+ 0[.][.].* nccl .built-in: '", "--lines 3 'INFO Beeline [0-9.]+-[0-9a-f]+, the real NCCL: '"))
 
@@ -133,7 +133,7 @@ def hardware():
                                  f"--info '{LEFT}no call would be Beeline.s: no NVLink'"))
     for mode in ("processes", "groups", "threads"):  # rank 0's own links are all NVLink
         case(f"topology/mixed/{mode}", expect(allreduce(mode, 3, "-t mixed", "--env BEELINE_DEBUG=INFO"),
-                                              f"--info '{LEFT}no call would be Beeline.s: no NVLink'"))
+                                              f"--info '{LEFT}no call would be Beeline.s: NVLink joins only some'"))
     case("topology/mixed/pair", expect(box("groups", 3, "$BUILD/test/ranks/collectives -n 2 -c 17,1000 -a oneshot_ll", "-t mixed")))
     for mode in ("processes", "groups", "threads"):
         case(f"topology/broken/{mode}", expect(allreduce(mode, 3, "-t broken"), f"--warn '{LEFT}rank 0: self-test: .* wrong data'"))
