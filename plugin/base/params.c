@@ -1,5 +1,6 @@
 /* params.c - reads the environment, strictly, once; the only file that reads it. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -235,8 +236,14 @@ const char *bl_params_p2p_forbidden(void) {
 
 bool bl_params_nccl_nvls(void) {
     const char *enable = value_of("NCCL_NVLS_ENABLE");
-    char *end = NULL;
-    return !enable || strtoll(enable, &end, 0) != 0 || *end; /* what NCCL cannot read is its default */
+    if (!enable) return true;
+    errno = 0;
+    const bool enabled = strtoll(enable, NULL, 0) != 0; /* of what is no number, too, as in NCCL */
+    return enabled || errno;
+}
+
+bool bl_params_tuning_built_in(void) {
+    return bl_params()->tuning_file && !strcmp(bl_params()->tuning_file, "built-in");
 }
 
 void bl_params_tuning_path(enum bl_tuning_place place, char *path, size_t size) {

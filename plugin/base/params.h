@@ -31,9 +31,12 @@ const char *bl_params_p2p_forbidden(void);
 bool bl_params_nccl_nvls(void);
 
 /* Where tuning files may be, before the built-in ones: BEELINE_TUNING_FILE, then the user's and the system's configuration, then the
- * user's cache.  Writes the path of the place's how-many-th, "" where there is none. */
+ * user's cache.  Writes the path of one place, "" if there is none. */
 enum bl_tuning_place { BL_TUNING_ASKED, BL_TUNING_USER, BL_TUNING_SYSTEM, BL_TUNING_CACHE, BL_TUNING_PLACES };
 void bl_params_tuning_path(enum bl_tuning_place place, char *path, size_t size);
+
+/* BEELINE_TUNING_FILE=built-in: no file is looked for. */
+bool bl_params_tuning_built_in(void);
 
 /* What CUDA_DEVICE_MAX_CONNECTIONS says now: queues of a GPU that its streams share, 1 to 32.  0 if it says nothing. */
 int bl_params_connections(void);

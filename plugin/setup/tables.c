@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "vote.h"
@@ -16,30 +17,47 @@
 
 enum { MOST_TUNING_BYTES = 1 << 20 };
 
-/* NULL: there is none; one that was asked for is missed. */
-static char *read_tuning_file(const char *path, bool asked) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && !asked && (errno == ENOENT || errno == ENOTDIR)) return NULL;
-    char *text = fd >= 0 ? malloc(MOST_TUNING_BYTES + 1) : NULL;
+/* Of a file that is all there and is one: not of a pipe, which would keep us waiting. */
+static char *read_text(int fd, const char **why) {
+    struct stat status;
     size_t used = 0;
     ssize_t got = 0;
+    char *text = NULL;
+    *why = "not a file";
+    if (fstat(fd, &status) || !(S_ISREG(status.st_mode) || S_ISCHR(status.st_mode))) return NULL;
+    *why = "out of host memory";
+    text = malloc(MOST_TUNING_BYTES + 1);
     while (text && used < MOST_TUNING_BYTES && (got = read(fd, text + used, MOST_TUNING_BYTES - used)) > 0)
         used += (size_t)got;
-    if (fd >= 0) close(fd);
-    if (!text || got < 0) {
-        bl_warn("%s%s cannot be read: %m; other thresholds hold", asked ? "BEELINE_TUNING_FILE=" : "tuning file ",
-                path);
-        free(text);
-        return NULL;
-    }
+    if (!text) return NULL;
     text[used] = 0;
+    *why = got < 0                     ? strerror(errno)
+           : used == MOST_TUNING_BYTES ? "it has 1 MiB or more"
+           : strlen(text) < used       ? "it is no text"
+                                       : NULL;
+    if (!*why) return text;
+    free(text);
+    return NULL;
+}
+
+/* NULL: there is none that can be read.  One that was asked for is missed; others may be somebody else's. */
+static char *read_tuning_file(const char *path, bool asked) {
+    const char *why = NULL;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    char *text = fd >= 0 ? read_text(fd, &why) : NULL;
+    if (fd < 0) why = strerror(errno);
+    if (fd >= 0) close(fd);
+    if (!text && asked)
+        bl_warn("BEELINE_TUNING_FILE=%s cannot be read: %s; other thresholds hold", path, why);
+    else if (!text && errno != ENOENT && errno != ENOTDIR)
+        bl_info("tuning file %s is left out: %s", path, why);
     return text;
 }
 
 /* Those that are there; their texts are to be freed. */
 static int read_tuning_files(char paths[BL_TUNING_PLACES][PATH_MAX], struct bl_tuning_file *files) {
     int count = 0;
-    for (int place = 0; place < BL_TUNING_PLACES; place++) {
+    for (int place = 0; place < BL_TUNING_PLACES && !bl_params_tuning_built_in(); place++) {
         const bool asked = place == BL_TUNING_ASKED;
         bl_params_tuning_path((enum bl_tuning_place)place, paths[place], PATH_MAX);
         const char *text = paths[place][0] ? read_tuning_file(paths[place], asked) : NULL;
@@ -119,9 +137,11 @@ void bl_tables_make(const struct bl_identity *all, struct bl_facts facts, bool t
 
 static void make_tables(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
+    enum bl_reason why;
     const struct bl_facts facts = bl_tables_facts(member->all, comm->nranks, member->link, &comm->args.layout);
     if (member->all[0].copy_engines && !facts.layout.copy_bytes) tell_no_slots(member);
-    bl_tables_make(member->all, facts, true, &comm->table, plans_multicast(member) ? &member->multicast_table : NULL);
+    bl_tables_make(member->all, facts, bl_link_serves(facts.link, &why), &comm->table,
+                   plans_multicast(member) ? &member->multicast_table : NULL);
 }
 
 _Static_assert(sizeof(struct bl_table) + 64 <= BL_MESH_MESSAGE, "a table is one message");

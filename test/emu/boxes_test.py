@@ -53,6 +53,9 @@ def source(box, ranks):
 def each_box():
     names = {file[:-4] for file in os.listdir("test/emu/boxes")}
     check(names == set(EXPECTED), "boxes without an expectation, or without a file:", names ^ set(EXPECTED))
+    if look("pcie-switch")["sources"]["hwloc"][:1] != "2":
+        print("hwloc is not installed")
+        sys.exit(77)
     for name, (kind, nvlinks, near, far, first, last, thresholds) in EXPECTED.items():
         box = look(name)
         gpus = box["gpus"]
@@ -63,7 +66,7 @@ def each_box():
         check((gpus[0]["numa"], gpus[-1]["numa"]) == (first, last), name, gpus)
         check(box["sources"]["nvml"] == "ok" and box["sources"]["hwloc"][0] == "2", name, box["sources"])
         check(thresholds in source(box, len(gpus)), name, source(box, len(gpus)))
-        print(name, box["fingerprint"], source(box, len(gpus)))
+        print(name, box.get("fingerprint"), source(box, len(gpus)))
 
 
 def details():
@@ -71,6 +74,7 @@ def details():
     check(source(box, 4) == "built-in: NVIDIA H200, 4 ranks", box["routes"])
     check(box["fingerprint"] == 'gpu "NVIDIA H200" arch 90 link nvswitch nvlinks 18 nccl plain', box["fingerprint"])
     check(look("hgx-h200-8")["fingerprint"].endswith("nccl nvls"), "NCCL may use NVLS")
+    check(look("hgx-h200-8", NCCL_NVLS_ENABLE="off")["fingerprint"].endswith("nccl plain"), "what is no number is 0 to NCCL")
     box = look("nvl-pairs")
     check(CAREFUL in source(box, 2), "a pair with a bridge is served:", box["routes"])
     check(box["gpus"][0]["switch"] == box["gpus"][1]["switch"] != box["gpus"][2]["switch"], box["gpus"])
@@ -108,6 +112,13 @@ def files():
         file.write('gpu "NVIDIA H100 80GB HBM3" arch 90 link nvswitch nvlinks 18 nccl nvls\nall_reduce 2 7K oneshot_ll\nall_reduce 2 max nccl\n')
     found(["0..7K oneshot_ll | .. nccl"], BEELINE_TUNING_FILE=asked, **folders)
     found(["0..5K oneshot_ll | .. nccl"], BEELINE_TUNING_FILE=asked, NCCL_NVLS_ENABLE="0", warned="has no section for this box, which is: gpu", **folders)
+    careful = ["0..8K oneshot_ll | ..128K oneshot_ll128 | ..512K twoshot_ll128 | .. nccl"]
+    found(careful, BEELINE_TUNING_FILE="built-in", **folders)
+    found(careful, BEELINE_TUNING_FILE=TMP, XDG_CONFIG_HOME="", XDG_CACHE_HOME="", HOME="", warned=f"BEELINE_TUNING_FILE={TMP} cannot be read: not a file")
+    os.unlink(f"{TMP}/config/beeline/beeline.tune")
+    os.mkfifo(f"{TMP}/config/beeline/beeline.tune")
+    found(["0..3K oneshot_ll | .. nccl"], **folders)  # not waited for, and no word at this level
+    os.unlink(f"{TMP}/config/beeline/beeline.tune")
     put("config", "gpu any\nall_reduce 2 5K oneshot_ll\nall_reduce 2 6K onshot_ll\n")
     found(["0..3K oneshot_ll | .. nccl"], warned="beeline.tune:3: 'onshot_ll' is not accepted here", **folders)
 
