@@ -9,7 +9,8 @@
 enum { HW_PACKAGE = 1, HW_BRIDGE = 14, HW_PCI_DEVICE = 15, HW_OS_DEVICE = 16 }; /* hwloc_obj_type_t */
 enum { HW_KEEP_NONE = 1, HW_KEEP_IMPORTANT = 3 };                               /* enum hwloc_type_filter_e */
 enum { HW_DEPTH_PCI_DEVICE = -5 };                                              /* enum hwloc_get_type_depth_e */
-enum { HW_BRIDGE_HOST = 0, HW_BRIDGE_PCI = 1 };                                 /* hwloc_obj_bridge_type_t */
+enum { HW_BRIDGE_PCI = 1 };                                                     /* hwloc_obj_bridge_type_t */
+enum { HW_DONT_CHANGE_BINDING = 1 << 6 };                                       /* enum hwloc_topology_flags_e */
 
 struct hw_pci {
     uint16_t domain;

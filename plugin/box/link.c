@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "nvml.h"
-#include "tree.h"
 
 static bool find_visible(const unsigned char *uuid, CUdevice *found) {
     const struct bl_driver *cu = bl_driver();
@@ -27,23 +26,15 @@ static bool find_visible(const unsigned char *uuid, CUdevice *found) {
 static enum bl_link ask_driver(CUdevice device, CUdevice peer) {
     const struct bl_driver *cu = bl_driver();
     int access = 0, atomics = 0;
-    if (cu->cuDeviceCanAccessPeer(&access, device, peer) != CUDA_SUCCESS || !access) return BL_LINK_NONE;
+    if (cu->cuDeviceCanAccessPeer(&access, device, peer) != CUDA_SUCCESS) return BL_LINK_UNKNOWN;
+    if (!access) return BL_LINK_NONE;
     /* Native atomics between GPUs are what NVLink has and PCIe has not. */
     cu->cuDeviceGetP2PAttribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, device, peer);
     return atomics ? BL_LINK_NVLINK : BL_LINK_PCIE;
 }
 
-static enum bl_link ask(CUdevice device, struct bl_link_end own, struct bl_link_end peer) {
-    CUdevice visible;
-    enum bl_link link =
-        find_visible(peer.uuid, &visible) ? ask_driver(device, visible) : bl_nvml_pair(own.uuid, peer.uuid);
-    if (link == BL_LINK_PCIE) link = bl_tree_path(own.pci, peer.pci);
-    if (link == BL_LINK_PCIE) link = bl_nvml_path(own.uuid, peer.uuid);
-    return link;
-}
-
-/* Once a pair: NVML and hwloc take long. */
-enum bl_link bl_link_of(CUdevice device, struct bl_link_end own, struct bl_link_end peer) {
+/* Once a pair: NVML takes long. */
+enum bl_link bl_link_of(CUdevice device, const unsigned char *own, const unsigned char *peer) {
     enum { MOST = 256, UUID_BYTES = 16 };
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct {
@@ -52,14 +43,16 @@ enum bl_link bl_link_of(CUdevice device, struct bl_link_end own, struct bl_link_
         enum bl_link link;
     } known[MOST];
     static int count;
+    CUdevice visible;
+    if (find_visible(peer, &visible)) return ask_driver(device, visible);
     int i = 0;
     pthread_mutex_lock(&lock);
-    while (i < count && (known[i].device != device || memcmp(known[i].uuid, peer.uuid, UUID_BYTES) != 0)) i++;
-    const enum bl_link link = i < count ? known[i].link : ask(device, own, peer);
+    while (i < count && (known[i].device != device || memcmp(known[i].uuid, peer, UUID_BYTES) != 0)) i++;
+    const enum bl_link link = i < count ? known[i].link : bl_nvml_pair(own, peer);
     if (i == count && count < MOST && link != BL_LINK_UNKNOWN) {
         known[count].device = device;
         known[count].link = link;
-        memcpy(known[count++].uuid, peer.uuid, UUID_BYTES);
+        memcpy(known[count++].uuid, peer, UUID_BYTES);
     }
     pthread_mutex_unlock(&lock);
     return link;

@@ -12,6 +12,7 @@
 static struct {
     unsigned (*version)(void);
     int (*init)(void **);
+    int (*flags)(void *, unsigned long);
     int (*filter)(void *, int, int);
     int (*load)(void *);
     struct hw_object *(*object)(void *, int, unsigned);
@@ -25,6 +26,7 @@ static const struct {
 } functions[] = {
     {"hwloc_get_api_version", offsetof(__typeof__(hwloc), version)},
     {"hwloc_topology_init", offsetof(__typeof__(hwloc), init)},
+    {"hwloc_topology_set_flags", offsetof(__typeof__(hwloc), flags)},
     {"hwloc_topology_set_type_filter", offsetof(__typeof__(hwloc), filter)},
     {"hwloc_topology_load", offsetof(__typeof__(hwloc), load)},
     {"hwloc_get_obj_by_depth", offsetof(__typeof__(hwloc), object)},
@@ -38,7 +40,9 @@ static char version[16];
 
 /* No OS devices: to look for them hwloc would ask CUDA, which is not ours to start. */
 static int load(void) {
-    return hwloc.init(&topology) || hwloc.filter(topology, HW_BRIDGE, HW_KEEP_IMPORTANT) ||
+    if (hwloc.init(&topology)) return -1;
+    hwloc.flags(topology, HW_DONT_CHANGE_BINDING); /* fails before hwloc 2.5 */
+    return hwloc.filter(topology, HW_BRIDGE, HW_KEEP_IMPORTANT) ||
            hwloc.filter(topology, HW_PCI_DEVICE, HW_KEEP_IMPORTANT) ||
            hwloc.filter(topology, HW_OS_DEVICE, HW_KEEP_NONE) || hwloc.load(topology);
 }

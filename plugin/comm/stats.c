@@ -165,7 +165,7 @@ static void write_counts(const struct bl_comm *comm) {
 }
 
 void bl_stats_end(struct bl_comm *comm) {
-    if (!comm->stats) return;
+    if (!comm->stats || atomic_exchange(&comm->stats->said, true)) return;
     if (bl_params()->stats) log_line(comm);
     if (bl_params()->stats_file) write_counts(comm);
 }

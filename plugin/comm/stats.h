@@ -18,6 +18,7 @@ static inline int bl_stats_nccl(enum bl_reason why) {
 
 struct bl_stats {
     uint64_t batches; /* launches of several calls */
+    atomic_bool said; /* at the process's end, so not again at the communicator's */
     struct bl_stats_count {
         uint64_t calls, bytes;
     } count[BL_COLLECTIVES][BL_STATS_SIZES][BL_STATS_WHERE];

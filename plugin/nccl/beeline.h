@@ -25,8 +25,9 @@ const char *beelineSectionOf(ncclComm_t comm);
 const char *beelineBuild(void);
 
 /* The box as Beeline sees it, as JSON: GPUs that this process may use and how they are joined, versions, the routes of
- * communicators of the first 2, 3, ... of them, and what is off and why (docs/tuning.md says what the fingerprint is).  Writes at most `size` bytes,
- * the ending zero among them, and returns how many characters there are to write, as snprintf does.  Makes no context.  Any thread. */
+ * communicators of the first 2, 3, ... of them (without multicast), and what is off and why.  Writes at most `size` bytes, the
+ * ending zero among them, and returns how many characters there are to write, as snprintf does; -1 without memory.  Makes no context,
+ * but initialises the driver: children that are forked later cannot use CUDA.  Any thread. */
 int beelineBox(char *json, size_t size);
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@
 #include "box/link.h"
 #include "box/nvml.h"
 #include "box/tree.h"
-#include "cuda/multicast.h"
+#include "launch/copy.h"
 #include "real/real.h"
 #include "setup/steps.h"
 
@@ -86,14 +86,16 @@ static bool look(struct box *box) {
         bl_identity_fill(&box->all[i], i);
         box->all[i].offered = box->all[i].staging;
         box->all[i].copy_engines = bl_params()->copy_engines;
+        box->all[i].copy_possible = bl_copy_possible();
         box->place[i] = bl_tree_place(box->all[i].pci);
     }
     for (int a = 0; a < count; a++)
         for (int b = 0; b < count; b++) {
             const struct bl_identity *one = &box->all[a], *other = &box->all[b];
             if (a == b) continue;
-            enum bl_link link =
-                bl_link_of(a, (struct bl_link_end){one->uuid, one->pci}, (struct bl_link_end){other->uuid, other->pci});
+            enum bl_link link = bl_link_of(a, one->uuid, other->uuid);
+            if (link == BL_LINK_PCIE) link = bl_tree_path(one->pci, other->pci);
+            if (link == BL_LINK_PCIE) link = bl_nvml_path(one->uuid, other->uuid);
             if (link == BL_LINK_NVLINK && one->nvswitch && other->nvswitch) link = BL_LINK_NVSWITCH;
             box->link[a * count + b] = link;
         }
@@ -199,6 +201,7 @@ static void add_links(struct text *text, const struct box *box) {
     add_member(text, "class", bl_link_name(class));
     add_member(text, "class_text", bl_link_words(class));
     add_member(text, "not_served", bl_link_serves(class, &why) ? NULL : bl_reason_text(why));
+    if (!bl_link_serves(class, &why)) return; /* nothing is tuned there */
     const struct bl_staging_layout none = {0};
     const struct bl_facts facts = bl_tables_facts(box->all, box->gpus, class, &none);
     char section[BL_SECTION];
@@ -258,5 +261,5 @@ BL_EXPORT int beelineBox(char *json, size_t size) {
     free(box.all);
     free(box.place);
     free(box.link);
-    return (int)text.used;
+    return box.all || !box.gpus ? (int)text.used : -1;
 }

@@ -39,7 +39,8 @@ static const struct {
      "the GPU's memory cannot be exported as a file descriptor"},
 };
 
-bool bl_nccl_may_nvls(CUdevice device) {
+/* As far as one can tell. */
+static bool nccl_may_nvls(CUdevice device) {
     enum { FIRST_WITH_NVLS = 21700 };
     return bl_real_version() >= FIRST_WITH_NVLS && bl_params_nccl_nvls() &&
            bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
@@ -66,7 +67,7 @@ static void fill_gpu(struct bl_identity *identity, CUdevice device) {
     const struct bl_nvml_gpu links = bl_nvml_gpu(identity->uuid);
     identity->nvlinks = (uint16_t)links.nvlinks;
     identity->nvswitch = links.nvswitch;
-    identity->nccl_nvls = bl_nccl_may_nvls(device);
+    identity->nccl_nvls = nccl_may_nvls(device);
     if (strstr(identity->gpu, "MIG ")) refuse(identity, false, "the GPU is a MIG instance, which has no P2P");
 }
 

@@ -36,9 +36,6 @@ struct bl_identity {
     char settings[2048];
 };
 
-/* Whether NCCL would use NVLink multicast with this GPU, as far as one can tell. */
-bool bl_nccl_may_nvls(CUdevice device);
-
 /* Fills in all but the nonce, max_blocks, `offered` and what is said of copy engines and blocking.  Never fails: what cannot be
  * learnt makes the rank not capable. */
 void bl_identity_fill(struct bl_identity *identity, CUdevice device);

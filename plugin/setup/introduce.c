@@ -127,8 +127,7 @@ int bl_introduce_links(struct bl_member *member) {
     for (int peer = 0; peer < member->comm->nranks; peer++) {
         if (peer == member->comm->rank) continue;
         const struct bl_identity *other = &member->all[peer];
-        enum bl_link link = bl_link_of(member->comm->device, (struct bl_link_end){own->uuid, own->pci},
-                                       (struct bl_link_end){other->uuid, other->pci});
+        enum bl_link link = bl_link_of(member->comm->device, own->uuid, other->uuid);
         if (link == BL_LINK_NVLINK && own->nvswitch && other->nvswitch) link = BL_LINK_NVSWITCH;
         bl_links_add(links, (struct bl_links){(int32_t)link, (int32_t)link});
         if (link == BL_LINK_NONE)

@@ -89,7 +89,8 @@ static void vote_receive(struct bl_member *member) {
         verdicts[peer] = one.verdict;
         heard_unwell = heard_unwell || one.verdict.outcome != BL_WELL;
         multicast[peer] = one.multicast;
-        bl_links_add(&links, one.links);
+        if (one.links.worst >= 0 && one.links.best >= 0 && one.links.worst < BL_LINKS && one.links.best < BL_LINKS)
+            bl_links_add(&links, one.links);
         verdicts[peer].why[sizeof(one.verdict.why) - 1] = multicast[peer].why[sizeof(one.multicast.why) - 1] = 0;
     }
     verdicts[rank] = member->verdict; /* what was found out just now is in it */

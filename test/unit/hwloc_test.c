@@ -26,6 +26,9 @@ int main(void) {
     CHECK((int)HW_KEEP_NONE == HWLOC_TYPE_FILTER_KEEP_NONE &&
               (int)HW_KEEP_IMPORTANT == HWLOC_TYPE_FILTER_KEEP_IMPORTANT,
           "filters");
+#if HWLOC_API_VERSION >= 0x00020500
+    CHECK((unsigned)HW_DONT_CHANGE_BINDING == HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING, "the flag");
+#endif
     CHECK((int)HW_DEPTH_PCI_DEVICE == HWLOC_TYPE_DEPTH_PCI_DEVICE && (int)HW_BRIDGE_PCI == HWLOC_OBJ_BRIDGE_PCI,
           "numbers");
     return say_checks();
