@@ -53,7 +53,9 @@ def main(argv=None):
         if argv[0] == "perf":  # whose options are beeline-perf's own
             return module("perf").start(argv[1:])
         parser = make_parser()
-        return module(argv[0]).main(parser.commands[argv[0]].parse_args(argv[1:]), parser)
+        status = module(argv[0]).main(parser.commands[argv[0]].parse_args(argv[1:]), parser)
+        sys.stdout.flush()
+        return status
     except Refused as problem:
         print(f"beeline: {problem}", file=sys.stderr)
         return problem.status

@@ -34,7 +34,8 @@ LIMIT_S = 120  # of one run of beeline-perf
 # Each algorithm at several sizes, but those of multicast; what cannot carry a size goes to the next.
 ROUTES = {"ALLREDUCE": "..2K oneshot_ll | ..16K oneshot_ll128 | twoshot_ll128", "ALLGATHER": "..16K allgather_ll128 | allgather_ce",
           "REDUCESCATTER": "reducescatter_ll128", "ALLTOALL": "alltoall_ll128", "BROADCAST": "broadcast_ll128", "REDUCE": "reduce_ll128"}
-UNSET = ("BEELINE_TUNING_FILE", "BEELINE_SWITCH", "BEELINE_COMMS", "BEELINE_DEBUG", "BEELINE_DEBUG_FILE", "BEELINE_STATS", "BEELINE_STAGING", "BEELINE_BUDGET")
+CHANGING = ("BEELINE_SWITCH", "BEELINE_COMMS", "BEELINE_STAGING", "BEELINE_BUDGET")  # what is served; tried without
+UNSET = (*CHANGING, "BEELINE_DEBUG", "BEELINE_DEBUG_FILE", "BEELINE_STATS")
 
 
 def arguments(parser):
@@ -105,6 +106,9 @@ def settings():
            if os.environ.get(name, "").lower() in values]
     if off:
         return Result("settings", NOT_OK, f"{', '.join(off)}: Beeline serves nothing", f"unset {' '.join(text.partition('=')[0] for text in off)}")
+    changed = [f"{name}={os.environ[name]}" for name in (*CHANGING, "BEELINE_TUNING_FILE", *(f"BEELINE_{name}" for name in ROUTES)) if os.environ.get(name)]
+    if changed:
+        return Result("settings", SKIPPED, f"{', '.join(changed)}: what follows is tried without")
     return Result("settings", OK, "no variable of the environment switches Beeline off")
 
 
@@ -216,7 +220,7 @@ def data(options):
 
 def environment(folder):
     added = {f"BEELINE_{name}": routes for name, routes in ROUTES.items()}
-    added.update(BEELINE_MULTICAST="0", BEELINE_COPY_ENGINES="1", BEELINE_STATS_FILE=os.path.join(folder, "stats"))
+    added.update(BEELINE_MULTICAST="0", BEELINE_TUNING_FILE="built-in", BEELINE_COPY_ENGINES="1", BEELINE_STATS_FILE=os.path.join(folder, "stats"))
     return {**{name: value for name, value in preload.perf_environment().items() if name not in UNSET}, **added}
 
 
@@ -224,7 +228,7 @@ def try_out(options, ranks):
     """The result with so many GPUs (None: all), and how many there were."""
     with tempfile.TemporaryDirectory(prefix="beeline-check-") as folder:
         stored = os.path.join(folder, "json")
-        command = [preload.find_perf(), "-c", "all", "-b", str(SMALLEST), "-e", options.maxbytes, "-f", "8", "--place", "out", "-n", "2", "-G", "2", "-w", "1",
+        command = [preload.find_perf(), "-c", "all", "-b", str(SMALLEST), "-e", options.maxbytes, "-f", "4", "--place", "out", "-n", "2", "-G", "2", "-w", "1",
                    "--seconds", "1", "--timeout", "60", "--json", stored, *(["-t", str(ranks)] if ranks else [])]
         progress = Progress()
         progress.say(f"beeline-perf over {ranks or 'all'} GPUs ...")
@@ -261,7 +265,8 @@ def judge(head, records, status, said):
                       "run it again, and report it with the output of beeline info --json")
     if not rows or status:
         why = said.strip().splitlines()[-1:] or [f"status {status}"]
-        lacking = status == 1 and rows and "cannot be run" in said
+        lines_said = [line for line in said.splitlines() if line.startswith("beeline-perf:")]
+        lacking = status == 1 and rows and lines_said and all("cannot be run" in line for line in lines_said)
         if not lacking:
             return Result("data", NOT_OK, f"{head}beeline-perf failed: {why[0]}", "run beeline perf, and read what it says")
     for why in left:
@@ -269,4 +274,6 @@ def judge(head, records, status, said):
     routes = sorted({row["route"].partition(":")[0] for row in rows} - {"nccl"})
     if not routes:
         return Result("data", NOT_OK, f"{head}Beeline has served nothing", "run beeline perf with BEELINE_DEBUG=INFO")
-    return Result("data", OK, f"{head}every element is right, {len(rows)} rows: {', '.join(routes)}")
+    idle = sorted({name for said in ROUTES.values() for name in re.findall(r"[a-z]\w*_\w+", said)} - set(routes))
+    idle = f"; not tried, for no size went there: {', '.join(idle)}" if idle else ""
+    return Result("data", OK, f"{head}every element is right, {len(rows)} rows: {', '.join(routes)}{idle}")

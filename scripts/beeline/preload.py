@@ -1,6 +1,7 @@
 """Starting programs with the library preloaded: where things are, and what stands against it."""
 import ctypes
 import os
+import signal
 import shutil
 import stat
 import struct
@@ -138,3 +139,14 @@ def check_command(name):
     if problem:
         raise Refused(f"{name}: {problem}", CANNOT)
     return path
+
+
+def become(program, words, environment):
+    """In our place; what Python ignores is not to be ignored there."""
+    sys.stdout.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(program, words, environment)
+    except OSError as error:
+        raise Refused(f"{words[0]}: {error.strerror}", 126) from error

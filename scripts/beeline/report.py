@@ -9,7 +9,7 @@ from .words import amount, columns, size_text
 def read(folder):
     """All records of the files in a folder; a line that a dying process cut off is left out."""
     records = []
-    for path in sorted(glob.glob(os.path.join(folder, "*"))):
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*"))):
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:

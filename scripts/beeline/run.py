@@ -13,6 +13,7 @@ from .words import Refused
 
 USAGE = "beeline run [--report] [--] COMMAND [ARGUMENT...]"
 REST = "..."
+HANDED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def arguments(parser):
@@ -33,11 +34,7 @@ def main(options, _parser):
     if os.environ.get("BEELINE_LIBRARY"):
         environment["BEELINE_LIBRARY"] = path
     if not options.report:
-        sys.stdout.flush()
-        try:
-            os.execve(program, words, environment)
-        except OSError as error:
-            raise Refused(f"{words[0]}: {error.strerror}", 126) from error
+        preload.become(program, words, environment)
     with tempfile.TemporaryDirectory(prefix="beeline-report-") as folder:
         environment["BEELINE_STATS_FILE"] = os.path.join(folder, "%p.json")
         status = run_and_wait(program, words, environment)
@@ -54,8 +51,9 @@ def run_and_wait(program, words, environment):
             child.send_signal(number)
         else:
             early.append(number)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, hand_on)
+    for number in HANDED_ON:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, hand_on)
     signal.signal(signal.SIGINT, lambda *_: None)  # to ignore it would be inherited
     try:
         child = subprocess.Popen(words, executable=program, env=environment)

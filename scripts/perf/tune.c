@@ -66,7 +66,7 @@ static bool is_tried(const struct options *options, int candidate) {
     return !by_multicast(candidate) || (multicast && strcmp(multicast, "0") != 0);
 }
 
-/* The value after "name": in a line that report.c wrote. */
+/* The value after "name": in a line that json.c wrote. */
 static const char *field(const char *line, const char *name) {
     char key[48];
     snprintf(key, sizeof key, "\"%s\": ", name);
@@ -241,8 +241,9 @@ static FILE *open_file(const struct options *options, bool *made) {
         if (fd >= 0) close(fd);
         return NULL;
     }
-    const size_t got = fread(start, 1, sizeof mark - 1, f);
-    if (!options->force && S_ISREG(status.st_mode) && got && strcmp(start, mark)) {
+    const size_t got =
+        S_ISREG(status.st_mode) ? fread(start, 1, sizeof mark - 1, f) : 0; /* a pipe would wait for itself */
+    if (!options->force && got && strcmp(start, mark)) {
         fprintf(stderr,
                 "beeline-perf: --tune '%s' is there already, and was not written by beeline-perf --tune: name "
                 "another file, or overwrite it with --force\n",
