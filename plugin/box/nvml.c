@@ -89,7 +89,7 @@ static bool find(const unsigned char *uuid, nvml_device *device) {
     return nvml.by_uuid(name, device) == 0;
 }
 
-struct bl_nvml_gpu bl_nvml_gpu(const unsigned char uuid[16]) {
+static struct bl_nvml_gpu ask(const unsigned char *uuid) {
     struct bl_nvml_gpu gpu = {0};
     unsigned mode = 0, pending;
     nvml_device device;
@@ -103,6 +103,27 @@ struct bl_nvml_gpu bl_nvml_gpu(const unsigned char uuid[16]) {
         if (nvml.nvlink_remote && nvml.nvlink_remote(device, link, &remote) == 0 && remote == TO_SWITCH)
             gpu.nvswitch = true;
     }
+    return gpu;
+}
+
+/* Once a GPU: each communicator's set-up wants to know. */
+struct bl_nvml_gpu bl_nvml_gpu(const unsigned char uuid[16]) {
+    enum { MOST = 32, UUID_BYTES = 16 };
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct {
+        unsigned char uuid[UUID_BYTES];
+        struct bl_nvml_gpu gpu;
+    } known[MOST];
+    static int count;
+    int i = 0;
+    pthread_mutex_lock(&lock);
+    while (i < count && memcmp(known[i].uuid, uuid, UUID_BYTES) != 0) i++;
+    const struct bl_nvml_gpu gpu = i < count ? known[i].gpu : ask(uuid);
+    if (i == count && count < MOST && gpu.known) {
+        memcpy(known[count].uuid, uuid, UUID_BYTES);
+        known[count++].gpu = gpu;
+    }
+    pthread_mutex_unlock(&lock);
     return gpu;
 }
 
