@@ -101,10 +101,9 @@ $(BUILD)/plugin/base/version.o $(BUILD)/perf/options.o: $(BUILD)/gen/build_id.h
 # --- kernels: one fatbin, embedded ---
 last_arch = $(patsubst %f,%,$(lastword $(ARCHS)))
 GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(last_arch),code=compute_$(last_arch)
-# The driver decompresses what it loads: one architecture's code, when a process makes its first communicator.  The smallest takes
-# long to make, and no longer to load.
-COMPRESS ?= $(if $(findstring --Ofast-compile,$(NVCCFLAGS)),balance,size)
-COMPRESSED := -Xfatbin -compress-all --compress-mode=$(COMPRESS)
+# COMPRESS=size makes the library a fifth as large, and a process's first communicator 20 ms later, for the driver decompresses what
+# it loads (docs/benchmarks/h200-x1-2026-11-23.md).
+COMPRESSED := $(if $(COMPRESS),-Xfatbin -compress-all --compress-mode=$(COMPRESS))
 FATBINS := $(if $(filter none,$(ARCHS)),$(BUILD)/gen/none.fatbin,$(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU)))
 
 # Those whose machine code scripts/build/check-machine-code reads are optimised in every build.
