@@ -7,7 +7,7 @@
 #   make format                                     rewrites the sources in the project's style
 #   make kernel-times gpu-programs                  programs for boxes with GPUs: docs/measuring.md
 SEED  ?= 1
-# One more than there are processors: some cases mostly wait.
+# One more than there are processors: some cases mostly wait, and a long compilation is not to be the last alone.
 JOBS  ?= $(shell expr $$(nproc) + 1)
 CLANG_FORMAT ?= clang-format
 CPPCHECK     ?= cppcheck
@@ -91,7 +91,7 @@ gpu-programs: $(LIB) $(GPU_PROGRAMS)
 
 test-programs: $(TEST_PROGRAMS) $(TEST_PLANTED)
 
-MAKE_TESTS = $(MAKE) --no-print-directory -j$(shell nproc) BUILD=$(BUILD) ARCHS="$(ARCHS)" NVCCFLAGS="$(NVCCFLAGS)"
+MAKE_TESTS = $(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD) ARCHS="$(ARCHS)" NVCCFLAGS="$(NVCCFLAGS)"
 
 # With CI=true, lint is part of the check.
 check: setup-deps
