@@ -78,8 +78,12 @@ enum bl_link bl_link_find(const char *name);  /* BL_LINKS: none is called so */
 /* Of a communicator, from the worst and the best of its pairs. */
 enum bl_link bl_link_class(enum bl_link worst, enum bl_link best);
 
-/* Whether Beeline may serve GPUs that are joined so; else why not. */
-bool bl_link_serves(enum bl_link link, enum bl_reason *why);
+/* Why NCCL serves GPUs that are joined so; BL_REASON_TUNED: Beeline may. */
+enum bl_reason bl_link_why(enum bl_link link);
+
+static inline bool bl_link_serves(enum bl_link link) {
+    return bl_link_why(link) == BL_REASON_TUNED;
+}
 
 /* The line of tuning files that is for these facts and no others, but for `multicast`: the fingerprint of the box. */
 enum { BL_SECTION = 128 };

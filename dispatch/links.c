@@ -31,9 +31,8 @@ enum bl_link bl_link_class(enum bl_link worst, enum bl_link best) {
     return worst > BL_LINK_UNKNOWN && worst < BL_LINK_PARTIAL && best > BL_LINK_PARTIAL ? BL_LINK_PARTIAL : worst;
 }
 
-bool bl_link_serves(enum bl_link link, enum bl_reason *why) {
-    *why = links[link].why;
-    return *why == BL_REASON_TUNED;
+enum bl_reason bl_link_why(enum bl_link link) {
+    return links[link].why;
 }
 
 void bl_facts_section(const struct bl_facts *facts, char text[BL_SECTION]) {

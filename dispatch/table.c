@@ -134,7 +134,8 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
                                 enum bl_reason *reason) {
     const struct bl_facts *facts = build->facts;
     const enum bl_kernel kernel = algorithm->kernel[spread];
-    if (!bl_link_serves(facts->link, reason)) return 0;
+    *reason = bl_link_why(facts->link);
+    if (!bl_link_serves(facts->link)) return 0;
     *reason = BL_REASON_NO_MULTICAST;
     if (algorithm->traits & BL_NVLS && !facts->multicast) return 0;
     *reason = BL_REASON_DETERMINISTIC;

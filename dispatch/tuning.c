@@ -143,9 +143,8 @@ static bool architecture(struct parser *p, const struct word *word) {
 static bool link_class(struct parser *p, const struct word *word) {
     char name[16] = "";
     if (word && !word->quoted && word->length < sizeof name) memcpy(name, word->start, word->length);
-    enum bl_reason why;
     p->row.link = (int)bl_link_find(name);
-    return (p->row.link < BL_LINKS && bl_link_serves((enum bl_link)p->row.link, &why)) ||
+    return (p->row.link < BL_LINKS && bl_link_serves((enum bl_link)p->row.link)) ||
            refuse(p, word, "nvswitch or nvlink");
 }
 

@@ -1,11 +1,12 @@
 /* nvml.c - see nvml.h.  The little of nvml.h of NVIDIA's that is needed: it may not be installed where Beeline is built. */
 #include "nvml.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "library.h"
 
 typedef struct nvmlDevice_st *nvml_device;
 
@@ -16,7 +17,6 @@ struct conf_compute {
     unsigned environment, feature, tools;
 };
 
-/* Of these all must be there but the last; nvml.h has their types. */
 static struct {
     int (*init)(void);
     int (*by_uuid)(const char *, nvml_device *);
@@ -30,11 +30,7 @@ static struct {
     int (*conf_compute)(struct conf_compute *);
 } nvml;
 
-static const struct {
-    const char *name;
-    size_t at;
-    bool needed;
-} functions[] = {
+static const struct bl_library_row functions[] = {
     {"nvmlInit_v2", offsetof(__typeof__(nvml), init), true},
     {"nvmlDeviceGetHandleByUUID", offsetof(__typeof__(nvml), by_uuid), true},
     {"nvmlDeviceGetP2PStatus", offsetof(__typeof__(nvml), p2p_status), true},
@@ -52,20 +48,10 @@ static char driver_version[80];
 
 static void open_library(void) {
     static char text[160];
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
     error = text;
-    if (!library) {
-        snprintf(text, sizeof(text), "%s", dlerror());
+    if (!bl_library_open("libnvidia-ml.so.1", functions, sizeof(functions) / sizeof(*functions), &nvml, text,
+                         sizeof(text)))
         return;
-    }
-    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
-        void *symbol = dlsym(library, functions[i].name);
-        if (!symbol && functions[i].needed) {
-            snprintf(text, sizeof(text), "libnvidia-ml.so.1 has no %s", functions[i].name);
-            return;
-        }
-        memcpy((char *)&nvml + functions[i].at, &symbol, sizeof(symbol));
-    }
     const int status = nvml.init();
     if (status) {
         snprintf(text, sizeof(text), "nvmlInit_v2 failed: %d", status);

@@ -1,13 +1,13 @@
 /* tree.c - see tree.h. */
 #include "tree.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "hwloc.h"
+#include "library.h"
 
 static struct {
     unsigned (*version)(void);
@@ -20,18 +20,15 @@ static struct {
     int (*first)(const void *);
 } hwloc;
 
-static const struct {
-    const char *name;
-    size_t at;
-} functions[] = {
-    {"hwloc_get_api_version", offsetof(__typeof__(hwloc), version)},
-    {"hwloc_topology_init", offsetof(__typeof__(hwloc), init)},
-    {"hwloc_topology_set_flags", offsetof(__typeof__(hwloc), flags)},
-    {"hwloc_topology_set_type_filter", offsetof(__typeof__(hwloc), filter)},
-    {"hwloc_topology_load", offsetof(__typeof__(hwloc), load)},
-    {"hwloc_get_obj_by_depth", offsetof(__typeof__(hwloc), object)},
-    {"hwloc_bitmap_weight", offsetof(__typeof__(hwloc), weight)},
-    {"hwloc_bitmap_first", offsetof(__typeof__(hwloc), first)},
+static const struct bl_library_row functions[] = {
+    {"hwloc_get_api_version", offsetof(__typeof__(hwloc), version), true},
+    {"hwloc_topology_init", offsetof(__typeof__(hwloc), init), true},
+    {"hwloc_topology_set_flags", offsetof(__typeof__(hwloc), flags), true},
+    {"hwloc_topology_set_type_filter", offsetof(__typeof__(hwloc), filter), true},
+    {"hwloc_topology_load", offsetof(__typeof__(hwloc), load), true},
+    {"hwloc_get_obj_by_depth", offsetof(__typeof__(hwloc), object), true},
+    {"hwloc_bitmap_weight", offsetof(__typeof__(hwloc), weight), true},
+    {"hwloc_bitmap_first", offsetof(__typeof__(hwloc), first), true},
 };
 
 static void *topology; /* for good */
@@ -49,20 +46,10 @@ static int load(void) {
 
 static void open_library(void) {
     static char text[160];
-    void *library = dlopen("libhwloc.so.15", RTLD_LAZY | RTLD_LOCAL);
     error = text;
-    if (!library) {
-        snprintf(text, sizeof(text), "%s", dlerror());
+    if (!bl_library_open("libhwloc.so.15", functions, sizeof(functions) / sizeof(*functions), &hwloc, text,
+                         sizeof(text)))
         return;
-    }
-    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
-        void *symbol = dlsym(library, functions[i].name);
-        if (!symbol) {
-            snprintf(text, sizeof(text), "libhwloc.so.15 has no %s", functions[i].name);
-            return;
-        }
-        memcpy((char *)&hwloc + functions[i].at, &symbol, sizeof(symbol));
-    }
     const unsigned api = hwloc.version();
     if (api >> 16 != 2) {
         snprintf(text, sizeof(text), "libhwloc.so.15 has version %u of its interface, not 2", api >> 16);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/params.h"
 
@@ -83,15 +84,6 @@ struct record {
     size_t length;
 };
 
-static void put_text(FILE *stream, const char *text) {
-    fputc('"', stream);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\') fputc('\\', stream);
-        fputc((unsigned char)*text < 0x20 ? ' ' : *text, stream);
-    }
-    fputc('"', stream);
-}
-
 static bool record_open(struct record *record, const char *what, const struct bl_comm *comm) {
     record->stream = open_memstream(&record->text, &record->length);
     if (!record->stream) return false;
@@ -123,7 +115,7 @@ void bl_stats_begin(const struct bl_comm *comm, const char *left, bool failed) {
     if (!comm->stats || !bl_params()->stats_file || !record_open(&record, "communicator", comm)) return;
     fputs(", \"left\": ", record.stream);
     if (left)
-        put_text(record.stream, left);
+        bl_json_string(record.stream, left);
     else
         fputs("null", record.stream);
     fprintf(record.stream, ", \"failed\": %s", failed ? "true" : "false");
@@ -140,8 +132,8 @@ static void put_count(FILE *stream, int collective, int size, int where, const s
     if (where < BL_KERNELS)
         fputs("null", stream);
     else
-        put_text(stream, where == BL_STATS_LEFT ? "the communicator is left to NCCL"
-                                                : bl_reason_text((enum bl_reason)(where - BL_KERNELS)));
+        bl_json_string(stream, where == BL_STATS_LEFT ? "the communicator is left to NCCL"
+                                                      : bl_reason_text((enum bl_reason)(where - BL_KERNELS)));
     fprintf(stream, ", \"calls\": %llu, \"bytes\": %llu}", (unsigned long long)count->calls,
             (unsigned long long)count->bytes);
 }

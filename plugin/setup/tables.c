@@ -44,12 +44,13 @@ static char *read_text(int fd, const char **why) {
 static char *read_tuning_file(const char *path, bool asked) {
     const char *why = NULL;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    char *text = fd >= 0 ? read_text(fd, &why) : NULL;
+    const bool absent = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
     if (fd < 0) why = strerror(errno);
+    char *text = fd >= 0 ? read_text(fd, &why) : NULL;
     if (fd >= 0) close(fd);
     if (!text && asked)
         bl_warn("BEELINE_TUNING_FILE=%s cannot be read: %s; other thresholds hold", path, why);
-    else if (!text && errno != ENOENT && errno != ENOTDIR)
+    else if (!text && !absent)
         bl_info("tuning file %s is left out: %s", path, why);
     return text;
 }
@@ -137,10 +138,9 @@ void bl_tables_make(const struct bl_identity *all, struct bl_facts facts, bool t
 
 static void make_tables(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
-    enum bl_reason why;
     const struct bl_facts facts = bl_tables_facts(member->all, comm->nranks, member->link, &comm->args.layout);
     if (member->all[0].copy_engines && !facts.layout.copy_bytes) tell_no_slots(member);
-    bl_tables_make(member->all, facts, bl_link_serves(facts.link, &why), &comm->table,
+    bl_tables_make(member->all, facts, bl_link_serves(facts.link), &comm->table,
                    plans_multicast(member) ? &member->multicast_table : NULL);
 }
 

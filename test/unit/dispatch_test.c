@@ -227,13 +227,11 @@ static void test_links(void) {
                 {BL_LINK_PCIE_SOCKET, BL_LINK_PCIE_SWITCH, BL_LINK_PCIE_SOCKET},
                 {BL_LINK_NONE, BL_LINK_NVLINK, BL_LINK_NONE},
                 {BL_LINK_UNKNOWN, BL_LINK_NVLINK, BL_LINK_UNKNOWN}};
-    enum bl_reason why;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         CHECK(bl_link_class(rows[i].worst, rows[i].best) == rows[i].class, "row %zu", i);
     for (int link = 0; link < BL_LINKS; link++) {
         CHECK((int)bl_link_find(bl_link_name((enum bl_link)link)) == link, "%s", bl_link_name((enum bl_link)link));
-        CHECK(bl_link_serves((enum bl_link)link, &why) == (link >= BL_LINK_NVLINK), "%s",
-              bl_link_name((enum bl_link)link));
+        CHECK(bl_link_serves((enum bl_link)link) == (link >= BL_LINK_NVLINK), "%s", bl_link_name((enum bl_link)link));
     }
     CHECK(bl_link_find("bus") == BL_LINKS && bl_link_find("") == BL_LINKS, "no such links");
 }
