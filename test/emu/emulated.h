@@ -14,6 +14,9 @@ extern const char beeline_emulated_driver[];
  * waits for them, and keeps others out, as any kernel does. */
 CUresult beelineEmulatedKernel(CUstream stream, CUhostFn function, void *argument, unsigned multiprocessors);
 
+/* The stream's work takes as much longer, by the clock of events, as the line of BEELINE_EMU_SPEEDS for this name says. */
+CUresult beelineEmulatedTime(CUstream stream, const char *name, unsigned long long bytes);
+
 /* With this status a process ends that names something destroyed in a driver call. */
 enum { EMULATED_GONE = 86 };
 

@@ -48,7 +48,7 @@ struct emu_config {
     const char *run;       /* names what the processes of the box share; NULL: there is one */
     uint64_t seed, memory; /* memory: bytes of one device */
     const char *kernels;   /* library, or NULL for the one beside us */
-    const char *trace, *faults, *leaks, *lacks;
+    const char *trace, *faults, *leaks, *lacks, *speeds;
     int local_rank; /* -1 if there is none */
 };
 extern struct emu_config emu_config;
@@ -284,6 +284,7 @@ struct emu_op {
     enum emu_op_kind kind;
     struct emu_context *context;
     struct emu_sms sms; /* of kernels */
+    uint64_t takes;     /* nanoseconds by the stream's made-up clock */
     union {
         struct {
             struct emu_function *function;
@@ -375,6 +376,7 @@ struct emu_stream {
     bool legacy, blocking;
     struct emu_entry *head, **tail;
     uint64_t submitted, completed;
+    uint64_t clock; /* made up: what its work took so far */
     pthread_cond_t work;
     bool worker, ending;
     struct emu_queue *queue;     /* NULL: it shares none */
@@ -403,6 +405,11 @@ void emu_context_wait(struct emu_context *context);
 void emu_context_may_wait(struct emu_context *context); /* or not, as a call may that synchronises implicitly */
 void emu_context_drain(struct emu_context *context); /* the same, but gives up waits for values that seem to be vain */
 
+/* --- speed.c: made-up times, by which the clocks of streams go that events tell of --- */
+uint64_t emu_speed_of(const char *name, uint64_t bytes); /* nanoseconds; 0 where no line has the name */
+uint64_t emu_speed_of_kernel(const struct emu_function *function, const void *args);
+void emu_speed_pass(struct emu_stream *stream, uint64_t nanoseconds); /* takes the lock */
+
 /* --- event.c --- */
 struct emu_event {
     struct emu_object object;
@@ -417,8 +424,8 @@ struct emu_event {
     int ndeps;
 };
 bool emu_event_done(const struct emu_event *event, uint64_t version); /* with the lock held */
-void emu_event_complete(struct emu_event *event, uint64_t version);
-void emu_event_wait(struct emu_event *event, uint64_t version);
+void emu_event_complete(struct emu_event *event, uint64_t version, const struct emu_stream *stream);
+void emu_event_wait(struct emu_event *event, uint64_t version, struct emu_stream *stream);
 
 /* --- capture.c --- */
 struct emu_graph;

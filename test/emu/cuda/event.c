@@ -28,17 +28,18 @@ static void note_done(struct emu_event *event, uint64_t version) {
     }
 }
 
-void emu_event_complete(struct emu_event *event, uint64_t version) {
+void emu_event_complete(struct emu_event *event, uint64_t version, const struct emu_stream *stream) {
     emu_lock();
     note_done(event, version);
-    event->nanoseconds = emu_nanoseconds();
+    event->nanoseconds = emu_config.speeds ? stream->clock : emu_nanoseconds();
     pthread_cond_broadcast(&emu.progress);
     emu_unlock();
 }
 
-void emu_event_wait(struct emu_event *event, uint64_t version) {
+void emu_event_wait(struct emu_event *event, uint64_t version, struct emu_stream *stream) {
     emu_lock();
     while (!emu_event_done(event, version)) pthread_cond_wait(&emu.progress, &emu.lock);
+    if (stream->clock < event->nanoseconds) stream->clock = event->nanoseconds;
     emu_unlock();
 }
 

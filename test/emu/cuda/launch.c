@@ -32,6 +32,7 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
                         .kernel = {.function = function, .early = early, .args = malloc(function->argument_size)}};
     if (!op.kernel.args) return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(op.kernel.args, parameters[0], function->argument_size);
+    op.takes = emu_speed_of_kernel(function, op.kernel.args);
     memcpy(op.kernel.grid, grid, sizeof op.kernel.grid);
     memcpy(op.kernel.block, block, sizeof op.kernel.block);
     return emu_enqueue(stream_handle, &op);

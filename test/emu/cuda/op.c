@@ -106,11 +106,12 @@ CUresult emu_op_run(struct emu_op *op, const struct emu_issuer *by) {
     case EMU_OP_COPY: run_copy(op, by); break;
     case EMU_OP_SET: run_set(op, by); break;
     case EMU_OP_HOST: run_host(op); break;
-    case EMU_OP_RECORD: emu_event_complete(op->event.event, op->event.version); break;
-    case EMU_OP_WAIT: emu_event_wait(op->event.event, op->event.version); break;
+    case EMU_OP_RECORD: emu_event_complete(op->event.event, op->event.version, by->stream); break;
+    case EMU_OP_WAIT: emu_event_wait(op->event.event, op->event.version, by->stream); break;
     case EMU_OP_MEMOP: result = emu_memop_run(op, by); break;
     case EMU_OP_GRAPH: emu_graph_run(op->graph.exec, op->graph.versions, by->stream); break;
     }
+    emu_speed_pass(by->stream, op->takes);
     if (result != CUDA_SUCCESS && op->context) {
         emu_lock();
         op->context->sticky = result;

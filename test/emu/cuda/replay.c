@@ -81,6 +81,7 @@ static void start_kernel(struct run *run, int index) {
         return;
     }
     emu_late_flush(&(struct emu_issuer){run->stream, run->exec, index});
+    emu_speed_pass(run->stream, op->takes);
     emu_op_submit(op, kernel_done, &run->steps[index]);
 }
 
