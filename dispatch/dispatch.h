@@ -63,6 +63,9 @@ struct bl_algorithm {
     unsigned traits;                   /* enum bl_trait */
 };
 
+/* Lines of a tuning file that are not accepted, as far as they are counted one by one. */
+int bl_tuning_mistakes(const char *text);
+
 /* Why a route was picked; the texts are in reason.def. */
 enum bl_reason {
 #define BL_REASON(name, text) BL_REASON_##name,
@@ -105,6 +108,8 @@ struct bl_table {
     int32_t nranks, arch;
     struct bl_staging_layout layout;
     uint64_t fuse_max; /* as in bl_settings */
+    uint32_t
+        unmeasured; /* collectives, 1 << enum bl_collective each, whose thresholds are of other boxes or numbers of ranks */
     uint32_t ranges[BL_COLLECTIVES];
     /* The first that holds the bytes and covers datatype and operation serves; the last is NCCL up to UINT64_MAX. */
     struct bl_range range[BL_COLLECTIVES][BL_MAX_RANGES];

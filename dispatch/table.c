@@ -25,8 +25,9 @@ static const uint64_t MOST_COPIES = 256;
 /* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
  * of ranks come before rows for another; of those, the user's before built-in ones; `gpu any` of the built-in ones is
  * last.  What is built in for another GPU of the architecture says nothing of this one. */
+enum { MEASURED = 4 }; /* here, with so many ranks, or it is the user's word; from so much on */
 static const int preference[2][2][GPU_MATCHES] = {
-    /* built-in */ {/* other ranks */ {0, 1, 0, 2}, /* these ranks */ {0, 1, 0, 4}},
+    /* built-in */ {/* other ranks */ {0, 1, 0, 2}, /* these ranks */ {0, 1, 0, MEASURED}},
     /* user's   */ {/* other ranks */ {0, 3, 3, 3}, /* these ranks */ {0, 5, 5, 5}},
 };
 
@@ -450,31 +451,25 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
                  build->settings->routes[collective]);
     else
         describe_source(table, collective, build);
-}
-
-static void ignore_row(void *arg, const struct bl_tuning_row *row) {}
-
-static void count_mistake(void *arg, const char *message) {
-    ++*(int *)arg;
+    if (said != UINT64_MAX && build->pick[PLAIN][collective].fit.preference < MEASURED)
+        table->unmeasured |= 1u << collective;
 }
 
 /* All of a user's file, or nothing: half a file may leave a size to what it was written to prevent. */
 static void read_file(struct build *build) {
     const struct bl_tuning_file *file = &build->settings->files[build->place];
     char message[512];
-    int mistakes = 0;
     build->file = file->name;
     build->serial = 0;
     build->fits = false;
-    bl_tuning_parse(file->name, file->text, ignore_row, NULL, count_mistake, &mistakes);
-    if (!mistakes) {
+    if (!bl_tuning_mistakes(file->text)) {
         bl_tuning_parse(file->name, file->text, visit, build, NULL, NULL);
         if (build->fits || !file->asked || !build->warn) return;
         char section[BL_SECTION];
         bl_facts_section(build->facts, section);
         snprintf(message, sizeof message, "%.200s has no section for this box, which is: %s", file->name, section);
     } else {
-        bl_tuning_parse(file->name, file->text, ignore_row, NULL, build->warn, build->arg);
+        bl_tuning_parse(file->name, file->text, NULL, NULL, build->warn, build->arg);
         snprintf(message, sizeof message, "%.200s is not used, because of its mistakes", file->name);
     }
     if (build->warn) build->warn(build->arg, message);

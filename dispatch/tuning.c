@@ -297,7 +297,7 @@ static void line(struct parser *p, const struct word *words, int n) {
         if (!is(&words[0], bl_collective_name(c))) continue;
         p->row.collective = c;
         if (p->section == OUTSIDE) refuse(p, &words[0], "a gpu line must come first");
-        if (p->section == INSIDE && row_line(p, words, n)) p->visit(p->visit_arg, &p->row);
+        if (p->section == INSIDE && row_line(p, words, n) && p->visit) p->visit(p->visit_arg, &p->row);
         return;
     }
     refuse(p, &words[0], "a line starts with gpu, the name of a collective, as all_reduce, or #");
@@ -322,4 +322,14 @@ void bl_tuning_parse(const char *name, const char *text, void (*visit)(void *arg
                  p.messages - MAX_MESSAGES);
         warn(warn_arg, message);
     }
+}
+
+static void count_mistake(void *arg, const char *message) {
+    ++*(int *)arg;
+}
+
+int bl_tuning_mistakes(const char *text) {
+    int mistakes = 0;
+    bl_tuning_parse("", text, NULL, NULL, count_mistake, &mistakes);
+    return mistakes;
 }

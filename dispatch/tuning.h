@@ -30,7 +30,7 @@ struct bl_tuning_row {
     enum bl_spread spread;
 };
 
-/* Hands every good row of `text`, in order, to `visit`.  Every bad one is skipped, with one message to `warn` (which
+/* Hands every good row of `text`, in order, to `visit`.  Every bad one is skipped, with one message to `warn` (either
  * may be NULL) that names file, line, the offending word and what is accepted; after some messages only a count. */
 void bl_tuning_parse(const char *name, const char *text, void (*visit)(void *arg, const struct bl_tuning_row *row),
                      void *visit_arg, void (*warn)(void *arg, const char *message), void *warn_arg);

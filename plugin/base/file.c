@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -59,4 +60,36 @@ int bl_file_open(const char *pattern, const char **why) {
     *why = strerror(ENAMETOOLONG);
     return length < (int)sizeof(pattern_path) && expand(pattern_path, path, sizeof(path)) ? open_regular(path, why)
                                                                                           : -1;
+}
+
+enum { MOST_TEXT = 1 << 20 };
+
+static char *read_text(int fd, const char **why) {
+    struct stat status;
+    size_t used = 0;
+    ssize_t got = 0;
+    char *text = NULL;
+    *why = "not a file";
+    if (fstat(fd, &status) || !(S_ISREG(status.st_mode) || S_ISCHR(status.st_mode))) return NULL;
+    *why = "out of host memory";
+    text = malloc(MOST_TEXT + 1);
+    while (text && used < MOST_TEXT && (got = read(fd, text + used, MOST_TEXT - used)) > 0) used += (size_t)got;
+    if (!text) return NULL;
+    text[used] = 0;
+    *why = got < 0               ? strerror(errno)
+           : used == MOST_TEXT   ? "it has 1 MiB or more"
+           : strlen(text) < used ? "it is no text"
+                                 : NULL;
+    if (!*why) return text;
+    free(text);
+    return NULL;
+}
+
+char *bl_file_text(const char *path, bool *absent, const char **why) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    *absent = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
+    *why = fd < 0 ? strerror(errno) : NULL;
+    char *text = fd >= 0 ? read_text(fd, why) : NULL;
+    if (fd >= 0) close(fd);
+    return text;
 }

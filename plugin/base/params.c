@@ -260,6 +260,26 @@ void bl_params_tuning_path(enum bl_tuning_place place, char *path, size_t size) 
         snprintf(path, size, "%s/%s/beeline/beeline.tune", home, cache ? ".cache" : ".config");
 }
 
+const char *bl_params_nccl_bent(void) {
+    static const char *const names[] = {"NCCL_ALGO",          "NCCL_PROTO",
+                                        "NCCL_NTHREADS",      "NCCL_MIN_CTAS",
+                                        "NCCL_MAX_CTAS",      "NCCL_CTA_POLICY",
+                                        "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS",
+                                        "NCCL_MIN_NRINGS",    "NCCL_MAX_NRINGS",
+                                        "NCCL_BUFFSIZE",      "NCCL_P2P_DISABLE",
+                                        "NCCL_P2P_LEVEL",     "NCCL_P2P_USE_CUDA_MEMCPY",
+                                        "NCCL_TUNER_PLUGIN",  "NCCL_TOPO_FILE",
+                                        "NCCL_GRAPH_FILE",    "NCCL_COMM_ID"};
+    static _Thread_local char found[96];
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *text = value_of(names[i]);
+        if (!text) continue;
+        snprintf(found, sizeof(found), "%s=%.48s", names[i], text);
+        return found;
+    }
+    return NULL;
+}
+
 int bl_params_connections(void) {
     const char *text = value_of("CUDA_DEVICE_MAX_CONNECTIONS");
     const long connections = text ? strtol(text, NULL, 10) : 0;

@@ -168,6 +168,11 @@ ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
     return result;
 }
 
+ncclResult_t bl_launch_bare(const struct bl_call *call) {
+    struct outcome outcome = {0, CUDA_SUCCESS};
+    return launch_message(call, &call->route, &outcome);
+}
+
 ncclResult_t bl_launch_check(const struct bl_call *const *calls, int count) {
     struct bl_comm *comm = calls[0]->comm;
     CUstream streams[BL_BATCH_MAX];

@@ -18,6 +18,7 @@ enum {
     BARE = 1,  /* it is done, and undone, without the communicator's context */
     AGAIN = 2, /* a suspended communicator that resumes does it, too */
     NVLS = 4,  /* what fails ends multicast alone, on all ranks, and such steps are left out from then on */
+    TUNE = 8   /* the same of measuring thresholds */
 };
 
 static int be_built(struct bl_member *member) {
@@ -49,6 +50,8 @@ static const struct step {
     {"judge", .acts = {bl_introduce_judge}, .agree = bl_step_all_well},
     {"links", .acts = {bl_introduce_links}},
     {"tables", .acts = {bl_tables_send, bl_tables_receive}},
+    {"tuning: plan", .acts = {bl_tune_plan}, .how = TUNE},
+    {"trim", .acts = {bl_tables_trim}, .agree = bl_step_all_well},
 
     /* Kernels, staging, and everybody's mapped. */
     {"staging", .acts = {bl_share_create, bl_share_export}, .undo = bl_share_undo, .how = AGAIN},
@@ -59,6 +62,13 @@ static const struct step {
     /* What launches need (the events of order.h outlast the steps), and the kernels on known data. */
     {"prepare", .acts = {bl_share_fill, bl_share_prepare_trial}, .undo = bl_copy_close},
     {"self-test", .acts = {bl_trial_launch, bl_trial_check}},
+
+    /* Thresholds, where there are none of this box. */
+    {"tuning: id", .acts = {bl_tune_send_id, bl_tune_receive_id}, .how = TUNE},
+    {"tuning: NCCL", .agree = bl_tune_open, .how = TUNE},
+    {"tuning: measure", .agree = bl_tune_measure, .how = TUNE},
+    {"tuning: close", .agree = bl_tune_close, .only = bl_tune_wanted},
+    {"tuned tables", .acts = {bl_tables_send, bl_tables_receive}, .how = TUNE},
 
     /* Multicast, of a communicator that is otherwise ready. */
     {"NVLS: object", .acts = {bl_nvls_create}, .undo = bl_nvls_undo, .how = NVLS},
@@ -83,7 +93,9 @@ static void act_for(struct bl_member *member, const struct step *step, bl_act *a
         return;
     }
     if (act(member)) {
-        struct bl_verdict *verdict = step->how & NVLS ? &member->multicast : &member->verdict;
+        struct bl_verdict *verdict = step->how & NVLS   ? &member->multicast
+                                     : step->how & TUNE ? &member->tuning_verdict
+                                                        : &member->verdict;
         bl_verdict_say(verdict, member->comm->rank, BL_FAILED, member->culprit, "%s", bl_why());
     }
     if (!bare) bl_context_pop();
@@ -92,6 +104,7 @@ static void act_for(struct bl_member *member, const struct step *step, bl_act *a
 static bool is_due(const struct step *step, const struct bl_member *member, bool again) {
     if (again && !(step->how & AGAIN)) return false;
     if (step->how & NVLS && !bl_nvls_well(member)) return false;
+    if (step->how & TUNE && !bl_tune_well(member)) return false;
     return !step->only || step->only(member);
 }
 

@@ -79,6 +79,7 @@ void bl_identity_fill(struct bl_identity *identity, CUdevice device) {
         .capable = 1,
         .staging = params->staging,
         .timeout_s = params->timeout,
+        .tune = params->tune,
         .multicast_wanted = params->multicast,
         .has_switch = params->switch_file != NULL,
     };

@@ -33,6 +33,8 @@ struct bl_member {
     int exported; /* our staging, or our multicast object, as a file descriptor, on its way to the peers; else -1 */
     struct bl_verdict verdict;         /* our own until a vote makes it everybody's */
     struct bl_verdict multicast;       /* the same of multicast alone; if not well, other kernels serve */
+    struct bl_verdict tuning_verdict;  /* and of measuring thresholds; if not well, those that there are hold */
+    struct bl_tuning *tuning;          /* NULL: nothing is measured; tune.c */
     struct bl_table multicast_table;   /* the routes once multicast stands; from rank 0 */
     struct bl_multicast_handle handle; /* of rank 0's multicast object */
     struct bl_links links;             /* our own */
@@ -56,6 +58,7 @@ static inline struct bl_member bl_member_of(struct bl_comm *comm, struct bl_meet
                               .exported = -1,
                               .verdict = none,
                               .multicast = none,
+                              .tuning_verdict = none,
                               .step = "begin",
                               .begin = bl_clock_ns()};
 }

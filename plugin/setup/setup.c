@@ -25,6 +25,7 @@
 #include "base/why.h"
 #include "build.h"
 #include "promise.h"
+#include "steps.h"
 #include "teardown.h"
 
 static void run_in_context(struct bl_member *member, void (*act)(struct bl_member *)) {
@@ -162,6 +163,7 @@ static void log_left(const struct bl_member *member) {
 }
 
 static void free_leftovers(struct bl_member *member) {
+    bl_tune_release(member);
     if (member->resources->stuck) return;
     for (int kind = 0; kind < BL_SELFTEST_KINDS; kind++) bl_selftest_release(&member->tests[kind]);
     if (member->stream) bl_driver()->cuStreamDestroy(member->stream);

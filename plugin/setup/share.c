@@ -114,5 +114,6 @@ int bl_share_fill(struct bl_member *member) {
 
 int bl_share_prepare_trial(struct bl_member *member) {
     if (member->verdict.outcome != BL_WELL) return 0;
-    return bl_trial_prepare(member, BL_SELFTEST_STAGING, &member->comm->args, &member->comm->table);
+    const struct bl_table *all = bl_tune_candidates(member);
+    return bl_trial_prepare(member, BL_SELFTEST_STAGING, &member->comm->args, all ? all : &member->comm->table);
 }

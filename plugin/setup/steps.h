@@ -25,7 +25,20 @@ struct bl_facts bl_tables_facts(const struct bl_identity *all, int nranks, enum 
 /* multicast: may be NULL.  tell: what is wrong with settings and files. */
 void bl_tables_make(const struct bl_identity *all, struct bl_facts facts, bool tell, struct bl_table *plain,
                     struct bl_table *multicast);
-bl_act bl_tables_send, bl_tables_receive;
+bl_act bl_tables_send, bl_tables_receive, bl_tables_trim;
+
+/* tune.c: thresholds that nobody has measured are measured now.  Wanted: rank 0 asks for it; well: nothing is in its way so far.  What fails
+ * here ends the measuring, on all ranks. */
+bool bl_tune_permitted(const struct bl_identity *all, int nranks);
+bl_condition bl_tune_wanted, bl_tune_well;
+bl_act bl_tune_plan, bl_tune_send_id, bl_tune_receive_id;
+bool bl_tune_open(struct bl_member **members, int count);
+bool bl_tune_measure(struct bl_member **members, int count);
+bool bl_tune_close(struct bl_member **members, int count);
+void bl_tune_release(struct bl_member *member);
+
+/* The routes that the self-test is to look at; NULL: those of the communicator. */
+const struct bl_table *bl_tune_candidates(const struct bl_member *member);
 
 /* share.c: kernels, staging that all ranks map, the page of the switch; the communicator's arguments, events and streams. */
 bl_act bl_share_create, bl_share_export, bl_share_send, bl_share_receive;

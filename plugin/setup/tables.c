@@ -1,53 +1,22 @@
 /* tables.c - see steps.h. */
 #include "steps.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "vote.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/params.h"
 #include "base/why.h"
 
-enum { MOST_TUNING_BYTES = 1 << 20 };
-
-/* Of a file that is all there and is one: not of a pipe, which would keep us waiting. */
-static char *read_text(int fd, const char **why) {
-    struct stat status;
-    size_t used = 0;
-    ssize_t got = 0;
-    char *text = NULL;
-    *why = "not a file";
-    if (fstat(fd, &status) || !(S_ISREG(status.st_mode) || S_ISCHR(status.st_mode))) return NULL;
-    *why = "out of host memory";
-    text = malloc(MOST_TUNING_BYTES + 1);
-    while (text && used < MOST_TUNING_BYTES && (got = read(fd, text + used, MOST_TUNING_BYTES - used)) > 0)
-        used += (size_t)got;
-    if (!text) return NULL;
-    text[used] = 0;
-    *why = got < 0                     ? strerror(errno)
-           : used == MOST_TUNING_BYTES ? "it has 1 MiB or more"
-           : strlen(text) < used       ? "it is no text"
-                                       : NULL;
-    if (!*why) return text;
-    free(text);
-    return NULL;
-}
-
 /* NULL: there is none that can be read.  One that was asked for is missed; others may be somebody else's. */
 static char *read_tuning_file(const char *path, bool asked) {
-    const char *why = NULL;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    const bool absent = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
-    if (fd < 0) why = strerror(errno);
-    char *text = fd >= 0 ? read_text(fd, &why) : NULL;
-    if (fd >= 0) close(fd);
+    const char *why;
+    bool absent;
+    char *text = bl_file_text(path, &absent, &why);
     if (!text && asked)
         bl_warn("BEELINE_TUNING_FILE=%s cannot be read: %s; other thresholds hold", path, why);
     else if (!text && !absent)
@@ -140,8 +109,11 @@ static void make_tables(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     const struct bl_facts facts = bl_tables_facts(member->all, comm->nranks, member->link, &comm->args.layout);
     if (member->all[0].copy_engines && !facts.layout.copy_bytes) tell_no_slots(member);
-    bl_tables_make(member->all, facts, bl_link_serves(facts.link), &comm->table,
+    bl_tables_make(member->all, facts, bl_link_serves(facts.link) && !member->tuning, &comm->table,
                    plans_multicast(member) ? &member->multicast_table : NULL);
+    if (!comm->table.unmeasured) return;
+    if (member->tuning || !bl_link_serves(facts.link) || !bl_tune_permitted(member->all, comm->nranks))
+        comm->table.unmeasured = 0;
 }
 
 _Static_assert(sizeof(struct bl_table) + 64 <= BL_MESH_MESSAGE, "a table is one message");
@@ -175,15 +147,17 @@ static bool serves(const struct bl_table *table, unsigned traits) {
     return false;
 }
 
-/* What no route uses need not be there; as all ranks come to it from the same tables. */
-static void trim(struct bl_member *member) {
+/* What no route uses need not be there; as all ranks come to it from the same tables.  What is measured may find use for all. */
+int bl_tables_trim(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     struct bl_table *tables[2];
     uint64_t bytes[BL_KERNELS] = {0};
     const int count = tables_of(member, tables);
+    if (bl_tune_well(member)) return 0;
     for (int i = 0; i < count; i++) bl_table_uses(tables[i], bytes);
     bl_staging_trim(&comm->args.layout, comm->nranks, bytes);
     for (int i = 0; i < count; i++) tables[i]->layout = comm->args.layout;
+    return 0;
 }
 
 int bl_tables_receive(struct bl_member *member) {
@@ -199,7 +173,6 @@ int bl_tables_receive(struct bl_member *member) {
             return bl_fail("the table of rank 0 is not one that this build of Beeline makes");
         anything = anything || serves(table, 0);
     }
-    trim(member);
     if (plans_multicast(member) && !serves(&member->multicast_table, BL_NVLS))
         bl_member_fail_multicast(member, BL_DECLINED, -1, "no call would use it");
     if (!anything) {

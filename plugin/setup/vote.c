@@ -7,9 +7,9 @@
 #include "base/clock.h"
 #include "base/why.h"
 
-/* Both verdicts of a rank go together. */
+/* All verdicts of a rank go together. */
 struct ballot {
-    struct bl_verdict verdict, multicast;
+    struct bl_verdict verdict, multicast, tuning;
     struct bl_links links;
 };
 
@@ -71,14 +71,14 @@ bool bl_step_receive(struct bl_member *member, int peer, uint32_t step, void *da
 
 /* --- the vote --- */
 void bl_step_vote_send(struct bl_member *member) {
-    const struct ballot mine = {member->verdict, member->multicast, member->links};
+    const struct ballot mine = {member->verdict, member->multicast, member->tuning_verdict, member->links};
     member->said_well = member->verdict.outcome == BL_WELL;
     bl_step_send(member, BL_STEP_VOTE, &mine, sizeof(mine), -1);
 }
 
 static void vote_receive(struct bl_member *member) {
     const int nranks = member->comm->nranks, rank = member->comm->rank;
-    struct bl_verdict verdicts[BL_MAX_RANKS] = {0}, multicast[BL_MAX_RANKS] = {0};
+    struct bl_verdict verdicts[BL_MAX_RANKS] = {0}, multicast[BL_MAX_RANKS] = {0}, tuning[BL_MAX_RANKS] = {0};
     uint64_t deadline = bl_step_deadline();
     struct bl_links links = member->links;
     bool heard_unwell = false;
@@ -89,15 +89,19 @@ static void vote_receive(struct bl_member *member) {
         verdicts[peer] = one.verdict;
         heard_unwell = heard_unwell || one.verdict.outcome != BL_WELL;
         multicast[peer] = one.multicast;
+        tuning[peer] = one.tuning;
         if (one.links.worst >= 0 && one.links.best >= 0 && one.links.worst < BL_LINKS && one.links.best < BL_LINKS)
             bl_links_add(&links, one.links);
-        verdicts[peer].why[sizeof(one.verdict.why) - 1] = multicast[peer].why[sizeof(one.multicast.why) - 1] = 0;
+        verdicts[peer].why[sizeof(one.verdict.why) - 1] = multicast[peer].why[sizeof(one.multicast.why) - 1] =
+            tuning[peer].why[sizeof(one.tuning.why) - 1] = 0;
     }
     verdicts[rank] = member->verdict; /* what was found out just now is in it */
     multicast[rank] = member->multicast;
+    tuning[rank] = member->tuning_verdict;
     member->link = bl_link_class((enum bl_link)links.worst, (enum bl_link)links.best);
     member->verdict = bl_verdict_choose(verdicts, nranks);
     member->multicast = bl_verdict_choose(multicast, nranks);
+    member->tuning_verdict = bl_verdict_choose(tuning, nranks);
     const bool well_here = verdicts[rank].outcome == BL_WELL;
     /* A verdict that is not well was never well to anybody, since nobody changes it in the last vote. */
     member->agreed = heard_unwell || well_here;

@@ -12,6 +12,8 @@ enum bl_step {
     BL_STEP_MULTICAST,
     BL_STEP_MULTICAST_FD,
     BL_STEP_SWITCH,
+    BL_STEP_TUNE_ID,
+    BL_STEP_TUNE,
     BL_STEP_VOTE = 100
 };
 

@@ -1,0 +1,494 @@
+/* tune.c - see steps.h.  On a box whose thresholds nobody has measured the ranks of a new communicator do so, once for each number of ranks:
+ * every algorithm against NCCL at a few sizes, on the new communicator's staging and an NCCL communicator of Beeline's own.  Rank 0 keeps what
+ * they find where the next communicator, or job, reads it (docs/tuning.md).
+ *
+ * What fails here ends the measuring on all ranks, and the communicator has the thresholds that there were; only kernels that do not
+ * end, or a peer that is gone, end set-up. */
+#define _GNU_SOURCE
+#include "steps.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "vote.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/params.h"
+#include "base/why.h"
+#include "crossings.h"
+#include "real/real.h"
+#include "tune/measure.h"
+#include "tune/remember.h"
+
+enum { MOST_CALLS = 16, MORE_CALLS = 4, FIRST = 1 << 10, STEP = 4, FEWEST = 4 /* sizes that say something */ };
+static const uint64_t ROOM = 64 << 20; /* of each buffer */
+static const double HOPELESS = 3, LOST = 1.5, STEADY = 0.02;
+
+/* Of one rank. */
+struct bl_tuning {
+    struct bl_table candidates; /* a range for each algorithm and spread */
+    char path[PATH_MAX];        /* of the cache: rank 0's */
+    int lock;
+    ncclUniqueId id;
+    ncclComm_t baseline;
+    struct bl_gauge gauge;
+    uint64_t begin;
+    struct bl_times times[BL_COLLECTIVES];
+    const struct bl_range *range[BL_COLLECTIVES][BL_TIMES_WAYS]; /* NULL: NCCL */
+};
+
+/* What all ranks hear of each when it has measured. */
+struct heard {
+    uint32_t failed;
+    double seconds, us[BL_TIMES_WAYS]; /* since it began */
+};
+
+bool bl_tune_wanted(const struct bl_member *member) {
+    return member->comm->table.unmeasured != 0;
+}
+
+bool bl_tune_well(const struct bl_member *member) {
+    return bl_tune_wanted(member) && member->tuning_verdict.outcome == BL_WELL;
+}
+
+const struct bl_table *bl_tune_candidates(const struct bl_member *member) {
+    return bl_tune_well(member) ? &member->tuning->candidates : NULL;
+}
+
+/* --- whether, and what --- */
+
+/* Rank 0's word, which goes to the others with its table. */
+bool bl_tune_permitted(const struct bl_identity *all, int nranks) {
+    char path[PATH_MAX];
+    const char *bent = bl_params_nccl_bent();
+    const char *why = NULL;
+    bl_params_tuning_path(BL_TUNING_CACHE, path, sizeof(path));
+    if (!bl_params()->tune)
+        why = "BEELINE_TUNE=0";
+    else if (bl_params_tuning_built_in())
+        why = "BEELINE_TUNING_FILE=built-in";
+    else if (bent)
+        why = bent;
+    else if (bl_identity_least(all, nranks).max_blocks != UINT_MAX)
+        why = "its launches are limited (maxCTAs)";
+    else if (bl_identity_short(all, nranks))
+        why = "its staging is limited";
+    else if (!path[0])
+        why = "neither XDG_CACHE_HOME nor HOME says where to keep it";
+    if (why) bl_info("thresholds of this box with %d ranks are not measured: %s", nranks, why);
+    return !why;
+}
+
+static const struct bl_comm *asks;
+static bool busy;
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+
+static void look(struct bl_comm *comm) {
+    if (comm == asks || comm->device != asks->device) return;
+    if (!atomic_load(&comm->active) && !atomic_load(&comm->shares_room)) return;
+    if (bl_driver()->cuEventQuery(comm->order.event) == CUDA_ERROR_NOT_READY) busy = true;
+}
+
+/* Calls of other communicators on this GPU may wait for ranks that wait for us. */
+static bool is_busy(const struct bl_comm *comm) {
+    pthread_mutex_lock(&asking);
+    asks = comm;
+    busy = false;
+    bl_comm_each(look);
+    const bool found = busy;
+    pthread_mutex_unlock(&asking);
+    return found;
+}
+
+/* A row of a tuning file for an algorithm that is tried; 0: it is not. */
+static int write_row(char *text, size_t size, const struct bl_algorithm *algorithm, int spread, int nranks, int row) {
+    const enum bl_kernel kernel = algorithm->kernel[spread];
+    if (kernel == BL_KERNEL_NONE || kernel == BL_KERNEL_ALLGATHER_CE || algorithm->traits & BL_NVLS) return 0;
+    return snprintf(text, size, "%s %d %d %s%s\n", bl_collective_name(algorithm->collective), nranks, row,
+                    algorithm->name, spread == BL_BY_WARPS ? " spread=warps" : "");
+}
+
+/* A table in which each algorithm and spread has a row, so that its range says how it works here. */
+static int make_candidates(struct bl_member *member) {
+    const struct bl_comm *comm = member->comm;
+    char text[4096] = "gpu any\n";
+    size_t used = strlen(text);
+    int row = 0;
+    for (int a = 0; a < bl_algorithm_count; a++)
+        for (int spread = 0; spread < BL_SPREADS && used < sizeof(text); spread++)
+            used += (size_t)write_row(text + used, sizeof(text) - used, &bl_algorithms[a], spread, comm->nranks, ++row);
+    for (int c = 0; c < BL_COLLECTIVES && used < sizeof(text); c++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %d max nccl\n",
+                                 bl_collective_name((enum bl_collective)c), comm->nranks);
+    if (used >= sizeof(text)) return bl_fail("too many algorithms");
+    const struct bl_tuning_file file = {"all algorithms", text, false};
+    const struct bl_settings settings = {.files = &file, .file_count = 1};
+    const struct bl_facts facts = bl_tables_facts(member->all, comm->nranks, member->link, &comm->args.layout);
+    bl_table_build(&member->tuning->candidates, &facts, &settings, NULL, NULL);
+    return 0;
+}
+
+int bl_tune_plan(struct bl_member *member) {
+    struct bl_tuning *tuning = member->tuning = calloc(1, sizeof(*tuning));
+    if (!tuning) return bl_fail("out of host memory");
+    tuning->lock = -1;
+    if (is_busy(member->comm)) return bl_fail("calls of another communicator are under way");
+    if (make_candidates(member)) return -1;
+    if (member->comm->rank) return 0;
+    bl_params_tuning_path(BL_TUNING_CACHE, tuning->path, sizeof(tuning->path));
+    return bl_remember_begin(tuning->path, &tuning->lock);
+}
+
+/* --- NCCL's side --- */
+
+int bl_tune_send_id(struct bl_member *member) {
+    struct bl_tuning *tuning = member->tuning;
+    if (member->comm->rank) return 0;
+    const int status = bl_baseline_id(&tuning->id);
+    bl_step_send(member, BL_STEP_TUNE_ID, &tuning->id, sizeof(tuning->id), -1);
+    return status;
+}
+
+int bl_tune_receive_id(struct bl_member *member) {
+    if (member->comm->rank)
+        bl_step_receive(member, 0, BL_STEP_TUNE_ID, &member->tuning->id, sizeof(member->tuning->id), NULL,
+                        bl_step_deadline());
+    return 0;
+}
+
+static uint64_t deadline(void) {
+    return bl_clock_ns() + bl_params()->setup_timeout * 500000000u;
+}
+
+/* The members' handles and communicators, side by side, for calls of NCCL. */
+struct side {
+    struct bl_comm *comms[BL_MAX_RANKS];
+    ncclComm_t handles[BL_MAX_RANKS];
+    struct bl_gauge gauges[BL_MAX_RANKS];
+};
+
+static void gather(struct side *side, struct bl_member **members, int count) {
+    for (int i = 0; i < count; i++) {
+        side->comms[i] = members[i]->comm;
+        side->handles[i] = members[i]->tuning->baseline;
+        side->gauges[i] = members[i]->tuning->gauge;
+    }
+}
+
+/* status: as of bl_measure. */
+static void fail_all(struct bl_member **members, int count, int status) {
+    for (int i = 0; i < count; i++) {
+        const int rank = members[i]->comm->rank;
+        bl_verdict_say(&members[i]->tuning_verdict, rank, BL_DECLINED, status == BL_MEASURE_LATE ? -1 : rank, "%s",
+                       bl_why());
+    }
+}
+
+bool bl_tune_open(struct bl_member **members, int count) {
+    struct side side;
+    gather(&side, members, count);
+    int status = bl_baseline_open(side.comms, side.handles, count, &members[0]->tuning->id, deadline());
+    for (int i = 0; i < count; i++) members[i]->tuning->baseline = side.handles[i];
+    for (int i = 0; i < count && !status; i++) {
+        struct bl_member *member = members[i];
+        if (!bl_context_push(member->comm))
+            status = bl_fail("its context cannot be made current");
+        else {
+            status =
+                bl_gauge_open(&member->tuning->gauge, member->comm, member->stream, ROOM, &member->resources->cancel);
+            bl_context_pop();
+        }
+    }
+    if (status) fail_all(members, count, status);
+    return bl_step_vote(members, count);
+}
+
+/* What runs still is told to leave.  Beeline's kernels cannot be used any more then. */
+static void calm(struct bl_member *member) {
+    const uint64_t until = deadline();
+    bool told = false;
+    bl_baseline_close(&member->comm, &member->tuning->baseline, 1, true, until);
+    if (!bl_context_push(member->comm)) return;
+    for (uint64_t patience = bl_clock_ns() + 1000000000u;
+         bl_driver()->cuStreamQuery(member->stream) == CUDA_ERROR_NOT_READY; bl_nap(1000000)) {
+        if (bl_clock_ns() > until) {
+            member->resources->stuck = true;
+            break;
+        }
+        if (told || bl_clock_ns() < patience) continue;
+        told = true;
+        __atomic_store_n(&member->comm->control->abort, 1, __ATOMIC_RELEASE);
+    }
+    bl_context_pop();
+    if (told) bl_member_fail(member, BL_FAILED, member->comm->rank, "measuring: kernels did not end");
+}
+
+/* --- measuring --- */
+
+static bool fits(const struct bl_comm *comm, const struct bl_range *range, uint64_t bytes) {
+    const enum bl_kernel kernel = bl_range_kernel(range);
+    return bytes <= comm->most_bytes[kernel] || bl_kernel_in_pieces(kernel, comm->nranks);
+}
+
+/* NCCL's, and those of the candidates; the same on all ranks. */
+static int list_ways(struct bl_tuning *tuning, enum bl_collective collective) {
+    int ways = 1;
+    const struct bl_table *table = &tuning->candidates;
+    for (uint32_t i = 0; i < table->ranges[collective] && ways < BL_TIMES_WAYS; i++)
+        if (table->range[collective][i].algorithm != BL_ROUTE_NCCL)
+            tuning->range[collective][ways++] = &table->range[collective][i];
+    return ways;
+}
+
+/* How many sizes of a collective fit the buffers. */
+static int count_sizes(enum bl_collective collective, int nranks) {
+    const uint64_t blocks = bl_collective_has(collective, BL_GATHERS | BL_SCATTERS) ? (uint64_t)nranks : 1;
+    int sizes = 0;
+    for (uint64_t bytes = FIRST; bytes * blocks <= ROOM && sizes < BL_TIMES_SIZES; bytes *= STEP) sizes++;
+    return sizes;
+}
+
+/* All hear of all: in `worst` is the time of the slowest rank, and how long rank 0 has been at it.  False: one has failed. */
+static bool exchange(struct bl_member **members, int count, const struct heard *mine, struct heard *worst) {
+    bool well = true;
+    for (int i = 0; i < count; i++) bl_step_send(members[i], BL_STEP_TUNE, &mine[i], sizeof(mine[i]), -1);
+    for (int i = 0; i < count; i++) {
+        *worst = mine[i];
+        for (int peer = 0; peer < members[i]->comm->nranks; peer++) {
+            struct heard one;
+            if (peer == members[i]->comm->rank) continue;
+            if (!bl_step_receive(members[i], peer, BL_STEP_TUNE, &one, sizeof(one), NULL, bl_step_deadline())) {
+                well = false;
+                continue;
+            }
+            worst->failed |= one.failed;
+            if (peer == 0) worst->seconds = one.seconds;
+            for (int way = 0; way < BL_TIMES_WAYS; way++)
+                if (one.us[way] > worst->us[way]) worst->us[way] = one.us[way];
+        }
+        well = well && !worst->failed;
+    }
+    return well;
+}
+
+struct point {
+    enum bl_collective collective;
+    uint64_t bytes;
+    int ways;
+    bool tried[BL_TIMES_WAYS];
+};
+
+/* Each way that is tried, in turn, so many calls each.  False: it has failed here; calls that can be made are made all the
+ * same, for the peers do so. */
+static bool measure(struct bl_member **members, int count, const struct point *point, unsigned calls,
+                    double us[BL_MAX_RANKS][BL_TIMES_WAYS]) {
+    static const struct bl_range nccl = {.algorithm = BL_ROUTE_NCCL};
+    struct bl_tuning *tuning = members[0]->tuning;
+    struct side side;
+    bool well = true;
+    int status = 0;
+    gather(&side, members, count);
+    for (int w = 0; w < point->ways && (!status || status == BL_MEASURE_UNTIMED); w++) {
+        const struct bl_way way = {&tuning->candidates, w ? tuning->range[point->collective][w] : &nccl, side.handles};
+        double mean[BL_MAX_RANKS];
+        if (!point->tried[w]) continue;
+        status = bl_measure(side.gauges, count, point->collective, &way, point->bytes, calls, deadline(), mean);
+        if (status) fail_all(members, count, status);
+        for (int i = 0; i < count && !status; i++) us[i][w] = mean[i];
+        well = well && !status;
+    }
+    return well;
+}
+
+/* Times of one size by so many calls each, the same on all ranks.  False: some rank has failed. */
+static bool take_times(struct bl_member **members, int count, const struct point *point, unsigned calls,
+                       struct heard *worst) {
+    double us[BL_MAX_RANKS][BL_TIMES_WAYS] = {0};
+    struct heard mine[BL_MAX_RANKS] = {0};
+    const bool well = measure(members, count, point, calls, us);
+    for (int i = 0; i < count; i++) {
+        mine[i].failed = !well;
+        mine[i].seconds = (double)(bl_clock_ns() - members[i]->tuning->begin) / 1e9;
+        memcpy(mine[i].us, us[i], sizeof(mine[i].us));
+    }
+    return exchange(members, count, mine, worst);
+}
+
+static bool is_steady(const struct heard *a, const struct heard *b) {
+    for (int way = 0; way < BL_TIMES_WAYS; way++)
+        if (a->us[way] < b->us[way] * (1 - STEADY) || a->us[way] > b->us[way] * (1 + STEADY)) return false;
+    return true;
+}
+
+/* The same by more and more calls, until they change nothing, or the time is over. */
+static bool take_steady_times(struct bl_member **members, int count, const struct point *point, double end,
+                              struct heard *worst) {
+    for (unsigned calls = 1;; calls *= MORE_CALLS) {
+        const struct heard before = *worst;
+        if (!take_times(members, count, point, calls, worst)) return false;
+        if (calls == MOST_CALLS || worst->seconds >= end || (calls > 1 && is_steady(&before, worst))) return true;
+    }
+}
+
+static double fastest(const double *us, int from, int ways) {
+    double best = 0;
+    for (int way = from; way < ways; way++)
+        if (us[way] > 0 && (best <= 0 || us[way] < best)) best = us[way];
+    return best;
+}
+
+/* What is slower the larger the message, by so much, is not tried at larger ones; and when NCCL is that much faster twice, nothing is. */
+static bool goes_on(struct point *point, const struct bl_times *times) {
+    const int last = times->sizes - 1;
+    const double *us = times->us[last], *before = last ? times->us[last - 1] : NULL;
+    if (!before) return true;
+    for (int way = 1; way < point->ways; way++) {
+        if (us[way] <= 0 || before[way] <= 0) continue;
+        const double behind = us[way] / fastest(us, 0, point->ways);
+        if (behind > HOPELESS && behind >= before[way] / fastest(before, 0, point->ways)) point->tried[way] = false;
+    }
+    const double mine = fastest(us, 1, point->ways), mine_before = fastest(before, 1, point->ways);
+    return mine > 0 && !(mine > LOST * us[0] && mine_before > LOST * before[0]);
+}
+
+/* The sizes of a collective, within its share of the time that is left.  False: some rank has failed, or the time is over. */
+static bool measure_collective(struct bl_member **members, int count, enum bl_collective collective,
+                               int collectives_left, double *spent) {
+    struct bl_tuning *tuning = members[0]->tuning;
+    const struct bl_comm *comm = members[0]->comm;
+    struct bl_times *times = &tuning->times[collective];
+    struct point point = {.collective = collective, .bytes = FIRST, .ways = list_ways(tuning, collective)};
+    const int sizes = count_sizes(collective, comm->nranks);
+    const double limit = (double)members[0]->all[0].tune;
+    const double end = *spent + (limit - *spent) / collectives_left;
+    times->ways = point.ways;
+    for (int way = 0; way < point.ways; way++) point.tried[way] = true;
+    for (int size = 0; size < sizes && *spent < end; size++, point.bytes *= STEP) {
+        struct heard worst = {0};
+        for (int way = 1; way < point.ways; way++)
+            point.tried[way] = point.tried[way] && fits(comm, tuning->range[collective][way], point.bytes);
+        if (!take_steady_times(members, count, &point, end, &worst)) return false;
+        *spent = worst.seconds;
+        times->bytes[size] = point.bytes;
+        memcpy(times->us[size], worst.us, sizeof(times->us[size]));
+        times->sizes++;
+        if (!goes_on(&point, times)) return true;
+    }
+    if (times->sizes < FEWEST && times->sizes < sizes) times->sizes = 0;
+    return true;
+}
+
+/* --- what is found --- */
+
+static const char *way_name(const struct bl_tuning *tuning, enum bl_collective collective, int way) {
+    return way ? bl_kernel_name(bl_range_kernel(tuning->range[collective][way])) : "nccl";
+}
+
+/* The times as comments, in the form that `beeline tune` has too. */
+static void write_times(FILE *file, const struct bl_tuning *tuning, enum bl_collective collective) {
+    const struct bl_times *times = &tuning->times[collective];
+    int width[BL_TIMES_WAYS];
+    char bytes[32];
+    for (int way = 0; way < times->ways; way++) {
+        const int length = (int)strlen(way_name(tuning, collective, way));
+        width[way] = length < 14 ? 14 : length;
+        fprintf(file, " %*s", width[way], way_name(tuning, collective, way));
+    }
+    for (int size = 0; size < times->sizes; size++) {
+        bl_size_format(times->bytes[size], bytes, sizeof(bytes));
+        fprintf(file, "\n# %13s:", bytes);
+        for (int way = 0; way < times->ways; way++)
+            if (times->us[size][way] > 0)
+                fprintf(file, " %*.2f", width[way], times->us[size][way]);
+            else
+                fprintf(file, " %*s", width[way], "-");
+    }
+}
+
+static void write_collective(FILE *file, const struct bl_tuning *tuning, enum bl_collective collective, int nranks) {
+    const char *name = bl_collective_name(collective);
+    struct bl_crossing rows[BL_TIMES_SIZES];
+    const int count = bl_crossings(&tuning->times[collective], collective, rows);
+    char bytes[32];
+    fprintf(file, "\n# %s, %d ranks, us:", name, nranks);
+    write_times(file, tuning, collective);
+    fprintf(file, "\n");
+    for (int i = 0; i < count; i++) {
+        const struct bl_range *range = tuning->range[collective][rows[i].way];
+        bl_size_format(rows[i].max_bytes, bytes, sizeof(bytes));
+        fprintf(file, "%s %d %5s %s%s\n", name, nranks, !range && i == count - 1 ? "max" : bytes,
+                range ? bl_algorithms[range->algorithm].name : "nccl",
+                range && range->spread == BL_BY_WARPS ? " spread=warps" : "");
+    }
+}
+
+static int remember(struct bl_member *member) {
+    const struct bl_tuning *tuning = member->tuning;
+    const struct bl_comm *comm = member->comm;
+    const double seconds = (double)(bl_clock_ns() - tuning->begin) / 1e9;
+    const int version = bl_real_version();
+    char *text = NULL, date[32] = "";
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    if (!file) return bl_fail("out of host memory");
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc)) strftime(date, sizeof(date), "%Y-%m-%d", &utc);
+    fprintf(file, "# %s, %d ranks, NCCL %d.%d.%d, bf16 sums, eager calls, measured in %.2f s\n%s\n", date, comm->nranks,
+            version / 10000, version / 100 % 100, version % 100, seconds, comm->table.section);
+    for (int c = 0; c < BL_COLLECTIVES; c++)
+        if (tuning->times[c].sizes) write_collective(file, tuning, (enum bl_collective)c, comm->nranks);
+    if (fclose(file)) {
+        free(text);
+        return bl_fail("out of host memory");
+    }
+    const int status = bl_remember(tuning->path, text);
+    free(text);
+    if (!status)
+        bl_info("communicator %016llx: thresholds of this box with %d ranks measured in %.2f s, kept in %s",
+                (unsigned long long)comm->id, comm->nranks, seconds, tuning->path);
+    return status;
+}
+
+bool bl_tune_measure(struct bl_member **members, int count) {
+    const uint32_t unmeasured = members[0]->comm->table.unmeasured;
+    int left = __builtin_popcount(unmeasured);
+    double spent = 0;
+    bool well = true;
+    for (int i = 0; i < count; i++) members[i]->tuning->begin = bl_clock_ns();
+    for (int c = 0; c < BL_COLLECTIVES && well; c++)
+        if (unmeasured >> c & 1) well = measure_collective(members, count, (enum bl_collective)c, left--, &spent);
+    for (int i = 0; i < count && !well; i++) calm(members[i]);
+    for (int i = 0; i < count && well; i++)
+        if (members[i]->comm->rank == 0 && remember(members[i])) fail_all(&members[i], 1, -1);
+    return bl_step_vote(members, count);
+}
+
+bool bl_tune_close(struct bl_member **members, int count) {
+    struct side side;
+    const bool well = bl_tune_well(members[0]);
+    if (!members[0]->tuning) return true;
+    gather(&side, members, count);
+    bl_baseline_close(side.comms, side.handles, count, !well, deadline());
+    for (int i = 0; i < count; i++) {
+        members[i]->tuning->baseline = NULL;
+        bl_remember_end(&members[i]->tuning->lock);
+        if (!well && members[i]->comm->rank == 0)
+            bl_info("communicator %016llx: thresholds of this box with %d ranks are not measured: %s",
+                    (unsigned long long)members[i]->comm->id, members[i]->comm->nranks, members[i]->tuning_verdict.why);
+    }
+    return bl_step_all_well(members, count);
+}
+
+void bl_tune_release(struct bl_member *member) {
+    if (!member->tuning) return;
+    bl_baseline_close(&member->comm, &member->tuning->baseline, 1, true, deadline());
+    bl_remember_end(&member->tuning->lock);
+    if (!member->resources->stuck) bl_gauge_close(&member->tuning->gauge);
+    free(member->tuning);
+    member->tuning = NULL;
+}
