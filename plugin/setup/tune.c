@@ -37,6 +37,7 @@ struct bl_tuning {
     ncclComm_t baseline;
     struct bl_gauge gauge;
     uint64_t begin;
+    bool ours_run; /* kernels of Beeline's may, and not of NCCL's */
     struct bl_times times[BL_COLLECTIVES];
     const struct bl_range *range[BL_COLLECTIVES][BL_TIMES_WAYS]; /* NULL: NCCL */
 };
@@ -207,24 +208,24 @@ bool bl_tune_open(struct bl_member **members, int count) {
     return bl_step_vote(members, count);
 }
 
-/* What runs still is told to leave.  Beeline's kernels cannot be used any more then. */
+/* What runs still is told to leave: Beeline's kernels, which cannot be used any more then, before NCCL's communicator is ended, since that may
+ * wait for all of the GPU's work. */
 static void calm(struct bl_member *member) {
     const uint64_t until = deadline();
-    bool told = false;
-    bl_baseline_close(&member->comm, &member->tuning->baseline, 1, true, until);
-    if (!bl_context_push(member->comm)) return;
-    for (uint64_t patience = bl_clock_ns() + 1000000000u;
-         bl_driver()->cuStreamQuery(member->stream) == CUDA_ERROR_NOT_READY; bl_nap(1000000)) {
-        if (bl_clock_ns() > until) {
-            member->resources->stuck = true;
-            break;
-        }
-        if (told || bl_clock_ns() < patience) continue;
-        told = true;
+    if (member->tuning->ours_run) {
+        bl_member_fail(member, BL_FAILED, member->comm->rank, "measuring: kernels did not end");
         __atomic_store_n(&member->comm->control->abort, 1, __ATOMIC_RELEASE);
+    } else {
+        bl_baseline_close(&member->comm, &member->tuning->baseline, 1, true, until);
     }
+    if (!bl_context_push(member->comm)) return;
+    CUresult status;
+    while ((status = bl_driver()->cuStreamQuery(member->stream)) == CUDA_ERROR_NOT_READY && bl_clock_ns() < until)
+        bl_nap(1000000);
     bl_context_pop();
-    if (told) bl_member_fail(member, BL_FAILED, member->comm->rank, "measuring: kernels did not end");
+    if (status != CUDA_ERROR_NOT_READY) return;
+    member->resources->stuck = true;
+    bl_member_fail(member, BL_FAILED, member->comm->rank, "measuring: kernels did not end");
 }
 
 /* --- measuring --- */
@@ -298,6 +299,7 @@ static bool measure(struct bl_member **members, int count, const struct point *p
         if (!point->tried[w]) continue;
         status = bl_measure(side.gauges, count, point->collective, &way, point->bytes, calls, deadline(), mean);
         if (status) fail_all(members, count, status);
+        for (int i = 0; i < count; i++) members[i]->tuning->ours_run = status && status != BL_MEASURE_UNTIMED && w > 0;
         for (int i = 0; i < count && !status; i++) us[i][w] = mean[i];
         well = well && !status;
     }
@@ -438,7 +440,7 @@ static int remember(struct bl_member *member) {
     const time_t now = time(NULL);
     struct tm utc;
     if (gmtime_r(&now, &utc)) strftime(date, sizeof(date), "%Y-%m-%d", &utc);
-    fprintf(file, "# %s, %d ranks, NCCL %d.%d.%d, bf16 sums, eager calls, measured in %.2f s\n%s\n", date, comm->nranks,
+    fprintf(file, "# %s, %d ranks, NCCL %d.%d.%d, bf16 sums, measured in %.2f s\n%s\n", date, comm->nranks,
             version / 10000, version / 100 % 100, version % 100, seconds, comm->table.section);
     for (int c = 0; c < BL_COLLECTIVES; c++)
         if (tuning->times[c].sizes) write_collective(file, tuning, (enum bl_collective)c, comm->nranks);
@@ -486,7 +488,7 @@ bool bl_tune_close(struct bl_member **members, int count) {
 
 void bl_tune_release(struct bl_member *member) {
     if (!member->tuning) return;
-    bl_baseline_close(&member->comm, &member->tuning->baseline, 1, true, deadline());
+    if (!member->resources->stuck) bl_baseline_close(&member->comm, &member->tuning->baseline, 1, true, deadline());
     bl_remember_end(&member->tuning->lock);
     if (!member->resources->stuck) bl_gauge_close(&member->tuning->gauge);
     free(member->tuning);

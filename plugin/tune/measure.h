@@ -1,7 +1,7 @@
 /* measure.h - what a call takes, of Beeline's algorithms and of NCCL, on a communicator that nobody uses yet.
  *
- * Calls go one behind the other on the rank's own stream, between two events, behind one that is not timed and so lets the ranks begin
- * together.  Several ranks of this thread go together.  Functions that return int return 0, or -1 and bl_why(). */
+ * Calls go one behind the other on the rank's own stream, between two events, behind as many that are not timed and so let the ranks begin
+ * together; Beeline's as graphs.  Several ranks of this thread go together.  Functions that return int return 0, or -1 and bl_why(). */
 #ifndef BEELINE_MEASURE_H
 #define BEELINE_MEASURE_H
 
