@@ -166,7 +166,7 @@ static int run_forced(const struct options *options, int candidate, const char *
 }
 
 /* What takes a size from NCCL: more than noise is; and of long all-gathers and reduce-scatters, which run beside compute more often
- * than not and take all multiprocessors, so much that what runs beside them loses less (the rules of scripts/gpu/tuning.py). */
+ * than not and take all multiprocessors, so much that what runs beside them loses less (the rules of scripts/beeline/tuning/thresholds.py). */
 static double least_ratio(int collective, uint64_t bytes) {
     const bool beside_compute = collective == BL_ALLGATHER || collective == BL_REDUCESCATTER;
     return 1 / (1 - (beside_compute && bytes >= 8 << 20 ? 0.2 : 0.03));

@@ -2,10 +2,12 @@
 import os
 import shlex
 
+from beeline.tuning.box import algorithms, served
+from beeline.tuning.collectives import variable
+from beeline.tuning.process import Stage, Step
+
 from .. import machine
-from ..box import FEW_WORDS, algorithms, served
-from ..collectives import variable
-from ..process import Stage, Step
+from ..box import FEW_WORDS
 from . import torch
 
 ALGORITHMS = (  # collective; what is forced with multicast, and without
@@ -87,7 +89,7 @@ def bits(box):
 def slots(box):
     """Objects are given back: many communicators, one after another."""
     rounds = 3 if box.emulated else 40
-    return [Step(f"{box.most} ranks {name}", box.program("setup_time.py", "--ranks", box.most, "--rounds", rounds), box.env(**env),
+    return [Step(f"{box.most} ranks {name}", box.script("setup_time.py", "--ranks", box.most, "--rounds", rounds), box.env(**env),
                  240, '"record": "setup"') for name, env in (("without", dict(BEELINE_MULTICAST="0")), ("with", USED))]
 
 
