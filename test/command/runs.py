@@ -178,4 +178,7 @@ def installed(folder):
     with open(completion, encoding="utf-8") as file:
         check("--collectives" in file.read(), "the completion knows nothing of beeline-perf")
     check(os.path.exists(os.path.join(prefix, "share", "man", "man1", "beeline.1")), "no man page")
-    check(not any(os.path.isdir(os.path.join(prefix, "lib", "beeline", name)) for name in ("__pycache__",)), "byte code is installed")
+    out = os.path.join(folder, "box.tune")
+    box(2, command, "tune", "--collectives", "reduce", "--out", out, env={"XDG_CACHE_HOME": folder})
+    check(os.path.exists(out), "nothing was tuned")
+    check(not any(name == "__pycache__" for _, names, _ in os.walk(prefix) for name in names), "byte code is installed")

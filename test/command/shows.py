@@ -7,7 +7,7 @@ import re
 import boxes
 from support import BEELINE, LIBRARY, ROOT, beeline, box, check, refused, run
 
-COMMANDS = ("run", "info", "check", "perf", "plot", "completion")
+COMMANDS = ("run", "info", "check", "tune", "perf", "plot", "completion")
 
 
 def usage(_):

@@ -12,7 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
 from beeline.tuning import candidates, jobs, process, store, thresholds as tuning  # noqa: E402
 from beeline.tuning.box import algorithms  # noqa: E402
-from gpu import machine  # noqa: E402
+from gpu import machine, nvls_tuning  # noqa: E402
 from gpu.box import Box  # noqa: E402
 from gpu.sweep import plan, run as sweep_run, tables, targets  # noqa: E402
 import each  # noqa: E402
@@ -204,6 +204,31 @@ def test_tuning_ends(_):
     assert last(10.2, 12.0) == [32 * MIB]  # their times meet above 48M
     assert last(9.8, 12.0) == [48 * MIB]  # they do not meet
     assert last(9.8, 12.0, "all_gather", "allgather_ll128") == [] and last(9.8, 14.0, "all_gather", "allgather_ll128") == [24 * MIB]
+
+
+def test_multicast(folder):
+    """What needs an object has rows in the section for multicast alone, and only where it is the fastest of all."""
+    paths = nvls_tuning.write_forced(folder, ["all_reduce"], 4)
+    us = {"oneshot_ll": {KIB: 3.0, MIB: 90.0}, "twoshot_ll128": {KIB: 6.0, MIB: 12.0}, "oneshot_nvls": {KIB: 4.0, MIB: 60.0}, "twoshot_nvls": {KIB: 8.0, MIB: 9.0}}
+    box = 'gpu "NVIDIA H200" arch 90 nccl nvls'
+    found = [dict(record="run", stage="tune", ranks=4, host="h", machine="m", devices=[dict(name="NVIDIA H200", arch=90)], driver=13000, nccl=22809, date="2026-01-02"),
+             dict(record="box", stage="tune", ranks=4, section=box)]
+    files, plain = nvls_tuning.forced(["all_reduce"], 4)
+    for path, file in zip(paths, files):
+        for size in (KIB, MIB):
+            name = candidates.forced_on(file["all_reduce"], size)
+            if name and name.endswith("threads=256") and name.split()[0] in us:
+                found.append(row("tune", "4 ranks", size, us[name.split()[0]][size], 20.0, tuning.route_of(name), tuning=path))
+    with open(os.path.join(folder, "results.jsonl"), "w", encoding="utf-8") as out:
+        out.write(store.lines_of(found))
+    nvls_tuning.write_tuned(os.path.join(folder, "tuned"), folder, ["all_reduce"], 4)
+    with open(os.path.join(folder, "tuned"), encoding="ascii") as text:
+        lines = [line.split() for line in text if line.strip() and not line.startswith("#")]
+    at = lines.index([*box.split(), "multicast"])
+    assert [line[3] for line in lines[1:at]] == ["oneshot_ll", "twoshot_ll128", "nccl"] and [line[3] for line in lines[at + 1:]] == ["plain", "twoshot_nvls", "plain"], lines
+    for i, path in enumerate(paths):
+        with open(path, encoding="ascii") as text:
+            assert ("max plain" in text.read()) == (i < plain), path
 
 
 def test_targets(_):

@@ -14,11 +14,12 @@ MIB = 1 << 20
 
 class Job:
     """One run of beeline-perf.  forced: of each of its tuning files {collective: [(most bytes, candidate)]}; tuned: there is one, with
-    the thresholds found for its number of ranks; vital: where it fails nothing else is run with so many ranks."""
+    the thresholds found for its number of ranks; as_is: it has the tuning files of this box; vital: where it fails nothing else is run
+    with so many ranks."""
 
-    def __init__(self, stage, name, ranks, how, collectives, arguments, forced=(), tuned=False, vital=False):
+    def __init__(self, stage, name, ranks, how, collectives, arguments, forced=(), tuned=False, as_is=False, vital=False):
         self.stage, self.name, self.ranks, self.collectives = stage, f"{ranks} ranks {name}", ranks, collectives
-        self.tuned, self.vital = tuned, vital
+        self.tuned, self.as_is, self.vital = tuned, as_is, vital
         self.arguments = [how, str(ranks), "-c", ",".join(collectives), *(str(a) for a in arguments), *(["--served"] if forced else [])]
         self.line = " ".join(self.arguments)
         self.forced = forced

@@ -125,7 +125,9 @@ class Runner:
         return not reason
 
     def step(self, job, devices, left, texts):
-        env, arguments = dict(CUDA_VISIBLE_DEVICES=",".join(devices), BEELINE_TUNING_FILE="built-in"), job.arguments
+        env, arguments = dict(CUDA_VISIBLE_DEVICES=",".join(devices)), job.arguments
+        if not job.as_is:
+            env["BEELINE_TUNING_FILE"] = "built-in"
         folder = os.path.join(self.box.folder, f"tunings-{next(self.box.serial)}")
         files = [os.path.join(folder, str(i)) for i in range(len(texts))]
         os.makedirs(folder)

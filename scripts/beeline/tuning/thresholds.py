@@ -112,10 +112,10 @@ def tuning_rows(records, stage, ranks, collective, margin, lost=()):
     return chosen_rows({size: {NCCL: times[NCCL]} if size in lost else times for size, times in table.items()}, collective, margin)
 
 
-def row_lines(collective, ranks, found):
-    """The lines of a tuning file for [(max_bytes, candidate)]."""
+def row_lines(collective, ranks, found, above=NCCL):
+    """The lines of a tuning file for [(max_bytes, candidate)], and for what is larger."""
     lines = []
-    for size, name in [*((size_text(size), name) for size, name in found), ("max", NCCL)]:
+    for size, name in [*((size_text(size), name) for size, name in found), ("max", above)]:
         algorithm, *options = name.split()
         lines.append(" ".join((f"{collective} {ranks} {size:>5} {algorithm:<25}", *options)).rstrip())
     return lines
