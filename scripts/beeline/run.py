@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from . import preload, report
+from . import preload, report, saved
 from .words import Refused
 
 USAGE = "beeline run [--report] [--] COMMAND [ARGUMENT...]"
@@ -38,7 +38,8 @@ def main(options, _parser):
     with tempfile.TemporaryDirectory(prefix="beeline-report-") as folder:
         environment["BEELINE_STATS_FILE"] = os.path.join(folder, "%p.json")
         status = run_and_wait(program, words, environment)
-        print("\n".join(report.lines(report.read(folder))), file=sys.stderr)
+        records = report.read(folder)
+        print("\n".join(report.lines(records) + saved.lines(records)), file=sys.stderr)
     return status
 
 

@@ -1,4 +1,5 @@
 """beeline run: what it starts, what it refuses, what its report adds up to."""
+import json
 import os
 import re
 import shutil
@@ -146,6 +147,30 @@ def report_silent(folder):
                    '"route": "reduce_ll128", "why": null, "calls": 1, "bytes": 2147483648}]}\n{"record": "calls", "pid"')
     said = "\n".join(reports.lines(reports.read(folder)))
     check("1 rank ended without" in said and "process 7" in said and re.search(r"reduce +above +reduce_ll128 +1 +2.00 G", said), said)
+
+
+def report_saved(folder):
+    """The time saved, by a tuning file whose times are known; and that it is not known without."""
+    program = (PERF, "--spawn", "2", "-c", "all_reduce,reduce", "-b", "1K", "-e", "4K", "-f", "2", "--place", "out", "--mode", "eager", "-n", "1", "-G", "1", "-w", "0")
+    path = os.path.join(folder, "config", "beeline", "beeline.tune")
+    os.makedirs(os.path.dirname(path))
+    here = json.loads(box(2, BEELINE, "info", "--json").stdout)["fingerprint"]
+    for section, times in ((None, ""), ("gpu any", "# time all_reduce 2 1K 1000 500\n"),
+                           (here, "# time all_reduce 2 2K 1000.00 500.00 1 1\n# time all_reduce 2 4K 3000.00 1500.00\n")):
+        if section:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f"{section}\n{times}all_reduce 2 4K oneshot_ll\nall_reduce 2 max nccl\n")
+        said = box(2, BEELINE, "run", "--report", *program, env={"XDG_CONFIG_HOME": os.path.join(folder, "config")}).stderr
+        lacking = "all_reduce of 2 ranks, reduce of 2 ranks: the tuning file has no times for these; beeline tune"
+        if section != here:
+            check(f"time saved not known: {lacking}" in said and "estimated" not in said, said)
+            continue
+        # Of a size a call of each rank: classes have up to 1K, 4K; 2K and 4K are 3K on average. A run has calls to check, too.
+        counts = [int(calls) for calls in re.findall(r"oneshot_ll +(\d+)", said)]
+        check(len(counts) == 2 and all(count % 2 == 0 for count in counts), said)
+        ms = counts[0] / 2 * 0.5 + counts[1] / 2 * 1.0
+        check(re.search(rf"estimated time saved, .*\n +all_reduce +{ms:.3g} ms +of {2 * ms:.3g} ms by NCCL\n", said), f"want {ms}:\n{said}")
+        check("not known: reduce of 2 ranks: the tuning file has no times for all of these" in said, said)
 
 
 def stats_file(folder):

@@ -138,7 +138,12 @@ def merging(_):
     for line in ('gpu "A # B" arch 90', 'gpu any nccl plain link nvlink#x', "gpu any multicast", "gpu any"):
         check(file.section_of(line) and file.section_of(line) not in map(file.section_of, ("gpu any nccl nvls", "# gpu any", 'gpu "A" arch 90')), line)
     known = file.times(new)
-    check(list(known.values()) == [[(1024, 3.0, 2.0)]] and file.times("gpu any\nreduce 3 max nccl")[file.section_of("gpu any"), "reduce", 3] == [], known)
+    check([of for section, of in known if section] == [{("all_reduce", 2): [(1024, 3.0, 2.0)]}], known)
+    loose = 'gpu "Beeline Emulated GPU" arch 90\nall_reduce 2 max nccl\n'
+    for texts, want in (([new], [(1024, 3.0, 2.0)]), ([], None), ([loose, new], []), (["gpu any\nreduce 2 max nccl\n", new], [(1024, 3.0, 2.0)]), ([new + loose], []), ([loose + new], [(1024, 3.0, 2.0)]),
+                        (['gpu "NVIDIA H100" arch 90\nall_reduce 2 max nccl\n', new], []), (['gpu "NVIDIA B200" arch 100\nall_reduce 2 max nccl\n' + new], [(1024, 3.0, 2.0)]),
+                        (["gpu any nccl nvls\nall_reduce 2 max nccl\ngpu any multicast\nall_reduce 2 max plain\n", new], [(1024, 3.0, 2.0)])):
+        check(file.times_used(texts, HERE, ("all_reduce", 2)) == want, f"{texts}: {file.times_used(texts, HERE, ('all_reduce', 2))}")
 
 
 def judged_eager(_):

@@ -91,15 +91,34 @@ def merged(text, section, blocks):
 
 
 def times(text):
-    """{(section, collective, ranks): [(bytes, NCCL's us, Beeline's)]}; empty where a block has rows and no times."""
-    found = {}
+    """Of each section {(collective, ranks): [(bytes, NCCL's us, Beeline's)]}, in their order; empty where a block has rows and no times."""
+    found = []
     for section, lines in sections(text):
         of = {}
         for line in lines:
             key, time = block_of(line), TIME.match(line)
             if key:
-                of.setdefault((section, *key), [])
+                of.setdefault(key, [])
             if time:
-                of[(section, *key)].append((size_of(time[3]), float(time[4]), float(time[5])))
-        found.update(of)
+                of[key].append((size_of(time[3]), float(time[4]), float(time[5])))
+        found.append((section, of))
     return found
+
+
+def match(section, box):
+    """How well a section fits a box, both as gpu lines say them; 0: not at all.  As dispatch/table.c has it."""
+    if not section or section[2] or not {pair for pair in section[1] if pair[0] != "arch"} <= box[1]:
+        return 0
+    return 3 if section[0] == box[0] else 1 if section[0] == "any" else 2 * (dict(section[1]).get("arch") == dict(box[1]).get("arch"))
+
+
+def times_used(texts, gpu_line, key):
+    """The times for a collective and number of ranks by the rows that hold on this box, of files in their order; empty where these rows
+    have none, None where there are no rows."""
+    box = section_of(gpu_line)
+    for text in texts:
+        fitting = [(match(section, box), i, section, of[key]) for i, (section, of) in enumerate(times(text)) if key in of and match(section, box)]
+        if fitting:
+            _, _, section, found = max(fitting, key=lambda one: one[:2])
+            return sorted(found) if section == box else []
+    return None
