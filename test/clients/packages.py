@@ -52,7 +52,8 @@ def installed(case):
     pages += ["README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"]
     modules = [path[len(ROOT + "/scripts/beeline/"):] for folder in ("", "tuning/") for path in glob.glob("%s/scripts/beeline/%s*.py" % (ROOT, folder))]
     modules += ["tuning/" + os.path.basename(path) for path in glob.glob(ROOT + "/kernels/*.def")]
-    want = {"lib/libbeeline.so", "bin/beeline-perf", "bin/beeline", "share/man/man1/beeline.1", "share/bash-completion/completions/beeline"}
+    want = {"lib/libbeeline.so", "bin/beeline-perf", "bin/beeline", "share/man/man1/beeline.1", "share/bash-completion/completions/beeline",
+            "share/zsh/site-functions/_beeline"}
     want |= {"share/doc/beeline/" + page for page in pages} | {"lib/beeline/" + name for name in [*modules, "VERSION"]}
     have = files_below(prefix)
     check(want <= have, "not installed: %s" % sorted(want - have))
