@@ -97,6 +97,16 @@ def interpreter(path):
     return found or path
 
 
+def is_bare_script(path):
+    """Text without #!, which the kernel does not run and a shell does."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(256)
+    except OSError:
+        return False
+    return not head.startswith(b"#!") and b"\0" not in head
+
+
 def gains_rights(path):
     """Whether the loader ignores preloads there, since it runs with other rights than ours."""
     status = os.stat(path)

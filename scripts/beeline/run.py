@@ -29,6 +29,8 @@ def main(options, _parser):
         raise Refused(f"run: BEELINE_STATS_FILE={os.environ['BEELINE_STATS_FILE']} is set, and --report sets it itself: unset it", preload.CANNOT)
     path = preload.find_library()
     program = preload.check_command(words[0])
+    if preload.is_bare_script(program):
+        program, words = "/bin/sh", ["sh", program, *words[1:]]
     preload.warn_without_driver()
     environment = {**os.environ, "LD_PRELOAD": preload.preloaded(path)}
     if os.environ.get("BEELINE_LIBRARY"):

@@ -34,6 +34,12 @@ def statuses(folder):
     with open(plain, "w", encoding="utf-8") as file:
         file.write("no program\n")
     refused("plain: it cannot be executed", "run", plain, status=126)
+    with open(plain, "w", encoding="utf-8") as file:
+        file.write("echo $1 $LD_PRELOAD; exit 4\n")
+    os.chmod(plain, 0o755)
+    for option in ((), ("--report",)):
+        done = beeline("run", *option, "./plain", "a script without #!", cwd=folder, status=4)
+        check(done.stdout == f"a script without #! {LIBRARY}\n", done.stdout)
     refused("no COMMAND", "run", status=125)
     refused("--no-such", "run", "--no-such", "true")
     done = subprocess.run(["sh", "-c", f"exec {BEELINE} run --report sh -c 'trap \"exit 5\" TERM; kill -TERM $PPID; sleep 5 & wait'"], check=False, stderr=subprocess.DEVNULL)

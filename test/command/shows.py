@@ -115,6 +115,8 @@ def info(folder):
     refused("/nonexistent: No such file", "info", "--from", "/nonexistent")
     refused("is not JSON", "info", "--from", "/etc/hostname")
     refused("standard input is no box", "info", "--from", "-", input="[]")
+    for odd in ({"gpus": [1]}, {"gpus": [{"name": "x", "memory": "much"}]}, {"gpus": [], "routes": 3}, {"gpus": [], "routes": [{"ranks": "2"}]}, {"gpus": [], "nccl": "2.28"}, {"gpus": [], "off": 7}):
+        refused("- is no box: ", "info", "--from", "-", input=json.dumps(odd))
 
 
 def info_here(_):
