@@ -1,5 +1,6 @@
 """Starting programs with the library preloaded: where things are, and what stands against it."""
 import ctypes
+import functools
 import os
 import signal
 import shutil
@@ -56,6 +57,7 @@ def has_library(name):
         return False
 
 
+@functools.lru_cache(maxsize=None)  # once this process has looked at the box, NCCL is loaded in it, and the loader finds it by its name
 def nccl_folder():
     """Of the NCCL that PyTorch's package brings, where the loader finds none; else None."""
     if has_library("libnccl.so.2"):

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import unittest.mock
 
 from support import BEELINE, BUILD, LIBRARY, PERF, Skip, beeline, box, check, refused, run
 
@@ -95,6 +96,19 @@ def without_driver(_):
         raise Skip("there is a driver")
     check("no NVIDIA driver" in beeline("run", "true").stderr, "it does not warn")
     check(not box(2, BEELINE, "run", "true").stderr, "it warns of the emulated driver")
+
+
+def nccl_of_package(folder):
+    """That of PyTorch's package is found, and still once it is loaded in this process."""
+    from beeline import preload  # pylint: disable=import-outside-toplevel
+    os.makedirs(os.path.join(folder, "nvidia", "nccl"))
+    for package in ("nvidia", "nvidia/nccl"):
+        with open(os.path.join(folder, package, "__init__.py"), "w", encoding="utf-8"):
+            pass
+    sys.path.insert(0, folder)
+    with unittest.mock.patch.object(preload, "has_library", side_effect=[False, True]):
+        found = [preload.nccl_folder(), preload.perf_environment()["LD_LIBRARY_PATH"].split(":")[0]]
+    check(found == [os.path.join(folder, "nvidia", "nccl", "lib")] * 2, found)
 
 
 def stats_lines(text):
