@@ -11,7 +11,7 @@ import shlex
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../scripts"))
-from gpu.collectives import ALGORITHMS, COLLECTIVES, having, routes  # noqa: E402
+from beeline.tuning.collectives import ALGORITHMS, COLLECTIVES, having, routes  # noqa: E402
 
 REDUCING = having("BL_REDUCES")
 WIDTH = {"int8": "1", "uint8": "1", "f8e4m3": "1", "f8e5m2": "1", "half": "2", "bfloat16": "2", "int32": "4", "uint32": "4", "float": "4",

@@ -110,14 +110,20 @@ static void record_close(struct record *record) {
     free(record->text);
 }
 
+/* NULL is null. */
+static void put_string(FILE *stream, const char *name, const char *text) {
+    fprintf(stream, ", \"%s\": ", name);
+    if (text)
+        bl_json_string(stream, text);
+    else
+        fputs("null", stream);
+}
+
 void bl_stats_begin(const struct bl_comm *comm, const char *left, bool failed) {
     struct record record;
     if (!comm->stats || !bl_params()->stats_file || !record_open(&record, "communicator", comm)) return;
-    fputs(", \"left\": ", record.stream);
-    if (left)
-        bl_json_string(record.stream, left);
-    else
-        fputs("null", record.stream);
+    put_string(record.stream, "left", left);
+    put_string(record.stream, "section", left ? NULL : comm->table.section);
     fprintf(record.stream, ", \"failed\": %s", failed ? "true" : "false");
     record_close(&record);
 }
@@ -128,12 +134,11 @@ static void put_count(FILE *stream, int collective, int size, int where, const s
         fprintf(stream, "%llu", (unsigned long long)size_limit(size));
     else
         fputs("null", stream);
-    fprintf(stream, ", \"route\": \"%s\", \"why\": ", where < BL_KERNELS ? bl_kernel_name(where) : "nccl");
-    if (where < BL_KERNELS)
-        fputs("null", stream);
-    else
-        bl_json_string(stream, where == BL_STATS_LEFT ? "the communicator is left to NCCL"
-                                                      : bl_reason_text((enum bl_reason)(where - BL_KERNELS)));
+    fprintf(stream, ", \"route\": \"%s\"", where < BL_KERNELS ? bl_kernel_name(where) : "nccl");
+    put_string(stream, "why",
+               where < BL_KERNELS       ? NULL
+               : where == BL_STATS_LEFT ? "the communicator is left to NCCL"
+                                        : bl_reason_text((enum bl_reason)(where - BL_KERNELS)));
     fprintf(stream, ", \"calls\": %llu, \"bytes\": %llu}", (unsigned long long)count->calls,
             (unsigned long long)count->bytes);
 }

@@ -390,7 +390,7 @@ static const char *way_name(const struct bl_tuning *tuning, enum bl_collective c
     return way ? bl_kernel_name(bl_range_kernel(tuning->range[collective][way])) : "nccl";
 }
 
-/* The times as comments, in the form that `beeline tune` has too. */
+/* All times, as comments. */
 static void write_times(FILE *file, const struct bl_tuning *tuning, enum bl_collective collective) {
     const struct bl_times *times = &tuning->times[collective];
     int width[BL_TIMES_WAYS];
@@ -419,6 +419,14 @@ static void write_collective(FILE *file, const struct bl_tuning *tuning, enum bl
     fprintf(file, "\n# %s, %d ranks, us:", name, nranks);
     write_times(file, tuning, collective);
     fprintf(file, "\n");
+    /* And those of what is chosen, as `beeline tune` writes them for `beeline run --report`. */
+    const struct bl_times *times = &tuning->times[collective];
+    for (int size = 0, row = 0; size < times->sizes; size++) {
+        while (times->bytes[size] > rows[row].max_bytes) row++;
+        bl_size_format(times->bytes[size], bytes, sizeof(bytes));
+        fprintf(file, "# time %s %d %5s %9.2f %9.2f\n", name, nranks, bytes, times->us[size][0],
+                times->us[size][rows[row].way]);
+    }
     for (int i = 0; i < count; i++) {
         const struct bl_range *range = tuning->range[collective][rows[i].way];
         bl_size_format(rows[i].max_bytes, bytes, sizeof(bytes));

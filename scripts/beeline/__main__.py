@@ -12,7 +12,7 @@ if not __package__:  # started as `python3 FOLDER`
 from beeline import version  # noqa: E402
 from beeline.words import Parser, Refused  # noqa: E402
 
-COMMANDS = ("run", "info", "check", "perf", "plot", "completion")
+COMMANDS = ("run", "info", "check", "tune", "perf", "plot", "completion")
 EPILOG = "`beeline COMMAND --help` says more.  Documentation: docs/command.md, man beeline."
 
 

@@ -4,7 +4,7 @@ import re
 import textwrap
 
 from . import box as boxes
-from .words import columns
+from .words import Refused, columns
 
 USAGE = "beeline info [--json] [--from FILE]"
 WIDTH = 80
@@ -20,7 +20,11 @@ def arguments(parser):
 
 def main(options, _parser):
     box = boxes.load(options.stored) if options.stored else boxes.here()
-    print(json.dumps(box, indent=1, ensure_ascii=False) if options.json else "\n".join(draw(box)))
+    try:
+        text = json.dumps(box, indent=1, ensure_ascii=False) if options.json else "\n".join(draw(box))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise Refused(f"{options.stored or 'beelineBox'} is no box: {error}; want what `beeline info --json` prints") from error
+    print(text)
     return 0
 
 

@@ -13,7 +13,7 @@ from .words import Refused, size_text
 
 USAGE = "beeline plot [--text] [--only WORDS] [--format svg|png] [--out FOLDER] FILE..."
 HEIGHT, WIDTH = 18, 64
-MARKS = "abcdefghijklmopqrstuvwxyz"
+MARKS = "abcdefghijklmopqrstuvwxyzACDEFGHIJKLMOPQRSTUVWXYZ"
 
 
 def arguments(parser):
@@ -76,16 +76,26 @@ def title_of(row):
     return ", ".join([" ".join(words), f"{row['ranks']} ranks", row["mode"], {"in": "in place", "out": "out of place"}.get(row["place"], row["place"]), *more])
 
 
+def positive(*values):
+    for value in values:
+        if not value > 0:
+            raise ValueError(f"{value} is not above 0")
+
+
 def collect(paths):
     """{title: {source: rows}}; a source is a file, or one of its tuning files, and has a name if there are several."""
     pictures = {}
     for path in paths:
         for row in read_rows(path):
-            names = ([os.path.basename(path)] if len(paths) > 1 else []) + ([os.path.basename(row["tuning"])] if row.get("tuning") else [])
             try:
-                pictures.setdefault(title_of(row), {}).setdefault(" ".join(names), []).append(row)
+                title = title_of(row)
+                names = ([os.path.basename(path)] if len(paths) > 1 else []) + ([os.path.basename(row["tuning"])] if row.get("tuning") else [])
+                positive(row["bytes"], row["beeline"]["us"], row["nccl"]["us"], 1 + row["busbw"], 1 + len(row["route"]))
+                pictures.setdefault(title, {}).setdefault(" ".join(names), []).append(row)
             except KeyError as error:
-                raise Refused(f"plot: {path}: a row has no {error}; want what beeline-perf --json writes") from error
+                raise Refused(f"plot: {path}: a row has no {error}; want what beeline-perf --json writes, without --check") from error
+            except (TypeError, ValueError) as error:
+                raise Refused(f"plot: {path}: a row is none of beeline-perf's: {error}") from error
     return pictures
 
 
@@ -137,8 +147,9 @@ def marks(series):
     """A letter for each curve."""
     letters, free = [], list(MARKS)
     for name, _, _ in series:
-        letter = "N" if name.endswith("NCCL") else "B" if "Beeline: " in name else free[0]
-        letters.append(letter if letter not in letters else free[0])
+        rest = free[0] if free else "+"
+        letter = "N" if name.endswith("NCCL") else "B" if "Beeline: " in name else rest
+        letters.append(letter if letter not in letters else rest)
         if letters[-1] in free:
             free.remove(letters[-1])
     return letters

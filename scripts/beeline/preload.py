@@ -1,5 +1,6 @@
 """Starting programs with the library preloaded: where things are, and what stands against it."""
 import ctypes
+import functools
 import os
 import signal
 import shutil
@@ -56,6 +57,7 @@ def has_library(name):
         return False
 
 
+@functools.lru_cache(maxsize=None)  # once this process has looked at the box, NCCL is loaded in it, and the loader finds it by its name
 def nccl_folder():
     """Of the NCCL that PyTorch's package brings, where the loader finds none; else None."""
     if has_library("libnccl.so.2"):
@@ -95,6 +97,16 @@ def interpreter(path):
         words = file.read(254).split(b"\n")[0].split() if file.read(2) == b"#!" else []
     found = shutil.which(os.fsdecode(words[0])) if words else None
     return found or path
+
+
+def is_bare_script(path):
+    """Text without #!, which the kernel does not run and a shell does."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(256)
+    except OSError:
+        return False
+    return not head.startswith(b"#!") and b"\0" not in head
 
 
 def gains_rights(path):

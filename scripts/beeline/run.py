@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from . import preload, report
+from . import preload, report, saved
 from .words import Refused
 
 USAGE = "beeline run [--report] [--] COMMAND [ARGUMENT...]"
@@ -29,6 +29,8 @@ def main(options, _parser):
         raise Refused(f"run: BEELINE_STATS_FILE={os.environ['BEELINE_STATS_FILE']} is set, and --report sets it itself: unset it", preload.CANNOT)
     path = preload.find_library()
     program = preload.check_command(words[0])
+    if preload.is_bare_script(program):
+        program, words = "/bin/sh", ["sh", program, *words[1:]]
     preload.warn_without_driver()
     environment = {**os.environ, "LD_PRELOAD": preload.preloaded(path)}
     if os.environ.get("BEELINE_LIBRARY"):
@@ -38,7 +40,8 @@ def main(options, _parser):
     with tempfile.TemporaryDirectory(prefix="beeline-report-") as folder:
         environment["BEELINE_STATS_FILE"] = os.path.join(folder, "%p.json")
         status = run_and_wait(program, words, environment)
-        print("\n".join(report.lines(report.read(folder))), file=sys.stderr)
+        records = report.read(folder)
+        print("\n".join(report.lines(records) + saved.lines(records)), file=sys.stderr)
     return status
 
 

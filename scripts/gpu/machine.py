@@ -1,11 +1,11 @@
 """The machine: GPUs that may be used, the build, and the NCCL beside PyTorch."""
-import hashlib
 import os
 import subprocess
 import sys
 
+from beeline.tuning.box import EMULATED
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-EMULATED = os.environ.get("BEELINE_EMU_GPUS") if "BEELINE_EMU_RUN" in os.environ else None  # both of emu-box
 FIND_NCCL = "import nvidia.nccl as m; print(list(m.__path__)[0] + '/lib')"
 NCCL_VERSION = "import ctypes; v = ctypes.c_int(); ctypes.CDLL('libnccl.so.2').ncclGetVersion(ctypes.byref(v)); print(v.value)"
 
@@ -57,8 +57,3 @@ def built(name):
         print(f"# {name}/libbeeline.so is missing: building", flush=True)
         subprocess.run(["make", "-C", ROOT, f"BUILD={name}", f"-j{os.cpu_count()}", "all"], check=True, timeout=600)
     return build
-
-
-def sha256(path):
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()

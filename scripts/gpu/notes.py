@@ -1,8 +1,11 @@
 """What the figures of a gpu-check run say, in few lines: for the summary."""
 import statistics
 
-from .records import floor_us, launches, rows, size_text
-from .table import columns
+from beeline.tuning.records import rows
+from beeline.words import size_text
+
+from .floors import floor_us
+from .table import columns, launches
 from .tables import tables
 
 

@@ -5,8 +5,8 @@ its curves, as chart.write has them, and its title where that is another.
 """
 from collections import namedtuple
 
-from .collectives import COLLECTIVES
-from .records import rows
+from beeline.tuning.collectives import COLLECTIVES
+from beeline.tuning.records import rows
 
 Table = namedtuple("Table", "title about header lines chart", defaults=[None])
 
@@ -32,6 +32,11 @@ def page(title, provenance, about, tables, chart=lambda table: []):
     for table in tables:
         lines += [f"## {table.title}", "", table.about, "", *chart(table), *markdown(table.header, table.lines)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def launches(records, stage, ranks):
+    """What a launch was measured with, and its microseconds on the host, in runs of a stage."""
+    return [(r["what"], r["host_us"]) for r in records if r.get("record") == "launch" and r.get("stage") == stage and r["ranks"] == ranks]
 
 
 def ranks_of(series):

@@ -80,11 +80,6 @@ static void *find(void *handle, const char *symbol) {
     return found || !handle ? found : dlsym(handle, symbol);
 }
 
-bool api_find_beeline(const struct options *options) {
-    static const char symbol[] = "beelineRouteOf";
-    return find(NULL, symbol) || find(dlopen(options->library, RTLD_NOW | RTLD_LOCAL), symbol);
-}
-
 int api_load(const struct options *options) {
     if (load_cuda()) return -1;
     library = open_nccl(options->library);

@@ -277,7 +277,6 @@ int main(int argc, char **argv) {
 
     int stop = options_parse(&options, argc, argv);
     if (stop) return stop > 0 ? 0 : 1;
-    if (options.tune) return tune_run(&options);
     bool launched = options.processes > 1 && !options.spawn;
     struct shared *shared = launched ? shared_attach(&options) : shared_make();
     if (!shared) return 1;

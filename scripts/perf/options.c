@@ -57,8 +57,6 @@ static const char usage[] =
     "output\n"
     "      --wide              also count, algbw, p99, event and host time\n"
     "      --json FILE         the same as JSON lines; -: on stdout, and the table on stderr\n"
-    "      --tune FILE         times every algorithm of the collectives, writes a tuning file (see docs/tuning.md)\n"
-    "      --force             --tune overwrites any file, not only one of its own\n"
     "      --version\n"
     "Exit status: 0, or 1 if a value was wrong or something failed.\n";
 
@@ -224,13 +222,11 @@ int options_parse(struct options *o, int argc, char **argv) {
         LIBRARY,
         BASELINE_PATH,
         JSON,
-        TUNE,
         TUNINGS,
         SERVED,
         EXPECT,
         CHECK,
         WIDE,
-        FORCE,
         VERSION
     };
     static const struct option names[] = {
@@ -257,7 +253,6 @@ int options_parse(struct options *o, int argc, char **argv) {
         {"library", 1, NULL, LIBRARY},
         {"baseline", 1, NULL, BASELINE_PATH},
         {"json", 1, NULL, JSON},
-        {"tune", 1, NULL, TUNE},
         {"group", 1, NULL, GROUP},
         {"root", 1, NULL, ROOT},
         {"served", 0, NULL, SERVED},
@@ -265,7 +260,6 @@ int options_parse(struct options *o, int argc, char **argv) {
         {"expect-beeline", 0, NULL, EXPECT},
         {"check", 0, NULL, CHECK},
         {"wide", 0, NULL, WIDE},
-        {"force", 0, NULL, FORCE},
         {"version", 0, NULL, VERSION},
         {"help", 0, NULL, 'h'},
         {0},
@@ -328,13 +322,11 @@ int options_parse(struct options *o, int argc, char **argv) {
         case LIBRARY: o->library = optarg; break;
         case BASELINE_PATH: o->baseline = optarg; break;
         case JSON: o->json = optarg; break;
-        case TUNE: o->tune = optarg; break;
         case TUNINGS: error = parse_files("--tunings", optarg, o); break;
         case SERVED: o->served = true; break;
         case EXPECT: o->expect = true; break;
         case CHECK: o->check = true; break;
         case WIDE: o->wide = true; break;
-        case FORCE: o->force = true; break;
         case VERSION: printf("beeline-perf %s\n", perf_version); return 1;
         case 'h': fputs(usage, stdout); return 1;
         default: error = -1; break;
@@ -347,9 +339,6 @@ int options_parse(struct options *o, int argc, char **argv) {
         snprintf(accepted, sizeof accepted, "at most the largest size, -e %.24s", largest);
         error = bad("-b", smallest, accepted);
     }
-    if (!error && o->tune && (o->tunings || o->served || o->check || o->odd))
-        error =
-            bad("--tune", o->tune, "none of --tunings, --served, --check and --odd, which are of runs that you choose");
     if (!error && !o->spawn) error = find_launcher(o);
     return error;
 }

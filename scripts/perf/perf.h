@@ -46,13 +46,12 @@ struct options {
     bool spawn;
     int rank, local_rank; /* of this process, among processes */
     double timeout;       /* seconds at a barrier or for a result before the run fails */
-    const char *library, *baseline, *json, *id_file, *tune;
+    const char *library, *baseline, *json, *id_file;
     char *tuning[MAX_TUNINGS]; /* files to measure with, one after another; none: as Beeline is set */
     int tunings;
     bool served; /* only what Beeline serves */
     bool check;  /* nothing is timed */
     bool expect; /* it is an error if Beeline does not serve */
-    bool force;  /* tune: whatever the file is now */
     bool wide;   /* more columns */
     int argc;
     char **argv;
@@ -84,7 +83,6 @@ const char *api_lacks(int collective);
 const char *api_route(ncclComm_t comm, int collective, size_t count, int datatype, int redop);
 bool api_serves(const char *route); /* whether that is an algorithm of Beeline's */
 bool api_have_beeline(void);
-bool api_find_beeline(const struct options *options); /* the same before api_load, and without the driver */
 const char *api_section(ncclComm_t comm); /* the line of tuning files for its box; NULL: none, or NCCL serves it */
 const char *api_build(void);              /* Beeline's version and build; "?" if it does not say */
 /* Why Beeline serves no call on the communicator, which there is on all ranks; NULL if it does. */
@@ -257,9 +255,6 @@ void json_row(const struct report *report, const struct row *row, const struct f
 int tunings_check(const struct options *options);  /* rank 0's process: whether they can be used */
 int tunings_take(struct part *part, int index);    /* the next communicators are made with it */
 void tunings_clear(const struct options *options); /* leaves the place as it was */
-
-/* --- tune.c --- */
-int tune_run(const struct options *options); /* the exit status */
 
 double now(void); /* seconds */
 void sort_seconds(double *seconds, size_t count);

@@ -1,5 +1,6 @@
 """What people get: make install and uninstall, the wheel, and a build on a machine without a CUDA toolkit."""
 
+import base64
 import glob
 import hashlib
 import importlib.util
@@ -49,8 +50,10 @@ def installed(case):
     make(case, "install", *where)
     pages = [page[len(ROOT) + 1:] for folder in ("docs", "docs/benchmarks") for page in glob.glob("%s/%s/*.*" % (ROOT, folder))]
     pages += ["README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"]
-    modules = [os.path.basename(path) for path in glob.glob(ROOT + "/scripts/beeline/*.py")]
-    want = {"lib/libbeeline.so", "bin/beeline-perf", "bin/beeline", "share/man/man1/beeline.1", "share/bash-completion/completions/beeline"}
+    modules = [path[len(ROOT + "/scripts/beeline/"):] for folder in ("", "tuning/") for path in glob.glob("%s/scripts/beeline/%s*.py" % (ROOT, folder))]
+    modules += ["tuning/" + os.path.basename(path) for path in glob.glob(ROOT + "/kernels/*.def")]
+    want = {"lib/libbeeline.so", "bin/beeline-perf", "bin/beeline", "share/man/man1/beeline.1", "share/bash-completion/completions/beeline",
+            "share/zsh/site-functions/_beeline"}
     want |= {"share/doc/beeline/" + page for page in pages} | {"lib/beeline/" + name for name in [*modules, "VERSION"]}
     have = files_below(prefix)
     check(want <= have, "not installed: %s" % sorted(want - have))
@@ -89,6 +92,21 @@ def wheel(case):
     perf = os.path.join(os.path.dirname(library), "beeline-perf")
     check(os.stat(perf).st_mode & stat.S_IXUSR, "beeline-perf cannot be executed")
     check("usage" in case.run([perf, "--help"]).stdout.lower(), "beeline-perf does not start")
+    case.box(case.path("venv/bin/beeline"), "tune", "--collectives", "reduce", "--out", case.path("box.tune"), beeline=False)
+    check("\nreduce 2 " in read(case.path("box.tune")), "nothing was tuned")
+    recorded(made)
+
+
+def recorded(wheel):
+    """RECORD has the right hash and size of every other file."""
+    with zipfile.ZipFile(wheel) as package:
+        record, = (name for name in package.namelist() if name.endswith("/RECORD"))
+        want = {record: ",,"}
+        for name in set(package.namelist()) - {record}:
+            data = package.read(name)
+            want[name] = ",sha256=%s,%d" % (base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode(), len(data))
+        lines = package.read(record).decode().splitlines()
+    check(sorted(lines) == sorted(name + rest for name, rest in want.items()), "RECORD: %s" % lines)
 
 
 # --- without a toolkit ---

@@ -1,6 +1,8 @@
 """beeline check: boxes that are well, that are NCCL's, that are broken."""
 import json
+import os
 import re
+import unittest.mock
 
 from support import BEELINE, beeline, box, check, refused
 
@@ -105,7 +107,13 @@ def facts(_):
     check(hidden.state == "not ok" and "CUDA_VISIBLE_DEVICES" in hidden.fix, hidden)
 
 
-def no_multicast(_):
+def no_multicast(folder):
     """Whatever the environment says, no multicast object is made."""
-    done = box(2, BEELINE, "check", *SMALL, topology="nvls", env={"BEELINE_MULTICAST": "1"})
-    check("nvls" not in re.search(r"data +(.*)", done.stdout).group(1), done.stdout)
+    from beeline import check as checks, preload  # pylint: disable=import-outside-toplevel
+    trace = os.path.join(folder, "trace")
+    box(2, BEELINE, "check", *SMALL, topology="nvls", env={"BEELINE_MULTICAST": "1", "BEELINE_EMU_TRACE": trace})
+    with open(trace, encoding="utf-8") as lines:
+        calls = lines.read()
+    check("cuMemCreate" in calls and "cuMulticastCreate" not in calls, "an object was made, or there is no trace")
+    with unittest.mock.patch.dict(os.environ, BEELINE_MULTICAST="1"), unittest.mock.patch.object(preload, "perf_environment", lambda: dict(os.environ)):
+        check(checks.environment(folder)["BEELINE_MULTICAST"] == "0", "it is left to the environment")

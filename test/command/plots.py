@@ -67,5 +67,10 @@ def plot_refused(folder):
     refused("no rows; want what beeline-perf --json writes", "plot", "/etc/hostname")
     refused("--only 'reduce_scatter': no picture has these words; there are: all_reduce bfloat16", "plot", "--only", "reduce_scatter", path)
     refused("a row has no 'mode'", "plot", write(folder, "b.json", [{"record": "row", "collective": "reduce", "datatype": "int8", "ranks": 2}]))
+    for text, change in (("a row has no 'us'; want what beeline-perf --json writes, without --check", {"beeline": {"wrong": 0}}), ("none of beeline-perf's: 0 is not above 0", {"bytes": 0}),
+                         ("none of beeline-perf's", {"nccl": "fast"}), ("none of beeline-perf's", {"route": 7}), ("none of beeline-perf's", {"tuning": 3}), ("none of beeline-perf's", {"group": "many"})):
+        refused(text, "plot", "--text", write(folder, "b.json", [{**CHOSEN[0], **change}]))
+    many = write(folder, "c.json", [row(size, 3, 10, f"route{i}") for size in (256, 512) for i in range(60)])
+    check("  + route59\n" in beeline("plot", "--text", many).stdout, "many curves")
     refused("FILE", "plot")
     refused("gif", "plot", "--format", "gif", path)

@@ -1,9 +1,11 @@
 """beeline run: what it starts, what it refuses, what its report adds up to."""
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import unittest.mock
 
 from support import BEELINE, BUILD, LIBRARY, PERF, Skip, beeline, box, check, refused, run
 
@@ -33,6 +35,12 @@ def statuses(folder):
     with open(plain, "w", encoding="utf-8") as file:
         file.write("no program\n")
     refused("plain: it cannot be executed", "run", plain, status=126)
+    with open(plain, "w", encoding="utf-8") as file:
+        file.write("echo $1 $LD_PRELOAD; exit 4\n")
+    os.chmod(plain, 0o755)
+    for option in ((), ("--report",)):
+        done = beeline("run", *option, "./plain", "a script without #!", cwd=folder, status=4)
+        check(done.stdout == f"a script without #! {LIBRARY}\n", done.stdout)
     refused("no COMMAND", "run", status=125)
     refused("--no-such", "run", "--no-such", "true")
     done = subprocess.run(["sh", "-c", f"exec {BEELINE} run --report sh -c 'trap \"exit 5\" TERM; kill -TERM $PPID; sleep 5 & wait'"], check=False, stderr=subprocess.DEVNULL)
@@ -88,6 +96,19 @@ def without_driver(_):
         raise Skip("there is a driver")
     check("no NVIDIA driver" in beeline("run", "true").stderr, "it does not warn")
     check(not box(2, BEELINE, "run", "true").stderr, "it warns of the emulated driver")
+
+
+def nccl_of_package(folder):
+    """That of PyTorch's package is found, and still once it is loaded in this process."""
+    from beeline import preload  # pylint: disable=import-outside-toplevel
+    os.makedirs(os.path.join(folder, "nvidia", "nccl"))
+    for package in ("nvidia", "nvidia/nccl"):
+        with open(os.path.join(folder, package, "__init__.py"), "w", encoding="utf-8"):
+            pass
+    sys.path.insert(0, folder)
+    with unittest.mock.patch.object(preload, "has_library", side_effect=[False, True]):
+        found = [preload.nccl_folder(), preload.perf_environment()["LD_LIBRARY_PATH"].split(":")[0]]
+    check(found == [os.path.join(folder, "nvidia", "nccl", "lib")] * 2, found)
 
 
 def stats_lines(text):
@@ -148,6 +169,30 @@ def report_silent(folder):
     check("1 rank ended without" in said and "process 7" in said and re.search(r"reduce +above +reduce_ll128 +1 +2.00 G", said), said)
 
 
+def report_saved(folder):
+    """The time saved, by a tuning file whose times are known; and that it is not known without."""
+    program = (PERF, "--spawn", "2", "-c", "all_reduce,reduce", "-b", "1K", "-e", "4K", "-f", "2", "--place", "out", "--mode", "eager", "-n", "1", "-G", "1", "-w", "0")
+    path = os.path.join(folder, "config", "beeline", "beeline.tune")
+    os.makedirs(os.path.dirname(path))
+    here = json.loads(box(2, BEELINE, "info", "--json").stdout)["fingerprint"]
+    for section, times in ((None, ""), ("gpu any", "# time all_reduce 2 1K 1000 500\n"),
+                           (here, "# time all_reduce 2 2K 1000.00 500.00 1 1\n# time all_reduce 2 4K 3000.00 1500.00\n")):
+        if section:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f"{section}\n{times}all_reduce 2 4K oneshot_ll\nall_reduce 2 max nccl\n")
+        said = box(2, BEELINE, "run", "--report", *program, env={"XDG_CONFIG_HOME": os.path.join(folder, "config")}).stderr
+        lacking = "all_reduce of 2 ranks, reduce of 2 ranks: the tuning file has no times for these; beeline tune"
+        if section != here:
+            check(f"time saved not known: {lacking}" in said and "estimated" not in said, said)
+            continue
+        # Of a size a call of each rank: classes have up to 1K, 4K; 2K and 4K are 3K on average. A run has calls to check, too.
+        counts = [int(calls) for calls in re.findall(r"oneshot_ll +(\d+)", said)]
+        check(len(counts) == 2 and all(count % 2 == 0 for count in counts), said)
+        ms = counts[0] / 2 * 0.5 + counts[1] / 2 * 1.0
+        check(re.search(rf"estimated time saved, .*\n +all_reduce +{ms:.3g} ms +of {2 * ms:.3g} ms by NCCL\n", said), f"want {ms}:\n{said}")
+        check("not known: reduce of 2 ranks: the tuning file has no times for all of these" in said, said)
+
+
 def stats_file(folder):
     """The library's own: a file of each process, no link, one line for each rank."""
     path = os.path.join(folder, "stats")
@@ -178,4 +223,7 @@ def installed(folder):
     with open(completion, encoding="utf-8") as file:
         check("--collectives" in file.read(), "the completion knows nothing of beeline-perf")
     check(os.path.exists(os.path.join(prefix, "share", "man", "man1", "beeline.1")), "no man page")
-    check(not any(os.path.isdir(os.path.join(prefix, "lib", "beeline", name)) for name in ("__pycache__",)), "byte code is installed")
+    out = os.path.join(folder, "box.tune")
+    box(2, command, "tune", "--collectives", "reduce", "--out", out, env={"XDG_CACHE_HOME": folder})
+    check(os.path.exists(out), "nothing was tuned")
+    check(not any(name == "__pycache__" for _, names, _ in os.walk(prefix) for name in names), "byte code is installed")

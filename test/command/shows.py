@@ -2,12 +2,17 @@
 import glob
 import json
 import os
+import pty
 import re
+import select
+import shutil
+import subprocess
+import time
 
 import boxes
-from support import BEELINE, LIBRARY, ROOT, beeline, box, check, refused, run
+from support import BEELINE, LIBRARY, ROOT, Skip, beeline, box, check, environment, refused, run
 
-COMMANDS = ("run", "info", "check", "perf", "plot", "completion")
+COMMANDS = ("run", "info", "check", "tune", "perf", "plot", "completion")
 
 
 def usage(_):
@@ -22,7 +27,7 @@ def usage(_):
     refused("inof is no command; the nearest is info", "inof")
     refused("check: unrecognized arguments: --no-such", "check", "--no-such")
     refused("--nope", "--nope")
-    refused("zsh", "completion", "zsh")
+    refused("fish", "completion", "fish")
     module = run("python3", "-m", "beeline", "--version", cwd="/", env={"PYTHONPATH": os.path.join(ROOT, "scripts")})
     check(module.stdout.startswith("beeline "), module.stdout)
 
@@ -46,8 +51,37 @@ def completes(*words):
 def completion(_):
     check(completes("in") == ["info"] and set(COMMANDS) <= set(completes("")), completes(""))
     check(completes("info", "--f") == ["--from"] and completes("plot", "--fo") == ["--format"], "options")
-    check(completes("perf", "--coll") == ["--collectives"] and completes("completion", "b") == ["bash"], "beeline-perf's options")
+    check(completes("perf", "--coll") == ["--collectives"] and completes("completion", "z") == ["zsh"], "beeline-perf's options")
     check("true" in completes("run", "tru") and completes("run", "--r") == ["--report"] and "true" in completes("run", "--report", "tru"), "commands")
+    check(not completes("run", "true", "--r") and not completes("run", "--", "true", "in"), "run's options are offered for the words of its command")
+
+
+def completion_zsh(folder):
+    """As somebody types it."""
+    if not shutil.which("zsh"):
+        raise Skip("no zsh here")
+    ours, theirs = pty.openpty()
+    where = {"TERM": "dumb", "PATH": f"{os.path.dirname(BEELINE)}:{os.environ['PATH']}"}
+    shell = subprocess.Popen(["zsh", "-f", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment(where), start_new_session=True)
+    os.close(theirs)
+
+    def typed(keys, want):
+        """Until it is there, or for 30 s."""
+        os.write(ours, keys.encode())
+        said, deadline = "", time.monotonic() + 30
+        while want not in said and time.monotonic() < deadline and select.select([ours], [], [], 30)[0]:
+            said += os.read(ours, 4096).decode(errors="replace").replace("\r", "")
+        check(want in said, f"{keys!r}: want {want!r} in {said!r}")
+    try:
+        typed('bindkey -e; PS1= PS2=; unsetopt promptsp; autoload -U compinit; compinit -D -u; eval "$(beeline completion zsh)"; echo all""there\n', "allthere")
+        for line, want in (("beeline inf", "beeline info"), ("beeline tune --coll", "beeline tune --collectives"), ("beeline perf --coll", "beeline perf --collectives"),
+                           ("beeline run --rep", "beeline run --report"), ("beeline run --report /bin/ech", "beeline run --report /bin/echo"),
+                           ("beeline run echo --rep", "beeline run echo --rep"), ("beeline completion z", "beeline completion zsh")):
+            typed(f"{line}\t\x01print -r -- '[\x05]'\n", f"\n[{want}]")  # what the line has become, as an argument
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
 
 
 def drawn(name):
@@ -81,6 +115,8 @@ def info(folder):
     refused("/nonexistent: No such file", "info", "--from", "/nonexistent")
     refused("is not JSON", "info", "--from", "/etc/hostname")
     refused("standard input is no box", "info", "--from", "-", input="[]")
+    for odd in ({"gpus": [1]}, {"gpus": [{"name": "x", "memory": "much"}]}, {"gpus": [], "routes": 3}, {"gpus": [], "routes": [{"ranks": "2"}]}, {"gpus": [], "nccl": "2.28"}, {"gpus": [], "off": 7}):
+        refused("- is no box: ", "info", "--from", "-", input=json.dumps(odd))
 
 
 def info_here(_):

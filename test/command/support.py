@@ -20,10 +20,13 @@ def check(condition, text):
         sys.exit(f"failed: {text}")
 
 
-def run(*command, env=(), status=0, **options):
+def environment(env=()):
     """Nothing of Beeline's is set but what `env` has."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("BEELINE_", "LD_"))}
-    done = subprocess.run(command, env={**clean, **dict(env)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **options)
+    return {**{name: value for name, value in os.environ.items() if not name.startswith(("BEELINE_", "LD_"))}, **dict(env)}
+
+
+def run(*command, env=(), status=0, **options):
+    done = subprocess.run(command, env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **options)
     check(done.returncode == status, f"{' '.join(command)}: status {done.returncode}, want {status}\n{done.stdout}{done.stderr}")
     return done
 
@@ -38,7 +41,7 @@ def box(gpus, *command, topology="nvlink", path=None, **options):
     return run(os.path.join(ROOT, "scripts", "emu-box"), "--build", BUILD, *what, "--", *command, **options)
 
 
-def refused(text, *arguments, status=2, **options):
+def refused(text, *arguments, status=2, by=beeline, **options):
     """One line on stderr, which has this text, and nothing else."""
-    done = beeline(*arguments, status=status, **options)
+    done = by(*arguments, status=status, **options)
     check(done.stderr.startswith("beeline: ") and text in done.stderr and done.stderr.count("\n") == 1 and not done.stdout, f"want {text!r} in one line:\n{done.stdout}{done.stderr}")

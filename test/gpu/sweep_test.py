@@ -12,7 +12,8 @@ import time
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from gpu import records, tuning  # noqa: E402
+from beeline.tuning import records, thresholds as tuning  # noqa: E402
+from beeline.words import size_of  # noqa: E402
 from gpu.sweep import plan as sweep_plan  # noqa: E402
 
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
@@ -142,7 +143,7 @@ def rows_of(path):
     with open(path, encoding="utf-8") as lines:
         for words in (line.split("#")[0].split() for line in lines):
             if len(words) > 3 and words[1] == "3" and words[0] != "gpu":
-                found.setdefault(words[0], []).append((float("inf") if words[2] == "max" else records.size_of(words[2]), tuning.route_of(" ".join(words[3:]))))
+                found.setdefault(words[0], []).append((float("inf") if words[2] == "max" else size_of(words[2]), tuning.route_of(" ".join(words[3:]))))
     return found
 
 

@@ -10,9 +10,11 @@ from types import SimpleNamespace
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
-from gpu import machine, process, store, tuning  # noqa: E402
-from gpu.box import Box, algorithms  # noqa: E402
-from gpu.sweep import candidates, plan, run as sweep_run, tables, targets  # noqa: E402
+from beeline.tuning import candidates, jobs, process, store, thresholds as tuning  # noqa: E402
+from beeline.tuning.box import algorithms  # noqa: E402
+from gpu import machine, nvls_tuning  # noqa: E402
+from gpu.box import Box  # noqa: E402
+from gpu.sweep import plan, run as sweep_run, tables, targets  # noqa: E402
 import each  # noqa: E402
 from tools_test import row  # noqa: E402
 
@@ -68,7 +70,7 @@ def test_plan(_):
 def test_files(_):
     """Every candidate has its range in one file, and no size two in a file; blocks that a kernel cannot have are none."""
     for ranks in (2, 3, 8, 16):
-        names = {c: found for c, found in plan.tables_of().items()}
+        names = {c: found for c, found in jobs.tables_of().items()}
         files = candidates.files_of(names, ranks)
         for collective, of in names.items():
             wanted = candidates.candidates_of(of, ranks)
@@ -89,19 +91,19 @@ def test_rows_of(_):
     """As beeline-perf counts them."""
     for arguments, want in (("-c all_reduce --mode graph --place both -b 8 -e 64 -f 2", (8, 2 * 120)), ("-c all_to_all,broadcast -b 1K -e 1K", (6, 6 * KIB)),
                             ("-c all_reduce -d all -o all --odd --offset 0,1 --mode eager -b 3 -e 3", (480, 1440))):
-        assert plan.rows_of(2, arguments.split()) == want, arguments
+        assert jobs.rows_of(2, arguments.split()) == want, arguments
     arguments = "-c all_reduce,all_gather --mode graph --place both -b 8 -e 64 -f 2".split()
     forced = [dict(all_reduce=[(16, "a")], all_gather=[(4, "nccl"), (32, "b")]), dict(all_reduce=[], all_gather=[(8, "c")])]
-    assert plan.rows_of(2, arguments, forced) == (2 * (2 + 3 + 2), 2 * (24 + 112 + 24))
-    assert plan.estimate(8, arguments, forced) > plan.estimate(8, arguments, forced[:1]) + 1
-    assert 2 < plan.estimate(8, "-c all_reduce".split()) < 30
+    assert jobs.rows_of(2, arguments, forced) == (2 * (2 + 3 + 2), 2 * (24 + 112 + 24))
+    assert jobs.estimate(8, arguments, forced) > jobs.estimate(8, arguments, forced[:1]) + 1
+    assert 2 < jobs.estimate(8, "-c all_reduce".split()) < 30
 
 
 def test_devices(folder):
     """Jobs of a batch have GPUs of their own, a tuning file each where they force something, and know of each other."""
     sweep, seen = a_sweep(folder), []
 
-    def run(step, left, _):
+    def run(step, left, *_):
         steps = [step, *step.beside]
         seen.append(steps)
         for s in steps:
@@ -142,7 +144,7 @@ def test_cut_off(folder):
     """What the end of the sweep's time cuts off has not failed; what hangs has, and then its number of ranks is left alone."""
     sweep, seconds = a_sweep(folder, 2, (2,)), []
 
-    def run(step, left, _):
+    def run(step, left, *_):
         seconds.append(left)
         return [process.Result(step, 1, "", left if len(seconds) == 1 else 30.0, True)]
     original, process.run = process.run, run
@@ -202,6 +204,31 @@ def test_tuning_ends(_):
     assert last(10.2, 12.0) == [32 * MIB]  # their times meet above 48M
     assert last(9.8, 12.0) == [48 * MIB]  # they do not meet
     assert last(9.8, 12.0, "all_gather", "allgather_ll128") == [] and last(9.8, 14.0, "all_gather", "allgather_ll128") == [24 * MIB]
+
+
+def test_multicast(folder):
+    """What needs an object has rows in the section for multicast alone, and only where it is the fastest of all."""
+    paths = nvls_tuning.write_forced(folder, ["all_reduce"], 4)
+    us = {"oneshot_ll": {KIB: 3.0, MIB: 90.0}, "twoshot_ll128": {KIB: 6.0, MIB: 12.0}, "oneshot_nvls": {KIB: 4.0, MIB: 60.0}, "twoshot_nvls": {KIB: 8.0, MIB: 9.0}}
+    box = 'gpu "NVIDIA H200" arch 90 nccl nvls'
+    found = [dict(record="run", stage="tune", ranks=4, host="h", machine="m", devices=[dict(name="NVIDIA H200", arch=90)], driver=13000, nccl=22809, date="2026-01-02"),
+             dict(record="box", stage="tune", ranks=4, section=box)]
+    files, plain = nvls_tuning.forced(["all_reduce"], 4)
+    for path, file in zip(paths, files):
+        for size in (KIB, MIB):
+            name = candidates.forced_on(file["all_reduce"], size)
+            if name and name.endswith("threads=256") and name.split()[0] in us:
+                found.append(row("tune", "4 ranks", size, us[name.split()[0]][size], 20.0, tuning.route_of(name), tuning=path))
+    with open(os.path.join(folder, "results.jsonl"), "w", encoding="utf-8") as out:
+        out.write(store.lines_of(found))
+    nvls_tuning.write_tuned(os.path.join(folder, "tuned"), folder, ["all_reduce"], 4)
+    with open(os.path.join(folder, "tuned"), encoding="ascii") as text:
+        lines = [line.split() for line in text if line.strip() and not line.startswith("#")]
+    at = lines.index([*box.split(), "multicast"])
+    assert [line[3] for line in lines[1:at]] == ["oneshot_ll", "twoshot_ll128", "nccl"] and [line[3] for line in lines[at + 1:]] == ["plain", "twoshot_nvls", "plain"], lines
+    for i, path in enumerate(paths):
+        with open(path, encoding="ascii") as text:
+            assert ("max plain" in text.read()) == (i < plain), path
 
 
 def test_targets(_):

@@ -14,8 +14,10 @@ sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
 from beeline import chart  # noqa: E402
-from gpu import notes, process, records, tables  # noqa: E402
-from gpu.box import Box, algorithms  # noqa: E402
+from beeline.tuning import process, records  # noqa: E402
+from beeline.tuning.box import algorithms  # noqa: E402
+from gpu import floors, notes, tables  # noqa: E402
+from gpu.box import Box  # noqa: E402
 from gpu.programs import fetch_vllm  # noqa: E402
 from gpu.stages import STAGES  # noqa: E402
 import each  # noqa: E402
@@ -128,27 +130,17 @@ def run_tool(*argv):
 
 def test_floor(_):
     for ranks, size, want in ((4, 1 << 20, 7.74), (4, 16 << 20, 73.3), (2, 1 << 20, 4.96), (8, 256, 2.06)):
-        got = records.floor_us(size, ranks)
+        got = floors.floor_us(size, ranks)
         assert abs(got - want) < 0.01 * want, f"floor of {size} bytes on {ranks} ranks is {got}, not {want}"
 
 
 def test_part_floor(_):
     """0.73 + 1.32 + (n-1) c/B; a part is the n-th of the message where there are parts."""
     for ranks, part, want in ((4, 1 << 20, 10.79), (2, 16 << 20, 48.65), (4, 256, 2.052)):
-        got = records.part_floor_us(part, ranks)
+        got = floors.part_floor_us(part, ranks)
         assert abs(got - want) < 0.001 * want, f"floor of {part} bytes a rank on {ranks} ranks is {got}, not {want}"
     parts = dict(all_reduce=4096, all_gather=1024, reduce_scatter=1024, all_to_all=1024, broadcast=4096, reduce=4096)
     assert {name: records.part_bytes(dict(collective=name, bytes=4096, ranks=4)) for name in parts} == parts
-
-
-def test_tuning_file(results):
-    done = run_tool("scripts/tune-from-json", results)
-    assert done.returncode == 0, done.stderr
-    found = [line.split() for line in done.stdout.splitlines() if line.startswith("all_reduce")]
-    # twoshot wins 16M by less than the margin: NCCL keeps it.
-    assert [line[3] for line in found] == [*NAMES, "nccl"], done.stdout
-    assert found[0][2] in ("16K", "24K", "32K", "48K") and found[1][2] in ("192K", "256K") and found[-1][2] == "max", done.stdout
-    assert done.stdout.startswith("# Machine:") and 'gpu "NVIDIA H200" arch 90' in done.stdout
 
 
 def test_report(results):

@@ -12,7 +12,7 @@ import types
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
-from gpu.collectives import ALGORITHMS, COLLECTIVES, routes, variable  # noqa: E402
+from beeline.tuning.collectives import ALGORITHMS, COLLECTIVES, routes, variable  # noqa: E402
 
 RANKS = (2, 3, 4, 7, 8, 16)
 MODES = ("groups", "threads", "processes")

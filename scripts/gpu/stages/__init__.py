@@ -1,5 +1,6 @@
 """The stages of gpu-check, in order of importance."""
-from ..process import Stage
+from beeline.tuning.process import Stage
+
 from . import checks, collectives, perf, programs, torch, vllm
 
 STAGES = {stage.name: stage for stage in (

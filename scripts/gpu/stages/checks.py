@@ -2,8 +2,10 @@
 import os
 import shutil
 
-from ..box import FEW_WORDS, served
-from ..process import Step
+from beeline.tuning.box import served
+from beeline.tuning.process import Step
+
+from ..box import FEW_WORDS
 
 NCCL_TESTS_OK = r"Out of bounds values : 0 OK"
 
@@ -66,13 +68,13 @@ def host_time(box):
 
 
 def setup_time(box):
-    program = box.program("setup_time.py", "--ranks", box.most, "--rounds", 2 if box.emulated else 4, "--keep", 20)
+    program = box.script("setup_time.py", "--ranks", box.most, "--rounds", 2 if box.emulated else 4, "--keep", 20)
     return [Step(f"{box.most} ranks {name}", program, box.env(preload, BEELINE_DEBUG="INFO"), 45, '"record": "setup"')
             for name, preload in (("without", False), ("with", True))]
 
 
 def neutrality(box):
-    return [Step("/bin/true", box.program("neutrality.py", box.library, "--runs", "200", "--limit", "5000" if box.emulated else "1000"), limit=20)]
+    return [Step("/bin/true", box.script("neutrality.py", box.library, "--runs", "200", "--limit", "5000" if box.emulated else "1000"), limit=20)]
 
 
 # name, program, arguments ({n} ranks), limit

@@ -1,6 +1,6 @@
 """Stages of beeline-perf that measure all-gather and reduce-scatter, and then the other collectives."""
-from ..box import algorithms, blocks
-from ..collectives import variable
+from beeline.tuning.box import algorithms, blocks
+from beeline.tuning.collectives import variable
 
 FORCED = ("all_gather", "reduce_scatter")
 PARTS = ",".join(FORCED)

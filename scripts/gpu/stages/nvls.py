@@ -2,10 +2,13 @@
 import os
 import shlex
 
+from beeline.tuning.box import algorithms, served
+from beeline.tuning.collectives import variable
+from beeline.tuning.process import Stage, Step
+
 from .. import machine
-from ..box import FEW_WORDS, algorithms, served
-from ..collectives import variable
-from ..process import Stage, Step
+from ..box import FEW_WORDS
+from ..nvls_tuning import write_forced, write_tuned
 from . import torch
 
 ALGORITHMS = (  # collective; what is forced with multicast, and without
@@ -87,7 +90,7 @@ def bits(box):
 def slots(box):
     """Objects are given back: many communicators, one after another."""
     rounds = 3 if box.emulated else 40
-    return [Step(f"{box.most} ranks {name}", box.program("setup_time.py", "--ranks", box.most, "--rounds", rounds), box.env(**env),
+    return [Step(f"{box.most} ranks {name}", box.script("setup_time.py", "--ranks", box.most, "--rounds", rounds), box.env(**env),
                  240, '"record": "setup"') for name, env in (("without", dict(BEELINE_MULTICAST="0")), ("with", USED))]
 
 
@@ -129,18 +132,21 @@ def tuned_file(box, n):
 
 
 def tune(box):
-    """Thresholds for this box: a tuning file for each number of ranks."""
+    """Thresholds for this box: each algorithm with each block size, with every number of ranks."""
     sizes = box.pick("-b 256 -e 64M -f 2 -n 15 -G 20 -w 3 --seconds 0.4", "-b 1K -e 4K -f 4 -n 1 -G 1 -w 0")
-    return [box.perf(f"{n} ranks", "-t", n, "-c", COLLECTIVES, *sizes, "--tune", tuned_file(box, n), limit=900, want="# wrote", **ON)
+    return [box.perf(f"{n} ranks", "-t", n, "-c", COLLECTIVES, "--mode", "graph", "--place", "out", *sizes, "--served", "--tunings",
+                     ",".join(write_forced(box.folder, COLLECTIVES.split(","), n)), limit=900, want=route("twoshot_nvls"),
+                     BEELINE_TUNING_FILE=os.path.join(box.folder, f"place-{n}"), **ON)
             for n in reversed(measured(box))]
 
 
 def tuned(box):
-    """Beeline with these thresholds, and NCCL."""
+    """Beeline with these thresholds, a tuning file for each number of ranks, and NCCL."""
     sizes = box.pick("-b 256 -e 256M -f 2 -n 15 -G 20 -w 3 --seconds 0.6", "-b 1K -e 4K -f 4 -n 2 -G 2 -w 1")
-    return [box.perf(f"{n} ranks", "-t", n, "-c", COLLECTIVES, "--mode", "graph", "--place", "out", *sizes, limit=240,
-                     want="0 wrong values", BEELINE_TUNING_FILE=tuned_file(box, n), **ON, **FEW_WORDS)
-            for n in reversed(measured(box))]
+    for n in reversed(measured(box)):
+        write_tuned(tuned_file(box, n), box.folder, COLLECTIVES.split(","), n)
+        yield box.perf(f"{n} ranks", "-t", n, "-c", COLLECTIVES, "--mode", "graph", "--place", "out", *sizes, limit=240,
+                       want="0 wrong values", BEELINE_TUNING_FILE=tuned_file(box, n), **ON, **FEW_WORDS)
 
 
 STAGES = {plan.__name__: Stage(plan.__name__, plan, on_gpus=plan == bits)

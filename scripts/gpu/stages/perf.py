@@ -1,5 +1,5 @@
 """Stages of beeline-perf that measure all-reduces."""
-from ..box import algorithms
+from beeline.tuning.box import algorithms
 
 
 def graph(box):

@@ -1,8 +1,9 @@
 """Stages of gpu-check that run the programs of `make gpu-programs`: what NCCL runs, a soak, and what kernels rest on."""
 import os
 
+from beeline.tuning.process import Step
+
 from .. import machine
-from ..process import Step
 
 
 def built(box, name):
@@ -11,7 +12,7 @@ def built(box, name):
 
 def both_ways(box, name, n, gpus, arguments, limit, names=None, beeline_env=()):
     """Programs of n ranks with NCCL alone and with Beeline, at the same time where there are GPUs for both."""
-    argv = box.program("both_ways.py", "--library", box.library, "--gpus", ",".join(gpus[:n]))
+    argv = box.script("both_ways.py", "--library", box.library, "--gpus", ",".join(gpus[:n]))
     argv += ["--other-gpus", ",".join(gpus[n:2 * n])] if len(gpus) >= 2 * n else []
     argv += ["--names", ",".join(names)] if names else []
     for item in beeline_env:

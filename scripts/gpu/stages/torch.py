@@ -5,9 +5,11 @@ import subprocess
 import tempfile
 import time
 
-from ..box import FEW_WORDS, algorithms
-from ..collectives import variable
-from ..process import Step
+from beeline.tuning.box import algorithms
+from beeline.tuning.collectives import variable
+from beeline.tuning.process import Step
+
+from ..box import FEW_WORDS
 from .collectives import FORCED
 
 GPU_TESTS = "test/gpu"

@@ -2,7 +2,8 @@
 import os
 import sys
 
-from ..process import Step
+from beeline.tuning.process import Step
+
 from ..programs import fetch_vllm
 
 PASSED = r"(?m)^[1-9]\d* passed, 0 failed"
@@ -22,7 +23,7 @@ def emulated_box(box):
 def vllm(box):
     """Fetches the wrapper where it is not there yet; without it nothing else can run."""
     folder = box.vllm or os.path.join(box.build, "vllm")
-    yield Step("fetch", box.program("fetch_vllm.py", folder), limit=120)
+    yield Step("fetch", box.script("fetch_vllm.py", folder), limit=120)
     if not fetch_vllm.complete(folder):
         return
     more = emulated_box(box) if box.emulated else {}

@@ -5,17 +5,11 @@ A job's seconds are estimated from its rows; what they were is compared with tha
 import functools
 from itertools import zip_longest
 
-from ..box import algorithms, blocks
-from ..collectives import COLLECTIVES, having
-from ..records import part_bytes, size_of
-from .candidates import files_of, forced_on, rows_text
+from beeline.tuning.box import blocks
+from beeline.tuning.candidates import files_of
+from beeline.tuning.jobs import ALL_REDUCE, MIB, OTHERS, REDUCING, Job, tables_of
 
-ALL_REDUCE = ("all_reduce",)
-OTHERS = tuple(name for name in COLLECTIVES if name not in ALL_REDUCE)
 GROUPED = ("all_gather", "reduce_scatter")  # of these and of all-reduces a group is one launch
-REDUCING = having("BL_REDUCES")
-NO_CANDIDATES = ("allgather_ce",)  # serves where copy engines are asked for, whatever the rows say
-MIB = 1 << 20
 
 SMOKE, SWEEP, CANDIDATES, TUNED, EAGER, TYPES, GROUPS, BIG = (
     "smoke", "sweep", "candidates", "tuned", "eager", "types", "groups", "big")
@@ -31,72 +25,6 @@ STAGES = {
 }
 
 
-class Job:
-    """One run of beeline-perf.  forced: of each of its tuning files {collective: [(most bytes, candidate)]}; or there is none, or (stage
-    tuned) one with the thresholds found for its number of ranks."""
-
-    def __init__(self, stage, name, ranks, how, collectives, arguments, forced=()):
-        self.stage, self.name, self.ranks, self.collectives = stage, f"{ranks} ranks {name}", ranks, collectives
-        self.arguments = [how, str(ranks), "-c", ",".join(collectives), *(str(a) for a in arguments), *(["--served"] if forced else [])]
-        self.line = " ".join(self.arguments)
-        self.forced = forced
-        self.seconds = estimate(ranks, self.arguments, forced)
-
-    @property
-    def key(self):
-        return f"{self.stage} / {self.name}"
-
-    def tunings(self):
-        """The tuning files that force the candidates."""
-        return ["".join(["gpu any\n", *(rows_text(collective, self.ranks, rows) for collective, rows in forced.items())]) for forced in self.forced]
-
-    def candidate(self, row, number):
-        """What that file of ours forced on a row's size."""
-        return forced_on(self.forced[number][row["collective"]], part_bytes(row))
-
-
-def option(arguments, name, default):
-    return arguments[arguments.index(name) + 1] if name in arguments else default
-
-
-def rows_of(ranks, arguments, forced=()):
-    """How many rows beeline-perf makes of the arguments, with each file what that forces, and their bytes in all."""
-    low, high, factor = (size_of(option(arguments, name, default)) for name, default in (("-b", "256"), ("-e", "64M"), ("-f", "4")))
-    sizes = []
-    while low <= high:
-        sizes.append(low)
-        low *= factor
-    datatypes, operations = option(arguments, "-d", "bfloat16"), option(arguments, "-o", "sum")
-    kinds = 12 if datatypes == "all" else len(datatypes.split(","))
-    redops = 5 if operations == "all" else len(operations.split(","))
-    offsets = len(option(arguments, "--offset", "0").split(","))
-    variants = offsets * (2 if "--odd" in arguments else 1) * (2 if option(arguments, "--mode", "both") == "both" else 1) * kinds
-    count = total = 0
-    for collective in option(arguments, "-c", "").split(","):
-        places = 2 if option(arguments, "--place", "both") == "both" and collective != "all_to_all" else 1
-        series = variants * places * (redops if collective in REDUCING else 1)
-        for size in sizes:
-            part = part_bytes(dict(collective=collective, bytes=size, ranks=ranks))
-            times = sum(forced_on(rows[collective], part) is not None for rows in forced) if forced else 1
-            count += series * times
-            total += series * times * size
-    return count, total
-
-
-def estimate(ranks, arguments, forced=()):
-    """Seconds on H200: contexts and communicators, those for each further file, rows, and the checking of bytes on the host."""
-    rows, size = rows_of(ranks, arguments, forced)
-    group = int(option(arguments, "--group", "1"))
-    row = (0.0015 + 0.0008 * ranks) if option(arguments, "-G", "20") == "1" else 0.008 + 0.002 * ranks
-    more = max(0, len(forced) - 1) * (0.3 + 0.1 * ranks)
-    return 0.8 + 0.5 * ranks + more + rows * row * (5 if group > 1 else 1) + size * group / MIB * 0.0025
-
-
-def tables_of():
-    """{collective: its routes that rows may have}"""
-    return {c: [name for name in algorithms(c) if name not in NO_CANDIDATES] for c in (*ALL_REDUCE, *OTHERS)}
-
-
 class Plan:
     def __init__(self, box):
         self.box, self.table = box, tables_of()
@@ -105,11 +33,11 @@ class Plan:
         return self.box.pick(real, emulated)
 
     def smoke(self, n):
-        return Job(SMOKE, "all", n, "-t", (*ALL_REDUCE, *OTHERS), self.pick("-b 64 -e 256K -f 64 -n 2 -G 2 -w 1", "-b 256 -e 256 -n 1 -G 2 -w 0"))
+        return Job(SMOKE, "all", n, "-t", (*ALL_REDUCE, *OTHERS), self.pick("-b 64 -e 256K -f 64 -n 2 -G 2 -w 1", "-b 256 -e 256 -n 1 -G 2 -w 0"), vital=True)
 
     def all_reduce(self, stage, n):
         sizes = self.pick("-b 8 -e 64M -f 2 -n 20 -G 20 -w 3 --seconds 0.4", "-b 256 -e 1K -f 4 -n 1 -G 2 -w 0")
-        return Job(stage, "all_reduce", n, "-t", ALL_REDUCE, ["--mode", "graph", "--place", "both", *sizes])
+        return Job(stage, "all_reduce", n, "-t", ALL_REDUCE, ["--mode", "graph", "--place", "both", *sizes], tuned=stage == TUNED)
 
     def candidates(self, n):
         """All of them in one run: what takes time is to start, then to make communicators."""
@@ -122,7 +50,7 @@ class Plan:
         most = (16 if n > 4 else 64) if forced else (4 if n > 4 else 16)
         sizes = blocks(n, *self.pick((16, most * MIB, 4), (64, 256, 4)))
         how = self.pick("-n 10 -G 20 -w 2 --seconds 0.2", "-n 1 -G 2 -w 0")
-        return Job(stage, "others", n, "-t", OTHERS, ["--mode", "graph", "--place", "both", *sizes, *how], forced)
+        return Job(stage, "others", n, "-t", OTHERS, ["--mode", "graph", "--place", "both", *sizes, *how], forced, tuned=stage == TUNED)
 
     def other_candidates(self, n):
         return self.others(CANDIDATES, n, files_of({c: self.table[c] for c in OTHERS}, n))

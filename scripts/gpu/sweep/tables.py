@@ -1,13 +1,16 @@
 """The page and the summary of sweep-ranks, from its records."""
 import statistics
 
+from beeline.tuning.records import PARTS, part_bytes, rows
+from beeline.tuning.thresholds import NCCL, measurements, route_of
+from beeline.words import size_text
+
 from ..notes import emulated
-from ..records import LAUNCH_US, LINK_GBS, ONE_WAY_US, PARTS, floor_us, part_bytes, part_floor_us, rows, size_text
+from ..floors import LAUNCH_US, LINK_GBS, ONE_WAY_US, floor_us, part_floor_us
 from .plan import CANDIDATES, EAGER, SWEEP, TUNED, TYPES
 from ..table import HOW, MODES, NAMES, Table, page, ranks_of, wrong
 from ..tables.calls import groups
 from .targets import PEERS_GPU, peers, targets
-from ..tuning import NCCL, measurements, route_of
 
 ROUTED = {SWEEP: "by the built-in thresholds", TUNED: "by the thresholds of this sweep", EAGER: "by the built-in thresholds"}
 ABOUT = ("µs a call, the slowest rank, median over samples; bf16, sums where there is something to add; Beeline and NCCL in turn in the same run. "

@@ -2,7 +2,8 @@
 import functools
 import os
 
-from ..records import rows, size_of, size_text
+from beeline.tuning.records import rows
+from beeline.words import size_of, size_text
 
 PEERS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "peers.tsv")
 PEERS_GPU = "NVIDIA H200"

@@ -1,6 +1,9 @@
 """Tables of a gpu-check run's first stages: all-reduces in graphs and eager, each algorithm, PyTorch's; and making a communicator."""
-from ..records import floor_us, launches, rows, size_text
-from ..table import Table, ranks_of, wrong
+from beeline.tuning.records import rows
+from beeline.words import size_text
+
+from ..floors import floor_us
+from ..table import Table, launches, ranks_of, wrong
 
 TITLE = "all-reduce, bf16 sum, {} ranks, in CUDA graphs"
 

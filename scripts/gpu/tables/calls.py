@@ -1,5 +1,8 @@
 """Tables of groups, types and latency, calls beside a matrix product, and decoding."""
-from ..records import floor_us, part_bytes, rows, size_text
+from beeline.tuning.records import part_bytes, rows
+from beeline.words import size_text
+
+from ..floors import floor_us
 from ..table import NAMES, Table, pairs, ranks_of, spread, wrong
 
 

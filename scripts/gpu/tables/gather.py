@@ -1,5 +1,8 @@
 """Tables of all-gather and reduce-scatter: sizes, routes, beside a matrix product, and FSDP's training steps."""
-from ..records import LAUNCH_US, LINK_GBS, ONE_WAY_US, part_bytes, part_floor_us, size_text
+from beeline.tuning.records import part_bytes
+from beeline.words import size_text
+
+from ..floors import LAUNCH_US, LINK_GBS, ONE_WAY_US, part_floor_us
 from ..table import HOW, MODES, NAMES, PLACES, Table, in_order, pairs, ranks_of, series_of, spread, wrong
 
 FLOOR = (f"Floor: {LAUNCH_US} + {ONE_WAY_US} + (n-1) c/B µs for c bytes a rank, B = {LINK_GBS:.0f} GB/s: a launch, one trip, and what goes from one "

@@ -1,5 +1,7 @@
 """Tables of validate-nvls: what was checked, and times."""
-from ..records import rows, size_text
+from beeline.tuning.records import rows
+from beeline.words import size_text
+
 from ..stages.nvls import ALGORITHMS
 from ..table import Table, columns
 

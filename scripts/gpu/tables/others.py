@@ -1,5 +1,6 @@
 """Tables of all-to-all, broadcast and reduce."""
-from ..records import size_text
+from beeline.words import size_text
+
 from ..table import HOW, MODES, NAMES, PLACES, Table, in_order, series_of, wrong
 
 WHAT = dict(all_to_all="bf16, bytes in all, of which each rank gets its share", broadcast="bf16", reduce="bf16 sum")

@@ -1,7 +1,9 @@
 """Tables of beeline-perf's own records, which belong to no stage."""
 from itertools import groupby
 
-from ..records import rows, size_text
+from beeline.tuning.records import rows
+from beeline.words import size_text
+
 from ..table import MODES, NAMES, PLACES, Table, in_order, wrong
 
 

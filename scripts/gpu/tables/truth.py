@@ -1,5 +1,6 @@
 """Table of the errors of sums, against fp64."""
-from ..records import size_text
+from beeline.words import size_text
+
 from ..table import NAMES, Table, pairs
 
 CASES = dict(normal="normal", cancel="cancelling")

@@ -4,6 +4,7 @@ Store adds to results.jsonl as the steps end.  Steps keeps it by step, so that a
 can go on: the file is written anew after each, a step's records behind its marker, a record "step" that says how it ended and how many
 they are.
 """
+import functools
 import json
 import os
 import time
@@ -27,6 +28,7 @@ class Store:
     def __init__(self, folder, log_bytes=LOG_BYTES):
         self.folder, self.log_bytes, self.warnings, self.start = folder, log_bytes, {}, time.monotonic()
         self.path = self.file("results.jsonl")
+        self.say = functools.partial(print, flush=True)
 
     def file(self, name):
         return os.path.join(self.folder, name)
@@ -59,7 +61,7 @@ class Store:
         self.log(key, result, verdict, more)
         for line in result.warnings:
             self.warnings.setdefault(line.split(" WARN", 1)[-1].strip()[:240], key)
-        print(f"  {key}: {verdict[:400]} ({result.seconds:.1f} s)", flush=True)
+        self.say(f"  {key}: {verdict[:400]} ({result.seconds:.1f} s)")
         return verdict
 
     def step(self, stage, result):

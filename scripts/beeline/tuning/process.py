@@ -105,15 +105,26 @@ class Running:
                 self.process = None
                 out.write(f"{step.argv[0]}: {error.strerror}\n".encode())
 
-    def finish(self):
+    def wait(self, tick):
+        """Its status, None at the end of its time; calls tick once a second."""
+        while True:
+            left = self.start + self.limit - time.monotonic()
+            try:
+                return self.process.wait(max(0.1, min(1, left)))
+            except subprocess.TimeoutExpired:
+                if left <= 1:
+                    return None
+                tick()
+
+    def finish(self, tick):
         timed_out = False
         status = 127
         if self.process:
             try:
-                status = self.process.wait(max(0.1, self.start + self.limit - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                timed_out = True
-            end(self.tag)  # also what an ended command left behind
+                status = self.wait(tick)
+            finally:
+                end(self.tag)  # also what an ended command left behind, and where we are interrupted
+            timed_out = status is None
             if timed_out:
                 status = self.process.wait()
         seconds = time.monotonic() - self.start
@@ -126,7 +137,7 @@ class Running:
         return Result(self.step, status, output.decode("utf-8", "replace"), seconds, timed_out)
 
 
-def run(step, left, folder):
+def run(step, left, folder, tick=lambda: None):
     """Runs the step, and those beside it; at most `left` seconds.  A list of results."""
     running = [Running(s, min(s.limit, left), folder) for s in [step, *step.beside]]
-    return [r.finish() for r in running]
+    return [r.finish(tick) for r in running]

@@ -4,8 +4,7 @@ A candidate is what stands behind the bytes of a row: "twoshot_ll128 threads=256
 candidates is taken that loses least time to the fastest of each size, where every change of candidate costs as much as the
 margin: so noise near a crossing makes no extra rows.  A candidate must be faster than NCCL by the margin to take a size from
 it.  Between two sizes of which different candidates win, the threshold is where their times would meet, NCCL's less the margin,
-drawn straight on logarithmic axes, rounded down to a power of two or one and a half of it.  Above the largest size measured the last winner
-goes on only if it also wins in gpu-check's stage perf-big, where that was run; else NCCL serves.
+drawn straight on logarithmic axes, rounded down to a power of two or one and a half of it.  Above the largest size measured NCCL serves.
 
 Long all-gathers and reduce-scatters run beside compute more often than not, and lines take all multiprocessors: there they must gain
 more over NCCL alone, or what they run beside loses more.  Measured on 4 H200 with FSDP2, 26 MB a rank: 12 % faster alone, steps 2.5 %
@@ -14,7 +13,8 @@ longer (docs/benchmarks).
 import math
 import statistics
 
-from .records import part_bytes, rows, size_text
+from ..words import size_text
+from .records import part_bytes, rows
 
 NCCL = "nccl"
 MOST_ROWS = 12  # of a section, for one collective and number of ranks
@@ -35,8 +35,7 @@ def route_of(forced):
 
 def candidate(row):
     """What was forced, in the words of a tuning file; None where it does not serve the size and another took its place."""
-    forced = row.get("forced") or words_of(row["step"].rsplit(" ", 1)[-1])
-    return forced if route_of(forced) == row["route"] and not row["beeline"]["wrong"] else None
+    return row["forced"] if route_of(row["forced"]) == row["route"] and not row["beeline"]["wrong"] else None
 
 
 def measurements(records, stage, ranks, collective):
@@ -92,42 +91,31 @@ def crossing(table, below, above, one, other, margin):
     return max(below, round_down(math.exp(math.log(below) + start / (start - end) * math.log(above / below))))
 
 
-def lasting(records, ranks, collective, winner, largest, margin):
-    """The largest size of stage perf-big up to which the winner goes on winning."""
-    for r in sorted(rows(records, "perf-big", ranks=ranks, mode="graph", collective=collective), key=part_bytes):
-        if part_bytes(r) <= largest:
-            continue
-        if r["route"] != route_of(winner) or r["ratio"] < 1 / (1 - margin):
-            break
-        largest = part_bytes(r)
-    return largest
-
-
-def tuning_rows(records, stage, ranks, collective, margin):
-    """[(max_bytes, candidate)], without the last one to NCCL; a margin that grows until there is room for them."""
-    table = measurements(records, stage, ranks, collective)
-    if not table:
-        return []
+def chosen_rows(table, collective, margin):
+    """[(max_bytes, candidate)] of measurements, without the last one to NCCL; a margin that grows until there is room for them."""
     for size, times in table.items():
         if collective in BESIDE_COMPUTE and size >= LONG:
             times[NCCL] *= (1 - GAIN) / (1 - margin)  # of which the margin is asked below
-    while True:
+    while table:
         chosen = winners(table, margin)
         lines = [(crossing(table, size, above, name, following, margin), name) for (size, name), (above, following) in zip(chosen, chosen[1:])
                  if name != following]
         if len(lines) <= MOST_ROWS - 2:
-            break
+            return lines + [(size, name) for size, name in chosen[-1:] if name != NCCL]
         margin *= 1.5
-    size, name = chosen[-1]
-    if name != NCCL:
-        lines.append((lasting(records, ranks, collective, name, size, GAIN if collective in BESIDE_COMPUTE else margin), name))
-    return lines
+    return []
 
 
-def row_lines(collective, ranks, found):
-    """The lines of a tuning file for [(max_bytes, candidate)]."""
+def tuning_rows(records, stage, ranks, collective, margin, lost=()):
+    """The same, of records; lost: sizes that are NCCL's, whatever was measured."""
+    table = measurements(records, stage, ranks, collective)
+    return chosen_rows({size: {NCCL: times[NCCL]} if size in lost else times for size, times in table.items()}, collective, margin)
+
+
+def row_lines(collective, ranks, found, above=NCCL):
+    """The lines of a tuning file for [(max_bytes, candidate)], and for what is larger."""
     lines = []
-    for size, name in [*((size_text(size), name) for size, name in found), ("max", NCCL)]:
+    for size, name in [*((size_text(size), name) for size, name in found), ("max", above)]:
         algorithm, *options = name.split()
         lines.append(" ".join((f"{collective} {ranks} {size:>5} {algorithm:<25}", *options)).rstrip())
     return lines
@@ -152,12 +140,3 @@ def gpu_line(records, device):
     """The section's first line, as Beeline said it of the box with most ranks; of records before it did, the GPU alone."""
     boxes = [r for r in records if r.get("record") == "box"]
     return max(boxes, key=lambda r: r["ranks"])["section"] if boxes else f'gpu "{device["name"]}" arch {device["arch"]}'
-
-
-def listing(table, title):
-    """The times that decided, as comments."""
-    names = list(dict.fromkeys(name for times in table.values() for name in times if name != NCCL)) + [NCCL]
-    lines = [f"# {title}, us: " + " ".join(f"{name:>14}" for name in names)]
-    for size, times in table.items():
-        lines.append(f"# {size_text(size):>13}: " + " ".join(f"{times[n]:{max(14, len(n))}.2f}" if n in times else f"{'-':>{max(14, len(n))}}" for n in names))
-    return lines

@@ -3,8 +3,8 @@
 A candidate has a range of bytes, as tuning files have them; those whose ranges do not meet share a file.  Sizes that a file gives to NCCL
 are not measured with it (beeline-perf --served).
 """
-from ..records import size_text
-from ..tuning import NCCL, words_of
+from ..words import size_text
+from .thresholds import NCCL, words_of
 
 KIB, MIB = 1 << 10, 1 << 20
 MOST = 64 * MIB

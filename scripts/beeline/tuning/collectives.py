@@ -3,7 +3,8 @@ import os
 import re
 from collections import namedtuple
 
-KERNELS = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../kernels")
+HERE = os.path.dirname(os.path.realpath(__file__))
+KERNELS = HERE if os.path.exists(os.path.join(HERE, "collectives.def")) else os.path.join(HERE, "../../../kernels")  # installed; of the tree
 
 Collective = namedtuple("Collective", "key words traits")  # BEELINE_<key> says its routes; all-reduce; BL_REDUCES and the like
 Algorithm = namedtuple("Algorithm", "collective columns")  # its name; the rest of the row
