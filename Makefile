@@ -1,5 +1,6 @@
 # Builds Beeline; test/test.mk has what tests it.  `make help` prints these lines, and those there:
 #   make [ARCHS="80 90 100f"] [V=1] [WERROR=1]      the library and beeline-perf, in build/; V=1 shows commands
+#   make CUDA_DRIVER=12.4 ...                       for drivers of CUDA 12.4 and later, not of 13.0 and later alone
 #   make emu                                        also the emulated box
 #   make demo                                       a sweep on this box's GPUs, else on an emulated box
 #   make install [PREFIX=DIR] [DESTDIR=DIR]         the library, the commands and the documentation
@@ -18,6 +19,11 @@ PYTHON  ?= python3
 # none: no device code at all, which takes no minutes, for the emulated box alone: there the kernels are those compiled for the host.
 ARCHS   ?= $(if $(TESTING),90,80 90 100f)
 NVCCFLAGS ?= $(if $(TESTING),--Ofast-compile=max)
+
+# What a compiler of CUDA 13 makes is for drivers of CUDA 13 (docs/limits.md).  For older ones NVRTC of CUDA 12 compiles the kernels.
+ifneq ($(filter-out 12.4,$(CUDA_DRIVER)),)
+$(error CUDA_DRIVER=$(CUDA_DRIVER) is not accepted: 12.4, or nothing for drivers as new as the toolkit)
+endif
 
 # All processors, unless -j says otherwise.
 ifeq (0 ,$(MAKELEVEL) $(findstring -j,$(MAKEFLAGS)))
@@ -38,6 +44,7 @@ CUDA_HOME ?= $(FOUND:/bin/nvcc=)
 NVCC     ?= $(CUDA_HOME)/bin/nvcc
 NCCL_H   := $(firstword $(wildcard $(addsuffix /nccl.h,$(addsuffix /include,$(NCCL_HOME) $(CUDA_HOME)) $(HEADERS))) \
                         $(FETCHED)/nccl/include/nccl.h)
+NVRTC    := $(if $(CUDA_DRIVER),$(FETCHED)/nvrtc)
 # What is compiled against the toolkit's headers comes after it.
 TOOLKIT  := $(filter %/bin/nvcc,$(NVCC))
 
@@ -76,6 +83,9 @@ $(FETCHED)/cuda/bin/nvcc:
 $(FETCHED)/nccl/include/nccl.h: | $(filter $(FETCHED)/%,$(TOOLKIT))
 	@PYTHON='$(PYTHON)' scripts/build/fetch-cuda header $(WHEELS) $(FETCHED)/nccl
 
+$(FETCHED)/nvrtc/cuda_nvrtc/include/nvrtc.h: | $(filter $(FETCHED)/%,$(TOOLKIT) $(NCCL_H))
+	@PYTHON='$(PYTHON)' scripts/build/fetch-cuda nvrtc $(WHEELS) $(FETCHED)/nvrtc
+
 %/bin/nvcc:
 	@echo "no CUDA compiler at $@: install the CUDA toolkit, 12.8 or later, and name it in CUDA_HOME, or unset that, for the one of PyPI" >&2; exit 1
 
@@ -104,14 +114,17 @@ GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode
 # COMPRESS=size makes the library a fifth as large, and a process's first communicator 20 ms later, for the driver decompresses what
 # it loads (docs/benchmarks/h200-x1-2026-11-23.md).
 COMPRESSED := $(if $(COMPRESS),-Xfatbin -compress-all --compress-mode=$(COMPRESS))
+COMPRESSED_BY_NVRTC := $(if $(COMPRESS),-compress-all -compress-mode=$(COMPRESS))
 FATBINS := $(if $(filter none,$(ARCHS)),$(BUILD)/gen/none.fatbin,$(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU)))
 
 # Those whose machine code scripts/build/check-machine-code reads are optimised in every build.
 CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls
 
-$(BUILD)/kernels/%.fatbin: kernels/%.cu $(KERNEL_CUH) $(wildcard kernels/*.h kernels/*.def) | $(TOOLKIT)
-	$(call say,NVCC,$<)
-	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) $(COMPRESSED) -Xptxas -v -fatbin -o $@ $< 2> $@.log || { cat $@.log; exit 1; }
+COMPILE_BY_NVCC = $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) $(COMPRESSED) -Xptxas -v -fatbin -o $@ $<
+COMPILE_BY_NVRTC = $(PYTHON) scripts/build/nvrtc-fatbin $(NVRTC) $@ $< $(ARCHS) $(COMPRESSED_BY_NVRTC)
+$(BUILD)/kernels/%.fatbin: kernels/%.cu $(KERNEL_CUH) $(wildcard kernels/*.h kernels/*.def) | $(TOOLKIT) $(NVRTC:=/cuda_nvrtc/include/nvrtc.h)
+	$(call say,$(if $(NVRTC),NVRTC,NVCC),$<)
+	$(Q)mkdir -p $(@D) && $(if $(NVRTC),$(COMPILE_BY_NVRTC),$(COMPILE_BY_NVCC)) 2> $@.log || { cat $@.log; exit 1; }
 
 # What no driver takes but the emulated one.
 $(BUILD)/gen/none.fatbin:

@@ -3,6 +3,7 @@
 #   make soak                                       also the long ones
 #   make mutations [SAMPLE=n] [SEED=n]              plants bugs in host code and sees whether the cases notice
 #   make asan, make tsan                            the cases that make sense with sanitizers, in builds of their own; make sanitize: both
+#   make check-aarch64                              builds for aarch64, and runs cases of each kind by qemu
 #   make lint                                       format-check, analyse, layout, links of the documentation
 #   make format                                     rewrites the sources in the project's style
 #   make kernel-times gpu-programs                  programs for boxes with GPUs: docs/measuring.md
@@ -104,6 +105,16 @@ soak: setup-deps
 	@$(MAKE_TESTS) all emu test-programs
 	@BUILD=$(BUILD) test/run --soak --timeout 600 -j $(JOBS) --seed $(SEED) $(ONLY)
 
+# emu-box runs what is built for another machine by qemu-user; not what those programs start, nor what a shell in between does.
+# Device code is the same for every host: none is compiled.
+AARCH64 := BUILD=build/aarch64 ARCHS=none CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++
+AARCH64_CASES := unit/types unit/words unit/staging unit/log unit/selection unit/sha256 /3/ graph_ group_ stream_ later_ comm_ turn_ \
+    faults/switch older_driver clients/linked clients/opened clients/symbols clients/needed clients/probed clients/racing clients/forked clients/dlsym
+check-aarch64:
+	@scripts/setup-deps --aarch64
+	@$(MAKE) --no-print-directory -j$(JOBS) $(AARCH64) all emu test-programs
+	@BUILD=build/aarch64 test/run $(if $(V),,-q) -j $(JOBS) --seed $(SEED) --timeout 600 $(or $(ONLY),$(AARCH64_CASES))
+
 # Bugs planted in host code, in what make check has built; see test/mutate/mutate.
 SAMPLE ?= 100
 mutations:
@@ -141,4 +152,4 @@ lint: format-check analyse
 	$(call say,LINT,docs)
 	$(Q)scripts/build/check-docs
 
-.PHONY: check test soak mutations asan tsan sanitize setup-deps kernel-times gpu-programs test-programs format format-check analyse lint
+.PHONY: check check-aarch64 test soak mutations asan tsan sanitize setup-deps kernel-times gpu-programs test-programs format format-check analyse lint

@@ -160,9 +160,9 @@ void bl_comm_leave(struct bl_comm *comm, const struct bl_visit *visit) {
 ncclResult_t bl_comm_check(struct bl_comm *comm) {
     ncclResult_t known = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);
     if (known != ncclSuccess) return known;
-    /* Teardown takes `control` away, then waits for those who may still be reading it. */
+    /* Teardown takes `control` away, then waits for those who may still be reading it: one of the two sees the other. */
     atomic_fetch_add(&comm->users, 1);
-    const struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
+    const struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_SEQ_CST);
     uint32_t error = control ? __atomic_load_n(&control->error, __ATOMIC_ACQUIRE) : BL_KERNEL_OK;
     uint32_t peer = error ? __atomic_load_n(&control->waiting_peer, __ATOMIC_RELAXED) : 0;
     atomic_fetch_sub(&comm->users, 1);

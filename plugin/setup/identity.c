@@ -86,10 +86,6 @@ void bl_identity_fill(struct bl_identity *identity, CUdevice device) {
     bl_params_shared(identity->settings, sizeof(identity->settings));
     if (stat("/proc/self/ns/pid", &pids) == 0) identity->pids = pids.st_ino;
     fill_gpu(identity, device);
-    const struct bl_driver *cu = bl_driver();
-    if (!cu->cuStreamGetCaptureInfo || !cu->cuGraphAddEventRecordNode || !cu->cuGraphAddDependencies ||
-        !cu->cuGraphRemoveDependencies || !cu->cuStreamUpdateCaptureDependencies)
-        refuse(identity, true, "the driver is older than CUDA 12.3");
     if (bl_params_p2p_forbidden()) refuse(identity, false, "%s", bl_params_p2p_forbidden());
     identity->multicast_possible = bl_multicast_possible(device, identity->arch);
     if (!identity->multicast_possible)

@@ -119,11 +119,11 @@ void bl_teardown_drain(struct bl_comm *comm) {
         (unsigned long long)comm->id, comm->rank);
 }
 
-/* Teardown takes `control` away, then waits for those who may still be looking. */
+/* Teardown takes `control` away, then waits for those who may still be looking: one of the two sees the other. */
 bool bl_teardown_finalizing(struct bl_comm *comm) {
     if (!bl_resources_are_ours(comm) || !atomic_load(&comm->resources->finalized)) return false;
     atomic_fetch_add(&comm->users, 1);
-    const bool looked = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE) && has_run(comm);
+    const bool looked = __atomic_load_n(&comm->control, __ATOMIC_SEQ_CST) && has_run(comm);
     const bool busy = looked && !event_has_come(comm);
     atomic_fetch_sub(&comm->users, 1);
     return busy;

@@ -7,6 +7,7 @@ PTX, ELF = 1, 2  # kinds of entries
 # Of an entry: kind, its header's bytes, bytes of the payload with padding, of the compressed payload, architecture, flags, of
 # the payload when decompressed.
 ENTRY = struct.Struct("<H2xIQI8xI8xQ8xQ")
+LZ4 = 0x2000  # a flag: as nvFatbin compresses PTX; nvcc does by zstd
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 INSTRUCTION = 16  # bytes, of sm_70 and later
 
@@ -16,16 +17,19 @@ class Unreadable(Exception):
 
 
 def decompress(data, size):
+    name = "libzstd.so.1" if data.startswith(ZSTD_MAGIC) else "liblz4.so.1"  # gcc and apt use them, too
     try:
-        zstd = ctypes.CDLL("libzstd.so.1")  # gcc uses it, too
+        library = ctypes.CDLL(name)
     except OSError as error:
-        raise Unreadable(f"compressed fatbins need libzstd: {error}") from error
-    zstd.ZSTD_decompress.restype = ctypes.c_size_t
-    zstd.ZSTD_decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+        raise Unreadable(f"this compressed fatbin needs {name}: {error}") from error
     out = ctypes.create_string_buffer(size)
-    done = zstd.ZSTD_decompress(out, size, data, len(data))
+    if data.startswith(ZSTD_MAGIC):
+        library.ZSTD_decompress.restype = ctypes.c_size_t
+        done = library.ZSTD_decompress(out, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data)))
+    else:
+        done = library.LZ4_decompress_safe(data, out, len(data), size)
     if done != size:
-        raise Unreadable(f"zstd gave {done} of {size} bytes")
+        raise Unreadable(f"{name} gave {done} of {size} bytes")
     return out.raw
 
 
@@ -41,9 +45,9 @@ def entries(path):
         at += header
         end = at + size
         while at < end:
-            kind, header, padded, compressed, arch, _, whole = ENTRY.unpack_from(data, at)
+            kind, header, padded, compressed, arch, flags, whole = ENTRY.unpack_from(data, at)
             body = data[at + header:at + header + padded]
-            if body.startswith(ZSTD_MAGIC):
+            if body.startswith(ZSTD_MAGIC) or flags & LZ4:
                 body = decompress(body[:compressed], whole)
             yield kind, arch, body
             at += header + padded

@@ -146,6 +146,15 @@ def driver_lacks():
                                             "--warn 'has no cuMemExportToShareableHandle of CUDA 10.2'"))
 
 
+def older_driver():
+    """A driver of CUDA 12.4 has all that is needed, one of 12.2 has not: docs/limits.md."""
+    for mode in ("processes", "groups", "threads"):
+        case(f"older_driver/{mode}", expect(allreduce(mode, 3, "--driver 12.4", route="oneshot_ll")))
+    for scenario in ("graph_chain", "graph_forked", "later_suspended_plain"):
+        case(f"older_driver/{scenario}", expect(box("processes", 3, f"$BUILD/test/ranks/scenarios -m processes -n 3 {scenario}", "--driver 12.4")))
+    case("older_driver/lacking", expect(allreduce("processes", 2, "--driver 12.2"), "--warn 'has no cuStreamGetCaptureInfo of CUDA 12.3'"))
+
+
 def settings():
     one = "[ $RANK = 1 ] && export"
     case("settings/one_disabled", expect(allreduce("processes", 3, "--env BEELINE_DEBUG=INFO", shell=f"{one} BEELINE_ENABLE=0;"),
@@ -290,6 +299,7 @@ switches()
 told()
 hardware()
 driver_lacks()
+older_driver()
 settings()
 copy_engines()
 peers_die()

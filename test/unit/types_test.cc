@@ -139,6 +139,12 @@ template <class T> static void reductions(int datatype) {
 
 /* --- averages of floats, against quad precision --- */
 
+#ifdef __SIZEOF_FLOAT128__
+typedef __float128 Quad;
+#else
+typedef long double Quad;
+#endif
+
 /* The pattern of a float that is k steps of the format from the largest number. */
 static uint64_t next_to_largest(int datatype, uint64_t k) {
     return (datatype == BL_FLOAT64 ? 0x7fefffffffffffff : datatype == BL_FLOAT32 ? 0x7f7fffff : 0x7f7f) - k;
@@ -147,7 +153,7 @@ static uint64_t next_to_largest(int datatype, uint64_t k) {
 template <class T> static void average(int datatype, const std::vector<uint64_t> &patterns, bool same_bits) {
     const int n = (int)patterns.size(), bits = (int)T::SIZE * 8;
     const uint64_t mask = bits == 64 ? ~(uint64_t)0 : ((uint64_t)1 << bits) - 1;
-    __float128 sum = 0, size = 0;
+    Quad sum = 0, size = 0;
     double plain = 0;
     float plain32 = 0;
     for (uint64_t pattern : patterns) {

@@ -23,6 +23,7 @@
  *   BEELINE_EMU_FAULT=LIST     calls that fail: function[@rank-or-device][#nth]=CUDA_ERROR_NAME, comma-separated
  *   BEELINE_EMU_LACKS=LIST     calls that cuGetProcAddress does not find, as an older driver's: names, comma-separated
  *   BEELINE_EMU_SPEEDS=FILE    made-up times, which events then tell of: speed.c
+ *   BEELINE_EMU_DRIVER=N       the driver's CUDA version (13000): of calls that came later cuGetProcAddress finds none
  *   BEELINE_EMU_TRACE=FILE     a line for each driver call: process, name, result
  *   BEELINE_EMU_LEAKS=1|FILE   tells at exit, on stderr or in FILE, what was not given back
  */
@@ -140,6 +141,7 @@ void emu_config_read(void) {
     emu_config.trace = text_or_null("BEELINE_EMU_TRACE");
     emu_config.faults = text_or_null("BEELINE_EMU_FAULT");
     emu_config.speeds = text_or_null("BEELINE_EMU_SPEEDS");
+    emu_config.driver = (int)number("BEELINE_EMU_DRIVER", CUDA_VERSION, 12000, CUDA_VERSION);
     emu_config.lacks = text_or_null("BEELINE_EMU_LACKS");
     emu_config.leaks = text_or_null("BEELINE_EMU_LEAKS");
     read_visible();

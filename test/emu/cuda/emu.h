@@ -49,6 +49,7 @@ struct emu_config {
     uint64_t seed, memory; /* memory: bytes of one device */
     const char *kernels;   /* library, or NULL for the one beside us */
     const char *trace, *faults, *leaks, *lacks, *speeds;
+    int driver;     /* the newest CUDA version that it knows */
     int local_rank; /* -1 if there is none */
 };
 extern struct emu_config emu_config;

@@ -159,7 +159,7 @@ EMU_CALL(cuInit, 2000, (unsigned flags), (flags)) {
 
 EMU_CALL(cuDriverGetVersion, 2020, (int *version), (version)) {
     if (!version) return CUDA_ERROR_INVALID_VALUE;
-    *version = 13000;
+    *version = emu_config.driver;
     return CUDA_SUCCESS;
 }
 

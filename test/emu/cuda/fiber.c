@@ -30,10 +30,13 @@ static bool more_stacks(void) {
     return true;
 }
 
-#if defined __x86_64__ && !defined BEELINE_EMU_UCONTEXT
+#if (defined __x86_64__ || defined __aarch64__) && !defined BEELINE_EMU_UCONTEXT
 static void *engine;
 
+/* Keeps what a called function must keep on the stack that it leaves: words, that of the address to go on at among them. */
 void emu_fiber_swap(void **save, void *to);
+#ifdef __x86_64__
+enum { KEPT = 8, RETURN = 6 }; /* one more: entry() sees the alignment of a called function */
 __asm__(".text\n"
         ".hidden emu_fiber_swap\n"
         ".globl emu_fiber_swap\n"
@@ -55,12 +58,44 @@ __asm__(".text\n"
         "    pop %rbp\n"
         "    ret\n"
         ".size emu_fiber_swap, . - emu_fiber_swap\n");
+#else
+enum { KEPT = 20, RETURN = 11 };
+__asm__(".text\n"
+        ".hidden emu_fiber_swap\n"
+        ".globl emu_fiber_swap\n"
+        ".type emu_fiber_swap, %function\n"
+        "emu_fiber_swap:\n"
+        "    stp x19, x20, [sp, #-160]!\n"
+        "    stp x21, x22, [sp, #16]\n"
+        "    stp x23, x24, [sp, #32]\n"
+        "    stp x25, x26, [sp, #48]\n"
+        "    stp x27, x28, [sp, #64]\n"
+        "    stp x29, x30, [sp, #80]\n"
+        "    stp d8, d9, [sp, #96]\n"
+        "    stp d10, d11, [sp, #112]\n"
+        "    stp d12, d13, [sp, #128]\n"
+        "    stp d14, d15, [sp, #144]\n"
+        "    mov x9, sp\n"
+        "    str x9, [x0]\n"
+        "    mov sp, x1\n"
+        "    ldp x21, x22, [sp, #16]\n"
+        "    ldp x23, x24, [sp, #32]\n"
+        "    ldp x25, x26, [sp, #48]\n"
+        "    ldp x27, x28, [sp, #64]\n"
+        "    ldp x29, x30, [sp, #80]\n"
+        "    ldp d8, d9, [sp, #96]\n"
+        "    ldp d10, d11, [sp, #112]\n"
+        "    ldp d12, d13, [sp, #128]\n"
+        "    ldp d14, d15, [sp, #144]\n"
+        "    ldp x19, x20, [sp], #160\n"
+        "    ret\n"
+        ".size emu_fiber_swap, . - emu_fiber_swap\n");
+#endif
 
 static void make(struct fiber *fiber, void (*entry)(void)) {
-    void **sp = (void **)fiber->stack;
-    *--sp = NULL; /* entry() sees the alignment of a called function */
-    *--sp = (void *)(uintptr_t)entry;
-    for (int i = 0; i < 6; i++) *--sp = NULL;
+    void **sp = (void **)fiber->stack - KEPT;
+    memset(sp, 0, KEPT * sizeof *sp);
+    sp[RETURN] = (void *)(uintptr_t)entry;
     fiber->context = sp;
 }
 

@@ -43,11 +43,26 @@ static uint64_t draw(uint64_t below) {
     return emu_random(&random_state) % below;
 }
 
+enum { PAGE = 4096 };
+static bool makes_holes;
+
+/* qemu says so, and does nothing. */
+static void try_hole(void) {
+    char *p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return;
+    *p = 1;
+    makes_holes = madvise(p, PAGE, MADV_REMOVE) == 0 && *p == 0;
+    munmap(p, PAGE);
+}
+
 /* Staging is zeroed whole and hardly used: zeros that nobody looks at take no pages.  False if they would anyhow, as of memory
  * that is no file's. */
 static bool put_hole(uintptr_t to, const unsigned char *from, size_t bytes) {
-    enum { WORTH_IT = 64 << 10, PAGE = 4096 };
+    enum { WORTH_IT = 64 << 10 };
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (bytes < WORTH_IT || from[0] || memcmp(from, from + 1, bytes - 1) != 0) return false;
+    pthread_once(&once, try_hole);
+    if (!makes_holes) return false;
     const uintptr_t low = (to + PAGE - 1) / PAGE * PAGE, high = (to + bytes) / PAGE * PAGE;
     if (madvise((void *)low, high - low, MADV_REMOVE)) return false;
     memset((void *)to, 0, low - to);

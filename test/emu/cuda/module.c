@@ -23,7 +23,7 @@ static void *open_kernels(void) {
     if (!library) emu_say("no kernels: %s", dlerror());
     struct bl_emu_seam **seam = library ? dlsym(library, "bl_emu") : NULL;
     if (library && !seam) emu_say("no kernels: %s was not compiled with the seam's primitives.cuh", name);
-    if (seam) *seam = &emu_seam;
+    if (seam) __atomic_store_n(seam, &emu_seam, __ATOMIC_RELAXED); /* as other threads do */
     return seam ? library : NULL;
 }
 

@@ -31,7 +31,7 @@ static CUdriverProcAddressQueryResult find(const char *name, int version, void *
     const struct emu_row *newest = NULL;
     bool known = false;
     for (const struct emu_row *const *row = __start_emu_rows; row != __stop_emu_rows; row++) {
-        if (!is_of(*row, name) || lacks(name)) continue;
+        if (!is_of(*row, name) || lacks(name) || (*row)->since > emu_config.driver) continue;
         known = true;
         if ((*row)->since <= version && (!newest || (*row)->since > newest->since)) newest = *row;
     }
@@ -42,7 +42,7 @@ static CUdriverProcAddressQueryResult find(const char *name, int version, void *
 }
 
 static CUresult get(const char *name, void **address, int version, CUdriverProcAddressQueryResult *status) {
-    if (!name || !address || version > CUDA_VERSION) return CUDA_ERROR_INVALID_VALUE;
+    if (!name || !address || version > emu_config.driver) return CUDA_ERROR_INVALID_VALUE;
     CUdriverProcAddressQueryResult found = find(name, version, address);
     if (status) *status = found;
     return found == CU_GET_PROC_ADDRESS_SUCCESS || status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;

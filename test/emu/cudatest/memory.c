@@ -252,6 +252,20 @@ TEST(lacks, "1", "BEELINE_EMU_LACKS=cuStreamBatchMemOp,cuStreamWriteValue32", 1,
     CHECK(address == (void *)cuStreamWriteValue64 && status == CU_GET_PROC_ADDRESS_SUCCESS);
 }
 
+/* An older driver: of a call that has a newer form the older one is found, by its version alone. */
+TEST(older, "1", "BEELINE_EMU_DRIVER=12040", 1, ALWAYS) {
+    CUdriverProcAddressQueryResult status;
+    void *address = NULL;
+    int version = 0;
+    OK(cuDriverGetVersion(&version));
+    CHECK(version == 12040);
+    EXPECT(cuGetProcAddress("cuCtxCreate", &address, 12050, 0, &status), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGetProcAddress("cuCtxCreate", &address, 12040, 0, &status));
+    CHECK(address && address != (void *)cuCtxCreate);
+    OK(cuGetProcAddress("cuFuncLoad", &address, 12040, 0, &status));
+    CHECK(address == (void *)cuFuncLoad);
+}
+
 TEST(fault, "1", "BEELINE_EMU_FAULT=cuMemAlloc#2=CUDA_ERROR_OUT_OF_MEMORY", 1, ALWAYS) {
     CUcontext context;
     CUdeviceptr p;
