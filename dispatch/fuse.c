@@ -1,7 +1,7 @@
 /* fuse.c - which calls of a group go out in one launch: the pure part.
  *
  * Calls of one collective, and if it reduces of one datatype and operation, are put together in call order, until a launch
- * is full; what is fused with what follows from the table and from the counts, datatypes and operations of one
+ * is full, of whatever roots; what is fused with what follows from the table and from the counts, datatypes and operations of one
  * communicator's calls, and from nothing else, so that every rank comes to the same launches. */
 #include "dispatch.h"
 
@@ -49,7 +49,7 @@ static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_requ
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number, struct bl_route *route) {
     const uint64_t bytes = fusable_bytes(fuser->table, request);
     if (!bytes) return BL_FUSE_BEGINS;
-    const bool any = request->collective == BL_ALLGATHER; /* it moves bytes, of whatever datatype */
+    const bool any = !bl_collective_has(request->collective, BL_REDUCES); /* it moves bytes, of whatever datatype */
     const int datatype = any ? BL_UINT8 : request->datatype, redop = any ? BL_SUM : request->redop;
     struct bl_fuser_open *open = &fuser->open[request->collective][datatype][redop];
     const struct bl_batch joined = {.collective = request->collective,

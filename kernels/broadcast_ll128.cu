@@ -1,8 +1,11 @@
-/* broadcast_ll128.cu - the root sends its message to every peer, in lines; the datatype does not matter.
+/* broadcast_ll128.cu - the root sends its message to every peer, in lines; or each root of a batch its own; the datatype does not matter.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The whole grid of the root sends each line to every
  * peer, and copies it to recvbuff, where that is another buffer; it waits for nobody, as long as peers have room.  The whole
  * grid of every other rank waits for the root's lines, and for nothing else, and stores them in recvbuff: oneway.cuh.
+ *
+ * Of a batch each group of lanes first sends those of its lines that are of messages of this rank's, in their order, and waits for nobody
+ * but peers that have no room; then it waits for the others, each from its root.  So a rank that sends all, or nothing, waits as above.
  *
  * Contract: count >= 1 and at most a third of layout.oneway_lines lines; any grid of whole warps; buffers of any alignment, of
  * the root equal or disjoint; the others' sendbuff is not read.  Flags and reuse of the staging: oneway.cuh.  A wait that is
@@ -10,6 +13,7 @@
  */
 #include <core/primitives.cuh>
 #include "carriers/crews.cuh"
+#include "carriers/messages.cuh"
 #include "carriers/oneway.cuh"
 #include "core/instantiate.cuh"
 
@@ -49,4 +53,52 @@ template <int N> BL_DEVICE void broadcast_ll128(const struct bl_kernel_args &a) 
     if (a.rank == a.root ? send_message<N>(a, o, bytes) : receive_message(a, o, out)) oneway_end(a, o, lines_of(out));
 }
 
+/* The lines of messages of which this rank is the root. */
+template <int N> BL_DEVICE bool send_own(const struct bl_batch_args &b, const OneWay &o) {
+    const struct bl_kernel_args &a = b.common;
+    const BatchInput<TypeU8> in = {b, 0};
+    const BatchOutput<TypeU8> out = {b, 0};
+    const Crew crew = crew_of(whole_grid());
+    bool room = false;
+    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
+        const unsigned i = message_of_line(b, line);
+        const bool own = line < b.lines && b.root[i] == a.rank;
+        const Pair v = own ? load_end_line(in, line) : Pair{0, 0};
+        if (!room && !await_room(a, o, TO_ALL)) return false;
+        room = true;
+        warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
+        if (!own) continue;
+#pragma unroll
+        for (int p = 1; p < N; p++)
+            if (p < (int)a.nranks) send_line(a, o.region, peer_at(a.rank, p, a.nranks), line, v, o.flag);
+        if (lies_apart(in, out, line)) store_line(out, line, v);
+    }
+    return true;
+}
+
+BL_DEVICE bool receive_others(const struct bl_batch_args &b, const OneWay &o) {
+    const struct bl_kernel_args &a = b.common;
+    const BatchOutput<TypeU8> out = {b, 0};
+    const Crew crew = crew_of(whole_grid());
+    Wait wait = wait_begin(o.flag);
+    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
+        const unsigned root = b.root[message_of_line(b, line)];
+        const bool comes = line < b.lines && root != a.rank;
+        uint64_t words[1][2];
+        warp_sync(); /* lanes may have parted where the last line was stored */
+        if (!receive_lines<1>(a, o.region, line, root, o.flag, comes, false, {0, 0}, words, wait)) return false;
+        if (comes) store_line(out, line, {words[0][0], words[0][1]});
+    }
+    return true;
+}
+
+template <int N> BL_DEVICE void broadcast_ll128_batch(const struct bl_batch_args &b) {
+    const OneWay o = oneway_begin(b.common, b.lines);
+    tell_begun(b.common, o);
+    if ((b.roots >> b.common.rank & 1) != 0 && !send_own<N>(b, o)) return;
+    if ((b.roots & ~(1u << b.common.rank)) != 0 && !receive_others(b, o)) return;
+    oneway_end(b.common, o, b.lines);
+}
+
 BL_INSTANTIATE_BYTES(bl_broadcast_ll128, broadcast_ll128)
+BL_INSTANTIATE_BYTES_BATCH(bl_broadcast_ll128_batch, broadcast_ll128_batch)

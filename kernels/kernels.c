@@ -119,7 +119,8 @@ bool bl_kernel_multicast(int kernel) {
 }
 
 bool bl_kernel_in_rounds(int kernel) {
-    return is_kernel(kernel) && (by_warps(kernel) || kernels[kernel].share == PACKETS);
+    return is_kernel(kernel) && (by_warps(kernel) || kernels[kernel].share == PACKETS ||
+                                 (kernels[kernel].batch && kernels[kernel].share == RINGS));
 }
 
 uint32_t bl_multimem_redops(int datatype, int arch) {

@@ -175,6 +175,8 @@ struct bl_batch_args {
     void *recvbuff[BL_BATCH_MAX];
     uint64_t count[BL_BATCH_MAX];      /* elements, at least 1; bytes if the kernel does not reduce */
     uint32_t first_line[BL_BATCH_MAX]; /* UINT32_MAX behind the last message */
+    uint8_t root[BL_BATCH_MAX];        /* of broadcasts and reduces: each has its own */
+    uint32_t roots;                    /* 1 << root of each */
     uint32_t lines;                    /* of all messages */
     uint32_t in_place;                 /* whether any message is; for all-reduce */
 };

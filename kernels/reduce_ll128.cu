@@ -1,8 +1,12 @@
-/* reduce_ll128.cu - every rank sends its message to the root, in lines; the root reduces them in rank order.
+/* reduce_ll128.cu - every rank sends its message to the root, in lines; the root reduces them in rank order.  A batch has messages of any
+ * roots.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The whole grid of every other rank sends its lines to
  * the root, and waits for nobody, as long as the root has room.  The whole grid of the root waits for a line of every peer,
  * reduces them with its own and stores the result in recvbuff: oneway.cuh.
+ *
+ * Of a batch each group of lanes first sends those of its lines that are other roots', in their order, and waits for nobody but roots that
+ * have no room; then it waits for those that are its own.  So a rank that is the root of all, or of none, waits as above.
  *
  * Contract: count >= 1 and at most a third of layout.oneway_lines lines; any grid of whole warps; buffers of any alignment, of
  * the root equal or disjoint; the others' recvbuff is not written.  Flags and reuse of the staging: oneway.cuh.  A wait that is
@@ -10,6 +14,7 @@
  */
 #include <core/primitives.cuh>
 #include "carriers/crews.cuh"
+#include "carriers/messages.cuh"
 #include "carriers/oneway.cuh"
 #include "core/instantiate.cuh"
 
@@ -39,4 +44,49 @@ template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_arg
     oneway_end(a, o, lines_of(in));
 }
 
+template <class T> BL_DEVICE bool send_to_roots(const struct bl_batch_args &b, const OneWay &o) {
+    const struct bl_kernel_args &a = b.common;
+    const BatchInput<T> in = {b, 0};
+    const Crew crew = crew_of(whole_grid());
+    bool room = false;
+    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
+        const unsigned root = b.root[message_of_line(b, line)];
+        const bool goes = line < b.lines && root != a.rank;
+        const Pair v = goes ? load_end_line(in, line) : Pair{0, 0};
+        if (!room && !await_room(a, o, b.roots)) return false;
+        room = true;
+        warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
+        if (goes) send_line(a, o.region, root, line, v, o.flag);
+    }
+    return true;
+}
+
+/* The lines of messages of which this rank is the root. */
+template <class T, int N> BL_DEVICE bool reduce_own(const struct bl_batch_args &b, const OneWay &o) {
+    const struct bl_kernel_args &a = b.common;
+    const BatchInput<T> in = {b, 0};
+    const BatchOutput<T> out = {b, 0};
+    const Crew crew = crew_of(whole_grid());
+    Wait wait = wait_begin(o.flag);
+    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
+        const bool own = line < b.lines && b.root[message_of_line(b, line)] == a.rank;
+        const Pair v = own ? load_end_line(in, line) : Pair{0, 0};
+        Pair sum;
+        warp_sync(); /* lanes may have parted at a tail; a line is received by all of its lanes at once */
+        if (!receive_and_reduce<T, N>(a, o.region, line, o.flag, own, false, v, sum, wait)) return false;
+        warp_sync();
+        if (own) store_line(out, line, sum);
+    }
+    return true;
+}
+
+template <class T, int N> BL_DEVICE void reduce_ll128_batch(const struct bl_batch_args &b) {
+    const OneWay o = oneway_begin(b.common, b.lines);
+    tell_begun(b.common, o);
+    if ((b.roots & ~(1u << b.common.rank)) != 0 && !send_to_roots<T>(b, o)) return;
+    if ((b.roots >> b.common.rank & 1) != 0 && !reduce_own<T, N>(b, o)) return;
+    oneway_end(b.common, o, b.lines);
+}
+
 BL_INSTANTIATE(bl_reduce_ll128, reduce_ll128)
+BL_INSTANTIATE_BATCH(bl_reduce_ll128_batch, reduce_ll128_batch)

@@ -79,6 +79,7 @@ static ncclResult_t launch_messages(const struct bl_call *const *calls, int coun
     args.common.call = bl_kernel_call(route->kernel, first->datatype, first->redop);
     args.common.count = (uint64_t)count; /* to be told */
     args.in_place = false;
+    args.roots = 0;
     const bool reduces = bl_kernel_reduces(route->kernel); /* else messages may be of any datatypes */
     for (int i = 0; i < count; i++) {
         args.sendbuff[i] = calls[i]->sendbuff;
@@ -86,10 +87,15 @@ static ncclResult_t launch_messages(const struct bl_call *const *calls, int coun
         const uint64_t bytes = bl_call_bytes(&calls[i]->request);
         args.count[i] = reduces ? calls[i]->request.count : bytes;
         args.first_line[i] = (uint32_t)lines;
+        args.root[i] = (uint8_t)calls[i]->request.root;
+        args.roots |= 1u << calls[i]->request.root;
         args.in_place |= calls[i]->sendbuff == calls[i]->recvbuff;
         lines += bl_lines_of(bytes);
     }
-    for (int i = count; i < BL_BATCH_MAX; i++) args.first_line[i] = UINT32_MAX;
+    for (int i = count; i < BL_BATCH_MAX; i++) {
+        args.first_line[i] = UINT32_MAX;
+        args.root[i] = 0; /* it is read */
+    }
     args.lines = (uint32_t)lines;
     return launch_kernel(comm, route, first->datatype, calls[0]->stream, &args, outcome);
 }

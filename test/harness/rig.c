@@ -109,7 +109,9 @@ static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls,
         const uint64_t bytes = calls[m].count * bl_datatype_size(calls[m].datatype);
         args->sendbuff[m] = (void *)call_sendbuff(&calls[m], i);
         args->recvbuff[m] = (void *)call_recvbuff(&calls[m], i);
-        args->count[m] = calls[m].collective == BL_ALLGATHER ? bytes : calls[m].count;
+        args->count[m] = bl_collective_has(calls[m].collective, BL_REDUCES) ? calls[m].count : bytes;
+        args->root[m] = (uint8_t)calls[m].root;
+        args->roots |= 1u << calls[m].root;
         args->in_place |= calls[m].in_place;
         args->first_line[m] = (uint32_t)lines;
         lines += bl_lines_of(bytes);

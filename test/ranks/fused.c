@@ -90,7 +90,7 @@ static void many(struct part *part, const struct options *o) {
     free(set);
 }
 
-/* `count` calls of up to most_bytes, of the collectives in turn; each of one kind, which for all-gather is any datatype. */
+/* `count` calls of up to most_bytes, of the collectives in turn; each of one kind, which for what only moves is any datatype. */
 static void draw_alike(struct part *part, struct set *set, int count, const bool *collectives, int datatype,
                        size_t most_bytes) {
     uint64_t state = part->box->seed + (uint64_t)count;
@@ -98,9 +98,10 @@ static void draw_alike(struct part *part, struct set *set, int count, const bool
     for (int k = 0, c = 0; k < count; k++, c++) {
         while (!collectives[c % BL_COLLECTIVES]) c++;
         const enum bl_collective collective = (enum bl_collective)(c % BL_COLLECTIVES);
+        const bool moves = collective == BL_ALLGATHER || collective == BL_BROADCAST;
         set->call[k] = (struct call){.collective = collective,
                                      .seed = ref_next(&state),
-                                     .datatype = collective == BL_ALLGATHER ? k % REF_DATATYPES : datatype,
+                                     .datatype = moves ? k % REF_DATATYPES : datatype,
                                      .redop = ref_redop("sum")};
         set->call[k].count = 1 + ref_below(&state, most_bytes / ref_datatype_size(set->call[k].datatype));
         call_prepare(part, &set->call[k]);

@@ -12,8 +12,10 @@ struct plan {
     struct bl_route route[MOST]; /* of the launch, as its last call was told */
 };
 
+/* Roots go round: what has one shares launches whatever it is. */
 static void add_to(struct plan *plan, enum bl_collective collective, uint64_t count, int datatype, int redop) {
-    plan->request[plan->count++] = (struct bl_request){collective, count, datatype, redop, 0};
+    const int root = bl_collective_has(collective, BL_ROOTED) ? plan->count % 2 : 0;
+    plan->request[plan->count++] = (struct bl_request){collective, count, datatype, redop, root};
 }
 
 static void add(struct plan *plan, uint64_t count, int datatype, int redop) {
@@ -23,7 +25,7 @@ static void add(struct plan *plan, uint64_t count, int datatype, int redop) {
 /* All-gathers move bytes; what reduces is of one datatype and operation. */
 static bool alike(const struct bl_request *a, const struct bl_request *b) {
     return a->collective == b->collective &&
-           (a->collective == BL_ALLGATHER || (a->datatype == b->datatype && a->redop == b->redop));
+           (!bl_collective_has(a->collective, BL_REDUCES) || (a->datatype == b->datatype && a->redop == b->redop));
 }
 
 static void add_many(struct plan *plan, int calls, uint64_t count, int datatype, int redop) {
@@ -188,10 +190,16 @@ static void test_collectives(void) {
         add_to(&plan, c, UINT64_MAX / 2, BL_FLOAT64, BL_SUM);
         EXPECT(&plan, &table, 5);
     }
-    /* Others have no batch either. */
-    for (int c = BL_REDUCESCATTER + 1; c < BL_COLLECTIVES; c++)
-        for (int i = 0; i < 3; i++) add_to(&plan, c, 100, BL_FLOAT32, BL_SUM);
-    EXPECT(&plan, &table, 3 * (BL_COLLECTIVES - BL_REDUCESCATTER - 1));
+    /* Broadcasts of any datatypes, reduces of one and one operation. */
+    for (int datatype = 0; datatype < BL_DATATYPES; datatype++) add_to(&plan, BL_BROADCAST, 100, datatype, BL_SUM);
+    EXPECT(&plan, &table, 1);
+    for (int round = 0; round < 3; round++)
+        for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
+            for (int redop = 0; redop < BL_REDOPS; redop++) add_to(&plan, BL_REDUCE, 7, datatype, redop);
+    EXPECT(&plan, &table, BL_DATATYPES * BL_REDOPS);
+    /* All-to-alls have no batch. */
+    for (int i = 0; i < 3; i++) add_to(&plan, BL_ALLTOALL, 100, BL_FLOAT32, BL_SUM);
+    EXPECT(&plan, &table, 3);
     /* The copy engines have no batch: with them forced, every all-gather is alone; only above 128K where they are asked for. */
     struct bl_facts slots = with_slots(facts_of("NVIDIA H200", 90, 4));
     settings.routes[BL_ALLGATHER] = "allgather_ce";
