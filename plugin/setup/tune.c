@@ -473,7 +473,9 @@ bool bl_tune_measure(struct bl_member **members, int count) {
 bool bl_tune_close(struct bl_member **members, int count) {
     struct side side;
     const bool well = bl_tune_well(members[0]);
-    if (!members[0]->tuning) return true;
+    for (int i = 0; i < count; i++)
+        if (!members[i]->tuning)
+            return bl_step_all_well(members, count); /* nothing was opened; bl_tune_release has the rest */
     gather(&side, members, count);
     bl_baseline_close(side.comms, side.handles, count, !well, deadline());
     for (int i = 0; i < count; i++) {
