@@ -47,7 +47,9 @@ int bl_remember_begin(const char *path, int *lock) {
 }
 
 void bl_remember_end(int *lock) {
-    if (*lock >= 0) close(*lock);
+    if (*lock < 0) return;
+    flock(*lock, LOCK_UN); /* a child that was forked meanwhile has it, too, for as long as it lives */
+    close(*lock);
     *lock = -1;
 }
 
