@@ -41,6 +41,13 @@ int main(void) {
     CHECK(bl_remember(path, "gpu any\nall_reduce 2 max nccl\n") == 0);
     CHECK(bl_remember(path, "gpu any\nall_reduce 3 max nccl\n") == 0);
     CHECK(holds("all_reduce 2 ") && holds("all_reduce 3 "), "what the file had is gone");
+
+    /* What nobody can use does not stay in the way. */
+    FILE *file = fopen(path, "w");
+    fwrite("gpu any\n\0\n", 10, 1, file);
+    fclose(file);
+    CHECK(bl_remember(path, "gpu any\nall_reduce 4 max nccl\n") == 0);
+    CHECK(holds("all_reduce 4 "), "it is no text still");
     bl_remember_end(&lock);
     return say_checks();
 }
