@@ -137,6 +137,8 @@ int bl_tune_plan(struct bl_member *member) {
     struct bl_tuning *tuning = member->tuning = calloc(1, sizeof(*tuning));
     if (!tuning) return bl_fail("out of host memory");
     tuning->lock = -1;
+    const char *bent = bl_params_nccl_bent(); /* here: with NCCL_COMM_BLOCKING=1 nothing would end a wait for a peer */
+    if (bent) return bl_fail("%s", bent);
     if (is_busy(member->comm)) return bl_fail("calls of another communicator are under way");
     if (make_candidates(member)) return -1;
     if (member->comm->rank) return 0;
