@@ -194,7 +194,8 @@ static void fail_all(struct bl_member **members, int count, int status) {
 bool bl_tune_open(struct bl_member **members, int count) {
     struct side side;
     gather(&side, members, count);
-    int status = bl_baseline_open(side.comms, side.handles, count, &members[0]->tuning->id, deadline());
+    int status = bl_baseline_open(side.comms, side.handles, count, &members[0]->tuning->id, deadline(),
+                                  &members[0]->resources->cancel);
     for (int i = 0; i < count; i++) members[i]->tuning->baseline = side.handles[i];
     for (int i = 0; i < count && !status; i++) {
         struct bl_member *member = members[i];

@@ -57,8 +57,9 @@ static int end_capture(const struct bl_call *call, bool wanted, CUgraphExec *exe
 }
 
 /* A call of each rank. */
-static int call_each(const struct bl_call *call, int count, const struct bl_way *way, uint64_t deadline) {
-    if (way->range->algorithm == BL_ROUTE_NCCL) return bl_baseline_call(call, way->baseline, count, deadline);
+static int call_each(const struct bl_call *call, int count, const struct bl_way *way, uint64_t deadline,
+                     const atomic_bool *cancel) {
+    if (way->range->algorithm == BL_ROUTE_NCCL) return bl_baseline_call(call, way->baseline, count, deadline, cancel);
     for (int i = 0; i < count; i++) {
         if (!bl_context_push(call[i].comm)) return bl_fail("its context cannot be made current");
         const ncclResult_t result = bl_launch_bare(&call[i]);
@@ -71,12 +72,12 @@ static int call_each(const struct bl_call *call, int count, const struct bl_way 
 /* So many calls, as a graph of each rank: one by one the small ones would all take as long as a launch, and NCCL's as long as the thread that
  * it starts for each call on a communicator that does not block.  It makes its connections at a first call, which is not captured. */
 static int capture(const struct bl_call *call, int count, const struct bl_way *way, unsigned calls, uint64_t deadline,
-                   CUgraphExec *exec) {
+                   const atomic_bool *cancel, CUgraphExec *exec) {
     int begun = 0, status = 0;
-    if (way->range->algorithm == BL_ROUTE_NCCL) status = call_each(call, count, way, deadline);
+    if (way->range->algorithm == BL_ROUTE_NCCL) status = call_each(call, count, way, deadline, cancel);
     while (begun < count && !status)
         if (!(status = begin_capture(&call[begun]))) begun++;
-    for (unsigned n = 0; n < calls && !status; n++) status = call_each(call, count, way, deadline);
+    for (unsigned n = 0; n < calls && !status; n++) status = call_each(call, count, way, deadline, cancel);
     for (int i = 0; i < begun; i++)
         if (end_capture(&call[i], !status, &exec[i])) status = -1;
     return status;
@@ -136,7 +137,7 @@ int bl_measure(const struct bl_gauge *gauges, int count, enum bl_collective coll
     struct bl_call call[BL_MAX_RANKS] = {0};
     CUgraphExec exec[BL_MAX_RANKS] = {0};
     for (int i = 0; i < count; i++) call[i] = call_of(&gauges[i], collective, way, bytes);
-    int status = capture(call, count, way, calls, deadline, exec);
+    int status = capture(call, count, way, calls, deadline, gauges[0].cancel, exec);
     if (!status) status = launch_timed(gauges, call, exec, count);
     for (int i = 0; i < count && !status; i++) {
         float ms = 0;
