@@ -25,7 +25,8 @@
 #include "tune/remember.h"
 
 enum { MOST_CALLS = 16, MORE_CALLS = 4, FIRST = 1 << 10, STEP = 4, FEWEST = 4 /* sizes that say something */ };
-static const uint64_t ROOM = 64 << 20; /* of each buffer */
+static const uint64_t ROOM = 64 << 20;          /* of each buffer */
+static const uint64_t USUAL_STAGING = 64 << 20; /* with less the large sizes go in smaller pieces than elsewhere */
 static const double HOPELESS = 3, LOST = 1.5, STEADY = 0.02;
 
 /* Of one rank. */
@@ -62,6 +63,10 @@ const struct bl_table *bl_tune_candidates(const struct bl_member *member) {
 
 /* --- whether, and what --- */
 
+/* A bit for each number of ranks that rank 0's process has measured, or has tried to: what there is no time for, or cannot be kept, is not
+ * tried with every communicator. */
+static atomic_uint tried;
+
 /* Rank 0's word, which goes to the others with its table. */
 bool bl_tune_permitted(const struct bl_identity *all, int nranks) {
     char path[PATH_MAX];
@@ -76,10 +81,12 @@ bool bl_tune_permitted(const struct bl_identity *all, int nranks) {
         why = bent;
     else if (bl_identity_least(all, nranks).max_blocks != UINT_MAX)
         why = "its launches are limited (maxCTAs)";
-    else if (bl_identity_short(all, nranks))
+    else if (bl_identity_short(all, nranks) || all[0].staging < USUAL_STAGING)
         why = "its staging is limited";
     else if (!path[0])
         why = "neither XDG_CACHE_HOME nor HOME says where to keep it";
+    else if (atomic_load(&tried) >> nranks & 1)
+        why = "this process has tried to";
     if (why) bl_info("thresholds of this box with %d ranks are not measured: %s", nranks, why);
     return !why;
 }
@@ -151,6 +158,7 @@ int bl_tune_plan(struct bl_member *member) {
 int bl_tune_send_id(struct bl_member *member) {
     struct bl_tuning *tuning = member->tuning;
     if (member->comm->rank) return 0;
+    atomic_fetch_or(&tried, 1u << member->comm->nranks);
     const int status = bl_baseline_id(&tuning->id);
     bl_step_send(member, BL_STEP_TUNE_ID, &tuning->id, sizeof(tuning->id), -1);
     return status;
@@ -438,6 +446,9 @@ static int remember(struct bl_member *member) {
     const int version = bl_real_version();
     char *text = NULL, date[32] = "";
     size_t size = 0;
+    bool any = false;
+    for (int c = 0; c < BL_COLLECTIVES; c++) any = any || tuning->times[c].sizes;
+    if (!any) return bl_fail("%.2f s are not enough (BEELINE_TUNE)", seconds);
     FILE *file = open_memstream(&text, &size);
     if (!file) return bl_fail("out of host memory");
     const time_t now = time(NULL);
