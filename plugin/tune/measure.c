@@ -109,6 +109,8 @@ static int ask(const struct bl_gauge *gauge, uint64_t deadline, float *ms) {
         bl_nap(20000);
     }
     BL_DRIVER_CHECK(status, "waiting for a call");
+    if (__atomic_load_n(&gauge->comm->control->error, __ATOMIC_ACQUIRE))
+        return bl_fail("a kernel has waited for too long (BEELINE_TIMEOUT)");
     status = bl_driver()->cuEventElapsedTime(ms, gauge->begin, gauge->end);
     if (status == CUDA_SUCCESS) return 0;
     return bl_driver_fail(status, "the time between events (cuEventElapsedTime)"), BL_MEASURE_UNTIMED;
