@@ -284,7 +284,9 @@ const char *bl_params_nccl_bent(void) {
                                         "NCCL_NVLS_NCHANNELS",
                                         "NCCL_P2P_DIRECT_DISABLE",
                                         "NCCL_MIN_P2P_NCHANNELS",
-                                        "NCCL_MAX_P2P_NCHANNELS"};
+                                        "NCCL_MAX_P2P_NCHANNELS",
+                                        "CUDA_LAUNCH_BLOCKING",
+                                        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"};
     static _Thread_local char found[96];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *text = value_of(names[i]);
