@@ -101,15 +101,17 @@ static void look(struct bl_comm *comm) {
     if (bl_driver()->cuEventQuery(comm->order.event) == CUDA_ERROR_NOT_READY) busy = true;
 }
 
-/* Calls of other communicators on this GPU may wait for ranks that wait for us. */
-static bool is_busy(const struct bl_comm *comm) {
+/* Calls of other communicators on this GPU may wait for ranks that wait for us, and take time from what is measured.  0, or -1 and bl_why(). */
+static int check_idle(const struct bl_comm *comm) {
+    if (!bl_context_push(comm)) return bl_fail("its context cannot be made current");
     pthread_mutex_lock(&asking);
     asks = comm;
     busy = false;
     bl_comm_each(look);
     const bool found = busy;
     pthread_mutex_unlock(&asking);
-    return found;
+    bl_context_pop();
+    return found ? bl_fail("calls of another communicator are under way") : 0;
 }
 
 /* A row of a tuning file for an algorithm that is tried; 0: it is not. */
@@ -146,7 +148,7 @@ int bl_tune_plan(struct bl_member *member) {
     tuning->lock = -1;
     const char *bent = bl_params_nccl_bent(); /* here: with NCCL_COMM_BLOCKING=1 nothing would end a wait for a peer */
     if (bent) return bl_fail("%s", bent);
-    if (is_busy(member->comm)) return bl_fail("calls of another communicator are under way");
+    if (check_idle(member->comm)) return -1;
     if (make_candidates(member)) return -1;
     if (member->comm->rank) return 0;
     bl_params_tuning_path(BL_TUNING_CACHE, tuning->path, sizeof(tuning->path));
@@ -212,6 +214,7 @@ bool bl_tune_open(struct bl_member **members, int count) {
         else {
             status =
                 bl_gauge_open(&member->tuning->gauge, member->comm, member->stream, ROOM, &member->resources->cancel);
+            if (!status) status = check_idle(member->comm);
             bl_context_pop();
         }
     }
@@ -324,7 +327,9 @@ static bool take_times(struct bl_member **members, int count, const struct point
     struct heard mine[BL_MAX_RANKS] = {0};
     const bool well = measure(members, count, point, calls, us);
     for (int i = 0; i < count; i++) {
-        mine[i].failed = !well;
+        const bool disturbed = well && check_idle(members[i]->comm); /* by another thread's calls */
+        if (disturbed) fail_all(&members[i], 1, -1);
+        mine[i].failed = !well || disturbed;
         mine[i].seconds = (double)(bl_clock_ns() - members[i]->tuning->begin) / 1e9;
         memcpy(mine[i].us, us[i], sizeof(mine[i].us));
     }
