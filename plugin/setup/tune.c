@@ -203,10 +203,11 @@ static void fail_all(struct bl_member **members, int count, int status) {
 
 bool bl_tune_open(struct bl_member **members, int count) {
     struct side side;
+    ncclComm_t *handles[BL_MAX_RANKS];
     gather(&side, members, count);
-    int status = bl_baseline_open(side.comms, side.handles, count, &members[0]->tuning->id, deadline(),
+    for (int i = 0; i < count; i++) handles[i] = &members[i]->tuning->baseline;
+    int status = bl_baseline_open(side.comms, handles, count, &members[0]->tuning->id, deadline(),
                                   &members[0]->resources->cancel);
-    for (int i = 0; i < count; i++) members[i]->tuning->baseline = side.handles[i];
     for (int i = 0; i < count && !status; i++) {
         struct bl_member *member = members[i];
         if (!bl_context_push(member->comm))
@@ -512,6 +513,6 @@ void bl_tune_release(struct bl_member *member) {
     if (!member->resources->stuck) bl_baseline_close(&member->comm, &member->tuning->baseline, 1, true, deadline());
     bl_remember_end(&member->tuning->lock);
     if (!member->resources->stuck) bl_gauge_close(&member->tuning->gauge);
-    free(member->tuning);
+    if (!member->tuning->baseline) free(member->tuning); /* else NCCL may be at it still */
     member->tuning = NULL;
 }

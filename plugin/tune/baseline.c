@@ -32,19 +32,21 @@ int bl_baseline_id(ncclUniqueId *id) {
     return result == ncclSuccess ? 0 : refuse("ncclGetUniqueId", result);
 }
 
-int bl_baseline_open(struct bl_comm *const *comms, ncclComm_t *handles, int count, const ncclUniqueId *id,
+int bl_baseline_open(struct bl_comm *const *comms, ncclComm_t *const *handles, int count, const ncclUniqueId *id,
                      uint64_t deadline, const atomic_bool *cancel) {
+    ncclComm_t made[BL_MAX_RANKS];
     ncclResult_t result = BL_REAL(ncclGroupStart);
     for (int i = 0; i < count && bl_call_made(result); i++) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
         result = ncclUnhandledCudaError;
         if (!bl_context_push(comms[i])) continue;
-        result = BL_REAL(ncclCommInitRankConfig, &handles[i], comms[i]->nranks, *id, comms[i]->rank, &config);
+        result = BL_REAL(ncclCommInitRankConfig, handles[i], comms[i]->nranks, *id, comms[i]->rank, &config);
         bl_context_pop();
     }
     const ncclResult_t end = BL_REAL(ncclGroupEnd);
-    return settle("ncclCommInitRankConfig", bl_call_made(result) ? end : result, handles, count, deadline, cancel);
+    for (int i = 0; i < count; i++) made[i] = *handles[i];
+    return settle("ncclCommInitRankConfig", bl_call_made(result) ? end : result, made, count, deadline, cancel);
 }
 
 /* As NCCL's own all-to-all, which older ones do not have. */

@@ -16,8 +16,9 @@
 /* For rank 0 to make, and to hand to the others. */
 int bl_baseline_id(ncclUniqueId *id);
 
-/* handles: of the ranks comms[0] to comms[count - 1]; NULL at first.  On failure they are there to be closed. */
-int bl_baseline_open(struct bl_comm *const *comms, ncclComm_t *handles, int count, const ncclUniqueId *id,
+/* *handles[i]: of the rank comms[i]; NULL at first.  On failure they are there to be closed, and must stay where they are until then: the
+ * thread on which NCCL 2.17 and older make a communicator reads and writes there. */
+int bl_baseline_open(struct bl_comm *const *comms, ncclComm_t *const *handles, int count, const ncclUniqueId *id,
                      uint64_t deadline, const atomic_bool *cancel);
 
 /* One call on each; `calls` have buffers, request and stream. */
