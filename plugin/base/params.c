@@ -261,15 +261,32 @@ void bl_params_tuning_path(enum bl_tuning_place place, char *path, size_t size) 
 }
 
 const char *bl_params_nccl_bent(void) {
-    static const char *const names[] = {"NCCL_ALGO",          "NCCL_PROTO",
-                                        "NCCL_NTHREADS",      "NCCL_MIN_CTAS",
-                                        "NCCL_MAX_CTAS",      "NCCL_CTA_POLICY",
-                                        "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS",
-                                        "NCCL_MIN_NRINGS",    "NCCL_MAX_NRINGS",
-                                        "NCCL_BUFFSIZE",      "NCCL_P2P_DISABLE",
-                                        "NCCL_P2P_LEVEL",     "NCCL_P2P_USE_CUDA_MEMCPY",
-                                        "NCCL_TUNER_PLUGIN",  "NCCL_TOPO_FILE",
-                                        "NCCL_GRAPH_FILE",    "NCCL_COMM_ID"};
+    static const char *const names[] = {"NCCL_ALGO",
+                                        "NCCL_PROTO",
+                                        "NCCL_NTHREADS",
+                                        "NCCL_MIN_CTAS",
+                                        "NCCL_MAX_CTAS",
+                                        "NCCL_CTA_POLICY",
+                                        "NCCL_MIN_NCHANNELS",
+                                        "NCCL_MAX_NCHANNELS",
+                                        "NCCL_MIN_NRINGS",
+                                        "NCCL_MAX_NRINGS",
+                                        "NCCL_BUFFSIZE",
+                                        "NCCL_P2P_DISABLE",
+                                        "NCCL_P2P_LEVEL",
+                                        "NCCL_P2P_USE_CUDA_MEMCPY",
+                                        "NCCL_TUNER_PLUGIN",
+                                        "NCCL_TOPO_FILE",
+                                        "NCCL_GRAPH_FILE",
+                                        "NCCL_COMM_ID",
+                                        "NCCL_COMM_BLOCKING",
+                                        "NCCL_CGA_CLUSTER_SIZE",
+                                        "NCCL_NVLS_NCHANNELS",
+                                        "NCCL_P2P_DIRECT_DISABLE",
+                                        "NCCL_MIN_P2P_NCHANNELS",
+                                        "NCCL_MAX_P2P_NCHANNELS",
+                                        "CUDA_LAUNCH_BLOCKING",
+                                        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"};
     static _Thread_local char found[96];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *text = value_of(names[i]);

@@ -68,7 +68,7 @@ static const struct step {
     {"tuning: NCCL", .agree = bl_tune_open, .how = TUNE},
     {"tuning: measure", .agree = bl_tune_measure, .how = TUNE},
     {"tuning: close", .agree = bl_tune_close, .only = bl_tune_wanted},
-    {"tuned tables", .acts = {bl_tables_send, bl_tables_receive}, .how = TUNE},
+    {"tuned tables", .acts = {bl_tables_send, bl_tables_receive}, .only = bl_tune_well}, /* whoever fails has none */
 
     /* Multicast, of a communicator that is otherwise ready. */
     {"NVLS: object", .acts = {bl_nvls_create}, .undo = bl_nvls_undo, .how = NVLS},

@@ -25,7 +25,8 @@
 #include "tune/remember.h"
 
 enum { MOST_CALLS = 16, MORE_CALLS = 4, FIRST = 1 << 10, STEP = 4, FEWEST = 4 /* sizes that say something */ };
-static const uint64_t ROOM = 64 << 20; /* of each buffer */
+static const uint64_t ROOM = 64 << 20;          /* of each buffer */
+static const uint64_t USUAL_STAGING = 64 << 20; /* with less the large sizes go in smaller pieces than elsewhere */
 static const double HOPELESS = 3, LOST = 1.5, STEADY = 0.02;
 
 /* Of one rank. */
@@ -62,6 +63,10 @@ const struct bl_table *bl_tune_candidates(const struct bl_member *member) {
 
 /* --- whether, and what --- */
 
+/* A bit for each number of ranks that rank 0's process has measured, or has tried to: what there is no time for, or cannot be kept, is not
+ * tried with every communicator. */
+static atomic_uint tried;
+
 /* Rank 0's word, which goes to the others with its table. */
 bool bl_tune_permitted(const struct bl_identity *all, int nranks) {
     char path[PATH_MAX];
@@ -76,10 +81,12 @@ bool bl_tune_permitted(const struct bl_identity *all, int nranks) {
         why = bent;
     else if (bl_identity_least(all, nranks).max_blocks != UINT_MAX)
         why = "its launches are limited (maxCTAs)";
-    else if (bl_identity_short(all, nranks))
+    else if (bl_identity_short(all, nranks) || all[0].staging < USUAL_STAGING)
         why = "its staging is limited";
     else if (!path[0])
         why = "neither XDG_CACHE_HOME nor HOME says where to keep it";
+    else if (atomic_load(&tried) >> nranks & 1)
+        why = "this process has tried to";
     if (why) bl_info("thresholds of this box with %d ranks are not measured: %s", nranks, why);
     return !why;
 }
@@ -94,15 +101,17 @@ static void look(struct bl_comm *comm) {
     if (bl_driver()->cuEventQuery(comm->order.event) == CUDA_ERROR_NOT_READY) busy = true;
 }
 
-/* Calls of other communicators on this GPU may wait for ranks that wait for us. */
-static bool is_busy(const struct bl_comm *comm) {
+/* Calls of other communicators on this GPU may wait for ranks that wait for us, and take time from what is measured.  0, or -1 and bl_why(). */
+static int check_idle(const struct bl_comm *comm) {
+    if (!bl_context_push(comm)) return bl_fail("its context cannot be made current");
     pthread_mutex_lock(&asking);
     asks = comm;
     busy = false;
     bl_comm_each(look);
     const bool found = busy;
     pthread_mutex_unlock(&asking);
-    return found;
+    bl_context_pop();
+    return found ? bl_fail("calls of another communicator are under way") : 0;
 }
 
 /* A row of a tuning file for an algorithm that is tried; 0: it is not. */
@@ -137,7 +146,9 @@ int bl_tune_plan(struct bl_member *member) {
     struct bl_tuning *tuning = member->tuning = calloc(1, sizeof(*tuning));
     if (!tuning) return bl_fail("out of host memory");
     tuning->lock = -1;
-    if (is_busy(member->comm)) return bl_fail("calls of another communicator are under way");
+    const char *bent = bl_params_nccl_bent(); /* here: with NCCL_COMM_BLOCKING=1 nothing would end a wait for a peer */
+    if (bent) return bl_fail("%s", bent);
+    if (check_idle(member->comm)) return -1;
     if (make_candidates(member)) return -1;
     if (member->comm->rank) return 0;
     bl_params_tuning_path(BL_TUNING_CACHE, tuning->path, sizeof(tuning->path));
@@ -149,6 +160,7 @@ int bl_tune_plan(struct bl_member *member) {
 int bl_tune_send_id(struct bl_member *member) {
     struct bl_tuning *tuning = member->tuning;
     if (member->comm->rank) return 0;
+    atomic_fetch_or(&tried, 1u << member->comm->nranks);
     const int status = bl_baseline_id(&tuning->id);
     bl_step_send(member, BL_STEP_TUNE_ID, &tuning->id, sizeof(tuning->id), -1);
     return status;
@@ -191,9 +203,11 @@ static void fail_all(struct bl_member **members, int count, int status) {
 
 bool bl_tune_open(struct bl_member **members, int count) {
     struct side side;
+    ncclComm_t *handles[BL_MAX_RANKS];
     gather(&side, members, count);
-    int status = bl_baseline_open(side.comms, side.handles, count, &members[0]->tuning->id, deadline());
-    for (int i = 0; i < count; i++) members[i]->tuning->baseline = side.handles[i];
+    for (int i = 0; i < count; i++) handles[i] = &members[i]->tuning->baseline;
+    int status = bl_baseline_open(side.comms, handles, count, &members[0]->tuning->id, deadline(),
+                                  &members[0]->resources->cancel);
     for (int i = 0; i < count && !status; i++) {
         struct bl_member *member = members[i];
         if (!bl_context_push(member->comm))
@@ -201,6 +215,7 @@ bool bl_tune_open(struct bl_member **members, int count) {
         else {
             status =
                 bl_gauge_open(&member->tuning->gauge, member->comm, member->stream, ROOM, &member->resources->cancel);
+            if (!status) status = check_idle(member->comm);
             bl_context_pop();
         }
     }
@@ -313,7 +328,9 @@ static bool take_times(struct bl_member **members, int count, const struct point
     struct heard mine[BL_MAX_RANKS] = {0};
     const bool well = measure(members, count, point, calls, us);
     for (int i = 0; i < count; i++) {
-        mine[i].failed = !well;
+        const bool disturbed = well && check_idle(members[i]->comm); /* by another thread's calls */
+        if (disturbed) fail_all(&members[i], 1, -1);
+        mine[i].failed = !well || disturbed;
         mine[i].seconds = (double)(bl_clock_ns() - members[i]->tuning->begin) / 1e9;
         memcpy(mine[i].us, us[i], sizeof(mine[i].us));
     }
@@ -443,6 +460,9 @@ static int remember(struct bl_member *member) {
     const int version = bl_real_version();
     char *text = NULL, date[32] = "";
     size_t size = 0;
+    bool any = false;
+    for (int c = 0; c < BL_COLLECTIVES; c++) any = any || tuning->times[c].sizes;
+    if (!any) return bl_fail("%.2f s are not enough (BEELINE_TUNE)", seconds);
     FILE *file = open_memstream(&text, &size);
     if (!file) return bl_fail("out of host memory");
     const time_t now = time(NULL);
@@ -481,7 +501,9 @@ bool bl_tune_measure(struct bl_member **members, int count) {
 bool bl_tune_close(struct bl_member **members, int count) {
     struct side side;
     const bool well = bl_tune_well(members[0]);
-    if (!members[0]->tuning) return true;
+    for (int i = 0; i < count; i++)
+        if (!members[i]->tuning)
+            return bl_step_all_well(members, count); /* nothing was opened; bl_tune_release has the rest */
     gather(&side, members, count);
     bl_baseline_close(side.comms, side.handles, count, !well, deadline());
     for (int i = 0; i < count; i++) {
@@ -499,6 +521,6 @@ void bl_tune_release(struct bl_member *member) {
     if (!member->resources->stuck) bl_baseline_close(&member->comm, &member->tuning->baseline, 1, true, deadline());
     bl_remember_end(&member->tuning->lock);
     if (!member->resources->stuck) bl_gauge_close(&member->tuning->gauge);
-    free(member->tuning);
+    if (!member->tuning->baseline) free(member->tuning); /* else NCCL may be at it still */
     member->tuning = NULL;
 }

@@ -9,7 +9,8 @@ static int refuse(const char *what, ncclResult_t result) {
 }
 
 /* What is in progress on them ends. */
-static int settle(const char *what, ncclResult_t result, const ncclComm_t *handles, int count, uint64_t deadline) {
+static int settle(const char *what, ncclResult_t result, const ncclComm_t *handles, int count, uint64_t deadline,
+                  const atomic_bool *cancel) {
     if (!bl_call_made(result)) return refuse(what, result);
     for (int i = 0; i < count; i++) {
         ncclResult_t state = ncclInProgress;
@@ -17,8 +18,10 @@ static int settle(const char *what, ncclResult_t result, const ncclComm_t *handl
             result = BL_REAL(ncclCommGetAsyncError, handles[i], &state);
             if (result != ncclSuccess || (state != ncclSuccess && state != ncclInProgress))
                 return refuse(what, result ? result : state);
-            if (state == ncclInProgress && bl_clock_ns() > deadline) return bl_fail("%s does not end", what);
-            if (state == ncclInProgress) bl_nap(50000);
+            if (state != ncclInProgress) continue;
+            if (cancel && atomic_load(cancel)) return bl_fail("it is being destroyed");
+            if (bl_clock_ns() > deadline) return bl_fail("%s does not end", what);
+            bl_nap(50000);
         }
     }
     return 0;
@@ -29,19 +32,21 @@ int bl_baseline_id(ncclUniqueId *id) {
     return result == ncclSuccess ? 0 : refuse("ncclGetUniqueId", result);
 }
 
-int bl_baseline_open(struct bl_comm *const *comms, ncclComm_t *handles, int count, const ncclUniqueId *id,
-                     uint64_t deadline) {
+int bl_baseline_open(struct bl_comm *const *comms, ncclComm_t *const *handles, int count, const ncclUniqueId *id,
+                     uint64_t deadline, const atomic_bool *cancel) {
+    ncclComm_t made[BL_MAX_RANKS];
     ncclResult_t result = BL_REAL(ncclGroupStart);
     for (int i = 0; i < count && bl_call_made(result); i++) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
         result = ncclUnhandledCudaError;
         if (!bl_context_push(comms[i])) continue;
-        result = BL_REAL(ncclCommInitRankConfig, &handles[i], comms[i]->nranks, *id, comms[i]->rank, &config);
+        result = BL_REAL(ncclCommInitRankConfig, handles[i], comms[i]->nranks, *id, comms[i]->rank, &config);
         bl_context_pop();
     }
     const ncclResult_t end = BL_REAL(ncclGroupEnd);
-    return settle("ncclCommInitRankConfig", bl_call_made(result) ? end : result, handles, count, deadline);
+    for (int i = 0; i < count; i++) made[i] = *handles[i];
+    return settle("ncclCommInitRankConfig", bl_call_made(result) ? end : result, made, count, deadline, cancel);
 }
 
 /* As NCCL's own all-to-all, which older ones do not have. */
@@ -79,7 +84,8 @@ static ncclResult_t call_one(const struct bl_call *call, ncclComm_t handle) {
     }
 }
 
-int bl_baseline_call(const struct bl_call *calls, const ncclComm_t *handles, int count, uint64_t deadline) {
+int bl_baseline_call(const struct bl_call *calls, const ncclComm_t *handles, int count, uint64_t deadline,
+                     const atomic_bool *cancel) {
     ncclResult_t result = ncclSuccess;
     if (count > 1) result = BL_REAL(ncclGroupStart);
     for (int i = 0; i < count && bl_call_made(result); i++) {
@@ -93,13 +99,13 @@ int bl_baseline_call(const struct bl_call *calls, const ncclComm_t *handles, int
         if (bl_call_made(result)) result = end;
     }
     if (result == ncclSuccess) return 0;
-    return settle("a call of NCCL's", result, handles, count, deadline);
+    return settle("a call of NCCL's", result, handles, count, deadline, cancel);
 }
 
 void bl_baseline_close(struct bl_comm *const *comms, ncclComm_t *handles, int count, bool aborts, uint64_t deadline) {
     for (int i = 0; i < count && !aborts; i++)
         aborts = handles[i] && !bl_call_made(BL_REAL(ncclCommFinalize, handles[i]));
-    if (!aborts) aborts = settle("ncclCommFinalize", ncclSuccess, handles, count, deadline) != 0;
+    if (!aborts) aborts = settle("ncclCommFinalize", ncclSuccess, handles, count, deadline, NULL) != 0;
     for (int i = 0; i < count; i++) {
         if (!handles[i]) continue;
         const bool pushed = bl_context_push(comms[i]);

@@ -47,7 +47,9 @@ int bl_remember_begin(const char *path, int *lock) {
 }
 
 void bl_remember_end(int *lock) {
-    if (*lock >= 0) close(*lock);
+    if (*lock < 0) return;
+    flock(*lock, LOCK_UN); /* a child that was forked meanwhile has it, too, for as long as it lives */
+    close(*lock);
     *lock = -1;
 }
 
@@ -58,7 +60,6 @@ int bl_remember(const char *path, const char *section) {
     if (snprintf(name, sizeof(name), "%s.%d", path, (int)getpid()) >= (int)sizeof(name))
         return bl_fail("%s is too long", path);
     char *text = bl_file_text(path, &absent, &why);
-    if (!text && !absent) return bl_fail("%s: %s", path, why);
     unlink(name); /* of a process that is gone */
     const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;

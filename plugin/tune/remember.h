@@ -8,8 +8,8 @@
 /* Makes the folders of `path` where they lack, and takes the lock, for which it does not wait.  *lock is -1 without it. */
 int bl_remember_begin(const char *path, int *lock);
 
-/* Adds `section` at the end of the file, by a new file in its place; what the file had stays, unless it has mistakes, for which nobody
- * would use it.  With the lock. */
+/* Adds `section` at the end of the file, by a new file in its place; what the file had stays, unless it has mistakes, or cannot be
+ * read, for which nobody would use it.  With the lock. */
 int bl_remember(const char *path, const char *section);
 
 void bl_remember_end(int *lock);
