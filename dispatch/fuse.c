@@ -37,12 +37,17 @@ void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table) {
     fuser->table = table;
 }
 
+/* Of broadcasts and reduces larger ones, of which each fills the links by itself, gain nothing by it: measured on an H200
+ * (docs/benchmarks/h200-x1-2026-11-23.md). */
+static const uint64_t MOST_ROOTED = 512 << 10;
+
 /* The bytes of a call that may share a launch, else 0. */
 static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_request *request) {
     const uint64_t size = bl_datatype_size(request->datatype);
     uint64_t bytes;
     if ((unsigned)request->redop >= BL_REDOPS) return 0;
     if (__builtin_mul_overflow(request->count, size, &bytes)) return 0;
+    if (bl_collective_has(request->collective, BL_ROOTED) && bytes > MOST_ROOTED) return 0;
     return bytes <= table->fuse_max ? bytes : 0;
 }
 

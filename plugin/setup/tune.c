@@ -173,8 +173,10 @@ int bl_tune_receive_id(struct bl_member *member) {
     return 0;
 }
 
+/* For a call, or what NCCL does: nobody is to wait long for what is only a gain. */
 static uint64_t deadline(void) {
-    return bl_clock_ns() + bl_params()->setup_timeout * 500000000u;
+    const uint64_t half = bl_params()->setup_timeout * 500000000u, most = 5000000000u;
+    return bl_clock_ns() + (half < most ? half : most);
 }
 
 /* The members' handles and communicators, side by side, for calls of NCCL. */
@@ -206,7 +208,7 @@ bool bl_tune_open(struct bl_member **members, int count) {
     ncclComm_t *handles[BL_MAX_RANKS];
     gather(&side, members, count);
     for (int i = 0; i < count; i++) handles[i] = &members[i]->tuning->baseline;
-    int status = bl_baseline_open(side.comms, handles, count, &members[0]->tuning->id, deadline(),
+    int status = bl_baseline_open(side.comms, handles, count, &members[0]->tuning->id, bl_step_deadline(),
                                   &members[0]->resources->cancel);
     for (int i = 0; i < count && !status; i++) {
         struct bl_member *member = members[i];

@@ -197,6 +197,12 @@ static void test_collectives(void) {
         for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
             for (int redop = 0; redop < BL_REDOPS; redop++) add_to(&plan, BL_REDUCE, 7, datatype, redop);
     EXPECT(&plan, &table, BL_DATATYPES * BL_REDOPS);
+    for (int c = BL_BROADCAST; c <= BL_REDUCE; c++) {
+        for (int i = 0; i < 3; i++) add_to(&plan, c, 512 * K, BL_UINT8, BL_SUM);
+        EXPECT(&plan, &table, 1);
+        for (int i = 0; i < 3; i++) add_to(&plan, c, 512 * K + 1, BL_UINT8, BL_SUM);
+        EXPECT(&plan, &table, 3);
+    }
     /* All-to-alls have no batch. */
     for (int i = 0; i < 3; i++) add_to(&plan, BL_ALLTOALL, 100, BL_FLOAT32, BL_SUM);
     EXPECT(&plan, &table, 3);
