@@ -49,6 +49,10 @@ ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncc
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
 #endif
 
+#ifndef NCCL_REVOKE_DEFAULT /* 2.28.3 has the function alone */
+#define NCCL_REVOKE_DEFAULT 0x00
+#endif
+
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
 typedef struct {
     int opCnt, peer, sigIdx, ctx;

@@ -12,15 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "vote.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/params.h"
 #include "base/why.h"
-#include "crossings.h"
 #include "real/real.h"
+#include "tune/found.h"
 #include "tune/measure.h"
 #include "tune/remember.h"
 
@@ -39,8 +38,7 @@ struct bl_tuning {
     struct bl_gauge gauge;
     uint64_t begin;
     bool ours_run; /* kernels of Beeline's may, and not of NCCL's */
-    struct bl_times times[BL_COLLECTIVES];
-    const struct bl_range *range[BL_COLLECTIVES][BL_TIMES_WAYS]; /* NULL: NCCL */
+    struct bl_found found;
 };
 
 /* What all ranks hear of each when it has measured. */
@@ -258,7 +256,7 @@ static int list_ways(struct bl_tuning *tuning, enum bl_collective collective) {
     const struct bl_table *table = &tuning->candidates;
     for (uint32_t i = 0; i < table->ranges[collective] && ways < BL_TIMES_WAYS; i++)
         if (table->range[collective][i].algorithm != BL_ROUTE_NCCL)
-            tuning->range[collective][ways++] = &table->range[collective][i];
+            tuning->found.range[collective][ways++] = &table->range[collective][i];
     return ways;
 }
 
@@ -311,7 +309,8 @@ static bool measure(struct bl_member **members, int count, const struct point *p
     int status = 0;
     gather(&side, members, count);
     for (int w = 0; w < point->ways && (!status || status == BL_MEASURE_UNTIMED); w++) {
-        const struct bl_way way = {&tuning->candidates, w ? tuning->range[point->collective][w] : &nccl, side.handles};
+        const struct bl_way way = {&tuning->candidates, w ? tuning->found.range[point->collective][w] : &nccl,
+                                   side.handles};
         double mean[BL_MAX_RANKS];
         if (!point->tried[w]) continue;
         status = bl_measure(side.gauges, count, point->collective, &way, point->bytes, calls, deadline(), mean);
@@ -381,7 +380,7 @@ static bool measure_collective(struct bl_member **members, int count, enum bl_co
                                int collectives_left, double *spent) {
     struct bl_tuning *tuning = members[0]->tuning;
     const struct bl_comm *comm = members[0]->comm;
-    struct bl_times *times = &tuning->times[collective];
+    struct bl_times *times = &tuning->found.times[collective];
     struct point point = {.collective = collective, .bytes = FIRST, .ways = list_ways(tuning, collective)};
     const int sizes = count_sizes(collective, comm->nranks);
     const double limit = (double)members[0]->all[0].tune;
@@ -391,7 +390,7 @@ static bool measure_collective(struct bl_member **members, int count, enum bl_co
     for (int size = 0; size < sizes && *spent < end; size++, point.bytes *= STEP) {
         struct heard worst = {0};
         for (int way = 1; way < point.ways; way++)
-            point.tried[way] = point.tried[way] && fits(comm, tuning->range[collective][way], point.bytes);
+            point.tried[way] = point.tried[way] && fits(comm, tuning->found.range[collective][way], point.bytes);
         if (!take_steady_times(members, count, &point, end, &worst)) return false;
         *spent = worst.seconds;
         times->bytes[size] = point.bytes;
@@ -405,80 +404,15 @@ static bool measure_collective(struct bl_member **members, int count, enum bl_co
 
 /* --- what is found --- */
 
-static const char *way_name(const struct bl_tuning *tuning, enum bl_collective collective, int way) {
-    return way ? bl_kernel_name(bl_range_kernel(tuning->range[collective][way])) : "nccl";
-}
-
-/* All times, as comments. */
-static void write_times(FILE *file, const struct bl_tuning *tuning, enum bl_collective collective) {
-    const struct bl_times *times = &tuning->times[collective];
-    int width[BL_TIMES_WAYS];
-    char bytes[32];
-    for (int way = 0; way < times->ways; way++) {
-        const int length = (int)strlen(way_name(tuning, collective, way));
-        width[way] = length < 14 ? 14 : length;
-        fprintf(file, " %*s", width[way], way_name(tuning, collective, way));
-    }
-    for (int size = 0; size < times->sizes; size++) {
-        bl_size_format(times->bytes[size], bytes, sizeof(bytes));
-        fprintf(file, "\n# %13s:", bytes);
-        for (int way = 0; way < times->ways; way++)
-            if (times->us[size][way] > 0)
-                fprintf(file, " %*.2f", width[way], times->us[size][way]);
-            else
-                fprintf(file, " %*s", width[way], "-");
-    }
-}
-
-static void write_collective(FILE *file, const struct bl_tuning *tuning, enum bl_collective collective, int nranks) {
-    const char *name = bl_collective_name(collective);
-    struct bl_crossing rows[BL_TIMES_SIZES];
-    const int count = bl_crossings(&tuning->times[collective], collective, rows);
-    char bytes[32];
-    fprintf(file, "\n# %s, %d ranks, us:", name, nranks);
-    write_times(file, tuning, collective);
-    fprintf(file, "\n");
-    /* And those of what is chosen, as `beeline tune` writes them for `beeline run --report`. */
-    const struct bl_times *times = &tuning->times[collective];
-    for (int size = 0, row = 0; size < times->sizes; size++) {
-        while (times->bytes[size] > rows[row].max_bytes) row++;
-        bl_size_format(times->bytes[size], bytes, sizeof(bytes));
-        fprintf(file, "# time %s %d %5s %9.2f %9.2f\n", name, nranks, bytes, times->us[size][0],
-                times->us[size][rows[row].way]);
-    }
-    for (int i = 0; i < count; i++) {
-        const struct bl_range *range = tuning->range[collective][rows[i].way];
-        bl_size_format(rows[i].max_bytes, bytes, sizeof(bytes));
-        fprintf(file, "%s %d %5s %s%s\n", name, nranks, !range && i == count - 1 ? "max" : bytes,
-                range ? bl_algorithms[range->algorithm].name : "nccl",
-                range && range->spread == BL_BY_WARPS ? " spread=warps" : "");
-    }
-}
-
 static int remember(struct bl_member *member) {
     const struct bl_tuning *tuning = member->tuning;
     const struct bl_comm *comm = member->comm;
     const double seconds = (double)(bl_clock_ns() - tuning->begin) / 1e9;
-    const int version = bl_real_version();
-    char *text = NULL, date[32] = "";
-    size_t size = 0;
     bool any = false;
-    for (int c = 0; c < BL_COLLECTIVES; c++) any = any || tuning->times[c].sizes;
+    for (int c = 0; c < BL_COLLECTIVES; c++) any = any || tuning->found.times[c].sizes;
     if (!any) return bl_fail("%.2f s are not enough (BEELINE_TUNE)", seconds);
-    FILE *file = open_memstream(&text, &size);
-    if (!file) return bl_fail("out of host memory");
-    const time_t now = time(NULL);
-    struct tm utc;
-    if (gmtime_r(&now, &utc)) strftime(date, sizeof(date), "%Y-%m-%d", &utc);
-    fprintf(file, "# %s, %d ranks, NCCL %d.%d.%d, bf16 sums, measured in %.2f s\n%s\n", date, comm->nranks,
-            version / 10000, version / 100 % 100, version % 100, seconds, comm->table.section);
-    for (int c = 0; c < BL_COLLECTIVES; c++)
-        if (tuning->times[c].sizes) write_collective(file, tuning, (enum bl_collective)c, comm->nranks);
-    if (fclose(file)) {
-        free(text);
-        return bl_fail("out of host memory");
-    }
-    const int status = bl_remember(tuning->path, text);
+    char *text = bl_found_section(&tuning->found, comm->table.section, comm->nranks, seconds);
+    const int status = text ? bl_remember(tuning->path, text) : -1;
     free(text);
     if (!status)
         bl_info("communicator %016llx: thresholds of this box with %d ranks measured in %.2f s, kept in %s",

@@ -304,7 +304,7 @@ def test_torch_distributed(_):
     assert [step.argv[step.argv.index("--ranks") + 1] for step in steps] == ["2", "4"]
     for step in steps:
         sides = [word for before, word in zip(step.argv, step.argv[1:]) if before == "--with"]
-        assert sides == ["LD_PRELOAD=" + ":".join(filter(None, ("build/libbeeline.so", os.environ.get("LD_PRELOAD"))))], sides
+        assert sides == ["BEELINE_TUNE=0", "LD_PRELOAD=" + ":".join(filter(None, ("build/libbeeline.so", os.environ.get("LD_PRELOAD"))))], sides
         assert "LD_PRELOAD" not in step.env and step.env["LD_LIBRARY_PATH"].startswith("/nccl"), step.env
         assert step.argv[step.argv.index("--verdicts") + 1] == "/tmp/torch-distributed.verdicts"
 

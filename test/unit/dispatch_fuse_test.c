@@ -197,6 +197,7 @@ static void test_collectives(void) {
         for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
             for (int redop = 0; redop < BL_REDOPS; redop++) add_to(&plan, BL_REDUCE, 7, datatype, redop);
     EXPECT(&plan, &table, BL_DATATYPES * BL_REDOPS);
+    make_table(&table, 2, &settings);
     for (int c = BL_BROADCAST; c <= BL_REDUCE; c++) {
         for (int i = 0; i < 3; i++) add_to(&plan, c, 512 * K, BL_UINT8, BL_SUM);
         EXPECT(&plan, &table, 1);
