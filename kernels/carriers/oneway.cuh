@@ -1,5 +1,5 @@
 /* oneway.cuh - launches in which a rank waits only for ranks whose data it needs: of a broadcast the root waits for nobody, of a
- * reduce only the root waits.  Who writes where, and why nobody overwrites what is still to be read.
+ * reduce only the root waits; of a batch of them, who is to receive something.  Who writes where, and why nobody overwrites what is still to be read.
  *
  * What staging.cuh rests on, that each rank hears from each in every launch, does not hold here.  So these launches have memory
  * of their own, in each rank's staging a *ring* of lines for each source, and a counter of their own, the *cursor*: lines that

@@ -1,4 +1,6 @@
 """The time that Beeline has saved a job: an estimate, by the times of NCCL and Beeline in the tuning files that the job used."""
+import os
+
 from .report import key_of
 from .words import columns
 
@@ -12,6 +14,13 @@ def interpolated(curve, size):
             share = (size - low[0]) / (high[0] - low[0])
             return tuple(one + share * (other - one) for one, other in zip(low[1:], high[1:]))
     return None
+
+
+def is_timed(part):
+    """Whether the tuning file's times are of such calls: of what its rows chose, alone in a launch."""
+    from .tuning.collectives import variable  # pylint: disable=import-outside-toplevel
+    route = part["route"]
+    return not ("_nvls" in route or route.endswith("_batch") or route == "allgather_ce" or os.environ.get(variable(part["collective"])))
 
 
 def estimate(records, texts):
@@ -32,7 +41,7 @@ def estimate(records, texts):
                 continue
             if (section, key) not in curves:
                 curves[section, key] = times_used(texts, section, key) or []
-            us = None if "_nvls" in part["route"] else interpolated(curves[section, key], part["bytes"] / part["calls"])
+            us = interpolated(curves[section, key], part["bytes"] / part["calls"]) if is_timed(part) else None
             if not us:
                 unknown.add(key)
                 continue
@@ -59,8 +68,9 @@ def lines(records):
     said = []
     if saved:
         rows = [(f"    {name}", seconds(mine), f"of {seconds(nccl)} by NCCL") for name, (mine, nccl) in sorted(saved.items())]
-        said = ["  estimated time saved, by the times in the tuning file; a call counts once, not for each rank", *columns(rows, right=(1,))]
+        said = ["  estimated time saved, by the times in graphs in the tuning file; a call counts once, not for each rank", *columns(rows, right=(1,))]
     if unknown:
         names = ", ".join(f"{name} of {ranks} ranks" for name, ranks in sorted(unknown))
-        said.append(f"  time saved not known: {names}: the tuning file has no times for {'all of ' if saved else ''}these; beeline tune measures them")
+        said.append(f"  time saved not known: {names}: the tuning file has no times for {'all of ' if saved else ''}these; beeline tune measures them, but "
+                    "for calls that share launches or whose routes are forced")
     return said

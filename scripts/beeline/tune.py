@@ -7,7 +7,8 @@ Exit status: 0; 1 if something failed or there was no time for it; 130 after Ctr
 """
 import contextlib
 import fcntl
-import glob
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -53,10 +54,16 @@ def main(options, _parser):
     out = os.path.realpath(options.out or default_out(file))
     if not cache:
         raise Refused("tune: neither XDG_CACHE_HOME nor HOME says where to keep what is measured")
-    check_out(file, out)
+    text, here = check_out(file, out), facts.get("fingerprint")
+    other = here and file.before(text, here, {(name, n) for name in names for n in ranks})
+    if other:
+        raise Refused(f"tune: {out}: the rows of its later section `{other.strip()}` would hold in place of what is measured: remove them, or put them first")
     state = os.path.join(cache, "beeline", f"tune-{socket.gethostname()}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with locked(state), tempfile.TemporaryDirectory(prefix="beeline-tune-") as folder:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, lambda n, _: sys.exit(128 + n))
+    # The second is the library's own, which measures boxes that nobody has measured.
+    with locked(os.path.join(state, "lock"), os.path.join(cache, file.NAME + ".lock")), tempfile.TemporaryDirectory(prefix="beeline-tune-") as folder:
         return measure(options, limit, facts, library, ranks, names, out, state, folder)
 
 
@@ -81,7 +88,7 @@ def wanted_ranks(options, facts):
     if not options.ranks:
         return list(range(most, 1, -1))
     found = options.ranks.split(",")
-    if not all(text.isdigit() and 2 <= int(text) <= most for text in found):
+    if not all(text.isdecimal() and 2 <= int(text) <= most for text in found):
         raise Refused(f"tune: --ranks {options.ranks} is not accepted: numbers from 2 to {most}, separated by commas")
     return sorted(set(map(int, found)), reverse=True)
 
@@ -115,14 +122,16 @@ def default_out(file):
 
 def mistakes(text):
     """What the library says of such a tuning file: its lines that are not accepted, and why."""
+    path = "file"  # the library cuts long names
     with tempfile.TemporaryDirectory(prefix="beeline-tune-") as folder:
-        path = os.path.join(folder, "file")
-        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as out:
+        with open(os.path.join(folder, path), "w", encoding="utf-8", errors="surrogateescape", newline="") as out:
             out.write(text)
         environment = {name: value for name, value in preload.perf_environment().items() if not name.startswith("BEELINE_DEBUG") and name != "LD_PRELOAD"}
         environment.update(BEELINE_TUNING_FILE=path, BEELINE_LIBRARY=preload.find_library())
         done = subprocess.run([sys.executable, os.path.dirname(os.path.abspath(__file__)), "info", "--json"], env=environment, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+                              stderr=subprocess.PIPE, text=True, errors="replace", check=False, cwd=folder)
+    if done.returncode:
+        raise Refused(f"tune: the library could not look at the tuning file: {(done.stderr.strip().splitlines() or [f'status {done.returncode}'])[-1]}", 1)
     return [f"line {line}: {why}" for line, why in re.findall(rf"{re.escape(path)}:(\d+): (.*)", done.stderr)] + \
         re.findall(rf"{re.escape(path)} (cannot be read: [^;]*)", done.stderr)
 
@@ -148,28 +157,37 @@ def write(file, out, session):
     wrong = mistakes(text)
     if wrong:
         raise Refused(f"tune: {out} stays as it is: it would have a mistake: {wrong[0]}", 1)
-    handle, path = tempfile.mkstemp(dir=os.path.dirname(out), prefix=".beeline-tune-")
-    with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as new:
-        new.write(text)
-    os.chmod(path, os.stat(out).st_mode & 0o777 if os.path.exists(out) else 0o644)
-    os.replace(path, out)
+    path = None
+    try:
+        handle, path = tempfile.mkstemp(dir=os.path.dirname(out), prefix=".beeline-tune-")
+        with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as new:
+            new.write(text)
+        before = os.stat(out) if os.path.exists(out) else None
+        os.chmod(path, before.st_mode & 0o777 if before else 0o644)
+        if before and os.geteuid() == 0:
+            os.chown(path, before.st_uid, before.st_gid)
+        os.replace(path, out)
+    except OSError as error:
+        if path and os.path.exists(path):
+            os.unlink(path)
+        raise Refused(f"tune: {out} cannot be written: {error.strerror}; what is measured is kept, and the same command writes it", 1) from error
 
 
 # --- the run ---
 
 @contextlib.contextmanager
-def locked(folder):
-    """The folder of what is measured, for one run at a time; it goes when nothing is left in it."""
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "lock")
-    with open(path, "w", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Refused(f"tune: another beeline tune is under way: {path} is locked", 1) from None
+def locked(*paths):
+    """One run at a time.  The files stay: who has opened one is to lock what others do."""
+    with contextlib.ExitStack() as held:
+        for path in paths:
+            try:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                fcntl.flock(held.enter_context(open(path, "a", encoding="utf-8")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Refused(f"tune: somebody else measures this box: {path} is locked", 1) from None
+            except OSError as error:
+                raise Refused(f"tune: {path}: {error.strerror}") from error
         yield
-        if os.listdir(folder) == ["lock"]:
-            shutil.rmtree(folder)
 
 
 def span(left):
@@ -189,7 +207,10 @@ class Teller:
     def say(self, text):
         """What a step says at its end."""
         if not self.bar.shown:
-            print(f"{self.state}  {text.strip()}", flush=True)
+            try:
+                print(f"{self.state}  {text.strip()}", flush=True)
+            except BrokenPipeError:  # who read it has seen enough; the measuring goes on
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         elif "FAILED" in text:
             self.bar.end()
             print(text.strip(), flush=True)
@@ -201,7 +222,7 @@ def measure(options, limit, facts, library, ranks, names, out, state, folder):
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = [name.strip() for name in visible.split(",")] if visible else [str(i) for i in range(len(facts["gpus"]))]
     box, teller = Box(library, preload.find_perf(), len(facts["gpus"]), ranks, folder, preload.nccl_folder() or ""), Teller()
-    results = earlier(box, facts, state, options.again)
+    results = earlier(box, facts, state, [sorted(names), options.quick], options.again)
     tuning = session.Session(box, results, session.Plan(box, names, options.quick), devices, teller, host=socket.gethostname())
     count = len(tuning.batches)
     print(f"{facts.get('fingerprint') or facts['gpus'][0].get('name')}\n{', '.join(map(str, ranks))} ranks, {count} steps, "
@@ -219,7 +240,7 @@ def measure(options, limit, facts, library, ranks, names, out, state, folder):
         print("\n".join([*columns(list(tuning.gains()), right=range(1, 8)), *NOTES[box.emulated], f"Written: {out}"]))
     missing = tuning.missing()
     if not missing:
-        forget(state)
+        shutil.rmtree(results.folder)
         return 0
     for job in missing:
         why = tuning.left_out.get(job.key) or results.markers().get(job.key, {}).get("reason") or "not begun"
@@ -228,23 +249,15 @@ def measure(options, limit, facts, library, ranks, names, out, state, folder):
     return 1
 
 
-def earlier(box, facts, state, again):
-    """What an interrupted run has left, if it was of the same library, NCCL and GPUs."""
+def earlier(box, facts, state, plan, again):
+    """What an interrupted run of this plan has left, of the same library, NCCL and GPUs; each has a folder of its own."""
     from .tuning import store  # pylint: disable=import-outside-toplevel
     identity = box.identity([gpu.get("name") for gpu in facts["gpus"]], (facts.get("nccl") or {}).get("version"))
-    results = store.Steps(state, identity)
-    try:
-        if not again and os.path.exists(results.path):
-            results.load(results.path)
-            return results
-    except store.Different as why:
-        print(f"beeline: what an earlier run has left is not used: it {why}", file=sys.stderr)
-    forget(state)
+    name = hashlib.sha256(json.dumps([identity, box.ranks, plan], sort_keys=True).encode()).hexdigest()[:12]
+    results = store.Steps(os.path.join(state, name), identity)
+    if again:
+        shutil.rmtree(results.folder, ignore_errors=True)
+    os.makedirs(results.folder, exist_ok=True)
+    if os.path.exists(results.path):
+        results.load(results.path)
     return results
-
-
-def forget(state):
-    """All but the lock."""
-    for path in glob.glob(os.path.join(glob.escape(state), "*")):
-        if os.path.basename(path) != "lock":
-            os.unlink(path)

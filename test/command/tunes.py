@@ -68,8 +68,8 @@ def whole(folder):
         rows = re.findall(rf"^{name} 2 +(\S+) +(\S+)", block, re.M)
         check(len(rows) > 1 and rows[-1] == ("max", "nccl"), block)
         check(len(re.findall(rf"^# time {name} 2 +\d+K?(?: +[\d.]+){{2,4}}$", block, re.M)) == 2 and f"# tuned {name} 2: 20" in block, block)
-    check(os.stat(path).st_mode & 0o777 == 0o640 and os.listdir(os.path.dirname(path)) == ["beeline.tune"] and not os.listdir(os.path.join(folder, "cache", "beeline")),
-          "something is left beside the file")
+    check(os.stat(path).st_mode & 0o777 == 0o640 and os.listdir(os.path.dirname(path)) == ["beeline.tune"] and
+          sorted(name for _, _, names in os.walk(os.path.join(folder, "cache")) for name in names) == ["beeline.tune.lock", "lock"], "something is left beside the file")
     used = box(2, BEELINE, "info", env=homes(folder))
     check("WARN" not in used.stderr and f"file {folder}/c" in used.stdout, used.stdout + used.stderr)
 
@@ -85,7 +85,7 @@ def interrupted(folder):
         while not lines or "candidates / " not in lines[-1]:
             lines.append(first.stdout.readline())
             check(lines[-1], f"it has ended: {lines}")
-        refused("another beeline tune is under way", *arguments, status=1, by=box_of(folder))
+        refused("somebody else measures this box: ", *arguments, status=1, by=box_of(folder))
         os.kill(int(pid.read()), signal.SIGINT)
         rest, said = first.communicate()
     ended = re.fullmatch(r"beeline: interrupted; (\d) of 9 steps are done, and the same command goes on\n", said)
@@ -135,11 +135,13 @@ def merging(_):
     check(file.merged(f"{HERE}\n\n# next\ngpu any\n", HERE, block) == f"{HERE}\n" + "\n".join(["", *block["all_reduce", 2]]) + "\n\n# next\ngpu any\n", "an empty section")
     twice = f"{HERE}\nall_reduce 2 1K oneshot_ll\n{HERE} # later\nall_reduce 2 2K oneshot_ll\n"
     check(file.merged(twice, HERE, block) == "\n".join([HERE, "all_reduce 2 1K oneshot_ll", HERE + " # later", *block["all_reduce", 2], ""]), "two alike: the later holds")
+    loose = 'gpu "Beeline Emulated GPU" arch 90\nall_reduce 2 max nccl\n'
+    check(file.before(new + loose, HERE, block) == 'gpu "Beeline Emulated GPU" arch 90', "a later section that fits, too")
+    check(not any(file.before(text, HERE, keys) for text, keys in ((loose + new, block), (loose, block), (new + loose, {("reduce", 2)}), (new + "gpu any\nall_reduce 2 max nccl\n", block))), "no such")
     for line in ('gpu "A # B" arch 90', 'gpu any nccl plain link nvlink#x', "gpu any multicast", "gpu any"):
         check(file.section_of(line) and file.section_of(line) not in map(file.section_of, ("gpu any nccl nvls", "# gpu any", 'gpu "A" arch 90')), line)
     known = file.times(new)
     check([of for section, of in known if section] == [{("all_reduce", 2): [(1024, 3.0, 2.0)]}], known)
-    loose = 'gpu "Beeline Emulated GPU" arch 90\nall_reduce 2 max nccl\n'
     for texts, want in (([new], [(1024, 3.0, 2.0)]), ([], None), ([loose, new], []), (["gpu any\nreduce 2 max nccl\n", new], [(1024, 3.0, 2.0)]), ([new + loose], []), ([loose + new], [(1024, 3.0, 2.0)]),
                         (['gpu "NVIDIA H100" arch 90\nall_reduce 2 max nccl\n', new], []), (['gpu "NVIDIA B200" arch 100\nall_reduce 2 max nccl\n' + new], [(1024, 3.0, 2.0)]),
                         (["gpu any nccl nvls\nall_reduce 2 max nccl\ngpu any multicast\nall_reduce 2 max plain\n", new], [(1024, 3.0, 2.0)])):

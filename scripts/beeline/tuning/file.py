@@ -90,6 +90,14 @@ def merged(text, section, blocks):
     return "\n".join(line for _, lines in found for line in lines)
 
 
+def before(text, gpu_line, keys):
+    """The gpu line of a later section than this line's that fits the box as well and has rows for some (collective, ranks): those would
+    hold in place of what is merged.  None: there is none."""
+    found, box = sections(text), section_of(gpu_line)
+    at = max((i for i, (of, _) in enumerate(found) if of == box), default=len(found))
+    return next((lines[0] for of, lines in found[at + 1:] if match(of, box) == match(box, box) and any(block_of(line) in keys for line in lines)), None)
+
+
 def times(text):
     """Of each section {(collective, ranks): [(bytes, NCCL's us, Beeline's)]}, in their order; empty where a block has rows and no times."""
     found = []
