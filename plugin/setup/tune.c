@@ -171,10 +171,9 @@ int bl_tune_receive_id(struct bl_member *member) {
     return 0;
 }
 
-/* For a call, or what NCCL does: nobody is to wait long for what is only a gain. */
+/* For a call, or what NCCL does: before the peers give up on us. */
 static uint64_t deadline(void) {
-    const uint64_t half = bl_params()->setup_timeout * 500000000u, most = 5000000000u;
-    return bl_clock_ns() + (half < most ? half : most);
+    return bl_clock_ns() + bl_params()->setup_timeout * 500000000u;
 }
 
 /* The members' handles and communicators, side by side, for calls of NCCL. */
