@@ -1,4 +1,5 @@
-/* crossings.c - see crossings.h; scripts/beeline's tuner does the same with more candidates. */
+/* crossings.c - see crossings.h.  scripts/beeline/tuning/thresholds.py does likewise with more candidates and more sizes, and draws between them on
+ * logarithmic axes, for which the library would need libm. */
 #include "crossings.h"
 
 #include <float.h>

@@ -38,7 +38,8 @@ void bl_params_tuning_path(enum bl_tuning_place place, char *path, size_t size);
 /* BEELINE_TUNING_FILE=built-in: no file is looked for. */
 bool bl_params_tuning_built_in(void);
 
-/* A variable that has NCCL, or launches, work otherwise than in other jobs of this box, as "NCCL_PROTO=LL"; NULL: none.  A text of the calling thread. */
+/* A variable under which NCCL, or a launch, takes another time than in other jobs of this box, as "NCCL_PROTO=LL"; NULL: none.  A text of the
+ * calling thread. */
 const char *bl_params_nccl_bent(void);
 
 /* What CUDA_DEVICE_MAX_CONNECTIONS says now: queues of a GPU that its streams share, 1 to 32.  0 if it says nothing. */

@@ -94,11 +94,11 @@ struct bl_comm *bl_comm_remove(ncclComm_t handle) {
     return comm;
 }
 
-void bl_comm_each(void (*visit)(struct bl_comm *comm)) {
+void bl_comm_each(void (*visit)(struct bl_comm *comm, void *arg), void *arg) {
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < SLOTS; i++) {
         struct bl_comm *comm = atomic_load_explicit(&slots[i].comm, memory_order_relaxed);
-        if (comm) visit(comm);
+        if (comm) visit(comm, arg);
     }
     pthread_mutex_unlock(&lock);
 }

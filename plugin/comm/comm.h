@@ -170,6 +170,6 @@ bool bl_comm_insert(struct bl_comm *comm, struct bl_comm **stale);
 struct bl_comm *bl_comm_remove(ncclComm_t handle);
 
 /* Calls `visit` for each in the table. */
-void bl_comm_each(void (*visit)(struct bl_comm *comm));
+void bl_comm_each(void (*visit)(struct bl_comm *comm, void *arg), void *arg);
 
 #endif

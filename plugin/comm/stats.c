@@ -15,8 +15,12 @@
 static pid_t armed_by;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+static void end_of(struct bl_comm *comm, void *arg) {
+    bl_stats_end(comm);
+}
+
 static void at_exit(void) {
-    if (getpid() == armed_by) bl_comm_each(bl_stats_end); /* a forked child has made none of these calls */
+    if (getpid() == armed_by) bl_comm_each(end_of, NULL); /* a forked child has made none of these calls */
 }
 
 static void arm(void) {

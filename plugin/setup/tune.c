@@ -4,11 +4,9 @@
  *
  * What fails here ends the measuring on all ranks, and the communicator has the thresholds that there were; only kernels that do not
  * end, or a peer that is gone, end set-up. */
-#define _GNU_SOURCE
 #include "steps.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +42,8 @@ struct bl_tuning {
 /* What all ranks hear of each when it has measured. */
 struct heard {
     uint32_t failed;
-    double seconds, us[BL_TIMES_WAYS]; /* since it began */
+    double seconds; /* since it began */
+    double us[BL_TIMES_WAYS];
 };
 
 bool bl_tune_wanted(const struct bl_member *member) {
@@ -89,27 +88,25 @@ bool bl_tune_permitted(const struct bl_identity *all, int nranks) {
     return !why;
 }
 
-static const struct bl_comm *asks;
-static bool busy;
-static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+struct look {
+    const struct bl_comm *of;
+    bool busy;
+};
 
-static void look(struct bl_comm *comm) {
-    if (comm == asks || comm->device != asks->device) return;
+static void look_at(struct bl_comm *comm, void *arg) {
+    struct look *look = arg;
+    if (comm == look->of || comm->device != look->of->device) return;
     if (!atomic_load(&comm->active) && !atomic_load(&comm->shares_room)) return;
-    if (bl_driver()->cuEventQuery(comm->order.event) == CUDA_ERROR_NOT_READY) busy = true;
+    if (bl_driver()->cuEventQuery(comm->order.event) == CUDA_ERROR_NOT_READY) look->busy = true;
 }
 
 /* Calls of other communicators on this GPU may wait for ranks that wait for us, and take time from what is measured.  0, or -1 and bl_why(). */
 static int check_idle(const struct bl_comm *comm) {
+    struct look look = {.of = comm};
     if (!bl_context_push(comm)) return bl_fail("its context cannot be made current");
-    pthread_mutex_lock(&asking);
-    asks = comm;
-    busy = false;
-    bl_comm_each(look);
-    const bool found = busy;
-    pthread_mutex_unlock(&asking);
+    bl_comm_each(look_at, &look);
     bl_context_pop();
-    return found ? bl_fail("calls of another communicator are under way") : 0;
+    return look.busy ? bl_fail("calls of another communicator are under way") : 0;
 }
 
 /* A row of a tuning file for an algorithm that is tried; 0: it is not. */
@@ -374,7 +371,7 @@ static bool goes_on(struct point *point, const struct bl_times *times) {
     return mine > 0 && !(mine > LOST * us[0] && mine_before > LOST * before[0]);
 }
 
-/* The sizes of a collective, within its share of the time that is left.  False: some rank has failed, or the time is over. */
+/* The sizes of a collective, within its share of the time that is left.  False: some rank has failed. */
 static bool measure_collective(struct bl_member **members, int count, enum bl_collective collective,
                                int collectives_left, double *spent) {
     struct bl_tuning *tuning = members[0]->tuning;
