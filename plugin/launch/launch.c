@@ -92,10 +92,7 @@ static ncclResult_t launch_messages(const struct bl_call *const *calls, int coun
         args.in_place |= calls[i]->sendbuff == calls[i]->recvbuff;
         lines += bl_lines_of(bytes);
     }
-    for (int i = count; i < BL_BATCH_MAX; i++) {
-        args.first_line[i] = UINT32_MAX;
-        args.root[i] = 0; /* it is read */
-    }
+    for (int i = count; i < BL_BATCH_MAX; i++) args.first_line[i] = UINT32_MAX;
     args.lines = (uint32_t)lines;
     return launch_kernel(comm, route, first->datatype, calls[0]->stream, &args, outcome);
 }

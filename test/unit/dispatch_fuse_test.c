@@ -150,7 +150,22 @@ static void test_kinds(void) {
     EXPECT(&plan, &table, 8);
 }
 
-/* The three collectives never share a launch; all-gathers of any datatypes do. */
+/* What only moves shares a launch with any datatypes. */
+static void expect_any_kinds(const struct bl_table *table, enum bl_collective collective) {
+    for (int round = 0; round < 3; round++)
+        for (int datatype = 0; datatype < BL_DATATYPES; datatype++) add_to(&plan, collective, 5, datatype, BL_SUM);
+    EXPECT(&plan, table, 1);
+}
+
+/* What reduces, with its datatype and operation. */
+static void expect_each_kind(const struct bl_table *table, enum bl_collective collective) {
+    for (int round = 0; round < 3; round++)
+        for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
+            for (int redop = 0; redop < BL_REDOPS; redop++) add_to(&plan, collective, 7, datatype, redop);
+    EXPECT(&plan, table, BL_DATATYPES * BL_REDOPS);
+}
+
+/* Collectives never share a launch with one another. */
 static void test_collectives(void) {
     struct bl_settings settings = settings_of(NULL);
     struct bl_table table;
@@ -159,13 +174,10 @@ static void test_collectives(void) {
     for (int round = 0; round < 3; round++)
         for (int c = 0; c <= BL_REDUCESCATTER; c++) add_to(&plan, c, 100, BL_FLOAT32, BL_SUM);
     EXPECT(&plan, &table, 3);
-    for (int round = 0; round < 3; round++)
-        for (int datatype = 0; datatype < BL_DATATYPES; datatype++) add_to(&plan, BL_ALLGATHER, 5, datatype, BL_SUM);
-    EXPECT(&plan, &table, 1);
-    for (int round = 0; round < 3; round++)
-        for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
-            for (int redop = 0; redop < BL_REDOPS; redop++) add_to(&plan, BL_REDUCESCATTER, 7, datatype, redop);
-    EXPECT(&plan, &table, BL_DATATYPES * BL_REDOPS);
+    expect_any_kinds(&table, BL_ALLGATHER);
+    expect_any_kinds(&table, BL_BROADCAST);
+    expect_each_kind(&table, BL_REDUCESCATTER);
+    expect_each_kind(&table, BL_REDUCE);
     /* Limits: of messages, of the largest, of what a launch carries. */
     for (int c = BL_ALLGATHER; c <= BL_REDUCESCATTER; c++) {
         const int kernel = c == BL_ALLGATHER ? BL_KERNEL_ALLGATHER_LL128_BATCH : BL_KERNEL_REDUCESCATTER_LL128_BATCH;
@@ -190,13 +202,6 @@ static void test_collectives(void) {
         add_to(&plan, c, UINT64_MAX / 2, BL_FLOAT64, BL_SUM);
         EXPECT(&plan, &table, 5);
     }
-    /* Broadcasts of any datatypes, reduces of one and one operation. */
-    for (int datatype = 0; datatype < BL_DATATYPES; datatype++) add_to(&plan, BL_BROADCAST, 100, datatype, BL_SUM);
-    EXPECT(&plan, &table, 1);
-    for (int round = 0; round < 3; round++)
-        for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
-            for (int redop = 0; redop < BL_REDOPS; redop++) add_to(&plan, BL_REDUCE, 7, datatype, redop);
-    EXPECT(&plan, &table, BL_DATATYPES * BL_REDOPS);
     make_table(&table, 2, &settings);
     for (int c = BL_BROADCAST; c <= BL_REDUCE; c++) {
         for (int i = 0; i < 3; i++) add_to(&plan, c, 512 * K, BL_UINT8, BL_SUM);
