@@ -60,6 +60,7 @@ struct emu_area {
     struct emu_peer peers[EMU_MAX_RANKS];
     struct emu_call_note notes[2][EMU_MAX_RANKS];
     unsigned char said[2][EMU_MAX_RANKS][EMU_CONTROL];
+    _Atomic uint8_t came[2][EMU_MAX_RANKS][EMU_MAX_RANKS]; /* to receive, to send a message from one rank to another */
 };
 
 /* Attaches comm (name, rank, nranks, device set) and waits for all others; finds ranks that share a GPU or a rank

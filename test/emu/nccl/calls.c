@@ -101,7 +101,9 @@ static ncclResult_t enqueue(struct emu_op *op, int redop, ncclComm_t comm, CUstr
     if (result == ncclSuccess) result = emu_comm_ready(comm);
     if (result == ncclSuccess) result = check(op, comm, redop);
     if (result == ncclSuccess && collectives[op->collective].reduces) result = find_redop(comm, redop, &op->redop);
-    if (result == ncclSuccess && op->count) result = add(op, comm, stream);
+    /* Nothing is left of an empty collective; an empty message is one, for which its receiver waits. */
+    const bool message = op->collective == EMU_SEND || op->collective == EMU_RECV;
+    if (result == ncclSuccess && (op->count || message)) result = add(op, comm, stream);
     if (result != ncclSuccess) emu_group_error(result);
     end = emu_group_end(NULL);
     return emu_call_leave(&call, result != ncclSuccess ? result : end);

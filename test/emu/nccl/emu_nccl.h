@@ -238,6 +238,11 @@ ncclResult_t emu_capture_id(CUstream stream, unsigned long long *id);
 
 ncclResult_t emu_run_collective(ncclComm_t comm, const struct emu_op *op);
 ncclResult_t emu_run_p2p(ncclComm_t comm, const struct emu_op *ops, int nops);
+/* Before a launch, as it is made: that this rank comes with a message (nothing for a collective).  Two ranks connect at the first
+ * message from the one to the other, for which the call waits until both have come, as the real one's does; whoever drives both
+ * announces all first. */
+void emu_p2p_announce(ncclComm_t comm, const struct emu_op *op);
+ncclResult_t emu_p2p_connect(ncclComm_t comm, const struct emu_op *ops, int nops);
 
 #pragma GCC visibility pop
 #endif

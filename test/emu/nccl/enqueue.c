@@ -124,13 +124,13 @@ static ncclResult_t fork_streams(ncclComm_t comm, const CUstream *streams, int n
 static ncclResult_t connect(ncclComm_t comm, const struct plan *plan) {
     const bool needed[2] = {plan->ncollectives > 0, plan->nops > plan->ncollectives};
     for (int i = 0; i < 2; i++) {
-        if (!needed[i] || comm->connected[i]) continue;
+        if (!needed[i] || comm->connected[i] || comm->nranks == 1) continue;
         const CUresult result = cuEventQuery(comm->eager_event);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
             return emu_fail(ncclInternalError, "failed to peer: %d", (int)result);
         comm->connected[i] = true;
     }
-    return ncclSuccess;
+    return emu_p2p_connect(comm, plan->ops + plan->ncollectives, plan->nops - plan->ncollectives);
 }
 
 /* By made-up speeds. */
@@ -158,7 +158,7 @@ static ncclResult_t launch(ncclComm_t comm, struct emu_task *const *tasks, int n
     if (result != ncclSuccess) return result;
     struct plan *plan = make_plan(comm, tasks, ntasks, capture != 0);
     if (!plan) return emu_fail(ncclSystemError, "out of memory");
-    result = comm->nranks > 1 ? connect(comm, plan) : ncclSuccess;
+    result = connect(comm, plan);
     if (result != ncclSuccess) {
         free(plan);
         return result;

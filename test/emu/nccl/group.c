@@ -78,6 +78,7 @@ static ncclResult_t launch_tasks(struct emu_task *tasks, size_t ntasks) {
     ncclResult_t result = ncclSuccess;
     struct emu_task **mine = calloc(ntasks ? ntasks : 1, sizeof *mine);
     if (!mine) return emu_fail(ncclSystemError, "out of memory");
+    for (struct emu_task *task = tasks; task; task = task->next) emu_p2p_announce(task->comm, &task->op);
     for (struct emu_task *first = tasks; first && (result == ncclSuccess || result == ncclInProgress);
          first = first->next) {
         int n = 0;

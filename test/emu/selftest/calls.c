@@ -1,5 +1,7 @@
 /* calls.c - sends and receives, groups, arguments, streams, capture, memory. */
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "selftest.h"
 
@@ -32,6 +34,71 @@ static void test_send_recv(void) {
         drop(&send[l]);
         drop(&recv[l]);
     }
+}
+
+/* What is sent to oneself has both ends in one group; a message of nothing is one. */
+static void test_own_and_empty(void) {
+    foreach (l) {
+        struct buffer b = make(ncclFloat, 4), c = make(ncclFloat, 4);
+        const int me = first + l;
+        fill(&b, me, ncclSum);
+        IS(ncclSend(at(&b, 0), 4, ncclFloat, me, comms[l], streams[l]), ncclInvalidUsage);
+        IS(ncclRecv(at(&c, 0), 4, ncclFloat, me, comms[l], streams[l]), ncclInvalidUsage);
+        IS(ncclRecv(NULL, 0, ncclFloat, me, comms[l], streams[l]), ncclInvalidUsage);
+        ncclGroupStart();
+        OK(ncclRecv(NULL, 0, ncclFloat, me, comms[l], streams[l]));
+        OK(ncclRecv(at(&c, 0), 4, ncclFloat, me, comms[l], streams[l]));
+        OK(ncclSend(NULL, 0, ncclFloat, me, comms[l], streams[l]));
+        OK(ncclSend(at(&b, 0), 4, ncclFloat, me, comms[l], streams[l]));
+        OK(ncclGroupEnd());
+        CU(cuStreamSynchronize(streams[l]));
+        for (size_t i = 0; i < c.n; i++) store(host(&c), ncclFloat, i, input(me, i, ncclSum));
+        check(equal(&c), "sent to itself");
+        drop(&b);
+        drop(&c);
+    }
+    if (nlocal < nranks) return;
+    CU(cuCtxSetCurrent(contexts[1]));
+    OK(ncclRecv(NULL, 0, ncclFloat, 0, comms[1], streams[1]));
+    usleep(20000);
+    check(cuStreamQuery(streams[1]) == CUDA_ERROR_NOT_READY, "nothing was received, and nobody has sent it");
+    CU(cuCtxSetCurrent(contexts[0]));
+    OK(ncclSend(NULL, 0, ncclFloat, 1, comms[0], streams[0]));
+    synchronize();
+}
+
+/* Two ranks connect at their first message, for which the call itself waits until both have come; later ones find them connected. */
+static struct first_send {
+    ncclComm_t comm;
+    _Atomic int returned;
+} first_send;
+
+static void *send_first(void *unused) {
+    CU(cuCtxSetCurrent(contexts[0]));
+    OK(ncclSend(NULL, 0, ncclFloat, 1, first_send.comm, streams[0]));
+    first_send.returned = 1;
+    return NULL;
+}
+
+static void test_connecting(void) {
+    ncclComm_t made[MAX];
+    pthread_t thread;
+    if (nlocal < nranks) return;
+    make_comms(made, NULL);
+    first_send.comm = made[0];
+    pthread_create(&thread, NULL, send_first, NULL);
+    usleep(30000);
+    check(!first_send.returned, "a first message did not wait for its other end");
+    CU(cuCtxSetCurrent(contexts[1]));
+    OK(ncclRecv(NULL, 0, ncclFloat, 0, made[1], streams[1]));
+    pthread_join(thread, NULL);
+    CU(cuCtxSetCurrent(contexts[0]));
+    OK(ncclSend(NULL, 0, ncclFloat, 1, made[0], streams[0]));
+    CU(cuStreamSynchronize(streams[0]));
+    CU(cuCtxSetCurrent(contexts[1]));
+    OK(ncclRecv(NULL, 0, ncclFloat, 0, made[1], streams[1]));
+    synchronize();
+    foreach (l) OK(ncclCommDestroy(made[l]));
 }
 
 /* Several collectives, sends and communicators' worth of streams in one group, nested. */
@@ -284,6 +351,8 @@ static void test_memory(void) {
 
 void test_calls(void) {
     test_send_recv();
+    test_own_and_empty();
+    test_connecting();
     test_groups();
     test_arguments();
     test_streams();
