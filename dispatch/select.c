@@ -31,7 +31,7 @@ void bl_table_select(const struct bl_table *table, const struct bl_request *requ
     uint64_t size = bl_datatype_size(request->datatype), bytes;
     bool uncovered = false;
 
-    if (!request->count) return to_nccl(route, BL_REASON_EMPTY);
+    if (!request->count && !bl_collective_has(request->collective, BL_PAIRED)) return to_nccl(route, BL_REASON_EMPTY);
     if (!size) return to_nccl(route, BL_REASON_DATATYPE);
     if ((unsigned)request->redop >= BL_REDOPS) return to_nccl(route, BL_REASON_CUSTOM_OP);
     if (request->root < 0 || request->root >= table->nranks) return to_nccl(route, BL_REASON_ROOT);

@@ -15,6 +15,12 @@ static const uint64_t LARGE = 16 << 20;
 static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t), LEAST_RING = 64,
                       KEPT_RINGS_BYTES = 1 << 20;
 
+/* Of messages between two ranks: places of a pair's ring at most, of which those of all pairs may take an eighth; where one takes bytes of
+ * any size. */
+static const uint64_t MOST_PAIR_QUADS = BL_PAIR_CHANNELS * BL_PAIR_DEPTH, ANY_SIZE = UINT64_C(1) << 40;
+/* A multiple of a line. */
+static const uint64_t CREDIT_BYTES = BL_MAX_RANKS * BL_PAIR_CREDIT * sizeof(uint64_t);
+
 /* Of each of the two halves behind a multicast object, and the least that is worth one. */
 static const uint64_t MULTICAST_HALF = 8 << 20, LEAST_MULTICAST_HALF = 64 << 10;
 
@@ -40,9 +46,20 @@ static const struct {
 #include "collectives.def"
 };
 
-/* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, packets, slots, rings; or of the
+/* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, packets, slots, rings, rings of pairs; or of the
  * memory behind the multicast object: packets, a half, a half divided among the ranks. */
-enum share { PACKETS, PEERS, RANKS, TWOSHOT, SLOTS, RINGS, MULTICAST_PACKETS, MULTICAST_WHOLE, MULTICAST_BLOCKS };
+enum share {
+    PACKETS,
+    PEERS,
+    RANKS,
+    TWOSHOT,
+    SLOTS,
+    RINGS,
+    PAIRS,
+    MULTICAST_PACKETS,
+    MULTICAST_WHOLE,
+    MULTICAST_BLOCKS
+};
 
 /* For how many ranks kernels are there: up to 2, 4, 8, 16; or these and 3; or fewer; or one for all. */
 enum instances { ALL, ALL_AND_3, ALL_BUT_2, BATCHED, ONE };
@@ -114,6 +131,10 @@ bool bl_kernel_batch(int kernel) {
     return is_kernel(kernel) && kernels[kernel].batch;
 }
 
+bool bl_kernel_pairs(int kernel) {
+    return is_kernel(kernel) && kernels[kernel].share == PAIRS;
+}
+
 bool bl_kernel_multicast(int kernel) {
     return has(kernel, BL_NVLS);
 }
@@ -153,7 +174,7 @@ int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t 
                                    [BATCHED] = {4, 4, 4, 16, 16}};
     if (!is_kernel(kernel) || datatype < 0 || datatype >= BL_DATATYPES) return -1;
     if (nranks < 2 || nranks > BL_MAX_RANKS || !has_datatype(kernel, datatype)) return -1;
-    const enum instances instances = kernels[kernel].instances;
+    const enum instances instances = kernels[kernel].share == PAIRS ? ONE : kernels[kernel].instances;
     const char *type = bl_kernel_reduces(kernel) ? datatypes[datatype].symbol : "bytes";
     int n;
     if (instances == ONE)
@@ -177,6 +198,7 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
     case TWOSHOT: return layout->peer_lines * BL_LINE_DATA * (uint64_t)nranks;
     case SLOTS: return layout->copy_bytes;
     case RINGS: return layout->oneway_lines / 3 / LINES_GRAIN * LINES_GRAIN * BL_LINE_DATA; /* oneway.cuh */
+    case PAIRS: return layout->pair_quads ? ANY_SIZE : 0; /* what the ring does not hold waits for room */
     case MULTICAST_PACKETS: return layout->multicast_packets * PACKET_DATA;
     case MULTICAST_WHOLE: return layout->multicast_half;
     case MULTICAST_BLOCKS: return layout->multicast_half / (uint64_t)nranks / LINE_BYTES * LINE_BYTES;
@@ -192,6 +214,22 @@ bool bl_kernel_in_pieces(int kernel, int nranks) {
 
 static uint64_t divide_up(uint64_t a, uint64_t b) {
     return (a + b - 1) / b;
+}
+
+unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads) {
+    const uint64_t most = lesser(layout->pair_quads / BL_PAIR_DEPTH, quads);
+    uint64_t warps = 1;
+    while (warps < most) warps *= 2;
+    return (unsigned)warps;
+}
+
+uint64_t bl_pair_ring(const struct bl_staging_layout *layout, unsigned sender, unsigned receiver) {
+    return layout->pair_offset + CREDIT_BYTES +
+           (sender - (sender > receiver)) * layout->pair_quads * BL_QUAD * LINE_BYTES;
+}
+
+uint64_t bl_pair_credit(const struct bl_staging_layout *layout, unsigned receiver) {
+    return layout->pair_offset + receiver * BL_PAIR_CREDIT * sizeof(uint64_t);
 }
 
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
@@ -222,6 +260,9 @@ unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threa
             break; /* three crews; reducing takes longest */
         case MULTICAST_WHOLE:
         case MULTICAST_BLOCKS: need = divide_up(divide_up(bytes, UNIT_BYTES), threads); break;
+        case PAIRS:
+            need = lesser(divide_up(max_blocks, 2), BL_PAIR_BLOCKS);
+            break;                                              /* what a launch may have: pairs.c */
         case RANKS: need = divide_up(2 * lines, groups); break; /* two groups share a line, if there are enough */
         default: need = divide_up(lines, groups);
         }
@@ -244,10 +285,36 @@ static uint64_t ring_bytes(int nranks, uint64_t lines) {
     return BL_MAX_RANKS * sizeof(uint64_t) + (uint64_t)(nranks - 1) * lines * LINE_BYTES;
 }
 
-/* Two steps for a peer are one for a rank. */
+static uint64_t pair_bytes(int nranks, uint64_t quads) {
+    return quads ? CREDIT_BYTES + (uint64_t)(nranks - 1) * quads * BL_QUAD * LINE_BYTES : 0;
+}
+
+/* The least of lines and one-way rings.  Two steps for a peer are one for a rank. */
+static uint64_t least_lines(int nranks) {
+    return 2 * half_bytes(nranks, 2 * LINES_STEP) + ring_bytes(nranks, LEAST_RING);
+}
+
 uint64_t bl_staging_minimum(int nranks) {
-    return packet_bytes(nranks, FEWEST_PACKETS) + 2 * half_bytes(nranks, 2 * LINES_STEP) +
-           ring_bytes(nranks, LEAST_RING);
+    return packet_bytes(nranks, FEWEST_PACKETS) + least_lines(nranks) + pair_bytes(nranks, BL_PAIR_DEPTH);
+}
+
+/* The most packets whose bytes are at most a quarter, and leave the others their least. */
+static uint64_t plan_packets(int nranks, uint64_t *left) {
+    const uint64_t others = least_lines(nranks) + pair_bytes(nranks, BL_PAIR_DEPTH);
+    const uint64_t most = lesser(*left / 4, *left - others);
+    uint64_t packets = MOST_PACKETS;
+    while (packets > FEWEST_PACKETS && packet_bytes(nranks, packets) > most) packets /= 2;
+    *left -= packet_bytes(nranks, packets);
+    return packets;
+}
+
+/* Returns the places of a pair's ring. */
+static uint64_t plan_pairs(int nranks, uint64_t *left) {
+    const uint64_t most = lesser(*left / 8, *left - least_lines(nranks));
+    uint64_t quads = MOST_PAIR_QUADS;
+    while (quads > BL_PAIR_DEPTH && pair_bytes(nranks, quads) > most) quads /= 2;
+    *left -= pair_bytes(nranks, quads);
+    return quads;
 }
 
 /* Of what packets leave: what the other lines do not need, or an eighth.  Takes it off *left; returns the lines of a ring. */
@@ -298,7 +365,8 @@ static void arrange(struct bl_staging_layout *layout, int nranks) {
     layout->half_lines = (uint64_t)(nranks - 1) * layout->peer_lines;
     layout->rank_lines = whole_steps(layout->half_lines / (uint64_t)nranks);
     layout->oneway_offset = layout->line_offset + 2 * layout->half_lines * LINE_BYTES;
-    layout->copy_offset = layout->oneway_offset + ring_bytes(nranks, layout->oneway_lines);
+    layout->pair_offset = layout->oneway_offset + ring_bytes(nranks, layout->oneway_lines);
+    layout->copy_offset = layout->pair_offset + pair_bytes(nranks, layout->pair_quads);
     layout->bytes = layout->copy_offset + slots_bytes(nranks, layout->copy_bytes);
 }
 
@@ -309,10 +377,8 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     if (multicast) plan_multicast(layout, nranks, &left);
     const uint64_t slot = copy ? plan_slots(nranks, &left) : 0;
     const uint64_t wanted = whole_steps(bl_lines_of(LARGE / (uint64_t)(nranks - 1))) + LINES_STEP;
-    uint64_t packets = MOST_PACKETS;
-    while (packets > FEWEST_PACKETS && packet_bytes(nranks, packets) > left / 4) packets /= 2;
-    layout->packets = packets;
-    left -= packet_bytes(nranks, packets);
+    layout->packets = plan_packets(nranks, &left);
+    layout->pair_quads = plan_pairs(nranks, &left);
     layout->oneway_lines = plan_rings(nranks, wanted, &left);
     const uint64_t fit = whole_steps(left / (2 * half_bytes(nranks, 1)));
     layout->peer_lines = lesser(fit, wanted);
@@ -338,13 +404,16 @@ static uint64_t ring_lines_for(int kernel, uint64_t bytes) {
 void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_t bytes[BL_KERNELS]) {
     uint64_t peer_lines = 2 * LINES_STEP, ring = LEAST_RING;
     uint64_t ring_lines = KEPT_RINGS_BYTES / ((uint64_t)(nranks - 1) * LINE_BYTES);
+    bool pairs = false;
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         if (!bytes[kernel]) continue;
         const uint64_t most = lesser(bytes[kernel], 4 * LARGE); /* more than any staging holds at once */
         const uint64_t peers = peer_lines_for(kernel, nranks, most), rings = ring_lines_for(kernel, most);
         if (peers > peer_lines) peer_lines = peers;
         if (rings > ring_lines) ring_lines = rings;
+        pairs = pairs || bl_kernel_pairs(kernel);
     }
+    if (!pairs) layout->pair_quads = 0;
     while (ring < ring_lines) ring *= 2;
     layout->peer_lines = lesser(layout->peer_lines, whole_steps(peer_lines + LINES_STEP - 1));
     layout->oneway_lines = lesser(layout->oneway_lines, ring);

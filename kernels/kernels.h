@@ -17,6 +17,19 @@ extern "C" {
 #endif
 
 enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256 };
+/* Of launches for messages between two ranks: pairs.cuh. */
+enum {
+    BL_PAIR_BLOCKS = 64,
+    BL_PAIR_MESSAGES = 64,                 /* of a launch */
+    BL_PAIR_STREAMS = 32,                  /* of a launch: to and from each peer, and what is copied */
+    BL_PAIR_FEW = 4,                       /* of one that has fewer arguments */
+    BL_PAIR_WARPS = 8 * BL_PAIR_BLOCKS,    /* of a launch: blocks have at most 256 threads */
+    BL_PAIR_DEPTH = 16,                    /* places of a channel */
+    BL_PAIR_CHANNELS = 128,                /* of a ring, at most */
+    BL_PAIR_CREDIT = 1 + BL_PAIR_CHANNELS, /* what a receiver tells: when it begins, and for each channel */
+    BL_PAIR_LAUNCHES = 2 * BL_MAX_RANKS,   /* behind the quads sent to each rank, and those received of each */
+    BL_PAIR_WORDS = BL_PAIR_LAUNCHES + 1
+};
 /* Words of a device alone, behind bl_kernel_args.epochs, zero at first. */
 enum {
     BL_WORD_EPOCHS = 0,                    /* BL_MAX_BLOCKS pairs: epoch, equal between launches; stop: staging.cuh */
@@ -24,7 +37,8 @@ enum {
     BL_WORD_ONEWAYS = 3 * BL_MAX_BLOCKS,   /* one-way launches, likewise */
     BL_WORD_NEXT_LOOK = 4 * BL_MAX_BLOCKS, /* the time of the next look at bl_control */
     BL_WORD_STOP,                          /* not zero: leave */
-    BL_LOCAL_WORDS
+    BL_WORD_PAIRS,                         /* BL_PAIR_BLOCKS times BL_PAIR_WORDS, also equal: pairs.cuh */
+    BL_LOCAL_WORDS = BL_WORD_PAIRS + BL_PAIR_BLOCKS * BL_PAIR_WORDS
 };
 enum {
     BL_LINE_DATA = 120, /* user data of a line */
@@ -62,7 +76,8 @@ enum bl_collective_trait {
     BL_REDUCES = 1,  /* else it moves bytes, whatever the datatype is */
     BL_GATHERS = 2,  /* the buffer that is received to has a block for each rank */
     BL_SCATTERS = 4, /* that which is sent from has */
-    BL_ROOTED = 8    /* only the root has something to send, or if it reduces, gets a result */
+    BL_ROOTED = 8,   /* only the root has something to send, or if it reduces, gets a result */
+    BL_PAIRED = 16   /* a call is one end of a message between two ranks; its root is the other */
 };
 
 /* BL_IF_##column(otherwise, what) of the columns of algorithms.def that say whether there is one more kernel. */
@@ -119,6 +134,9 @@ struct bl_staging_layout {
     /* Of one-way launches: BL_MAX_RANKS words, then rings [nranks - 1 sources][oneway_lines] of 128 B; see oneway.cuh. */
     uint64_t oneway_offset;
     uint64_t oneway_lines; /* a power of two */
+    /* Of messages between two ranks: BL_PAIR_CREDIT words for each peer, rings [nranks - 1 sources][pair_quads] of four lines; see pairs.cuh. */
+    uint64_t pair_offset;
+    uint64_t pair_quads; /* a power of two, at least BL_PAIR_DEPTH; 0: no route needs them */
     /* For copy engines: slots [bl_copy_slots()][nranks - 1 sources][copy_bytes], then struct bl_copy_words. */
     uint64_t copy_offset;
     uint64_t copy_bytes; /* 0 unless asked for */
@@ -181,6 +199,50 @@ struct bl_batch_args {
     uint32_t in_place;                 /* whether any message is; for all-reduce */
 };
 
+struct bl_pairs_message {
+    void *buffer; /* sent from, or received to */
+    uint64_t bytes;
+    uint64_t quads_before; /* of the stream's messages ahead of it */
+};
+
+/* What one launch sends to a peer, or receives of it, message after message; or what the rank sends to itself: two messages, the
+ * second is where the first is copied to. */
+enum bl_pair_kind { BL_PAIR_SEND, BL_PAIR_RECV, BL_PAIR_COPY };
+
+struct bl_pairs_stream {
+    uint16_t first_warp, warps;
+    uint8_t first, messages; /* of those of the launch */
+    uint8_t kind, peer;
+    uint64_t quads;      /* of all its messages */
+    unsigned char *ring; /* the pair's, in the receiver's staging */
+    uint64_t *credit;    /* bl_pair_credit, in the sender's */
+};
+
+/* Under 4 KB, as kernel arguments must be.  Streams to and from peers come before those that are copied. */
+struct bl_pairs_args {
+    struct bl_kernel_args
+        common; /* its buffers, stride, size and operation are not read, nor is its count, but to be told */
+    uint32_t streams, pairs, pairs_log2; /* pairs: those to and from peers; rounded up */
+    uint32_t places;                     /* of a ring */
+    struct bl_pairs_stream stream[BL_PAIR_STREAMS];
+    struct bl_pairs_message message[BL_PAIR_MESSAGES];
+    uint8_t warp_stream[BL_PAIR_WARPS]; /* what each warp of the grid has; BL_PAIR_STREAMS: nothing */
+};
+
+/* The same for few: the more arguments there are, the longer it takes to come by them. */
+struct bl_pairs_few_args {
+    struct bl_kernel_args common;
+    uint32_t streams, pairs, pairs_log2, places;
+    struct bl_pairs_stream stream[BL_PAIR_FEW];
+    struct bl_pairs_message message[BL_PAIR_FEW];
+};
+
+/* Quads of a message: at least one, for one that is empty is a message, too. */
+static inline uint64_t bl_pair_quads(uint64_t bytes) {
+    const uint64_t quad = BL_QUAD * BL_LINE_DATA;
+    return bytes > quad ? bytes / quad + (bytes % quad != 0) : 1;
+}
+
 /* How slots are handed over between copy engines and kernels: plugin/launch/copy.h.  Zero at first. */
 struct bl_copy_words {
     uint32_t ready[2][BL_MAX_RANKS]; /* [slot][sender]: ours holds a piece of the sender's */
@@ -223,6 +285,16 @@ bool bl_kernel_reduces(int kernel);
 
 /* Whether a launch carries several messages: struct bl_batch_args. */
 bool bl_kernel_batch(int kernel);
+
+/* Whether it carries messages between two ranks: struct bl_pairs_few_args, or struct bl_pairs_args if it is for a batch. */
+bool bl_kernel_pairs(int kernel);
+
+/* Where the ring of what `sender` sends to `receiver` lies in the receiver's staging, and the words of its credit in the sender's. */
+uint64_t bl_pair_ring(const struct bl_staging_layout *layout, unsigned sender, unsigned receiver);
+uint64_t bl_pair_credit(const struct bl_staging_layout *layout, unsigned receiver);
+
+/* Warps that so many quads of a stream are worth, a power of two. */
+unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads);
 
 /* Whether it needs a multicast object.  Then its grid is the same on all ranks, of as many blocks as bl_kernel_blocks() says. */
 bool bl_kernel_multicast(int kernel);

@@ -68,6 +68,7 @@ TEST_UNIT_LIBS := $(TEST)/harness/reference.o $(KERNEL_OBJ) $(DISPATCH_OBJ)
 $(TEST)/unit/log_test: $(BUILD)/plugin/base/log.o $(BUILD)/plugin/base/file.o
 $(TEST)/unit/sha256_test: $(BUILD)/plugin/base/sha256.o
 $(TEST)/unit/selection_test: $(BUILD)/plugin/base/selection.o
+$(TEST)/unit/pairs_test: $(BUILD)/plugin/launch/pairs.o $(BUILD)/plugin/launch/fuse.o
 $(TEST)/unit/remember_test: $(BUILD)/plugin/tune/remember.o $(BUILD)/plugin/base/file.o $(BUILD)/plugin/base/why.o
 $(TEST)/unit/%: $(TEST)/unit/%.o $(TEST_UNIT_LIBS)
 	$(call say,LINK,$@)

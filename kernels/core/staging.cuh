@@ -148,6 +148,7 @@ BL_DEVICE uint64_t launches_before(const struct bl_kernel_args &a) {
     const unsigned block = block_in_grid();
     return load_relaxed_sys(&epoch_of(a, block)->epoch) / EPOCH_STEP +
            load_relaxed_sys(&a.epochs[BL_WORD_ONEWAYS + block]) +
+           load_relaxed_sys(&a.epochs[BL_WORD_PAIRS + block % BL_PAIR_BLOCKS * BL_PAIR_WORDS + BL_PAIR_LAUNCHES]) +
            (a.multicast_words ? load_relaxed_sys(&a.multicast_words[block]) : 0);
 }
 

@@ -44,6 +44,7 @@ struct bl_order_capture {
 struct bl_order {
     CUevent event;        /* recorded behind every eager call, and by graphs; bl_room's, too */
     CUevent fork;         /* joins the streams of one launch */
+    CUstream side;        /* for calls beside NCCL's: beside.h; NULL until there are such */
     uint64_t last_stream; /* id of the last call's; 0: not known */
     struct bl_order_capture captures[BL_ORDER_CAPTURES]; /* those that began last, in turn */
     unsigned next_capture;

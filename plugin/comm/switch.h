@@ -19,6 +19,11 @@ int bl_switch_join(struct bl_comm *comm, int fd);
 /* Whether the communicator's next call is Beeline's; by the thread that makes it. */
 bool bl_switch_serves(struct bl_comm *comm);
 
+/* Whether calls may be switched at all: then messages between two ranks are NCCL's, since no rank knows how many others have. */
+static inline bool bl_switch_there(const struct bl_comm *comm) {
+    return atomic_load_explicit(&comm->turnout.page, memory_order_relaxed) != NULL;
+}
+
 /* That call has been made, or collected by a group.  One that NCCL has refused is not to be counted; nor one that moves
  * nothing, since what comes of it differs between ranks. */
 void bl_switch_count(struct bl_comm *comm, bool grouped);

@@ -35,8 +35,8 @@ static void describe_call(const struct bl_control *wait, char *text, size_t size
               redop = (int)(wait->waiting_call >> 16 & 0xff);
     const bool reduces = bl_kernel_reduces(kernel);
     snprintf(text, size, "%s of %" PRIu64 " %s%s%s", bl_kernel_name(kernel), wait->waiting_count,
-             bl_kernel_batch(kernel) ? "messages" : bl_datatype_name(datatype), reduces ? " " : "",
-             reduces ? bl_redop_name(redop) : "");
+             bl_kernel_batch(kernel) || bl_kernel_pairs(kernel) ? "messages" : bl_datatype_name(datatype),
+             reduces ? " " : "", reduces ? bl_redop_name(redop) : "");
 }
 
 /* Once a wait: of a launch and a peer. */

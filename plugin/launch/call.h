@@ -8,6 +8,7 @@ struct bl_call {
     struct bl_comm *comm;
     const void *sendbuff;
     void *recvbuff;
+    bool receives; /* of one end of a message: this is the other's end, whose buffer recvbuff is */
     struct bl_request request;
     struct bl_route route;
     CUstream stream;
@@ -15,6 +16,15 @@ struct bl_call {
 
 static inline uint64_t bl_call_bytes(const struct bl_request *request) {
     return request->count * bl_datatype_size(request->datatype);
+}
+
+/* Of a call with two buffers the two ends that make a round of all ranks: each sends to the next, and receives of the one before. */
+static inline void bl_call_around(const struct bl_call *call, struct bl_call ends[2]) {
+    const int rank = call->comm->rank, nranks = call->comm->nranks;
+    ends[0] = ends[1] = *call;
+    ends[0].request.root = (rank + 1) % nranks;
+    ends[1].request.root = (rank + nranks - 1) % nranks;
+    ends[1].receives = true;
 }
 
 /* What the real NCCL returned says that it has taken the call. */

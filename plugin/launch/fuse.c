@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "launch.h"
+#include "pairs.h"
 
 /* At INFO, once a communicator. */
 static void tell_fused(struct bl_comm *comm, int calls, int launches) {
@@ -11,32 +12,119 @@ static void tell_fused(struct bl_comm *comm, int calls, int launches) {
            (unsigned long long)comm->id, comm->rank, calls, launches, launches == 1 ? "" : "es");
 }
 
-/* The launches of the communicator whose first call is calls[first]. */
-static void plan(struct bl_collected *calls, int first, int count) {
-    struct bl_comm *comm = calls[first].call.comm;
+/* The launches of one communicator, as they are planned. */
+struct plan {
+    struct bl_collected *calls;
+    int first, last; /* launches, by their first calls; -1: none yet */
+    int all, launches;
+};
+
+static void begin_launch(struct plan *plan, int i) {
+    plan->calls[i].lead = i;
+    if (plan->last >= 0)
+        plan->calls[plan->last].next_lead = i;
+    else
+        plan->first = i;
+    plan->last = i;
+    plan->launches++;
+}
+
+static void plan_collectives(struct plan *plan, struct bl_comm *comm, int first, int count) {
+    struct bl_collected *calls = plan->calls;
     struct bl_fuser fuser;
     struct bl_route route;
-    int all = 0, launches = 0, last = -1;
     bl_fuser_begin(&fuser, &comm->table);
     for (int i = first; i < count; i++) {
-        if (calls[i].call.comm != comm) continue;
+        if (calls[i].call.comm != comm || bl_collective_has(calls[i].call.request.collective, BL_PAIRED)) continue;
         const int before = bl_fuser_add(&fuser, &calls[i].call.request, i, &route);
-        calls[i].planned = true;
-        calls[i].next = -1;
-        calls[i].next_lead = -1;
         if (before == BL_FUSE_BEGINS) {
-            calls[i].lead = i;
-            if (last >= 0) calls[last].next_lead = i;
-            last = i;
-            launches++;
+            begin_launch(plan, i);
         } else {
             calls[i].lead = calls[before].lead;
             calls[calls[i].lead].call.route = route;
             calls[before].next = i;
         }
-        all++;
     }
-    tell_fused(comm, all, launches);
+}
+
+/* Two lists, each in order, as one. */
+static int merge(struct bl_collected *calls, int a, int b) {
+    int first = -1, *at = &first;
+    while (a >= 0 && b >= 0) {
+        const bool b_first = bl_pairs_before(&calls[b].call, calls[b].index, &calls[a].call, calls[a].index);
+        int *const taken = b_first ? &b : &a;
+        *at = *taken;
+        at = &calls[*taken].next;
+        *taken = *at;
+    }
+    *at = a >= 0 ? a : b;
+    return first;
+}
+
+/* lists[k] has 2^k calls, or none. */
+static int sort_pairs(struct bl_collected *calls, int list) {
+    enum { LISTS = 32 };
+    int lists[LISTS], all = -1;
+    for (int k = 0; k < LISTS; k++) lists[k] = -1;
+    while (list >= 0) {
+        int one = list, k = 0;
+        list = calls[list].next;
+        calls[one].next = -1;
+        for (; lists[k] >= 0; k++) {
+            one = merge(calls, lists[k], one);
+            lists[k] = -1;
+        }
+        lists[k] = one;
+    }
+    for (int k = 0; k < LISTS; k++) all = merge(calls, lists[k], all);
+    return all;
+}
+
+/* Those of the communicator, in their order in the group. */
+static int list_pairs(struct bl_collected *calls, const struct bl_comm *comm, int first, int count) {
+    int indices[2][BL_MAX_RANKS] = {{0}}, list = -1, *at = &list;
+    for (int i = first; i < count; i++) {
+        const struct bl_call *call = &calls[i].call;
+        if (call->comm != comm || !bl_collective_has(call->request.collective, BL_PAIRED)) continue;
+        calls[i].index = indices[call->receives][call->request.root]++;
+        *at = i;
+        at = &calls[i].next;
+    }
+    return list;
+}
+
+static void plan_pairs(struct plan *plan, const struct bl_comm *comm, int first, int count) {
+    struct bl_collected *calls = plan->calls;
+    int of_launch = 0;
+    for (int i = sort_pairs(calls, list_pairs(calls, comm, first, count)), before = -1, next; i >= 0; i = next) {
+        next = calls[i].next;
+        calls[i].next = -1;
+        if (of_launch == 0)
+            begin_launch(plan, i);
+        else {
+            calls[i].lead = calls[before].lead;
+            calls[before].next = i;
+        }
+        of_launch = (of_launch + 1) % BL_BATCH_MAX;
+        before = i;
+    }
+}
+
+/* The launches of the communicator whose first call is calls[first]; returns the first of them. */
+static int plan(struct bl_collected *calls, int first, int count) {
+    struct bl_comm *comm = calls[first].call.comm;
+    struct plan plan = {.calls = calls, .first = -1, .last = -1};
+    for (int i = first; i < count; i++) {
+        if (calls[i].call.comm != comm) continue;
+        calls[i].planned = true;
+        calls[i].next = -1;
+        calls[i].next_lead = -1;
+        plan.all++;
+    }
+    plan_collectives(&plan, comm, first, count);
+    plan_pairs(&plan, comm, first, count);
+    tell_fused(comm, plan.all, plan.launches);
+    return plan.first;
 }
 
 /* Has a launch's calls, in order, done by bl_launch or bl_launch_check. */
@@ -48,17 +136,17 @@ static ncclResult_t with_batch(const struct bl_collected *calls, int first,
     return todo(batch, count);
 }
 
-ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count) {
+ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, bool beside) {
     ncclResult_t result = ncclSuccess;
     int comms = 0; /* calls[c].turn for c below it: of each communicator, the launch whose turn it is */
     for (int i = 0; i < count; i++) { /* a communicator may have ended since: its calls go nowhere */
-        calls[i].planned = !atomic_load(&calls[i].call.comm->active);
+        calls[i].planned = !atomic_load(&calls[i].call.comm->active) || calls[i].beside != beside;
         calls[i].lead = -1;
     }
     for (int i = 0; i < count; i++) {
         if (calls[i].planned) continue;
-        plan(calls, i, count);
-        calls[comms++].turn = i; /* a communicator's first call leads */
+        const int first = plan(calls, i, count);
+        calls[comms++].turn = first;
     }
     for (int i = 0; i < count && result == ncclSuccess; i++)
         if (calls[i].lead == i) result = with_batch(calls, i, bl_launch_check);

@@ -1,5 +1,7 @@
 /* fuse.h - the calls that a group has collected, in as few launches as they fit into.
  *
+ * Collectives come first, then sends and receives, as with NCCL: pairs.h.
+ *
  * What shares a launch is decided by bl_fuser_add, for each communicator by itself: by nothing that ranks may differ in,
  * as streams, buffers, captures, or what else is in the group.  A launch takes the place of its first call, on the
  * stream of that call; the streams of the others wait for it as it waits for them.
@@ -19,11 +21,14 @@ struct bl_collected {
     int lead;      /* the first call of its launch, whose route is the launch's; -1: it is in none */
     int next_lead; /* of a launch's first call: that of the communicator's next launch, or -1 */
     int turn;      /* not of this call: place in a list of launches that are next */
+    int index;     /* of one end of a message: the how-many-th of its pair and direction in the group */
     bool planned;
+    bool beside;  /* it is on a stream of the communicator's own, beside NCCL's calls; beside.h */
+    CUstream own; /* the caller's, then */
 };
 
-/* Launches all of them; none if calls that share a launch are not all captured by one graph, or all eager (NCCL, too,
+/* Launches all of them that are beside NCCL's (beside.h), or all others; none if calls that share a launch are not all captured by one graph, or all eager (NCCL, too,
  * refuses such a group: ncclInvalidUsage).  It allocates nothing. */
-ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count);
+ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, bool beside);
 
 #endif

@@ -3,8 +3,9 @@
 #include "copy.h"
 #include "base/log.h"
 #include "comm/stats.h"
-#include "room.h"
 #include "order.h"
+#include "pairs.h"
+#include "room.h"
 
 /* A launch that may start before the work ahead of it on the stream is over spares the time between two kernels where
  * that work is a kernel, too; all of Beeline's wait for it before they touch memory. */
@@ -97,6 +98,26 @@ static ncclResult_t launch_messages(const struct bl_call *const *calls, int coun
     return launch_kernel(comm, route, first->datatype, calls[0]->stream, &args, outcome);
 }
 
+/* In several launches, one behind the other, where one does not hold all. */
+static ncclResult_t launch_pairs(const struct bl_call *const *calls, int count, const struct bl_route *route,
+                                 struct outcome *outcome) {
+    const struct bl_comm *comm = calls[0]->comm;
+    const int datatype = calls[0]->request.datatype; /* the kernel is the same for all */
+    ncclResult_t result = ncclSuccess;
+    struct bl_pairs_args args;
+    args.common = comm->args;
+    args.common.call = bl_kernel_call(route->kernel, datatype, BL_SUM);
+    for (int done = 0; done < count && result == ncclSuccess;) {
+        struct bl_route grid = *route;
+        struct bl_pairs_few_args few;
+        done += bl_pairs_fill(&args, &grid, calls + done, count - done);
+        const bool is_few = bl_pairs_few(&few, &args);
+        if (!is_few) grid.kernel = BL_KERNEL_SENDRECV_LL128_BATCH;
+        result = launch_kernel(comm, &grid, datatype, calls[0]->stream, is_few ? (void *)&few : &args, outcome);
+    }
+    return result;
+}
+
 /* A communicator that ended while this call was on its way, or was collected by a group. */
 static ncclResult_t ended(const struct bl_comm *comm) {
     const ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
@@ -148,6 +169,7 @@ static int streams_of(const struct bl_call *const *calls, int count, CUstream st
 static ncclResult_t launch(const struct bl_call *const *calls, int count, const struct bl_route *route,
                            const struct bl_order_turn *turn, struct outcome *outcome) {
     if (route->kernel == BL_KERNEL_ALLGATHER_CE) return bl_copy_launch(calls[0], turn);
+    if (bl_kernel_pairs(route->kernel)) return launch_pairs(calls, count, route, outcome);
     return count == 1 ? launch_message(calls[0], route, outcome) : launch_messages(calls, count, route, outcome);
 }
 
@@ -159,6 +181,7 @@ ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
     struct outcome outcome = {0, CUDA_SUCCESS};
     CUstream streams[BL_BATCH_MAX];
     const int used = streams_of(calls, count, streams);
+    if (bl_kernel_pairs(route.kernel)) bl_pairs_grid(calls, count, &route);
     if (!bl_comm_visit(comm, &visit)) return ended(comm);
     ncclResult_t result = turn_begin(comm, streams, used, &route, &turn);
     if (result == ncclSuccess) result = launch(calls, count, &route, &turn, &outcome);
@@ -173,7 +196,11 @@ ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
 
 ncclResult_t bl_launch_bare(const struct bl_call *call) {
     struct outcome outcome = {0, CUDA_SUCCESS};
-    return launch_message(call, &call->route, &outcome);
+    if (!bl_kernel_pairs(call->route.kernel)) return launch_message(call, &call->route, &outcome);
+    struct bl_call ends[2];
+    bl_call_around(call, ends);
+    const struct bl_call *const both[] = {&ends[0], &ends[1]};
+    return launch_pairs(both, 2, &call->route, &outcome);
 }
 
 ncclResult_t bl_launch_check(const struct bl_call *const *calls, int count) {
@@ -183,6 +210,10 @@ ncclResult_t bl_launch_check(const struct bl_call *const *calls, int count) {
     struct bl_visit visit;
     const int used = streams_of(calls, count, streams);
     bool alike = true;
+    if (bl_kernel_pairs(calls[0]->route.kernel)) {
+        const ncclResult_t result = bl_pairs_check(calls, count);
+        if (result != ncclSuccess) return result;
+    }
     if (used == 1) return ncclSuccess;
     if (!bl_comm_visit(comm, &visit)) return ended(comm);
     bl_order_ask(streams[0], &first);

@@ -283,9 +283,10 @@ static ncclResult_t take_captured(struct bl_room *room, const struct space *spac
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
     const bool fits = fit(space, held, kernel, blocks);
+    if (!fits && bl_kernel_pairs(kernel)) narrow_to(space, space->kept, kernel, blocks);
     if (*blocks > captured_by(comm)) atomic_store(&comm->room.captured, *blocks);
     pthread_mutex_unlock(&room->lock);
-    return fits ? ncclSuccess : chain(room, comm, stream, turn, 0);
+    return fits || bl_kernel_pairs(kernel) ? ncclSuccess : chain(room, comm, stream, turn, 0);
 }
 
 /* What is taken is decided and said under one lock: of two threads that launch at once one sees the other. */
@@ -298,10 +299,11 @@ static ncclResult_t take_eager(struct bl_room *room, const struct space *space, 
         *blocks = wanted;
         fits = fit(space, held_by_others(room, comm, true), kernel, blocks);
     }
+    if (!fits && bl_kernel_pairs(kernel)) narrow_to(space, space->kept, kernel, blocks);
     hold(comm, *blocks);
     comm->room.turn = ++room->turns;
     pthread_mutex_unlock(&room->lock);
-    if (fits) return ncclSuccess;
+    if (fits || bl_kernel_pairs(kernel)) return ncclSuccess;
     if (!await_issued(room, comm)) narrow_to(space, space->kept, kernel, blocks);
     return chain(room, comm, stream, turn, 0);
 }
@@ -325,7 +327,8 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
         return chain(room, comm, stream, turn, 0);
     }
     const struct space space = space_of(room);
-    if (nccl_beside(room, comm) > space.most_nccl) narrow_to(&space, space.narrow, kernel, blocks);
+    if (nccl_beside(room, comm) > space.most_nccl || bl_kernel_pairs(kernel))
+        narrow_to(&space, space.narrow, kernel, blocks);
     return turn->capturing ? take_captured(room, &space, comm, stream, turn, kernel, blocks)
                            : take_eager(room, &space, comm, stream, turn, kernel, blocks);
 }

@@ -98,7 +98,7 @@ void bl_turn_settle(struct bl_comm *comm) {
         const struct bl_turn turn = {.comm = comm, .stream = pending->stream, .order = pending->turn};
         settling = comm;
         ncclResult_t result = end_turn(&turn);
-        if (result == ncclSuccess && pending->count) result = bl_fuse_launch(pending->calls, pending->count);
+        if (result == ncclSuccess && pending->count) result = bl_fuse_launch(pending->calls, pending->count, false);
         if (result != ncclSuccess)
             bl_comm_break(comm, result, "Beeline: calls behind a nonblocking one on rank %d of %d failed", comm->rank,
                           comm->nranks);

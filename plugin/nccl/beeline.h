@@ -10,8 +10,8 @@ extern "C" {
 
 /* The name of the algorithm that serves such a call on this communicator, with ":warps" behind it where it spreads the peers over
  * warps; "nccl" if the real NCCL does.  collective: 0
- * all-reduce, 1 all-gather, 2 reduce-scatter, 3 all-to-all, 4 broadcast, 5 reduce; count, datatype and op as in the call,
- * whichever rank is the root.  Static text, never NULL; any thread that may use the communicator. */
+ * all-reduce, 1 all-gather, 2 reduce-scatter, 3 all-to-all, 4 broadcast, 5 reduce, 6 send and receive; count, datatype and op as in the call,
+ * whichever rank is the root or the peer.  Static text, never NULL; any thread that may use the communicator. */
 const char *beelineRouteOf(ncclComm_t comm, int collective, size_t count, int datatype, int op);
 
 /* Why all calls on this communicator go to the real NCCL, in words; NULL where Beeline serves it.  Good until it is destroyed. */

@@ -2,18 +2,9 @@
  * 2.31): Beeline's as the plain one, unless that asks for what only NCCL can do.  (With none, it is the plain one; ext and
  * userProfilerTag are for NCCL to tell, and change nothing.)
  */
-#include "base/log.h"
 #include "entry.h"
 #include "real/config.h"
 #include "serve.h"
-
-static bool is_for_nccl(const ncclCollConfig_t *config, const char *function) {
-    static atomic_bool logged;
-    const char *asks = bl_real_depth == 0 ? bl_config_of_nccl(config) : NULL;
-    if (asks && !atomic_exchange(&logged, true))
-        bl_info("%s: the call's configuration asks for %s: calls with such ones go to NCCL", function, asks);
-    return asks;
-}
 
 /* What all of them do, with the names that they give their arguments. */
 #define SERVE_OR_FORWARD(kind, operation, of_root, for_nccl, real)                                                     \
@@ -41,7 +32,7 @@ static bool is_for_nccl(const ncclCollConfig_t *config, const char *function) {
     }                                                                                                                  \
     BL_EXPORT ncclResult_t function##Config(LIST parameters, ncclComm_t comm, cudaStream_t stream,                     \
                                             const ncclCollConfig_t *config) {                                          \
-        SERVE_OR_FORWARD(kind, operation, of_root, is_for_nccl(config, #function),                                     \
+        SERVE_OR_FORWARD(kind, operation, of_root, bl_config_for_nccl(config, #function),                              \
                          config ? BL_REAL(function##Config, LIST arguments, comm, stream, config)                      \
                                 : BL_REAL(function, LIST arguments, comm, stream));                                    \
     }

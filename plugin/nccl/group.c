@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "comm/switch.h"
 #include "entry.h"
+#include "launch/beside.h"
 
 static _Thread_local struct {
     int depth;
@@ -107,18 +108,33 @@ static void keep_calls(void) {
     group.count = left;
 }
 
-/* The turns of what the real NCCL has, or has not, done; then Beeline's own calls. */
-static ncclResult_t run_calls(ncclResult_t real) {
+/* The turns of what the real NCCL has, or has not, done, on communicators whose calls of Beeline's go on beside that, or on the others. */
+static ncclResult_t end_turns(ncclResult_t real, bool beside) {
     ncclResult_t result = ncclSuccess;
     for (int i = 0; i < group.forwarded_count; i++) {
-        const ncclResult_t one = bl_turn_end(&group.forwarded[i], real);
+        const struct bl_turn *turn = &group.forwarded[i];
+        if (bl_beside(group.calls, group.count, turn->comm) != beside) continue;
+        const ncclResult_t one = bl_turn_end(turn, real);
         if (one != ncclSuccess) result = one;
     }
-    if (!bl_call_made(real)) return real;
-    if (group.error != ncclSuccess) result = group.error;
-    if (result != ncclSuccess) return result;
+    return result;
+}
+
+static ncclResult_t launch_ours(ncclResult_t real) {
+    if (group.error != ncclSuccess) return group.error;
     if (real == ncclInProgress) keep_calls();
-    return bl_fuse_launch(group.calls, group.count);
+    return bl_fuse_launch(group.calls, group.count, false);
+}
+
+/* NCCL's turns end ahead of Beeline's calls, which come behind them; where both go on at once, behind these. */
+static ncclResult_t run_calls(ncclResult_t real) {
+    ncclResult_t result = end_turns(real, false);
+    if (result == ncclSuccess && bl_call_made(real)) result = launch_ours(real);
+    const ncclResult_t joined = bl_beside_join(group.calls, group.count, group.forwarded, group.forwarded_count);
+    const ncclResult_t ended = end_turns(real, true);
+    if (result == ncclSuccess) result = joined;
+    if (result == ncclSuccess) result = ended;
+    return bl_call_made(real) ? result : real;
 }
 
 static void forget_calls(bool made) {
@@ -130,6 +146,10 @@ static void forget_calls(bool made) {
 
 /* As around each forwarded call (forward.c): it is here that NCCL launches them. */
 static ncclResult_t end_real(void) {
+    if (group.depth == 1 && group.error == ncclSuccess) {
+        const ncclResult_t beside = bl_beside_launch(group.calls, group.count, group.forwarded, group.forwarded_count);
+        if (beside != ncclSuccess) bl_group_fail(beside);
+    }
     const bool relaxed = group.depth == 1 && group.forwarded_count > 0;
     const CUstreamCaptureMode mode = relaxed ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     const ncclResult_t result = BL_REAL(ncclGroupEnd);

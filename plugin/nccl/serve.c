@@ -37,7 +37,12 @@ static bool may_lack(const struct bl_call *call, bool recvbuff) {
            bl_collective_has(request->collective, BL_REDUCES) == recvbuff;
 }
 
+static bool is_message(const struct bl_call *call) {
+    return bl_collective_has(call->request.collective, BL_PAIRED);
+}
+
 static bool has_buffers(const struct bl_call *call) {
+    if (is_message(call)) return call->sendbuff || call->recvbuff || !call->request.count;
     return (call->sendbuff || may_lack(call, false)) && (call->recvbuff || may_lack(call, true));
 }
 
@@ -51,11 +56,13 @@ static ncclResult_t select_route(struct bl_call *call) {
     ncclResult_t result = bl_comm_check(comm);
     if (result == ncclSuccess) result = bl_turn_settled(comm);
     if (result != ncclSuccess) return result;
-    if (call->request.count == 0 || bl_switch_serves(comm))
+    if (is_message(call) ? !bl_switch_there(comm) : call->request.count == 0 || bl_switch_serves(comm))
         bl_table_select(&comm->table, &call->request, &call->route);
     else
-        call->route = nccl_route(BL_REASON_SWITCH);
+        call->route = nccl_route(is_message(call) ? BL_REASON_SWITCHED : BL_REASON_SWITCH);
     if (call->route.algorithm != BL_ROUTE_NCCL && !has_buffers(call)) call->route = nccl_route(BL_REASON_NO_BUFFER);
+    if (is_message(call) && call->request.root == comm->rank && !bl_group_open())
+        call->route = nccl_route(BL_REASON_ALONE);
     tell_route(comm, call);
     return ncclSuccess;
 }
@@ -64,8 +71,15 @@ static ncclResult_t select_route(struct bl_call *call) {
 static ncclResult_t launch(const struct bl_call *call) {
     const bool grouped = bl_group_open();
     const ncclResult_t result = grouped ? bl_group_add_call(call) : bl_launch(&call, 1);
-    bl_switch_count(call->comm, grouped);
+    if (!is_message(call)) bl_switch_count(call->comm, grouped);
     return result;
+}
+
+bool bl_serves_messages(const struct bl_comm *comm, const struct bl_request *request) {
+    struct bl_route route;
+    if (!bl_comm_active(comm) || bl_switch_there(comm)) return false;
+    bl_table_select(&comm->table, request, &route);
+    return route.algorithm != BL_ROUTE_NCCL;
 }
 
 bool bl_serve(struct bl_call *call, ncclComm_t handle, bool for_nccl, struct bl_forward **forward,

@@ -17,4 +17,7 @@
 bool bl_serve(struct bl_call *call, ncclComm_t handle, bool for_nccl, struct bl_forward **forward,
               ncclResult_t *result);
 
+/* Whether a send or receive of so much is Beeline's. */
+bool bl_serves_messages(const struct bl_comm *comm, const struct bl_request *request);
+
 #endif

@@ -2,11 +2,14 @@
 #include "config.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/params.h"
+#include "real.h"
 
 enum { UNSET = INT_MIN, POLICY_ZERO = 2, NAMES = 22700 /* no older config has names, policies */ };
 static const unsigned magic = 0xcafebeef;
@@ -59,4 +62,12 @@ const char *bl_config_of_nccl(const ncclCollConfig_t *given) {
     if (config->cta_policy != UNSET) return "CTAPolicy";
     if (HAS(config, launch_completion_event) && config->launch_completion_event) return "launchCompletionEvent";
     return NULL;
+}
+
+bool bl_config_for_nccl(const ncclCollConfig_t *config, const char *function) {
+    static atomic_bool logged;
+    const char *asks = bl_real_depth == 0 ? bl_config_of_nccl(config) : NULL;
+    if (asks && !atomic_exchange(&logged, true))
+        bl_info("%s: the call's configuration asks for %s: calls with such ones go to NCCL", function, asks);
+    return asks;
 }

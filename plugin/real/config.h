@@ -25,4 +25,7 @@ struct bl_wishes bl_config_wishes(const ncclConfig_t *config);
  * algorithm, or an event at the launch's completion.  NULL: nothing.  Equal on all ranks, as NCCL demands. */
 const char *bl_config_of_nccl(const ncclCollConfig_t *config);
 
+/* Whether it asks for such a thing, of a call that is not NCCL's own; the first time a line at INFO says so. */
+bool bl_config_for_nccl(const ncclCollConfig_t *config, const char *function);
+
 #endif

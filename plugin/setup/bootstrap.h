@@ -18,7 +18,7 @@
 
 #include "kernels.h"
 
-enum { BL_MESH_MESSAGE = 26624 };
+enum { BL_MESH_MESSAGE = 31744 };
 
 struct bl_mesh {
     int rank, nranks;

@@ -65,6 +65,20 @@ static ncclResult_t all_to_all(const struct bl_call *call, ncclComm_t handle) {
     return bl_call_made(result) ? end : result;
 }
 
+static ncclResult_t around(const struct bl_call *call, ncclComm_t handle) {
+    const ncclDataType_t datatype = (ncclDataType_t)call->request.datatype;
+    const cudaStream_t stream = (cudaStream_t)call->stream;
+    struct bl_call ends[2];
+    bl_call_around(call, ends);
+    ncclResult_t result = BL_REAL(ncclGroupStart);
+    if (!bl_call_made(result)) return result;
+    result = BL_REAL(ncclSend, call->sendbuff, call->request.count, datatype, ends[0].request.root, handle, stream);
+    if (bl_call_made(result))
+        result = BL_REAL(ncclRecv, call->recvbuff, call->request.count, datatype, ends[1].request.root, handle, stream);
+    const ncclResult_t end = BL_REAL(ncclGroupEnd);
+    return bl_call_made(result) ? end : result;
+}
+
 static ncclResult_t call_one(const struct bl_call *call, ncclComm_t handle) {
     const struct bl_request *request = &call->request;
     const void *from = call->sendbuff;
@@ -80,6 +94,7 @@ static ncclResult_t call_one(const struct bl_call *call, ncclComm_t handle) {
     case BL_BROADCAST: return BL_REAL(ncclBroadcast, from, to, count, datatype, request->root, handle, stream);
     case BL_REDUCE: return BL_REAL(ncclReduce, from, to, count, datatype, redop, request->root, handle, stream);
     case BL_ALLTOALL: return all_to_all(call, handle);
+    case BL_SENDRECV: return around(call, handle);
     default: return ncclInvalidArgument;
     }
 }

@@ -33,7 +33,8 @@ SHM = 64 << 20
 LIMIT_S = 120  # of one run of beeline-perf
 # Each algorithm at several sizes, but those of multicast; what cannot carry a size goes to the next.
 ROUTES = {"ALLREDUCE": "..2K oneshot_ll | ..16K oneshot_ll128 | twoshot_ll128", "ALLGATHER": "..16K allgather_ll128 | allgather_ce",
-          "REDUCESCATTER": "reducescatter_ll128", "ALLTOALL": "alltoall_ll128", "BROADCAST": "broadcast_ll128", "REDUCE": "reduce_ll128"}
+          "REDUCESCATTER": "reducescatter_ll128", "ALLTOALL": "alltoall_ll128", "BROADCAST": "broadcast_ll128", "REDUCE": "reduce_ll128",
+          "SENDRECV": "sendrecv_ll128"}
 CHANGING = ("BEELINE_SWITCH", "BEELINE_COMMS", "BEELINE_STAGING", "BEELINE_BUDGET")  # what is served; tried without
 UNSET = (*CHANGING, "BEELINE_DEBUG", "BEELINE_DEBUG_FILE", "BEELINE_STATS")
 

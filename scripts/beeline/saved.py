@@ -25,8 +25,11 @@ def is_timed(part):
 
 def estimate(records, texts):
     """{collective: [seconds saved, NCCL's seconds]} of calls that Beeline served, each counted once for all ranks; and the (collective,
-    ranks) of which some times are not known.  texts: of the tuning files in their order."""
+    ranks) of which some times are not known.  texts: of the tuning files in their order.  Where a call is one end of a message, a time is
+    of both ends of all ranks at once."""
+    from .tuning.collectives import having  # pylint: disable=import-outside-toplevel
     from .tuning.file import times_used  # pylint: disable=import-outside-toplevel
+    paired = having("BL_PAIRED")
     made = {key_of(r): r for r in records if r["record"] == "communicator" and r.get("section")}
     ended = [r for r in records if r["record"] == "calls" and key_of(r) in made]
     ranks_of = {}
@@ -45,7 +48,8 @@ def estimate(records, texts):
             if not us:
                 unknown.add(key)
                 continue
-            total, calls = saved.setdefault(part["collective"], [0, 0]), part["calls"] / ranks_of[record["communicator"]]
+            at_once = ranks_of[record["communicator"]] * (2 if part["collective"] in paired else 1)
+            total, calls = saved.setdefault(part["collective"], [0, 0]), part["calls"] / at_once
             total[0] += calls * (us[0] - us[1]) / 1e6
             total[1] += calls * us[0] / 1e6
     return saved, unknown

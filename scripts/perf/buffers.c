@@ -162,6 +162,12 @@ static int check_untouched(struct check *c, CUdeviceptr recv, uint64_t phase) {
     return error;
 }
 
+/* Whose input a block of the result is. */
+static int sender_of(const struct rank *rank, const struct row *row, int block) {
+    if (has(row, BL_PAIRED)) return collective_sender(rank);
+    return has(row, BL_ROOTED) ? row->root : block;
+}
+
 /* A message of the call; their inputs lie one behind the other. */
 static int check_message(struct check *c, int index) {
     const struct pattern *pattern = &c->part->bench->pattern;
@@ -172,8 +178,8 @@ static int check_message(struct check *c, int index) {
     if (is_left_out(c->rank, row, true)) return check_untouched(c, recv, phase);
     if (has(row, BL_SCATTERS)) phase += c->rank->rank * row->count;
     for (int block = 0; block < (has(row, BL_GATHERS) ? c->rank->nranks : 1); block++) {
-        int sender = has(row, BL_ROOTED) ? row->root : block;
-        const unsigned char *want = has(row, BL_REDUCES) ? pattern->result : pattern->input[sender];
+        const unsigned char *want =
+            has(row, BL_REDUCES) ? pattern->result : pattern->input[sender_of(c->rank, row, block)];
         if (compare(c, "result", recv + block * block_bytes(row), want, phase, row->count)) return -1;
     }
     return 0;

@@ -38,6 +38,14 @@ CALL(reduce) {
     return 0;
 }
 
+/* Both ends of a rank at once: they are in one group. */
+CALL(sendrecv) {
+    const int to = collective_receiver(rank), from = collective_sender(rank);
+    NCCL_TRY(part, side, Send(send, row->count, row->datatype, to, rank->comm[side], rank->stream));
+    NCCL_TRY(part, side, Recv(recv, row->count, row->datatype, from, rank->comm[side], rank->stream));
+    return 0;
+}
+
 const struct collective collectives[BL_COLLECTIVES] = {
     [BL_ALLREDUCE] = {.in_place = true, .shares = 2, .call = call_all_reduce},
     [BL_ALLGATHER] = {.in_place = true, .shares = 1, .call = call_all_gather},
@@ -45,11 +53,20 @@ const struct collective collectives[BL_COLLECTIVES] = {
     [BL_ALLTOALL] = {.shares = 1, .call = call_all_to_all},
     [BL_BROADCAST] = {.in_place = true, .call = call_broadcast},
     [BL_REDUCE] = {.in_place = true, .call = call_reduce},
+    [BL_SENDRECV] = {.call = call_sendrecv},
 };
 
 double collective_bus_factor(int collective, int nranks) {
     int shares = collectives[collective].shares;
     return shares ? shares * (nranks - 1.0) / nranks : 1;
+}
+
+int collective_receiver(const struct rank *rank) {
+    return (rank->rank + 1) % rank->nranks;
+}
+
+int collective_sender(const struct rank *rank) {
+    return (rank->rank + rank->nranks - 1) % rank->nranks;
 }
 
 const char *row_redop_name(const struct row *row) {

@@ -193,6 +193,9 @@ struct collective {
 };
 extern const struct collective collectives[BL_COLLECTIVES];
 double collective_bus_factor(int collective, int nranks);
+/* Of messages between two ranks: whom this one sends to, whom it receives from, as in nccl-tests. */
+int collective_receiver(const struct rank *rank);
+int collective_sender(const struct rank *rank);
 const char *row_redop_name(const struct row *row); /* "none" if it does not reduce */
 
 /* --- buffers.c --- */

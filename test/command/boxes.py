@@ -7,7 +7,7 @@ import sys
 
 RANGES = {"all_reduce": "0..16K oneshot_ll | ..64K oneshot_ll128 | ..24M twoshot_ll128 | .. nccl", "all_gather": "0..8M allgather_ll128 | .. nccl",
           "reduce_scatter": "0..4M reducescatter_ll128 | .. nccl", "all_to_all": "0..8M alltoall_ll128 | .. nccl", "broadcast": "0..1M broadcast_ll128 | .. nccl",
-          "reduce": "0..1M reduce_ll128 | .. nccl"}
+          "reduce": "0..1M reduce_ll128 | .. nccl", "sendrecv": "0..1M sendrecv_ll128 | .. nccl"}
 
 
 def gpu(i, name, nvlinks, numa, **more):

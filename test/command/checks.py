@@ -19,7 +19,7 @@ def well(_):
     said = re.findall(r"^ok +data +(\d) GPUs: every element is right, \d+ rows: (.*)", done.stdout, re.M)
     check([gpus for gpus, _ in said] == ["3", "2"] and "nothing to fix" in done.stdout, done.stdout + done.stderr)
     for _, routes in said:
-        for name in ("oneshot_ll", "oneshot_ll128", "allgather_ll128", "reducescatter_ll128", "alltoall_ll128", "broadcast_ll128", "reduce_ll128"):
+        for name in ("oneshot_ll", "oneshot_ll128", "allgather_ll128", "reducescatter_ll128", "alltoall_ll128", "broadcast_ll128", "reduce_ll128", "sendrecv_ll128"):
             check(name in routes.partition(";")[0].split(", "), f"{name} was not tried: {routes}")
     found = states(done)
     check(all(found[name] == "ok" for name in ("library", "settings", "shm", "limits", "sockets")), done.stdout)

@@ -193,6 +193,16 @@ def report_saved(folder):
         check("not known: reduce of 2 ranks: the tuning file has no times for all of these" in said, said)
 
 
+def report_saved_ends(_):
+    """A message has two ends, each a call: the time is of a send and a receive of every rank at once."""
+    from beeline import saved  # pylint: disable=import-outside-toplevel
+    of = {"pid": 7, "communicator": "a", "ranks": 2}
+    calls = [{"collective": "sendrecv", "up_to": 1024, "route": "sendrecv_ll128", "why": None, "calls": 20, "bytes": 20480}]
+    records = [{**of, "rank": rank, **more} for rank in range(2) for more in ({"record": "communicator", "left": None, "section": "gpu any"}, {"record": "calls", "calls": calls})]
+    found, unknown = saved.estimate(records, ["gpu any\n# time sendrecv 2 1K 1000 500\nsendrecv 2 1K sendrecv_ll128\n"])
+    check(not unknown and list(found) == ["sendrecv"] and [round(seconds, 9) for seconds in found["sendrecv"]] == [0.005, 0.01], f"{found} {unknown}")
+
+
 def stats_file(folder):
     """The library's own: a file of each process, no link, one line for each rank."""
     path = os.path.join(folder, "stats")

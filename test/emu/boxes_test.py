@@ -44,7 +44,7 @@ def check(condition, *words):
 def source(box, ranks):
     """Where the thresholds of the first so many GPUs come from, or why NCCL serves them."""
     rows = [row for row in box["routes"] if row["ranks"] == ranks]
-    check(len(rows) == 6, ranks, "ranks have", rows)
+    check(len(rows) == 7, ranks, "ranks have", rows)
     served = any(row["ranges"] != "0.. nccl" for row in rows)
     check(served == (not box["not_served"]) or "lacks" in str(box), box)
     return rows[0]["source"]
@@ -85,7 +85,7 @@ def details():
     box = look("pcie-switch", BEELINE_EMU_NVML="0")
     check(box["class"] == "pcie-switch", "hwloc alone:", box["class"])
     box = look("hgx-h200-8", CUDA_VISIBLE_DEVICES="2,3")
-    check([gpu["pci"].lower() for gpu in box["gpus"]] == ["0000:52:00.0", "0000:61:00.0"] and len(box["routes"]) == 6, box)
+    check([gpu["pci"].lower() for gpu in box["gpus"]] == ["0000:52:00.0", "0000:61:00.0"] and len(box["routes"]) == 7, box)
     box = look("hgx-h200-8", CUDA_VISIBLE_DEVICES="")
     check(box["gpus"] == [] and box["routes"] == [] and box["driver"] is not None, box)
 

@@ -95,7 +95,7 @@ def made_beside():
 def budget():
     """Dozens of communicators: the first has all that it can use, the last is NCCL's, all are right."""
     case("budget", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 comm_budget", "--env BEELINE_DEBUG=INFO", "--env BEELINE_ALLREDUCE=oneshot_ll"),
-                          "--lines 6 'staging 52.0 MiB'", "--lines 56 ' staging [0-9.]+ MiB'", "--lines 64 'BEELINE_BUDGET is used up'", "--within 100"))
+                          "--lines 4 'staging 52.0 MiB'", "--lines 56 ' staging [0-9.]+ MiB'", "--lines 64 'BEELINE_BUDGET is used up'", "--within 100"))
     case("budget/none", expect(allreduce("processes", 2, "--env BEELINE_BUDGET=0", "--env BEELINE_DEBUG=INFO"),
                                "--lines 2 'rank 0: its process.s BEELINE_BUDGET is used up'"))
 
@@ -123,7 +123,7 @@ def told():
     """INFO: what a communicator is by rank 0, a line of it by each other, and which Beeline first."""
     case("info", expect(allreduce("processes", 3, "--env BEELINE_DEBUG=INFO", route="oneshot_ll"), "--lines 1 ': rank 0 of 3 on .*, link nvswitch, staging '",
                         "--lines 2 ': rank [12] of 3 on [0-9a-f:.]+, as rank 0 says'", "--lines 1 ': all_reduce 0[.][.].* nccl .built-in: .* 3 ranks.'",
-                        "--lines 6 ': [a-z_]+ 0[.][.].* nccl .built-in: '", "--lines 3 'INFO Beeline [0-9.]+-[0-9a-f]+, the real NCCL: '"))
+                        "--lines 7 ': [a-z_]+ 0[.][.].* nccl .built-in: '", "--lines 3 'INFO Beeline [0-9.]+-[0-9a-f]+, the real NCCL: '"))
 
 
 def hardware():
@@ -170,7 +170,7 @@ def settings():
                                             f"--lines 2 '{LEFT}rank 1: {variable}$'"))
     for variable in ("NCCL_P2P_DISABLE=0", "NCCL_P2P_LEVEL=NVL", "NCCL_P2P_LEVEL=3"):
         case(f"settings/{variable}", expect(allreduce("processes", 2, f"--env {variable}", route="oneshot_ll")))
-    forced = [f"--env BEELINE_{name}=nccl" for name in ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", "REDUCE")]
+    forced = [f"--env BEELINE_{name}=nccl" for name in ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL", "BROADCAST", "REDUCE", "SENDRECV")]
     case("settings/forced_to_nccl", expect(allreduce("processes", 2, *forced, "--env BEELINE_DEBUG=INFO"),
                                            f"--info '{LEFT}no call would be Beeline.s'"))
     # The self-test has few of its kernels left, or none.

@@ -10,7 +10,7 @@ import sys
 BUILD, TMP = os.environ["BUILD"], os.environ["TEST_TMP"]
 PLANTED = os.path.abspath(f"{BUILD}/test/planted/libbeeline-kernels.so")
 SIZES = (8, 128, 2048)
-COLLECTIVES = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"}
+COLLECTIVES = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv"}
 
 
 def run(*options, fault=None, wait=30):

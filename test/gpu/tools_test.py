@@ -86,14 +86,14 @@ def made_up_gathers():
 
 
 def made_up_others():
-    """What the stage of all-to-all, broadcast and reduce leaves."""
+    """What the stage of all-to-all, broadcast, reduce and sends leaves."""
     def other(collective, size, mine, nccl, route, mode="graph", **more):
-        rooted = dict(redop="sum" if collective == "reduce" else "none", root=-1 if collective == "all_to_all" else 0)
+        rooted = dict(redop="sum" if collective == "reduce" else "none", root=0 if collective in ("broadcast", "reduce") else -1)
         return row("perf-others", "4 ranks", size, mine, nccl, route, mode, collective=collective, **rooted, **more)
 
     return [other("all_to_all", KIB * KIB, 8.0, 16.0, "alltoall_ll128"), other("all_to_all", KIB, 3.0, 12.0, "alltoall_ll128"),
             other("broadcast", KIB, 2.5, 10.0, "broadcast_ll128", place="in"), other("broadcast", 16 * KIB * KIB, 90.0, 90.0, "nccl"),
-            other("reduce", 64, 6.0, 12.0, "reduce_ll128", "eager")]
+            other("reduce", 64, 6.0, 12.0, "reduce_ll128", "eager"), other("sendrecv", KIB, 2.0, 7.0, "sendrecv_ll128")]
 
 
 def made_up_errors():
@@ -139,7 +139,7 @@ def test_part_floor(_):
     for ranks, part, want in ((4, 1 << 20, 10.79), (2, 16 << 20, 48.65), (4, 256, 2.052)):
         got = floors.part_floor_us(part, ranks)
         assert abs(got - want) < 0.001 * want, f"floor of {part} bytes a rank on {ranks} ranks is {got}, not {want}"
-    parts = dict(all_reduce=4096, all_gather=1024, reduce_scatter=1024, all_to_all=1024, broadcast=4096, reduce=4096)
+    parts = dict(all_reduce=4096, all_gather=1024, reduce_scatter=1024, all_to_all=1024, broadcast=4096, reduce=4096, sendrecv=4096)
     assert {name: records.part_bytes(dict(collective=name, bytes=4096, ranks=4)) for name in parts} == parts
 
 
@@ -221,6 +221,7 @@ def test_tables(_):
                                           "1M | out of place | 8.00 | 16.00 | 2.00 | alltoall_ll128 | 0"],
             "Broadcast in CUDA graphs": ["16M | out of place | 90.00 | 90.00 | 1.00 | nccl | 0", "1K | in place | 2.50 | 10.00 | 4.00 | broadcast_ll128 | 0"],
             "Reduce": ["64 | out of place | 6.00 | 12.00 | 2.00 | reduce_ll128 | 0"],
+            "Send and receive in CUDA graphs": ["1K | out of place | 2.00 | 7.00 | 3.50 | sendrecv_ll128 | 0"],
             "Errors of sums": ["4 | cancelling | bfloat16 | all-reduce, sum | 0.230 | 0.50 | 87.5% | 80.0 | 3968.00 | 31.2% | oneshot_ll128"],
             "Training steps with FSDP2": ["4 | 2048 | bfloat16 | 40.00 (40-42) | 50.00 (50-52) | 1.250 | 41.00 | 51.00 | 204800 | 163840 | "
                                           "allgather_ce, reducescatter_ll128 | equal | 2.0e-05 | 3.00e-03, 4.00e-03, 2.50e-03"]}
@@ -315,7 +316,7 @@ def test_others(_):
     steps = STAGES["perf-others"].steps(box)
     runs = [(step.argv[step.argv.index("--mode") + 1], next(how for how in ("-t", "--spawn") if how in step.argv)) for step in steps]
     assert runs == [("graph", "-t")] * 2 + [("eager", "--spawn")] * 2 and len({step.name for step in steps}) == 4, runs
-    assert all(step.argv[step.argv.index("-c") + 1] == "all_to_all,broadcast,reduce" for step in steps)
+    assert all(step.argv[step.argv.index("-c") + 1] == "all_to_all,broadcast,reduce,sendrecv" for step in steps)
 
 
 def test_vllm(results):

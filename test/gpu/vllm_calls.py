@@ -17,7 +17,7 @@ class Call:
     """What one rank does.  Subclasses make their buffers in `make`; `issue` calls the wrapper, and `wants` says for a seed what the output
     consists of: pairs of numbers, which repeat, and a count.
 
-    served: of each of NCCL's collectives the calls that this is, for all ranks alike.
+    served: of each collective the calls that this is on this rank; an end of a message is one of sendrecv.
     """
     served = {}
 
@@ -179,6 +179,10 @@ class Reduce(Call):
 class SendRecv(Call):
     """From the first rank to the last, in no group."""
 
+    @property
+    def served(self):
+        return dict(sendrecv=(self.rank == 0) + (self.rank == self.size - 1))
+
     def issue(self):
         if self.rank == 0:
             self.comm.send(self.input, self.size - 1)
@@ -191,6 +195,7 @@ class SendRecv(Call):
 
 class Ring(Call):
     """To the next rank and from the one before, in a group."""
+    served = dict(sendrecv=2)
 
     def issue(self):
         self.comm.group_start()
@@ -204,6 +209,10 @@ class Ring(Call):
 
 class Scatter(Uneven):
     """From the last rank, which copies its own part on the stream, inside the group."""
+
+    @property
+    def served(self):
+        return dict(sendrecv=self.size - 1 if self.rank == self.size - 1 else 1)
 
     def make(self):
         self.input, self.output = self.room(sum(self.sizes())), self.room(self.sizes()[self.rank])
@@ -220,7 +229,7 @@ class Scatter(Uneven):
 class Grouped(Call):
     """Several in one group, the same kind more than once."""
     kinds = (AllReduce, AllGather, AllReduce, Ring, ReduceScatter, Broadcast, AllReduce)
-    served = dict(all_reduce=3, all_gather=1, reduce_scatter=1, broadcast=1)
+    served = dict(all_reduce=3, all_gather=1, reduce_scatter=1, broadcast=1, sendrecv=2)
 
     def make(self):
         self.parts = [kind(self.job, self.dtype, self.count + i) for i, kind in enumerate(self.kinds)]

@@ -19,7 +19,8 @@ import tempfile
 sys.dont_write_bytecode = True
 REPLAYS = 4
 LEAST_SUSPEND = 22907  # the first NCCL with ncclCommSuspend
-ALGORITHMS = dict(all_reduce=("oneshot_", "twoshot_"), all_gather=("allgather_",), reduce_scatter=("reducescatter_",), broadcast=("broadcast_",), reduce=("reduce_",))
+ALGORITHMS = dict(all_reduce=("oneshot_", "twoshot_"), all_gather=("allgather_",), reduce_scatter=("reducescatter_",), broadcast=("broadcast_",), reduce=("reduce_",),
+                  sendrecv=("sendrecv_",))
 
 
 class Job:

@@ -131,6 +131,7 @@ const char *collective_name(int collective);     /* "all_reduce" */
 int collective_find(const char *name);           /* -1 if unknown */
 const char *collective_function(int collective); /* "ncclAllReduce" */
 bool collective_has_blocks(int collective);      /* a buffer holds a block for each rank */
+bool collective_is_paired(int collective); /* a call is a send to the next rank and a receive from the one before */
 
 /* One collective with its buffers, on every rank of a part: prepared, issued any number of times, then checked. */
 struct call {
@@ -138,7 +139,7 @@ struct call {
     int datatype, redop; /* redop: of those that reduce */
     size_t count;        /* as NCCL has it: of a rank where a buffer holds a block for each */
     bool in_place;       /* as NCCL has it: one buffer, in which the smaller one is this rank's block of the larger;
-                            call_prepare takes it back from all-to-all, which has none */
+                            call_prepare takes it back from what has none */
     unsigned send_offset, recv_offset; /* bytes past a 256-byte boundary; in place send_offset counts */
     unsigned skew;                     /* so many more (modulo 8) from one rank to the next */
     int stream;
@@ -148,8 +149,8 @@ struct call {
     int root;               /* of broadcast and reduce; any, as the seed says */
     size_t room;            /* bytes of each buffer */
     CUdeviceptr send[BOX_RANKS], recv[BOX_RANKS];
-    unsigned char
-        *expected; /* what is received; of reduce_scatter all ranks' blocks; of all_to_all by each rank here */
+    unsigned char *expected;  /* what is received; of reduce_scatter all ranks' blocks; of all_to_all, and what is
+                               paired, by each rank here */
     uint64_t hash[BOX_RANKS]; /* of the first result seen, 0 before */
 };
 

@@ -27,6 +27,7 @@ static const struct {
     bool gathers, scatters; /* has a block for each rank where it receives; where it sends */
     bool reduces;
     bool root_sends, root_receives; /* the root alone */
+    bool paired; /* a group of two calls, in which a rank sends to the next one and receives from the one before */
 } collectives[BL_COLLECTIVES] = {
     [BL_ALLREDUCE] = {"ncclAllReduce", .reduces = true},
     [BL_ALLGATHER] = {"ncclAllGather", .gathers = true},
@@ -34,6 +35,7 @@ static const struct {
     [BL_ALLTOALL] = {"ncclAlltoAll", .gathers = true, .scatters = true},
     [BL_BROADCAST] = {"ncclBroadcast", .root_sends = true},
     [BL_REDUCE] = {"ncclReduce", .reduces = true, .root_receives = true},
+    [BL_SENDRECV] = {"ncclSend", .paired = true},
 };
 
 /* Not all programs are linked to kernels.c. */
@@ -50,6 +52,9 @@ const char *collective_function(int collective) {
 }
 bool collective_has_blocks(int collective) {
     return collectives[collective].gathers || collectives[collective].scatters;
+}
+bool collective_is_paired(int collective) {
+    return collectives[collective].paired;
 }
 int collective_find(const char *name) {
     for (int i = 0; i < BL_COLLECTIVES; i++)
@@ -115,10 +120,20 @@ void call_free(struct part *part, struct call *call) {
     call->room = 0;
 }
 
+/* Ranks receive what no other does; it is held for each rank of the part. */
+static bool all_differ(const struct call *call) {
+    return call->collective == BL_ALLTOALL || collectives[call->collective].paired;
+}
+
+/* No rank's two buffers may be one: what it has yet to send would be gone. */
+static bool has_in_place(const struct call *call) {
+    return !all_differ(call);
+}
+
 /* What rank i of the part receives; one for all where all receive the same. */
 static unsigned char *expected_of(const struct call *call, int i) {
     const bool scatters = collectives[call->collective].scatters;
-    if (call->collective == BL_ALLTOALL) return call->expected + (size_t)(i * call->nranks) * block_bytes(call);
+    if (all_differ(call)) return call->expected + (size_t)i * blocks_received(call) * block_bytes(call);
     return call->expected + (scatters ? (size_t)(call->first_rank + i) * block_bytes(call) : 0);
 }
 
@@ -130,7 +145,17 @@ static void expect_transposed(const struct part *part, struct call *call) {
                            expected_of(call, i) + (size_t)r * block_bytes(call));
 }
 
+static void expect_neighbour(const struct part *part, struct call *call) {
+    for (int i = 0; i < part->count; i++)
+        ref_input(call->datatype, call->seed, (call->first_rank + i + call->nranks - 1) % call->nranks, call->count,
+                  expected_of(call, i));
+}
+
 static void expect(const struct part *part, struct call *call) {
+    if (collectives[call->collective].paired) {
+        expect_neighbour(part, call);
+        return;
+    }
     switch (call->collective) {
     case BL_ALLTOALL: expect_transposed(part, call); break;
     case BL_BROADCAST: ref_input(call->datatype, call->seed, call->root, call->count, call->expected); break;
@@ -150,7 +175,7 @@ void call_prepare(struct part *part, struct call *call) {
     call->nranks = part->box->nranks;
     call->first_rank = part->rank[0].rank;
     call->root = (int)(ref_mix(call->seed, 0x7007) % (unsigned)call->nranks);
-    if (call->collective == BL_ALLTOALL) call->in_place = false;
+    if (!has_in_place(call)) call->in_place = false;
     call_allocate(part, call, (collective_has_blocks(call->collective) ? (size_t)call->nranks : 1) * block_bytes(call));
     expect(part, call);
     memset(call->hash, 0, sizeof call->hash);
@@ -264,7 +289,7 @@ static void check_result(struct call *call, int i, const unsigned char *image, u
     const size_t at = first_wrong(call, image + from, expected, count);
     if (at < count) fail_element(call, i, image, from, expected, at);
     const uint64_t hash = hash_of(image + from, bytes);
-    if (!collectives[call->collective].scatters) same_on_all_ranks(call, hash);
+    if (!collectives[call->collective].scatters && !all_differ(call)) same_on_all_ranks(call, hash);
     if (!call->hash[i]) call->hash[i] = hash;
     CHECK(call->hash[i] == hash, "%s: the same call gave other bits than before", words_of(call, i));
     memcpy(before + from, image + from, bytes);

@@ -112,11 +112,21 @@ void box_run(struct box *box, void (*body)(struct part *part)) {
 
 /* --- calls --- */
 
+static ncclResult_t send_and_receive(const struct call *call, int i, ncclComm_t comm, CUstream stream) {
+    const int rank = call->first_rank + i, n = call->nranks;
+    const ncclDataType_t datatype = (ncclDataType_t)call->datatype;
+    NCCL_OK(ncclGroupStart());
+    NCCL_GOES(ncclSend((void *)call_sendbuff(call, i), call->count, datatype, (rank + 1) % n, comm, stream));
+    NCCL_GOES(ncclRecv((void *)call_recvbuff(call, i), call->count, datatype, (rank + n - 1) % n, comm, stream));
+    return ncclGroupEnd();
+}
+
 ncclResult_t call_issue_rank(struct part *part, struct call *call, int i, ncclComm_t comm, CUstream stream) {
     void *from = (void *)call_sendbuff(call, i), *to = (void *)call_recvbuff(call, i);
     const ncclDataType_t datatype = (ncclDataType_t)call->datatype;
     const ncclRedOp_t redop = (ncclRedOp_t)call->redop;
     part_enter(part, i);
+    if (collective_is_paired(call->collective)) return send_and_receive(call, i, comm, stream);
     switch (call->collective) {
     case BL_ALLREDUCE: return ncclAllReduce(from, to, call->count, datatype, redop, comm, stream);
     case BL_ALLGATHER: return ncclAllGather(from, to, call->count, datatype, comm, stream);

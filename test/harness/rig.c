@@ -18,17 +18,23 @@ void rig_settle(const struct rig *rig) {
     each_rank (rig->part, i) CU_OK(cuStreamSynchronize(NULL));
 }
 
+/* What pairs.cuh has ahead of the rings: a word for each receiver, and one for each of its channels. */
+enum { PAIR_WORDS_THERE = BL_MAX_RANKS * (1 + BL_PAIR_CHANNELS) };
+
 void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
     uint64_t words[BL_LOCAL_WORDS] = {0}, epochs[BL_MAX_BLOCKS];
-    uint64_t begun[BL_MAX_RANKS];
+    uint64_t begun[PAIR_WORDS_THERE]; /* also what one-way launches have of them, for each rank */
     for (int w = 0; w < BL_MAX_BLOCKS; w++) {
         epochs[w] = words[BL_WORD_EPOCHS + 2 * w] = epoch;
         words[BL_WORD_CURSORS + w] = cursor;
     }
-    for (int r = 0; r < BL_MAX_RANKS; r++) begun[r] = cursor;
+    for (int w = 0; w < BL_PAIR_BLOCKS * BL_PAIR_WORDS; w++)
+        words[BL_WORD_PAIRS + w] = w % BL_PAIR_WORDS < BL_PAIR_LAUNCHES ? cursor : 0;
+    for (int w = 0; w < PAIR_WORDS_THERE; w++) begun[w] = cursor;
     each_rank (rig->part, i) {
         box_upload(rig->epochs[i], words, sizeof words);
-        box_upload(rig->staging[i] + rig->layout.oneway_offset, begun, sizeof begun);
+        box_upload(rig->staging[i] + rig->layout.oneway_offset, begun, BL_MAX_RANKS * sizeof *begun);
+        box_upload(rig->staging[i] + rig->layout.pair_offset, begun, sizeof begun);
         if (rig->multicast) box_upload(rig->multicast->words[i], epochs, sizeof epochs);
     }
     rig_settle(rig);
@@ -121,6 +127,65 @@ static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls,
     return lines * BL_LINE_DATA;
 }
 
+static unsigned divide_up(unsigned a, unsigned b) {
+    return (a + b - 1) / b;
+}
+
+/* The messages of one direction, one behind the other. */
+static void fill_stream(struct bl_pairs_args *args, const struct call *calls, int messages, int i, bool sends) {
+    const int ranks = (int)args->common.nranks;
+    struct bl_pairs_stream *stream = &args->stream[args->streams++];
+    *stream = (struct bl_pairs_stream){.first = (uint8_t)(sends ? 0 : messages),
+                                       .messages = (uint8_t)messages,
+                                       .kind = sends ? BL_PAIR_SEND : BL_PAIR_RECV,
+                                       .peer = (uint8_t)((i + (sends ? 1 : ranks - 1)) % ranks)};
+    for (int m = 0; m < messages; m++) {
+        const uint64_t bytes = calls[m].count * bl_datatype_size(calls[m].datatype);
+        args->message[stream->first + m] = (struct bl_pairs_message){
+            sends ? (void *)call_sendbuff(&calls[m], i) : (void *)call_recvbuff(&calls[m], i), bytes, stream->quads};
+        stream->quads += bl_pair_quads(bytes);
+    }
+    stream->warps = (uint16_t)bl_pair_warps(&args->common.layout, stream->quads);
+    const unsigned peer = stream->peer, sender = sends ? (unsigned)i : peer, receiver = sends ? peer : (unsigned)i;
+    stream->ring = args->common.staging[receiver] + bl_pair_ring(&args->common.layout, sender, receiver);
+    stream->credit =
+        (uint64_t *)(void *)(args->common.staging[sender] + bl_pair_credit(&args->common.layout, receiver));
+}
+
+/* A round of all ranks, of each call: to the next one, and from the one before.  Two streams, each with half of the warps at
+ * most; the grid is as large as these are. */
+static void fill_pairs(struct bl_pairs_args *args, const struct call *calls, int messages, int i,
+                       CUlaunchConfig *config) {
+    const unsigned per_block = config->blockDimX / 32, most = config->gridDimX * per_block;
+    unsigned warps = 0;
+    CHECK(2 * messages <= BL_PAIR_MESSAGES);
+    args->streams = 0;
+    args->places = (uint32_t)args->common.layout.pair_quads;
+    fill_stream(args, calls, messages, i, true);
+    fill_stream(args, calls, messages, i, false);
+    args->pairs = args->streams;
+    args->pairs_log2 = 1;
+    for (unsigned s = 0; s < args->streams; s++) {
+        struct bl_pairs_stream *stream = &args->stream[s];
+        while (stream->warps > 1 && 2 * stream->warps > most) stream->warps /= 2;
+        stream->first_warp = (uint16_t)warps;
+        memset(&args->warp_stream[warps], (int)s, stream->warps);
+        warps += stream->warps;
+    }
+    config->gridDimX = divide_up(warps, per_block);
+    memset(&args->warp_stream[warps], BL_PAIR_STREAMS, config->gridDimX * per_block - warps);
+}
+
+static void few_of(struct bl_pairs_few_args *few, const struct bl_pairs_args *args) {
+    *few = (struct bl_pairs_few_args){.common = args->common,
+                                      .streams = args->streams,
+                                      .pairs = args->pairs,
+                                      .pairs_log2 = args->pairs_log2,
+                                      .places = args->places};
+    memcpy(few->stream, args->stream, sizeof few->stream);
+    memcpy(few->message, args->message, sizeof few->message);
+}
+
 unsigned rig_threads(const struct rig *rig, const struct shape *shape) {
     return bl_kernel_threads(shape->kernel, rig->part->count, shape->threads);
 }
@@ -131,21 +196,26 @@ unsigned rig_blocks(const struct rig *rig, const struct shape *shape, uint64_t b
 
 void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, int i) {
     struct rank *rank = part_enter(rig->part, i);
-    struct bl_batch_args args = {.common = {
-                                     .sendbuff = (void *)call_sendbuff(calls, i),
-                                     .recvbuff = (void *)call_recvbuff(calls, i),
-                                     .count = calls->count,
-                                     .stride = calls->count * bl_datatype_size(calls->datatype),
-                                     .size = (uint32_t)bl_datatype_size(calls->datatype),
-                                     .rank = (uint32_t)i,
-                                     .root = (uint32_t)calls->root,
-                                     .call = bl_kernel_call(shape->kernel, calls->datatype, calls->redop),
-                                     .nranks = (uint32_t)rig->part->count,
-                                     .timeout_ns = rig->timeout_ns,
-                                     .epochs = (uint64_t *)rig->epochs[i],
-                                     .control = (struct bl_control *)rig->control_there[i],
-                                     .layout = rig->layout,
-                                 }};
+    union {
+        struct bl_kernel_args common;
+        struct bl_batch_args batch;
+        struct bl_pairs_args pairs;
+    } args = {.common = {
+                  .sendbuff = (void *)call_sendbuff(calls, i),
+                  .recvbuff = (void *)call_recvbuff(calls, i),
+                  .count = calls->count,
+                  .stride = calls->count * bl_datatype_size(calls->datatype),
+                  .size = (uint32_t)bl_datatype_size(calls->datatype),
+                  .rank = (uint32_t)i,
+                  .root = (uint32_t)calls->root,
+                  .call = bl_kernel_call(shape->kernel, calls->datatype, calls->redop),
+                  .nranks = (uint32_t)rig->part->count,
+                  .timeout_ns = rig->timeout_ns,
+                  .epochs = (uint64_t *)rig->epochs[i],
+                  .control = (struct bl_control *)rig->control_there[i],
+                  .layout = rig->layout,
+              }};
+    struct bl_pairs_few_args few;
     bl_set_redop(&args.common, calls->redop);
     for (int r = 0; r < rig->part->count; r++) args.common.staging[r] = (unsigned char *)rig->staging[r];
     if (rig->multicast) {
@@ -153,9 +223,10 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
         args.common.multicast = (unsigned char *)rig->multicast->all[i];
         args.common.multicast_words = (uint64_t *)rig->multicast->words[i];
     }
-    uint64_t bytes = bl_kernel_batch(shape->kernel) ? fill_batch(&args, calls, shape->messages, i)
-                                                    : calls->count * bl_datatype_size(calls->datatype);
-    void *parameters[] = {&args}; /* of which a kernel for one message takes the beginning */
+    const bool pairs = bl_kernel_pairs(shape->kernel), batch = bl_kernel_batch(shape->kernel);
+    const uint64_t bytes = batch && !pairs ? fill_batch(&args.batch, calls, shape->messages, i)
+                                           : calls->count * bl_datatype_size(calls->datatype);
+    void *parameters[] = {pairs && !batch ? (void *)&few : &args}; /* a kernel for one message takes the beginning */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
     struct shape here = *shape;
@@ -169,6 +240,10 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
                              .hStream = rank->stream[0],
                              .attrs = &early,
                              .numAttrs = 1};
+    if (pairs) {
+        fill_pairs(&args.pairs, calls, shape->messages, i, &config);
+        few_of(&few, &args.pairs);
+    }
     CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, shape->kernel, calls->datatype), parameters, NULL));
 }
 

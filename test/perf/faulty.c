@@ -8,8 +8,9 @@
  *   error  a call of rank 1 fails   hang   a call of rank 1 does nothing
  *   die    the process ends
  * Of the later ones:
- *   block  all-to-all: every rank gets what rank 0 should; broadcast, reduce: root 1 whatever was asked
- *   spill  reduce: a byte of recvbuff changes on rank 1;  broadcast: one of rank 1's sendbuff
+ *   block  all-to-all: every rank gets what rank 0 should; broadcast, reduce: root 1 whatever was asked; send, receive: with the
+ *          neighbour on the other side
+ *   spill  reduce: a byte of recvbuff changes on rank 1;  broadcast, send: one of rank 1's sendbuff
  */
 #include <cuda.h>
 #include <nccl.h>
@@ -31,6 +32,14 @@ static size_t shortened(size_t count) {
 
 static int root_of(int root) {
     return is("block") ? 1 : root;
+}
+
+/* A peer as far away in the other direction. */
+static int peer_of(int peer, ncclComm_t comm) {
+    int rank, nranks;
+    if (!is("block") || pncclCommUserRank(comm, &rank) != ncclSuccess || pncclCommCount(comm, &nranks) != ncclSuccess)
+        return peer;
+    return (2 * rank - peer + nranks) % nranks;
 }
 
 /* If it is to, and on rank 1. */
@@ -75,6 +84,10 @@ SPOILT(Reduce,
        (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
         cudaStream_t stream),
        spill(pncclReduce(send, recv, shortened(count), type, op, root_of(root), comm, stream), recv, comm, stream))
+SPOILT(Send, (const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream),
+       spill(pncclSend(send, shortened(count), type, peer_of(peer, comm), comm, stream), send, comm, stream))
+SPOILT(Recv, (void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream),
+       pncclRecv(recv, shortened(count), type, peer_of(peer, comm), comm, stream))
 
 __attribute__((visibility("default"))) const char *ncclGetErrorString(ncclResult_t result) {
     return pncclGetErrorString(result);

@@ -44,6 +44,10 @@ def case(name, box, program, attributes=""):
     print(f"{name} {attributes}| scripts/emu-box {box} -- $BUILD/test/programs/{program}")
 
 
+# What is about messages that are NCCL's, and the same with them Beeline's.
+SENT = ("receives_posted", "nonblocking_dead_peer", "nonblocking_unconnected_peer")
+BY_NCCL, BY_BEELINE = "--env BEELINE_SENDRECV=nccl", "--env BEELINE_SENDRECV=sendrecv_ll128"
+
 # With NCCL alone: what the emulated one does as the real one.  It keeps no order between replayed and other calls, and its kernels
 # take a quarter of a GPU each, however small, so that more than a few communicators keep each other out.
 case("alone", "-g 2", f"programs {SIZES} destroyed_stream destroyed_stream_pending reused_stream legacy_stream per_thread_streams captured_after_small broadcast_in_place "
@@ -56,9 +60,10 @@ case("alone-processes", "-n 2", f"programs --processes {SIZES} reused_stream man
 
 for (ranks, times), names in PROGRAMS.items():
     for name in names.split():
-        case(name, f"-g {ranks} {BEELINE}", f"programs --ranks {ranks} --repeat {times} {SIZES} {name}")
+        for suffix, way in ((("", f" {BY_NCCL}"), ("_served", f" {BY_BEELINE}")) if name in SENT else (("", ""),)):
+            case(name + suffix, f"-g {ranks} {BEELINE}{way}", f"programs --ranks {ranks} --repeat {times} {SIZES} {name}")
 # Large for all of them: what is captured is to go to NCCL.
-LINES = " ".join(f"--env 'BEELINE_{name.upper()}=..64K {name}_ll128 | nccl'" for name in ("allgather", "reducescatter", "alltoall", "broadcast", "reduce"))
+LINES = " ".join(f"--env 'BEELINE_{name.upper()}=..64K {name}_ll128 | nccl'" for name in ("allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv"))
 for name in ("captured_after_small", "broadcast_in_place"):
     case(name, f"-g 3 {BEELINE} {LINES}", f"programs --ranks 3 --repeat 2 {SIZES} {name}")
 for name, times in (("green_communicators", 3), ("green_communicators_graphs", 3), ("many_communicators_threads", 8)):
@@ -68,10 +73,38 @@ case("processes", f"-n 2 {BEELINE}", f"programs --processes {SIZES} reused_strea
 for name in ("late_peer", "late_peer_graph"):
     case(f"{name}_limited", f"-g 2 {BEELINE} --env BEELINE_TIMEOUT=1", f"programs {SIZES} --late 3 --may-fail {name}", "warn-ok leak-ok ")
 
+# Messages: what is asked for here is what NCCL does, which the cases without Beeline say.
+MESSAGES = """
+    messages_patterns messages_ahead messages_ahead_grouped messages_awaited messages_mixed messages_segmented messages_between
+    messages_abandoned messages_behind_collective messages_captured messages_captured_idle gathers
+""".split()
+OF_THREE = ["messages_chain"]
+# Of a group some are Beeline's and some NCCL's; all are Beeline's, with rings as they are and the smallest; as the table has it.
+MIXED = "--env 'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl'"
+WAYS = {"forced": BY_BEELINE, "small_staging": f"{BY_BEELINE} --env BEELINE_STAGING=1M", "forwarded": BY_NCCL, "table": ""}
+
+
+def messages(prefix, names, box=""):
+    """A case for each number of ranks, by threads and by processes."""
+    for ranks in (2, 3, 4):
+        those = " ".join(name for name in names if ranks > 2 or name not in OF_THREE)
+        for mode, option, by in (("threads", "-g", ""), ("processes", "-n", "--processes ")):
+            if those:
+                case(f"{prefix}/{ranks}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}{SIZES} {those}")
+
+
+messages("messages-alone", MESSAGES + OF_THREE)
+for name in MESSAGES + OF_THREE:
+    messages(name, [name], f"--beeline {MIXED}")
+for name, way in WAYS.items():
+    messages(f"messages-{name}", MESSAGES + OF_THREE, f"--beeline {way}")
+
 # Random collectives.  The emulated NCCL keeps no order between graphs and other calls.
 SOAK = "--threads 2 --seed $SEED"
 case("soak-alone", "-g 4", f"soak --ranks 4 {SOAK} --no-graphs --calls 2000 --most 64K --no-shrink")
 case("soak", "-g 2 --beeline", f"soak --ranks 2 {SOAK} --calls 10000 --most 64K --no-shrink")
-case("soak-ordered", "-g 2 --beeline --env NCCL_LAUNCH_ORDER_IMPLICIT=1", f"soak --ranks 2 {SOAK} --calls 3000 --most 64K --no-shrink")
+# Calls of NCCL's are between Beeline's: all messages; the large ones.
+case("soak-ordered", f"-g 2 --beeline {BY_NCCL} --env NCCL_LAUNCH_ORDER_IMPLICIT=1", f"soak --ranks 2 {SOAK} --calls 3000 --most 64K --no-shrink")
+case("soak-messages", f"-g 3 --beeline {MIXED}", f"soak --ranks 3 {SOAK} --calls 3000 --most 64K --no-shrink")
 case("soak-4", "-g 4 --beeline", f"soak --ranks 4 {SOAK} --calls 800 --most 16K --no-shrink")
 case("soak-long", "-g 4 --beeline", f"soak --ranks 4 {SOAK} --seconds 120 --most 64K", "soak timeout=300 ")

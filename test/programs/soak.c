@@ -114,23 +114,32 @@ static ncclResult_t send_and_receive(const void *from, void *to, const struct so
     return result == ncclSuccess ? end : result;
 }
 
+/* A message from each rank to each, of as many elements as there are, or as the call's seed says; in blocks of the call's. */
+static ncclResult_t sends_to_all(const void *from, void *to, const struct soak_call *c, bool uneven, ncclComm_t comm,
+                                 CUstream stream) {
+    const size_t block = c->count * ref_datatype_size(c->datatype);
+    const int me = c->team.rank;
+    ncclResult_t result = ncclGroupStart();
+    for (int r = 0; r < c->team.nranks && result == ncclSuccess; r++) {
+        const size_t sent = uneven ? uneven_count(c, me, r) : c->count,
+                     received = uneven ? uneven_count(c, r, me) : c->count;
+        result = ncclSend((const char *)from + (size_t)r * block, sent, c->datatype, r, comm, stream);
+        if (result == ncclSuccess)
+            result = ncclRecv((char *)to + (size_t)r * block, received, c->datatype, r, comm, stream);
+    }
+    ncclResult_t end = ncclGroupEnd();
+    return result == ncclSuccess ? end : result;
+}
+
 /* Of an NCCL that lacks ncclAlltoAll, what it stands for. */
 static ncclResult_t all_to_all(const void *from, void *to, const struct soak_call *c, ncclComm_t comm,
                                CUstream stream) {
     static __typeof__(ncclAlltoAll) *whole;
     static _Atomic bool asked;
-    const size_t block = c->count * ref_datatype_size(c->datatype);
     if (!asked) whole = (__typeof__(whole))dlsym(RTLD_DEFAULT, "ncclAlltoAll");
     asked = true;
     if (whole) return whole(from, to, c->count, c->datatype, comm, stream);
-    ncclResult_t result = ncclGroupStart();
-    for (int r = 0; r < c->team.nranks && result == ncclSuccess; r++) {
-        result = ncclSend((const char *)from + (size_t)r * block, c->count, c->datatype, r, comm, stream);
-        if (result == ncclSuccess)
-            result = ncclRecv((char *)to + (size_t)r * block, c->count, c->datatype, r, comm, stream);
-    }
-    ncclResult_t end = ncclGroupEnd();
-    return result == ncclSuccess ? end : result;
+    return sends_to_all(from, to, c, false, comm, stream);
 }
 
 static void call(const struct worker *w, const struct soak_call *c) {
@@ -151,6 +160,7 @@ static void call(const struct worker *w, const struct soak_call *c) {
     case BL_BROADCAST: result = ncclBroadcast(from, to, c->count, type, c->root, comm, stream); break;
     case BL_REDUCE: result = ncclReduce(from, to, c->count, type, op, c->root, comm, stream); break;
     case SEND_RECV: result = send_and_receive(from, to, c, comm, stream); break;
+    case UNEVEN: result = sends_to_all(from, to, c, true, comm, stream); break;
     }
     if (result != ncclSuccess)
         give_up(1, w->calls + (uint64_t)w->at + 1, "rank %d thread %d: call %llu: %s (%s)", w->plan.rank, w->thread,

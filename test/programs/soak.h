@@ -6,8 +6,8 @@
 
 enum { SOAK_COMMS = 3, SOAK_STREAMS = 3, SOAK_CALLS = 512 };
 
-/* The six collectives as box.h numbers them, and a ring of sends and receives. */
-enum { SEND_RECV = BL_COLLECTIVES, SOAK_KINDS };
+/* The collectives as box.h numbers them, and an all-to-all whose messages are of any size. */
+enum { SEND_RECV = BL_SENDRECV, UNEVEN = BL_COLLECTIVES, SOAK_KINDS };
 
 /* Who a communicator's ranks are, as one of them sees it. */
 struct team {
@@ -53,6 +53,8 @@ struct plan {
 
 /* The batch number `which`, with its arenas; at most `calls` of its calls. */
 void batch_draw(struct batch *batch, const struct plan *plan, uint64_t which, uint64_t calls);
+/* Elements of the message from one rank to another, at most call->count; none of every third. */
+size_t uneven_count(const struct soak_call *call, int from, int to);
 void call_text(const struct soak_call *call, char *text, size_t size);
 /* The call whose result, or the ground round it, is not as in batch->image, in words; -1 if there is none. */
 int batch_differs(const struct batch *batch, const unsigned char *received, char *text, size_t size);

@@ -98,12 +98,26 @@ static void reduced(const struct soak_call *call, int block, double pattern[PERI
 }
 
 /* --- where things lie --- */
+static bool to_all(const struct soak_call *call) {
+    return call->kind == BL_ALLTOALL || call->kind == UNEVEN;
+}
+
 static size_t blocks_sent(const struct soak_call *call) {
-    return call->kind == BL_REDUCESCATTER || call->kind == BL_ALLTOALL ? (size_t)call->team.nranks : 1;
+    return call->kind == BL_REDUCESCATTER || to_all(call) ? (size_t)call->team.nranks : 1;
 }
 
 static size_t blocks_received(const struct soak_call *call) {
-    return call->kind == BL_ALLGATHER || call->kind == BL_ALLTOALL ? (size_t)call->team.nranks : 1;
+    return call->kind == BL_ALLGATHER || to_all(call) ? (size_t)call->team.nranks : 1;
+}
+
+size_t uneven_count(const struct soak_call *call, int from, int to) {
+    const uint64_t drawn = ref_mix(call->seed, 0xa11u + (uint64_t)(from * 64 + to));
+    return drawn % 3 ? (size_t)(drawn / 3 % (call->count + 1)) : 0;
+}
+
+/* Elements of a block, between this rank and that of the block. */
+static size_t elements(const struct soak_call *call, int from, int to) {
+    return call->kind == UNEVEN ? uneven_count(call, from, to) : call->count;
 }
 
 static size_t block_bytes(const struct soak_call *call) {
@@ -128,7 +142,7 @@ static void write_input(struct batch *batch, const struct soak_call *call) {
     if (call->kind == BL_BROADCAST && !is_root) return;
     for (size_t b = 0; b < blocks_sent(call); b++) {
         input(call, call->team.rank, (int)b, pattern);
-        fill(at + b * block_bytes(call), call->datatype, pattern, call->count);
+        fill(at + b * block_bytes(call), call->datatype, pattern, elements(call, call->team.rank, (int)b));
     }
 }
 
@@ -142,11 +156,13 @@ static void write_result(struct batch *batch, const struct soak_call *call) {
         case BL_REDUCE: reduced(call, 0, pattern); break;
         case BL_REDUCESCATTER: reduced(call, rank, pattern); break;
         case BL_ALLGATHER: input(call, (int)b, 0, pattern); break;
-        case BL_ALLTOALL: input(call, (int)b, rank, pattern); break;
+        case BL_ALLTOALL:
+        case UNEVEN: input(call, (int)b, rank, pattern); break;
         case BL_BROADCAST: input(call, call->root, 0, pattern); break;
         default: input(call, (rank + nranks - 1) % nranks, 0, pattern); break;
         }
-        fill(batch->image + call->recv_at + b * block_bytes(call), call->datatype, pattern, call->count);
+        fill(batch->image + call->recv_at + b * block_bytes(call), call->datatype, pattern,
+             elements(call, (int)b, rank));
     }
 }
 
@@ -178,14 +194,14 @@ static void draw_call(struct soak_call *call, const struct plan *plan, uint64_t 
     call->kind = (int)ref_below(common, SOAK_KINDS);
     call->comm = (int)ref_below(common, SOAK_COMMS);
     call->datatype = (int)ref_below(common, REF_DATATYPES);
-    call->in_place = ref_below(common, 3) == 0 && call->kind != BL_ALLTOALL && call->kind != SEND_RECV;
+    call->in_place = ref_below(common, 3) == 0 && !to_all(call) && call->kind != SEND_RECV;
     call->seed = ref_next(common);
     call->team = plan->team[call->comm];
     const unsigned nranks = (unsigned)call->team.nranks;
     call->root = (int)(root % nranks);
     /* A sum divided by 3 is exact in no floating-point type. */
     call->redop = redop == ncclAvg && is_float(call->datatype) && nranks & (nranks - 1) ? ncclSum : (int)redop;
-    const bool blocks = call->kind == BL_ALLGATHER || call->kind == BL_REDUCESCATTER || call->kind == BL_ALLTOALL;
+    const bool blocks = call->kind == BL_ALLGATHER || call->kind == BL_REDUCESCATTER || to_all(call);
     call->count = bytes / ref_datatype_size(call->datatype) / (blocks ? nranks : 1);
 }
 
@@ -254,12 +270,14 @@ void batch_draw(struct batch *batch, const struct plan *plan, uint64_t which, ui
 /* --- telling --- */
 void call_text(const struct soak_call *call, char *text, size_t size) {
     static const char *const runs[] = {"alone", "in a group", "in a graph"};
+    const char *kind = call->kind == SEND_RECV ? "send_recv"
+                       : call->kind == UNEVEN  ? "uneven sends, at most"
+                                               : collective_name(call->kind);
     snprintf(text, size,
              "%s of %zu %s, %s, root %d, %d ranks%s, %s (%u launches), stream %d, addresses %zu and %zu modulo 128",
-             call->kind == SEND_RECV ? "send_recv" : collective_name(call->kind), call->count,
-             ref_datatype_name(call->datatype), ref_redop_name(call->redop), call->root, call->team.nranks,
-             call->in_place ? ", in place" : "", runs[call->run], call->launches, call->stream, call->send_at % 128,
-             call->recv_at % 128);
+             kind, call->count, ref_datatype_name(call->datatype), ref_redop_name(call->redop), call->root,
+             call->team.nranks, call->in_place ? ", in place" : "", runs[call->run], call->launches, call->stream,
+             call->send_at % 128, call->recv_at % 128);
 }
 
 int batch_differs(const struct batch *batch, const unsigned char *received, char *text, size_t size) {

@@ -9,6 +9,7 @@
  *   places      so, of grids that are resident as a whole on odd ranks only: `--sms 4`, which hold PLACES blocks
  *   multicast   so, of the kernels on a multicast object alone, one upon the other
  *   oneway      so, of broadcasts and reduces on the least staging
+ *   pairs       so, of messages between two ranks, on rings of several lengths
  *   timeout     waits that outlast their limit
  *   abort       the way out of a wait
  */
@@ -77,6 +78,10 @@ static bool is_one_way(int kernel) {
     return bl_kernel_collective(kernel) == BL_BROADCAST || bl_kernel_collective(kernel) == BL_REDUCE;
 }
 
+static bool is_paired(int kernel) {
+    return bl_kernel_collective(kernel) == BL_SENDRECV;
+}
+
 static bool by_switch(int kernel) {
     return kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS || kernel == BL_KERNEL_REDUCESCATTER_NVLS;
 }
@@ -128,6 +133,8 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
     if (shape->threads > (unsigned)trial->most_threads) shape->threads = (unsigned)trial->most_threads;
     draw_grid(trial, shape);
     shape->messages = bl_kernel_batch(shape->kernel) ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
+    if (bl_kernel_pairs(shape->kernel) && !bl_kernel_batch(shape->kernel) && left > 1)
+        shape->messages = 1 + (int)ref_below(s, BL_PAIR_FEW / 2);
     int datatype, redop;
     do {
         datatype = (int)ref_below(s, REF_DATATYPES);
@@ -414,7 +421,8 @@ static void leave_wait(struct trial *trial, struct call *call, const struct shap
     if (is_one_way(shape->kernel)) return; /* rank 0 sends nothing in any case */
     for (int i = 1; i < ranks; i++)
         for (int k = 0; k < 2; k++) rig_launch(rig, call, shape, i);
-    for (int i = 1; i < ranks; i++) {
+    const int waiting = is_paired(shape->kernel) ? 2 : ranks; /* what rank 1 sends comes to the others */
+    for (int i = 1; i < waiting; i++) {
         await_report(trial, i, shape, 0);
         CHECK(rig->control[i]->waiting_launch <= 2);
         __atomic_store_n(&rig->control[i]->abort, 1, __ATOMIC_RELAXED);
@@ -426,12 +434,41 @@ static void leave(struct part *part, const struct options *o) {
     each_kernel(part, o, 0, leave_wait);
 }
 
+/* On rings of one channel, of some, and of many; and a message of nothing, which is waited for. */
+static void pairs(struct part *part, const struct options *o) {
+    static const uint64_t more[] = {0, 1 << 20, 8 << 20};
+    const struct shape shape = {.kernel = BL_KERNEL_SENDRECV_LL128, .threads = 64, .most_blocks = 2, .messages = 1};
+    struct call nothing = {.collective = BL_SENDRECV, .datatype = BL_INT32, .seed = 1};
+    struct trial trial;
+    for (size_t k = 0; k < sizeof more / sizeof *more; k++) {
+        trial_open_on(&trial, part, o, bl_staging_minimum(part->count) + more[k]);
+        trial.only = is_paired;
+        trial.launches = ONE_WAY_LAUNCHES;
+        trial.least_scale = k ? 0 : 8;
+        trial.most_late_ns = 5000000;
+        trial.last_kernel = BL_KERNEL_SENDRECV_LL128;
+        rig_set_epochs(&trial.rig, 0, 0xfffffff0u);
+        salvos(&trial, o, false);
+        salvos(&trial, o, true);
+        trial_close(&trial);
+    }
+    trial_open(&trial, part, o);
+    call_prepare(part, &nothing);
+    rig_launch(&trial.rig, &nothing, &shape, 0);
+    await_report(&trial, 0, &shape, 0);
+    for (int i = 1; i < part->count; i++) rig_launch(&trial.rig, &nothing, &shape, i);
+    rig_drain(&trial.rig);
+    call_check(part, &nothing);
+    call_free(part, &nothing);
+    trial_close(&trial);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
-} parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"late", late},
-             {"places", places}, {"oneway", oneway},         {"multicast", multicast},
-             {"epochs", epochs}, {"timeout", timeout},       {"abort", leave}};
+} parts[] = {
+    {"shapes", shapes}, {"alignments", alignments}, {"late", late},     {"places", places},   {"oneway", oneway},
+    {"pairs", pairs},   {"multicast", multicast},   {"epochs", epochs}, {"timeout", timeout}, {"abort", leave}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -440,7 +477,7 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes alignments late places oneway multicast epochs timeout abort");
+    FAIL("names: shapes alignments late places oneway pairs multicast epochs timeout abort");
 }
 
 int main(int argc, char **argv) {

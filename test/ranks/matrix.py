@@ -117,7 +117,7 @@ def command(p, program, fields):
 
 ALL_REDUCES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
 BLOCKS = ("allgather_ll128", "reducescatter_ll128")
-FEWER = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128")  # which have fewer cases
+FEWER = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128", "sendrecv_ll128")  # which have fewer cases
 SPREAD = tuple(route for route in COLLECTIVE if route.endswith(":warps"))
 CREWS = of("grid", {"": "", "crews/": GRIDS[1], "/crews": GRIDS[1]})
 
@@ -146,7 +146,7 @@ row("{algorithm}/{ranks}/{first}", dict(algorithm=("allgather_ce",), ranks=(2, 3
 # Few cases of many datatypes each; of the warps on grids that take all lines in one round, and on smaller ones.
 REDUCED = (",".join(DATATYPES[::2]), ",".join(DATATYPES[1::2]))
 IN_TWO = {"broadcast_ll128": ("uint8,bfloat16", "f8e4m3,double,int32"), **dict.fromkeys(("reduce_ll128", *SPREAD), REDUCED),
-          **dict.fromkeys(("alltoall_ll128", "allgather_ll128:warps", "alltoall_ll128:warps"), ("uint8,double", "f8e5m2,bfloat16,uint32"))}
+          **dict.fromkeys(("alltoall_ll128", "sendrecv_ll128", "allgather_ll128:warps", "alltoall_ll128:warps"), ("uint8,double", "f8e5m2,bfloat16,uint32"))}
 IN_FEW = dict(o="all", options=CREWS, c=edges(least({2: 5000, 8: 1500})), x="elements", b=8)
 
 
@@ -227,7 +227,7 @@ row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), r
 
 ALONE = dict(program="kernels", without_beeline=True, mode="groups", word="{name}")
 SALVOS = dict(options=NVLS + "--arch 100 ", k=least({2: 20, 7: 6, 16: 3}), **ALONE)
-row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "multicast"), ranks=RANKS), **SALVOS)
+row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS), **SALVOS)
 row("kernels/{name}/{ranks}", dict(name=("epochs", "timeout", "abort"), ranks=(2, 3, 16)), **SALVOS)
 # Several bundles in a block, a warp for each rank: by default blocks are too small for that.
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
@@ -236,8 +236,8 @@ row("kernels/{name}/{ranks}", dict(name=("alignments",), ranks=(2, 3, 4)), **{**
 
 # --- scenarios ---
 
-# They mix Beeline's calls with broadcasts: as NCCL's, to show that calls of both keep their order, and as Beeline's.
-BROADCASTS = ("BEELINE_BROADCAST=nccl", "", "BEELINE_BROADCAST=nccl")
+# They mix Beeline's calls with broadcasts and messages: as NCCL's, to show that calls of both keep their order, and as Beeline's.
+BROADCASTS = ("BEELINE_BROADCAST=nccl BEELINE_SENDRECV=nccl", "", "BEELINE_BROADCAST=nccl BEELINE_SENDRECV=nccl")
 SCENARIOS = dict(program="scenarios", word="{scenario}")
 MIXED = turn(BROADCASTS, "mode")
 BESIDE_EACH_OTHER = ("stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many", "fused_two_communicators",

@@ -14,6 +14,34 @@ static uint64_t slots_of(const struct bl_staging_layout *l, int nranks) {
                          : 0;
 }
 
+static uint64_t pair_bytes_of(const struct bl_staging_layout *l, int nranks) {
+    const uint64_t words = BL_MAX_RANKS * BL_PAIR_CREDIT;
+    return l->pair_quads ? words * sizeof(uint64_t) + ((uint64_t)nranks - 1) * l->pair_quads * BL_QUAD * LINE : 0;
+}
+
+/* Rings of pairs: none, or of a power of two of places, and so many channels as have words. */
+static void check_pairs(const struct bl_staging_layout *l, int nranks) {
+    const uint64_t quads = l->pair_quads;
+    CHECK(l->pair_offset % LINE == 0 && l->pair_offset + pair_bytes_of(l, nranks) <= l->copy_offset);
+    CHECK((quads & (quads - 1)) == 0 && (!quads || quads >= BL_PAIR_DEPTH) && quads <= BL_PAIR_DEPTH * BL_PAIR_CHANNELS,
+          "%d ranks: a ring of %llu quads", nranks, (unsigned long long)quads);
+    CHECK((bl_kernel_capacity(BL_KERNEL_SENDRECV_LL128, nranks, l) > 0) == (quads > 0));
+}
+
+/* A power of two, at least one, at most one for each channel, and for each quad but where that is none. */
+static void check_pair_warps(const struct bl_staging_layout *l) {
+    const uint64_t channels = l->pair_quads / BL_PAIR_DEPTH;
+    unsigned last = 0;
+    for (uint64_t quads = 1; quads < 1 << 20; quads += 1 + quads / 3) {
+        const unsigned warps = bl_pair_warps(l, quads);
+        CHECK(warps >= 1 && warps < 2 * quads && warps <= channels && warps >= last && (warps & (warps - 1)) == 0,
+              "%u warps for %llu quads", warps, (unsigned long long)quads);
+        CHECK(warps >= quads || warps == channels, "%u warps for %llu quads", warps, (unsigned long long)quads);
+        last = warps;
+    }
+    CHECK(last == channels);
+}
+
 /* Regions lie in the staging, apart from each other, aligned for their accesses, and a half of the lines holds what each
  * kernel puts there: from each peer; with this rank's own; twice from each peer. */
 static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t given) {
@@ -30,7 +58,8 @@ static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t
     CHECK(l->packet_offset % LINE == 0 && l->line_offset % LINE == 0 && l->oneway_offset % LINE == 0 &&
           l->copy_offset % LINE == 0 && l->copy_bytes % LINE == 0);
     CHECK(l->packet_offset + packet_bytes <= l->line_offset && l->line_offset + line_bytes <= l->oneway_offset &&
-          l->oneway_offset + ring_bytes <= l->copy_offset && l->copy_offset + slots_of(l, nranks) <= l->bytes);
+          l->oneway_offset + ring_bytes <= l->pair_offset && l->copy_offset + slots_of(l, nranks) <= l->bytes);
+    check_pairs(l, nranks);
     CHECK(l->oneway_lines >= 64 && (l->oneway_lines & (l->oneway_lines - 1)) == 0, "%d ranks, a ring of %llu lines",
           nranks, (unsigned long long)l->oneway_lines);
     CHECK(ring_bytes <= (16 << 20) + 128 &&
@@ -53,6 +82,7 @@ static void check_launches(const struct bl_staging_layout *l, int nranks) {
         uint64_t capacity = bl_kernel_capacity(kernel, nranks, l);
         const bool planned = kernel == BL_KERNEL_ALLGATHER_CE ? l->copy_bytes > 0
                              : bl_kernel_multicast(kernel)    ? l->multicast_bytes > 0
+                             : bl_kernel_pairs(kernel)        ? l->pair_quads > 0
                                                               : true;
         CHECK((capacity > 0) == planned && capacity % 128 == 0, "%s: %llu", bl_kernel_name(kernel),
               (unsigned long long)capacity);
@@ -188,7 +218,8 @@ static void capacities(void) {
               bl_kernel_capacity(BL_KERNEL_ALLGATHER_LL128, nranks, &l));
         for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
             CHECK(!is_batch(kernel) || !bl_kernel_in_pieces(kernel, nranks), "%s", bl_kernel_name(kernel));
-            CHECK(!is_batch(kernel) || bl_kernel_capacity(kernel, nranks, &l) % BL_LINE_DATA == 0);
+            CHECK(!is_batch(kernel) || bl_kernel_pairs(kernel) ||
+                  bl_kernel_capacity(kernel, nranks, &l) % BL_LINE_DATA == 0);
         }
         CHECK(bl_kernel_capacity(BL_KERNEL_BROADCAST_LL128, nranks, &l) * ((uint64_t)nranks - 1) >= 2u << 20);
         CHECK(bl_kernel_in_pieces(BL_KERNEL_BROADCAST_LL128, nranks) &&
@@ -199,6 +230,10 @@ static void capacities(void) {
         CHECK(!bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_LL, nranks));
         CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_ONESHOT_LL128, nranks) == (nranks == 2));
         CHECK(bl_kernel_in_pieces(BL_KERNEL_ALLREDUCE_TWOSHOT_LL128, nranks));
+        CHECK(l.pair_quads >= (nranks <= 8 ? 2048 : 1024) && bl_kernel_in_pieces(BL_KERNEL_SENDRECV_LL128, nranks));
+        CHECK(bl_kernel_capacity(BL_KERNEL_SENDRECV_LL128, nranks, &l) >= (uint64_t)1 << 40,
+              "messages of any size: what the ring does not hold waits");
+        check_pair_warps(&l);
         /* The copy engines' slots leave enough for the kernels. */
         CHECK(bl_staging_plan(&l, nranks, 64 << 20, true, false) == 0);
         CHECK(l.copy_bytes > (48u << 20) / (bl_copy_slots(nranks) * ((unsigned)nranks - 1)) - 128,
@@ -210,7 +245,10 @@ static void capacities(void) {
         CHECK(bl_staging_plan(&without, nranks, 64 << 20, false, false) == 0);
         CHECK(bl_staging_plan(&l, nranks, 64 << 20, false, true) == 0);
         CHECK(l.multicast_half >= 7 << 20 && l.multicast_bytes + l.bytes <= 64 << 20);
-        CHECK(l.bytes <= without.bytes && l.peer_lines == without.peer_lines && l.packets == without.packets);
+        CHECK(l.bytes <= without.bytes && l.packets == without.packets);
+        CHECK(nranks <= 14 ? l.peer_lines == without.peer_lines : l.peer_lines >= without.peer_lines / 20 * 19,
+              "%d ranks: %llu lines of %llu", nranks, (unsigned long long)l.peer_lines,
+              (unsigned long long)without.peer_lines);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_NVLS, nranks, &l) >= 64 << 10);
         for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
             const bool multicast = strstr(bl_kernel_name(kernel), "nvls");
@@ -269,17 +307,18 @@ static void names(void) {
                 if (s == symbols) strcpy(seen[symbols++], symbol);
             }
     }
-    /* One for each datatype where it matters; of those by warps one, of batches two, of others four; see enum instances. */
+    /* One for each datatype where it matters; of those by warps, and for messages between two ranks, one, of batches two, of others four; see enum instances. */
     int expected = 0;
     for (int k = 0; k < BL_KERNELS; k++) {
         const char *name = bl_kernel_name(k);
-        const bool moves = strstr(name, "gather") || strstr(name, "alltoall") || strstr(name, "broadcast");
+        const bool moves =
+            strstr(name, "gather") || strstr(name, "alltoall") || strstr(name, "broadcast") || strstr(name, "sendrecv");
         CHECK(bl_kernel_reduces(k) == !moves, "%s", name);
         if (k == BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS || k == BL_KERNEL_REDUCESCATTER_NVLS)
             expected += BL_DATATYPES - 2; /* not 8-bit integers */
         else if (strstr(name, ":warps"))
             expected += bl_kernel_reduces(k) ? BL_DATATYPES : 1;
-        else if (k == BL_KERNEL_ALLGATHER_NVLS || k == BL_KERNEL_ALLGATHER_CE)
+        else if (k == BL_KERNEL_ALLGATHER_NVLS || k == BL_KERNEL_ALLGATHER_CE || bl_kernel_pairs(k))
             expected++;
         else if (k == BL_KERNEL_ALLREDUCE_ONESHOT_NVLS)
             expected += 3 * BL_DATATYPES;

@@ -8,6 +8,7 @@ from .records import part_bytes
 ALL_REDUCE = ("all_reduce",)
 OTHERS = tuple(name for name in COLLECTIVES if name not in ALL_REDUCE)
 REDUCING = having("BL_REDUCES")
+NOT_IN_PLACE = ("all_to_all", "sendrecv")  # NCCL has no such calls
 NO_CANDIDATES = ("allgather_ce",)  # serves where copy engines are asked for, whatever the rows say
 MIB = 1 << 20
 
@@ -56,7 +57,7 @@ def rows_of(ranks, arguments, forced=()):
     variants = offsets * (2 if "--odd" in arguments else 1) * (2 if option(arguments, "--mode", "both") == "both" else 1) * kinds
     count = total = 0
     for collective in option(arguments, "-c", "").split(","):
-        places = 2 if option(arguments, "--place", "both") == "both" and collective != "all_to_all" else 1
+        places = 2 if option(arguments, "--place", "both") == "both" and collective not in NOT_IN_PLACE else 1
         series = variants * places * (redops if collective in REDUCING else 1)
         for size in sizes:
             part = part_bytes(dict(collective=collective, bytes=size, ranks=ranks))

@@ -5,6 +5,7 @@ import time
 
 from . import process, thresholds
 from .box import EMULATED, served
+from .collectives import COLLECTIVES
 from .jobs import tables_of
 from .store import left_by
 
@@ -12,8 +13,9 @@ CANDIDATES = "candidates"  # the stage that decides
 LEAST = 4  # seconds under which nothing is begun
 PATIENCE = (25, 3)  # a step may take so many seconds, and so many times what is expected
 FAILURES = 2  # of a number of ranks, after which it is left alone
-CHANGES = re.compile(r"BEELINE_(ALLREDUCE|ALLGATHER|REDUCESCATTER|ALLTOALL|BROADCAST|REDUCE|FUSE_MAX|TUNING_FILE|ENABLE|COPY_ENGINES|STAGING|BUDGET|SWITCH|COMMS|"
-                     r"EARLY_LAUNCH)$|CUDA_(LAUNCH_BLOCKING|MPS_ACTIVE_THREAD_PERCENTAGE)$|"
+ROUTES = "|".join(collective.key for collective in COLLECTIVES.values())
+CHANGES = re.compile(rf"BEELINE_({ROUTES}|FUSE_MAX|TUNING_FILE|ENABLE|COPY_ENGINES|STAGING|BUDGET|SWITCH|COMMS|EARLY_LAUNCH)$|"
+                     r"CUDA_(LAUNCH_BLOCKING|MPS_ACTIVE_THREAD_PERCENTAGE)$|"
                      r"NCCL_(ALGO|PROTO|CTA_POLICY|(MIN|MAX)_(CTAS|NCHANNELS|NRINGS|P2P_NCHANNELS)|NTHREADS|BUFFSIZE|CGA_CLUSTER_SIZE|NVLS_NCHANNELS|"
                      r"P2P_(DISABLE|LEVEL|DIRECT_DISABLE|USE_CUDA_MEMCPY)|COMM_BLOCKING|COMM_ID|TUNER_PLUGIN|TOPO_FILE|GRAPH_FILE|"
                      r"GRAPH_MIXING_SUPPORT|LAUNCH_ORDER_IMPLICIT|SYM_NOWIN_ENABLE)$")

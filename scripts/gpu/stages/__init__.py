@@ -27,6 +27,7 @@ STAGES = {stage.name: stage for stage in (
     Stage("perf-gather-groups", collectives.gather_groups, 20),
     Stage("perf-gather-types", collectives.gather_types, 40),
     Stage("torch-gather", torch.gather, 120, on_gpus=True),
+    Stage("torch-messages", torch.messages, 120, on_gpus=True),
     Stage("preloads", torch.preloads, 300, on_gpus=True),
     Stage("fsdp", torch.fsdp, 100, on_gpus=True),
     Stage("overlap", torch.overlap, 50, on_gpus=True),

@@ -89,6 +89,8 @@ NCCL_TESTS = (
     ("odd sizes, half", "all_reduce_perf", "-t {n} -g 1 -d half -o all -b 2 -e 200002 -i 40002 -c 1 -n 2 -w 1", 30),
     ("all types", "all_reduce_perf", "-t {n} -g 1 -d all -o all -b 8 -e 1M -f 8 -c 1 -n 2 -w 1", 90),
     ("all_gather, graphs", "all_gather_perf", "-t {n} -g 1 -G 5 -b 256 -e 16M -f 16 -c 1 -n 5 -w 2", 30),
+    ("sendrecv", "sendrecv_perf", "-g {n} -b 256 -e 16M -f 16 -c 1 -n 5 -w 2", 30),
+    ("sendrecv, graphs", "sendrecv_perf", "-t {n} -g 1 -G 5 -b 256 -e 16M -f 16 -c 1 -n 5 -w 2", 30),
     ("reduce_scatter, types", "reduce_scatter_perf", "-t {n} -g 1 -d all -o all -b 256 -e 256K -f 32 -c 1 -n 2 -w 1", 60),
 )
 

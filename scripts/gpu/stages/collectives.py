@@ -48,8 +48,8 @@ def gather_types(box):
 
 
 def others(box):
-    """All-to-all, broadcast and reduce, 8 B to 16 MB, in place and not."""
-    graph, eager = (("-c", "all_to_all,broadcast,reduce", "--mode", mode, *box.pick(real, "-b 64 -e 4K -f 64 -n 2 -G 2 -w 1")) for mode, real in (
+    """All-to-all, broadcast, reduce and sends, 8 B to 16 MB, in place and not."""
+    graph, eager = (("-c", "all_to_all,broadcast,reduce,sendrecv", "--mode", mode, *box.pick(real, "-b 64 -e 4K -f 64 -n 2 -G 2 -w 1")) for mode, real in (
         ("graph", "-b 1K -e 16M -f 4 -n 12 -G 20 -w 2 --seconds 0.2"), ("eager", "-b 8 -e 16M -f 8 -n 10 -G 20 -w 2 --seconds 0.2")))
     return [*(box.perf(f"{n} ranks", "-t", n, *graph, limit=20) for n in box.ranks),
             *(box.perf(f"{n} processes", "--spawn", n, *eager, limit=20) for n in box.ranks)]

@@ -146,6 +146,11 @@ def gather(box):
     return steps
 
 
+def messages(box):
+    """Sends and receives: values, and times with Beeline and without."""
+    return [torchrun(box, f"{n} {'with' if preload else 'without'}", n, "torch_messages.py", preload, 60) for n in box.ranks for preload in (True, False)]
+
+
 def fsdp(box):
     """Training steps with FSDP2."""
     return turns(box, [box.most], "torch_fsdp.py", 100, jobs=(Job("with", True, **FEW_WORDS), Job("without", False)))

@@ -7,7 +7,8 @@ from beeline.tuning.process import Step
 from ..programs import fetch_vllm
 
 PASSED = r"(?m)^[1-9]\d* passed, 0 failed"
-SMALL = dict(all_reduce="oneshot_ll128", all_gather="allgather_ll128", reduce_scatter="reducescatter_ll128", broadcast="broadcast_ll128", reduce="reduce_ll128")
+SMALL = dict(all_reduce="oneshot_ll128", all_gather="allgather_ll128", reduce_scatter="reducescatter_ll128", broadcast="broadcast_ll128", reduce="reduce_ll128",
+             sendrecv="sendrecv_ll128")
 
 
 def emulated_box(box):

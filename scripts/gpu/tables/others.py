@@ -1,9 +1,10 @@
-"""Tables of all-to-all, broadcast and reduce."""
+"""Tables of all-to-all, broadcast, reduce, and of sends and receives."""
 from beeline.words import size_text
 
 from ..table import HOW, MODES, NAMES, PLACES, Table, in_order, series_of, wrong
 
-WHAT = dict(all_to_all="bf16, bytes in all, of which each rank gets its share", broadcast="bf16", reduce="bf16 sum")
+WHAT = dict(all_to_all="bf16, bytes in all, of which each rank gets its share", broadcast="bf16", reduce="bf16 sum",
+            sendrecv="bf16, in one group to the next rank and from the one before, bytes of a message")
 
 
 def sweep(records):

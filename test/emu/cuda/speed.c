@@ -47,13 +47,25 @@ uint64_t emu_speed_of(const char *name, uint64_t bytes) {
     return 0;
 }
 
+/* Of the longest stream: the others go on beside it. */
+static uint64_t longest(const struct bl_pairs_stream *stream, unsigned streams) {
+    uint64_t quads = 0;
+    for (unsigned i = 0; i < streams; i++)
+        if (stream[i].quads > quads) quads = stream[i].quads;
+    return quads * BL_QUAD * BL_LINE_DATA;
+}
+
 uint64_t emu_speed_of_kernel(const struct emu_function *function, const void *args) {
     const struct bl_kernel_args *one = args;
     const struct bl_batch_args *batch = args;
+    const struct bl_pairs_few_args *few = args;
+    const struct bl_pairs_args *pairs = args;
     uint64_t bytes = 0;
     if (!emu_config.speeds) return 0;
     if (function->argument_size == sizeof *one) bytes = one->count * one->size;
     if (function->argument_size == sizeof *batch) bytes = (uint64_t)batch->lines * BL_LINE_DATA;
+    if (function->argument_size == sizeof *few) bytes = longest(few->stream, few->streams);
+    if (function->argument_size == sizeof *pairs) bytes = longest(pairs->stream, pairs->streams);
     return emu_speed_of(function->name, bytes);
 }
 

@@ -1,0 +1,267 @@
+/* pairs.cuh - messages between two ranks: a ring for each ordered pair, credit that comes back, and counters of its own.
+ *
+ * What staging.cuh and oneway.cuh rest on, that all ranks make the same launches, does not hold here: only sender and receiver
+ * know of a message.  So each ordered pair has a *ring* in the receiver's staging, and each of the two counts, in words of its own
+ * device, what went through it.  The unit is a *quad*, four lines, which a warp carries in one access; a message takes as many quads as
+ * it needs, at least one.  Both know a message's bytes, and NCCL matches the messages of a pair in order: so both come to the same
+ * *position* for each of its quads, however many the pair has exchanged before, in whatever launches, eager or replayed.
+ * Quad p lies at place p modulo the ring; its lines carry flag p + 1, which only grows from lap to lap.  What one launch has for a peer
+ * is a *stream*: its messages one behind the other.
+ *
+ * **Credit.** A quad may be sent when the one that it overwrites has been read.  The receiver says what it has read in two ways, by words in the
+ * sender's staging.  When a launch begins: the position before which all is read, for its rank has ended the launch before.  That is
+ * early, so it costs no time, and is what small messages live on.  And while it runs: the ring's places are dealt out to
+ * *channels*, p modulo their number, BL_PAIR_DEPTH places each; of each the position behind a quad that it has read, each fourth time.
+ * So whoever sends no more than three quarters of a ring waits for nobody.  (Relaxed: the quad's loads brought what it held, so they
+ * come before the word's store, and no store is made before the load that permits it.  There is nothing that a fence would bring along.)
+ *
+ * **Warps.** Of W warps that have a stream, a power of two up to the number of channels, warp w carries quads w, w + W, ...: all quads of a
+ * channel, and their words, are one warp's.  Both ends choose W for themselves.  Why that goes on: take the first quad of the stream
+ * that has not been read.  All before it are, so there is room for it, as told by the last fourth; its sender's warp has sent all
+ * before it, and its receiver's warp has read them.  So it is sent, and read.  That asks for warps of both ends that are resident: a launch
+ * has no more of them than find room at once, and where its streams are more than that, or its messages more than its arguments hold, there are
+ * several launches, with messages in an order that is the same for both ends of each (plugin/launch/pairs.c).
+ */
+#ifndef BEELINE_PAIRS_CUH
+#define BEELINE_PAIRS_CUH
+
+#include "carriers/ll128.cuh"
+
+enum { CREDIT_EVERY = 4 };
+
+/* One end of a stream, as a warp sees it. */
+struct PairEnd {
+    uint64_t first, quads; /* the position of its first quad */
+    unsigned peer, warp, warps;
+    unsigned char *ring;
+    uint64_t *begun, *credit; /* a word; one for each channel: both in the sender's staging */
+    uint32_t places, channels;
+    unsigned message, end; /* those of the launch that are its */
+};
+
+/* A message of it. */
+struct PairMessage {
+    Message m;
+    uint64_t before, lines, whole; /* quads; lines that are carried, at least one; whole quads */
+};
+
+template <class Args> BL_DEVICE PairMessage pair_message(const Args &b, unsigned i, bool stored_to) {
+    PairMessage p;
+    p.m = message_of(b.message[i].buffer, b.message[i].bytes, stored_to);
+    p.before = b.message[i].quads_before;
+    p.lines = lines_of(p.m) ? lines_of(p.m) : 1;
+    p.whole = whole_lines(p.m) / BL_QUAD;
+    return p;
+}
+
+BL_DEVICE uint64_t *pair_cursors(const struct bl_kernel_args &a, unsigned block) {
+    return a.epochs + BL_WORD_PAIRS + (uint64_t)block * BL_PAIR_WORDS;
+}
+
+/* What counts a stream's quads, of those that are no copies. */
+BL_DEVICE unsigned word_of(const struct bl_pairs_stream &stream) {
+    return (stream.kind == BL_PAIR_SEND ? 0 : BL_MAX_RANKS) + stream.peer;
+}
+
+template <class Args> BL_DEVICE PairEnd pair_end(const Args &b, const struct bl_pairs_stream &stream, unsigned warp) {
+    const struct bl_kernel_args &a = b.common;
+    PairEnd e;
+    e.first = load_own(&pair_cursors(a, block_in_grid())[word_of(stream)]) | load_own(&a.epochs[BL_WORD_STOP]);
+    e.quads = stream.quads;
+    e.peer = stream.peer;
+    e.warp = warp;
+    e.warps = stream.warps;
+    e.places = b.places;
+    e.channels = b.places / BL_PAIR_DEPTH;
+    e.begun = stream.credit;
+    e.credit = stream.credit + 1;
+    e.ring = stream.ring;
+    e.message = stream.first;
+    e.end = stream.first + stream.messages;
+    return e;
+}
+
+BL_DEVICE unsigned char *place_of_line(const PairEnd &e, uint64_t quad, unsigned line) {
+    return e.ring + ((((uint32_t)(e.first + quad) & (e.places - 1)) * BL_QUAD + line) * LINE_BYTES);
+}
+BL_DEVICE uint64_t *credit_of(const PairEnd &e, uint64_t quad) {
+    return e.credit + ((uint32_t)(e.first + quad) & (e.channels - 1));
+}
+
+/* Calls some(quad, message), for four quads of this warp that are whole, or one(quad, message), for each of its quads in turn; false of
+ * either ends it. */
+template <int QUADS, class Args, class Some, class One>
+BL_DEVICE bool each_quad(const Args &b, const PairEnd &e, bool stored_to, Some some, One one) {
+    const uint64_t ahead = (QUADS - 1) * (uint64_t)e.warps;
+    unsigned i = e.message;
+    PairMessage message = pair_message(b, i, stored_to);
+    for (uint64_t quad = e.warp; quad < e.quads;) {
+        if (i + 1 < e.end && quad >= b.message[i + 1].quads_before) {
+            do i++;
+            while (i + 1 < e.end && quad >= b.message[i + 1].quads_before);
+            message = pair_message(b, i, stored_to);
+        }
+        const bool together = quad - message.before + ahead < message.whole;
+        if (!(together ? some(quad, message) : one(quad, message))) return false;
+        quad += (together ? QUADS : 1) * (uint64_t)e.warps;
+    }
+    return true;
+}
+
+/* --- sending --- */
+
+/* Whether there is room for a quad if all before `read` has been read, or all of its channel. */
+BL_DEVICE bool has_room(const PairEnd &e, uint64_t quad, uint64_t read) {
+    return (int64_t)(read - (e.first + quad - e.places)) > 0;
+}
+
+/* Waits until there is room for the quads that this warp sends next; each lane asks for one of them.  All lanes of the warp call it
+ * together, ahead of a warp_sync.  `read`: what the lane has heard. */
+BL_DEVICE bool await_credit(const struct bl_kernel_args &a, const PairEnd &e, uint64_t quad, uint64_t read,
+                            Wait &wait) {
+    for (;;) {
+        const bool room = has_room(e, quad, read);
+        if (warp_all(room)) break;
+        if (wait_is_long(wait) && !wait_on(a, wait, room ? a.rank : e.peer)) return false;
+        if (!room) read = load_relaxed_sys(credit_of(e, quad));
+    }
+    wait_over(wait);
+    return true;
+}
+
+/* QUADS quads of a warp, from `quad` on; all of their lines are whole, or need not be. */
+template <int QUADS, bool WHOLE>
+BL_DEVICE bool send_quads(const struct bl_kernel_args &a, const PairEnd &e, const PairMessage &p, uint64_t quad,
+                          uint64_t begun, Wait &wait) {
+    const unsigned lane = lane_in_warp(), line = lane / LINE_LANES;
+    const uint64_t asked = quad + lane % QUADS * (uint64_t)e.warps;
+    const uint64_t read = has_room(e, asked, begun) ? begun : load_relaxed_sys(credit_of(e, asked));
+    Pair v[QUADS];
+#pragma unroll
+    for (int k = 0; k < QUADS; k++) {
+        const uint64_t at = (quad + k * (uint64_t)e.warps - p.before) * BL_QUAD + line;
+        v[k] = Pair{0, 0};
+        if (WHOLE || at < p.lines) v[k] = load_line(p.m, at, WHOLE);
+    }
+    if (!await_credit(a, e, asked, read, wait)) return false;
+    warp_sync(); /* lanes may have parted; a line is stored by all of its lanes at once */
+#pragma unroll
+    for (int k = 0; k < QUADS; k++) {
+        const uint64_t q = quad + k * (uint64_t)e.warps;
+        if ((WHOLE || (q - p.before) * BL_QUAD + line < p.lines) && !is_stopped(e.first))
+            store_line_relaxed_sys(place_of_line(e, q, line), lane % LINE_LANES, v[k], e.first + q + 1);
+    }
+    return true;
+}
+
+/* False here and below: leave the kernel. */
+template <int QUADS, class Args> BL_DEVICE bool send_stream(const Args &b, const PairEnd &e) {
+    const struct bl_kernel_args &a = b.common;
+    const uint64_t begun = load_relaxed_sys(e.begun);
+    Wait wait = wait_begin(e.first);
+    return each_quad<QUADS>(
+        b, e, false,
+        [&](uint64_t quad, const PairMessage &p) { return send_quads<QUADS, true>(a, e, p, quad, begun, wait); },
+        [&](uint64_t quad, const PairMessage &p) { return send_quads<1, false>(a, e, p, quad, begun, wait); });
+}
+
+/* --- receiving --- */
+
+template <int QUADS, bool WHOLE>
+BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, const PairMessage &p, uint64_t quad,
+                             Wait &wait) {
+    const unsigned lane = lane_in_warp(), line = lane / LINE_LANES, part = lane % LINE_LANES;
+    const unsigned char *at[QUADS];
+    LineView view[QUADS];
+    uint32_t missing = 0;
+#pragma unroll
+    for (int k = 0; k < QUADS; k++) {
+        const uint64_t q = quad + k * (uint64_t)e.warps;
+        at[k] = kept(place_of_line(e, q, line));
+        view[k] = line_of({0, 0});
+        if (WHOLE || (q - p.before) * BL_QUAD + line < p.lines) missing |= 1u << k;
+    }
+    warp_sync(); /* lanes may have parted where the last quad was stored; a line is received by all of its lanes at once */
+    for (;;) {
+#pragma unroll
+        for (int k = 0; k < QUADS; k++)
+            if (missing >> k & 1) view[k] = load_line_relaxed_sys(at[k], part);
+        bool all = true;
+#pragma unroll
+        for (int k = 0; k < QUADS; k++) {
+            const uint64_t flag = e.first + quad + k * (uint64_t)e.warps + 1;
+            const bool here = warp_all((missing >> k & 1) == 0 || line_arrived(view[k], part, flag));
+            all = all && here;
+            if (here) missing &= ~(1u << k);
+        }
+        if (all) break;
+        if (wait_is_long(wait) && !wait_on(a, wait, missing ? e.peer : a.rank)) return false;
+    }
+    wait_over(wait);
+#pragma unroll
+    for (int k = 0; k < QUADS; k++) {
+        const uint64_t row = (quad + k * (uint64_t)e.warps - p.before) * BL_QUAD + line;
+        if (WHOLE || row < p.lines) store_line(p.m, row, line_data(view[k]), WHOLE);
+    }
+    const uint64_t read = quad + lane * (uint64_t)e.warps;
+    const bool told = ((uint32_t)(e.first + read) & (CREDIT_EVERY * e.channels - 1)) >= (CREDIT_EVERY - 1) * e.channels;
+    warp_sync(); /* all lanes have read their parts */
+    if (lane < QUADS && told) store_relaxed_sys(credit_of(e, read), e.first + read + 1);
+    return true;
+}
+
+template <int QUADS, class Args> BL_DEVICE bool receive_stream(const Args &b, const PairEnd &e) {
+    const struct bl_kernel_args &a = b.common;
+    Wait wait = wait_begin(e.first);
+    return each_quad<QUADS>(
+        b, e, true,
+        [&](uint64_t quad, const PairMessage &p) { return receive_quads<QUADS, true>(a, e, p, quad, wait); },
+        [&](uint64_t quad, const PairMessage &p) { return receive_quads<1, false>(a, e, p, quad, wait); });
+}
+
+/* Tells the sender that this launch has begun; a warp of the stream does. */
+BL_DEVICE void tell_pair_begun(const PairEnd &e) {
+    if (e.warp == 0 && lane_in_warp() == 0 && !is_stopped(e.first)) store_relaxed_sys(e.begun, e.first);
+}
+
+/* --- the cursors --- */
+
+/* What a launch leaves behind.  As with the epoch each block has words of its own, and the blocks of this launch share those of the
+ * blocks that it lacks.  A thread has a stream's word: that of its number, modulo a power of two which no more than a warp has. */
+struct PairCursors {
+    unsigned stream;
+    bool is_one;
+    unsigned word;
+    uint64_t cursor, launches;
+};
+
+template <class Args> BL_DEVICE PairCursors pairs_begin(const Args &b) {
+    const uint64_t *const own = pair_cursors(b.common, block_in_grid());
+    PairCursors c;
+    c.stream = lane_in_warp() & ((1u << b.pairs_log2) - 1);
+    c.is_one = c.stream < b.pairs;
+    c.word = c.is_one ? word_of(b.stream[c.stream]) : 0;
+    c.cursor = c.is_one ? load_own(&own[c.word]) + b.stream[c.stream].quads : 0;
+    c.launches = load_own(&own[BL_PAIR_LAUNCHES]) + 1;
+    return c;
+}
+
+BL_DEVICE void leave_cursors(const struct bl_kernel_args &a, const PairCursors &c, unsigned block) {
+    uint64_t *const words = pair_cursors(a, block);
+    if (c.is_one) store_own(&words[c.word], c.cursor);
+    if (c.stream == 0) store_own(&words[BL_PAIR_LAUNCHES], c.launches);
+}
+
+/* While others are waited for: nobody reads those in this launch. */
+template <class Args> BL_DEVICE void leave_cursors_of_others(const Args &b, const PairCursors &c) {
+    const unsigned step = threads_in_grid() >> b.pairs_log2;
+    for (unsigned block = blocks_in_grid() + (thread_in_grid() >> b.pairs_log2); block < BL_PAIR_BLOCKS; block += step)
+        leave_cursors(b.common, c, block);
+}
+
+template <class Args> BL_DEVICE void pairs_end(const Args &b, const PairCursors &c) {
+    block_sync(); /* every warp has read the words of this block */
+    if (thread_in_block() < 1u << b.pairs_log2) leave_cursors(b.common, c, block_in_grid());
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* sendrecv_ll128.cu - messages from this rank to others and from others to it, all at once, in lines; the datatype does not matter.
+ *
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  Each peer that is sent to, or received from, has some warps of
+ * the grid: those load the messages to it and store them into the ring that it keeps for this rank, or wait for its lines here and
+ * store them in the caller's buffers; a message to itself is copied.  No warp waits for another of its grid.  What is sent ends without its
+ * receiver as far as the ring has room.
+ *
+ * Contract: a grid of whole warps, at most BL_PAIR_BLOCKS blocks, dealt out to the streams one after another; buffers of any alignment and messages of any size, zero, too; none that is received overlaps another.  Flags, counters and
+ * reuse of the staging: pairs.cuh.  A wait that is told to stop leaves the kernel with the buffers unspecified and the communicator unusable.
+ */
+#include <core/primitives.cuh>
+#include "carriers/pairs.cuh"
+
+enum { AT_A_TIME = 4 }; /* quads of a warp under way, of long messages */
+
+template <class Args> BL_DEVICE void copy_message(const Args &b, const struct bl_pairs_stream &stream, unsigned warp) {
+    const struct bl_pairs_message &from = b.message[stream.first], &to = b.message[stream.first + 1];
+    const Message in = message_of(from.buffer, from.bytes), out = message_of(to.buffer, to.bytes);
+    const uint64_t lines = in.base == out.base ? 0 : lines_of(in);
+    if (is_stopped(load_own(&b.common.epochs[BL_WORD_STOP]))) return;
+    for (uint64_t first = warp * WARP_LINES; first < lines; first += stream.warps * WARP_LINES) {
+        const uint64_t line = first + lane_in_warp() / LINE_LANES;
+        const Pair v = line < lines ? load_line(in, line) : Pair{0, 0};
+        warp_sync(); /* ahead of what store_line exchanges between lanes */
+        if (line < lines) store_line(out, line, v);
+    }
+}
+
+/* False: leave the kernel. */
+template <class Args>
+BL_DEVICE bool do_stream(const Args &b, const struct bl_pairs_stream &stream, unsigned warp,
+                         const PairCursors &cursors) {
+    if (stream.kind == BL_PAIR_RECV) {
+        const PairEnd end = pair_end(b, stream, warp);
+        tell_pair_begun(end);
+        leave_cursors_of_others(b, cursors);
+        return receive_stream<AT_A_TIME>(b, end);
+    }
+    if (stream.kind == BL_PAIR_COPY)
+        copy_message(b, stream, warp);
+    else if (!send_stream<AT_A_TIME>(b, pair_end(b, stream, warp)))
+        return false;
+    leave_cursors_of_others(b, cursors);
+    return true;
+}
+
+BL_DEVICE unsigned stream_of(const struct bl_pairs_args &b, unsigned warp) {
+    return b.warp_stream[warp];
+}
+BL_DEVICE unsigned stream_of(const struct bl_pairs_few_args &b, unsigned warp) {
+    unsigned i = 0;
+#pragma unroll
+    for (unsigned k = 0; k < BL_PAIR_FEW; k++) i += k < b.streams && warp >= b.stream[k].first_warp + b.stream[k].warps;
+    return i;
+}
+
+template <class Args> BL_DEVICE void sendrecv_ll128(const Args &b) {
+    const unsigned warp = thread_in_grid() / 32, i = stream_of(b, warp);
+    stream_wait();
+    const PairCursors cursors = pairs_begin(b);
+    if (i >= b.streams)
+        leave_cursors_of_others(b, cursors);
+    else if (!do_stream(b, b.stream[i], warp - b.stream[i].first_warp, cursors))
+        return;
+    pairs_end(b, cursors);
+}
+
+BL_KERNEL_OF(struct bl_pairs_few_args, bl_sendrecv_ll128_bytes, sendrecv_ll128)
+BL_KERNEL_OF(struct bl_pairs_args, bl_sendrecv_ll128_batch_bytes, sendrecv_ll128)

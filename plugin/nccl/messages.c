@@ -1,0 +1,100 @@
+/* messages.c - the entry points of messages between two ranks: ncclSend, ncclRecv, and what is made of them, ncclGather and ncclScatter.
+ *
+ * A message's route follows from its bytes, which both ends know, and from nothing else: so both come to the same, whatever their
+ * groups hold.  Those of a gather or a scatter are messages as any other, as they are for NCCL; all of them have one size, so all
+ * are Beeline's, or none.
+ */
+#include "entry.h"
+#include "group.h"
+#include "real/config.h"
+#include "serve.h"
+
+static struct bl_call call_of(const void *sendbuff, void *recvbuff, bool receives, size_t count,
+                              ncclDataType_t datatype, int peer, cudaStream_t stream) {
+    return (struct bl_call){.sendbuff = receives ? NULL : sendbuff,
+                            .recvbuff = receives ? recvbuff : NULL,
+                            .receives = receives,
+                            .request = {.collective = BL_SENDRECV,
+                                        .count = count,
+                                        .datatype = (int)datatype,
+                                        .redop = ncclSum,
+                                        .root = peer},
+                            .stream = stream};
+}
+
+BL_EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                                cudaStream_t stream) {
+    struct bl_call call = call_of(sendbuff, NULL, false, count, datatype, peer, stream);
+    struct bl_forward *forward;
+    ncclResult_t result;
+    if (bl_serve(&call, comm, false, &forward, &result)) return result;
+    return bl_forward_after(forward, BL_REAL(ncclSend, sendbuff, count, datatype, peer, comm, stream));
+}
+
+BL_EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                                cudaStream_t stream) {
+    struct bl_call call = call_of(NULL, recvbuff, true, count, datatype, peer, stream);
+    struct bl_forward *forward;
+    ncclResult_t result;
+    if (bl_serve(&call, comm, false, &forward, &result)) return result;
+    return bl_forward_after(forward, BL_REAL(ncclRecv, recvbuff, count, datatype, peer, comm, stream));
+}
+
+/* A gather, or a scatter: the root has messages of all ranks, its own among them, in blocks of `blocks`; the others one each, in `one`. */
+struct rooted {
+    char *blocks, *one;
+    bool gathers;
+    size_t count;
+    ncclDataType_t datatype;
+    int root;
+};
+
+/* False: it is NCCL's, which is asked whatever is odd about it. */
+static bool is_ours(const struct rooted *r, ncclComm_t handle) {
+    const struct bl_comm *comm = bl_known(handle);
+    const struct bl_call call = call_of(NULL, NULL, false, r->count, r->datatype, r->root, NULL);
+    if (!comm || !r->count || !bl_serves_messages(comm, &call.request)) return false;
+    return r->one && (r->blocks || comm->rank != r->root);
+}
+
+static ncclResult_t add(const struct rooted *r, void *buffer, bool receives, int peer, ncclComm_t handle,
+                        cudaStream_t stream) {
+    return receives ? ncclRecv(buffer, r->count, r->datatype, peer, handle, stream)
+                    : ncclSend(buffer, r->count, r->datatype, peer, handle, stream);
+}
+
+static ncclResult_t serve(const struct rooted *r, ncclComm_t handle, cudaStream_t stream) {
+    const struct bl_comm *comm = bl_known(handle);
+    const int rank = comm->rank, nranks = comm->nranks;
+    const size_t bytes = r->count * bl_datatype_size((int)r->datatype);
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    for (int peer = 0; peer < nranks && rank == r->root && result == ncclSuccess; peer++)
+        result = add(r, r->blocks + (size_t)peer * bytes, r->gathers, peer, handle, stream);
+    if (result == ncclSuccess) result = add(r, r->one, !r->gathers, r->root, handle, stream);
+    const ncclResult_t end = ncclGroupEnd();
+    return result == ncclSuccess ? end : result;
+}
+
+/* Their plain functions, and those with a configuration of the call's own, which NCCL has since 2.31: as in collectives.c. */
+#define ROOTED(function, of_blocks, of_one, is_gather)                                                                 \
+    BL_EXPORT ncclResult_t function(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,       \
+                                    int root, ncclComm_t comm, cudaStream_t stream){                                   \
+        BODY(of_blocks, of_one, is_gather, false,                                                                      \
+             BL_REAL(function, sendbuff, recvbuff, count, datatype, root, comm, stream))} BL_EXPORT ncclResult_t       \
+        function##Config(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,        \
+                         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config) {                       \
+        BODY(of_blocks, of_one, is_gather, bl_config_for_nccl(config, #function),                                      \
+             config ? BL_REAL(function##Config, sendbuff, recvbuff, count, datatype, root, comm, stream, config)       \
+                    : BL_REAL(function, sendbuff, recvbuff, count, datatype, root, comm, stream))                      \
+    }
+#define BODY(of_blocks, of_one, is_gather, for_nccl, real)                                                             \
+    const struct rooted rooted = {                                                                                     \
+        (char *)(uintptr_t)(of_blocks), (char *)(uintptr_t)(of_one), is_gather, count, datatype, root};                \
+    struct bl_forward *forward;                                                                                        \
+    if (!(for_nccl) && is_ours(&rooted, comm)) return serve(&rooted, comm, stream);                                    \
+    const ncclResult_t result = bl_forward_before(&forward, comm, stream);                                             \
+    return result == ncclSuccess ? bl_forward_after(forward, real) : result;
+
+ROOTED(ncclGather, recvbuff, sendbuff, true)
+ROOTED(ncclScatter, sendbuff, recvbuff, false)
