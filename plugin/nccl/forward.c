@@ -36,6 +36,8 @@ ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t res
     const struct bl_turn *turn = &forward->turn;
     const bool made = bl_call_made(result), grouped = made && bl_group_open();
     bl_driver_unrelax(forward->mode);
+    if (!made && bl_group_open())
+        bl_group_fail(result); /* as NCCL will: nothing of Beeline's is to go ahead of its end */
     const bool message = bl_collective_has(turn->request.collective, BL_PAIRED);
     if (made && turn->counted && turn->request.count && !message) bl_switch_count(turn->comm, grouped);
     if (!grouped)
