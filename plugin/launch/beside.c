@@ -32,13 +32,22 @@ static ncclResult_t open_side(struct bl_comm *comm) {
     return ncclUnhandledCudaError;
 }
 
-static ncclResult_t fork_one(struct bl_collected *collected, const struct bl_turn *forwarded, int forwarded_count) {
+/* Whether an earlier one of these calls is on the communicator, and, with `stream`, on that. */
+static bool seen(const struct bl_collected *calls, int count, const struct bl_comm *comm, const CUstream *stream) {
+    for (int i = 0; i < count; i++)
+        if (calls[i].call.comm == comm && (!stream || calls[i].own == *stream)) return true;
+    return false;
+}
+
+static ncclResult_t fork_one(struct bl_collected *calls, int at, const struct bl_turn *forwarded, int forwarded_count) {
+    struct bl_collected *collected = &calls[at];
     struct bl_comm *comm = collected->call.comm;
+    const bool first = !seen(calls, at, comm, NULL), linked = seen(calls, at, comm, &collected->call.stream);
     struct bl_visit visit;
     if (!bl_comm_visit(comm, &visit)) return ncclSuccess; /* it has ended: the launch says so */
     ncclResult_t result = open_side(comm);
-    if (result == ncclSuccess) result = link(comm, collected->call.stream, true);
-    for (int i = 0; i < forwarded_count && result == ncclSuccess; i++)
+    if (result == ncclSuccess && !linked) result = link(comm, collected->call.stream, true);
+    for (int i = 0; i < forwarded_count && result == ncclSuccess && first; i++)
         if (forwarded[i].comm == comm) result = link(comm, forwarded[i].stream, true);
     if (comm->order.side) {
         collected->own = collected->call.stream;
@@ -54,7 +63,7 @@ ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, const struc
     ncclResult_t result = ncclSuccess;
     for (int i = 0; i < count && result == ncclSuccess; i++)
         if (is_mixed(calls[i].call.comm, forwarded, forwarded_count))
-            result = fork_one(&calls[i], forwarded, forwarded_count);
+            result = fork_one(calls, i, forwarded, forwarded_count);
     return result == ncclSuccess ? bl_fuse_launch(calls, count, true) : result;
 }
 
@@ -72,8 +81,9 @@ ncclResult_t bl_beside_join(struct bl_collected *calls, int count, const struct 
         struct bl_visit visit;
         if (!calls[i].beside) continue;
         if (!bl_comm_visit(comm, &visit)) continue;
-        ncclResult_t one = link(comm, calls[i].own, false);
-        for (int k = 0; k < forwarded_count && one == ncclSuccess; k++)
+        const bool first = !seen(calls, i, comm, NULL);
+        ncclResult_t one = seen(calls, i, comm, &calls[i].own) ? ncclSuccess : link(comm, calls[i].own, false);
+        for (int k = 0; k < forwarded_count && one == ncclSuccess && first; k++)
             if (forwarded[k].comm == comm) one = link(comm, forwarded[k].stream, false);
         bl_comm_leave(comm, &visit);
         if (one != ncclSuccess) result = one;

@@ -18,7 +18,7 @@ bool bl_pairs_before(const struct bl_call *a, int a_index, const struct bl_call 
 /* ncclInvalidUsage, with a warning, if a message to itself lacks its other end in the group, or that has another size: as from NCCL. */
 ncclResult_t bl_pairs_check(const struct bl_call *const *calls, int count);
 
-/* The grid that the messages are worth, for each of them as its route has it at most. */
+/* Makes the grid as large as the messages are worth, at most as the widest of their routes says. */
 void bl_pairs_grid(const struct bl_call *const *calls, int count, struct bl_route *grid);
 
 /* The next of these calls that a launch of no larger a grid holds: writes its arguments, and the grid; returns how many they are. */

@@ -2,7 +2,7 @@
  *
  * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end the real group ends first;
  * only if that succeeded are Beeline's calls launched, in few launches (fuse.h): an error anywhere in the group launches
- * nothing.  The order between NCCL's part and Beeline's is the same on every rank, because the routes are.
+ * nothing.  (But those that go on beside sends and receives of NCCL's are launched before it: beside.h.)  The order between NCCL's part and Beeline's is the same on every rank, because the routes are.
  *
  * All of it is the calling thread's own.
  */
