@@ -2,8 +2,8 @@
  *
  * What is on one communicator in one group is one launch, as far as its arguments and the multiprocessors have room: in it all messages go on
  * at once, as NCCL has it, however the peers' groups are cut.  Where it takes several launches they follow each other, with the
- * messages in the order of bl_pairs_before: so of those that have not ended take the first; at its other end what comes before it has
- * ended, and it is under way there, too.
+ * messages in the order of bl_pairs_before: so, where both ends cut their groups alike, of those that have not ended take the first; at its
+ * other end what comes before it has ended, and it is under way there, too.
  */
 #ifndef BEELINE_PAIRS_H
 #define BEELINE_PAIRS_H
