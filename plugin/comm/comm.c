@@ -116,6 +116,7 @@ void bl_comm_retire(struct bl_comm *comm) {
     retired[i] = comm;
     pthread_mutex_unlock(&lock);
     if (!oldest || atomic_load(&oldest->pins)) return; /* a group that never ends keeps its own */
+    free(oldest->beside.streams);
     free(oldest->resources);
     free(oldest->stats);
     free(oldest);

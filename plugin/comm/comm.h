@@ -32,6 +32,14 @@ struct bl_order_turn {
 
 enum { BL_ORDER_NODES = 16, BL_ORDER_CAPTURES = 32 };
 
+/* Of the group whose calls on the communicator are both Beeline's and NCCL's; see beside.h. */
+struct bl_beside {
+    CUstream stream;     /* the communicator's own; NULL until there was such a group */
+    CUstream *streams;   /* that one, and behind it those of the group's calls, whoever serves them, each once */
+    int count, capacity; /* 0: there is no such group, or what Beeline had of it is joined */
+    bool mixed;          /* the group that ends has calls of NCCL's that go on with others */
+};
+
 /* Of one capture. */
 struct bl_order_capture {
     unsigned long long id;
@@ -44,7 +52,6 @@ struct bl_order_capture {
 struct bl_order {
     CUevent event;        /* recorded behind every eager call, and by graphs; bl_room's, too */
     CUevent fork;         /* joins the streams of one launch */
-    CUstream side;        /* for calls beside NCCL's: beside.h; NULL until there are such */
     uint64_t last_stream; /* id of the last call's; 0: not known */
     struct bl_order_capture captures[BL_ORDER_CAPTURES]; /* those that began last, in turn */
     unsigned next_capture;
@@ -69,6 +76,7 @@ struct bl_pending {
     _Atomic bool set;
     CUstream stream;
     struct bl_order_turn turn;
+    bool beside;                /* it ends with calls of Beeline's: beside.h */
     struct bl_collected *calls; /* fuse.h */
     int count;
 };
@@ -115,6 +123,7 @@ struct bl_comm {
     bool early_launch;               /* launches ask to start early: the kernels can wait */
     struct bl_control *control;      /* host address of args.control */
     struct bl_order order;
+    struct bl_beside beside;
     struct bl_hold room;
     struct bl_pending pending;
     struct bl_watch watch;

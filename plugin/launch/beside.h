@@ -12,15 +12,8 @@
 
 #include "turn.h"
 
-/* Before the real group's end: launches the calls of such communicators, on their own streams. */
-ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, const struct bl_turn *forwarded,
-                              int forwarded_count);
-
-/* Whether the communicator's calls are. */
-bool bl_beside(const struct bl_collected *calls, int count, const struct bl_comm *comm);
-
-/* Behind the real group's end: the callers' streams wait for them. */
-ncclResult_t bl_beside_join(struct bl_collected *calls, int count, const struct bl_turn *forwarded,
-                            int forwarded_count);
+/* Before the real group's end: launches the calls of such communicators, on their own streams.  They are joined when the turns of NCCL's calls
+ * end: turn.h. */
+ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_turn *forwarded, int forwarded_count);
 
 #endif

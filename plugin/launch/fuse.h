@@ -23,8 +23,7 @@ struct bl_collected {
     int turn;      /* not of this call: place in a list of launches that are next */
     int index;     /* of one end of a message: the how-many-th of its pair and direction in the group */
     bool planned;
-    bool beside;  /* it is on a stream of the communicator's own, beside NCCL's calls; beside.h */
-    CUstream own; /* the caller's, then */
+    bool beside; /* it is on a stream of the communicator's own, beside NCCL's calls; beside.h */
 };
 
 /* Launches all of them that are beside NCCL's (beside.h), or all others; none if calls that share a launch are not all captured by one graph, or all eager (NCCL, too,

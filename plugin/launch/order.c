@@ -33,8 +33,9 @@ int bl_order_open(struct bl_comm *comm) {
 void bl_order_close(struct bl_comm *comm) {
     if (comm->order.event) bl_driver()->cuEventDestroy(comm->order.event);
     if (comm->order.fork) bl_driver()->cuEventDestroy(comm->order.fork);
-    if (comm->order.side) bl_driver()->cuStreamDestroy(comm->order.side);
+    if (comm->beside.stream) bl_driver()->cuStreamDestroy(comm->beside.stream);
     comm->order = (struct bl_order){0};
+    comm->beside.stream = NULL;
 }
 
 void bl_order_ask(CUstream stream, struct bl_order_turn *turn) {

@@ -36,13 +36,21 @@ ncclResult_t bl_turn_begin(struct bl_turn *turn) {
     return result;
 }
 
+/* Once: the callers' streams wait for the communicator's own. */
+static ncclResult_t join_beside(struct bl_comm *comm) {
+    const int count = comm->beside.count;
+    comm->beside.count = 0;
+    return count ? bl_order_fork(comm, comm->beside.streams, count) : ncclSuccess;
+}
+
 /* Of a call that is on its stream.  Nothing of one that only shares room is put in order: its event is for its room alone. */
 static ncclResult_t end_turn(const struct bl_turn *turn) {
     struct bl_comm *comm = turn->comm;
     struct bl_visit visit;
     ncclResult_t result = ncclSuccess;
     const bool lives = bl_comm_visit(comm, &visit);
-    if (lives && (!turn->order.capturing || !atomic_load(&comm->shares_room)))
+    if (lives && turn->beside) result = join_beside(comm);
+    if (lives && result == ncclSuccess && (!turn->order.capturing || !atomic_load(&comm->shares_room)))
         result = bl_order_after(comm, turn->stream, &turn->order);
     bl_room_taken(comm);
     if (lives && turn->counted) bl_stats_count(comm, &turn->request, bl_stats_nccl(turn->why));
@@ -61,6 +69,7 @@ static void keep_turn(const struct bl_turn *turn) {
     pthread_mutex_lock(&pending->lock);
     pending->stream = turn->stream;
     pending->turn = turn->order;
+    pending->beside = turn->beside;
     atomic_store(&pending->set, true);
     pthread_mutex_unlock(&pending->lock);
 }
@@ -95,7 +104,8 @@ void bl_turn_settle(struct bl_comm *comm) {
     if (!atomic_load_explicit(&pending->set, memory_order_acquire) || settling) return;
     pthread_mutex_lock(&pending->lock);
     if (atomic_load(&pending->set)) {
-        const struct bl_turn turn = {.comm = comm, .stream = pending->stream, .order = pending->turn};
+        const struct bl_turn turn = {
+            .comm = comm, .stream = pending->stream, .order = pending->turn, .beside = pending->beside};
         settling = comm;
         ncclResult_t result = end_turn(&turn);
         if (result == ncclSuccess && pending->count) result = bl_fuse_launch(pending->calls, pending->count, false);

@@ -1,7 +1,8 @@
 /* turn.h - calls that the real NCCL makes take their turn among Beeline's.
  *
  * A nonblocking communicator's call may still be in progress when it returns: its turn ends when NCCL says that it is on its
- * stream, which whoever asks NCCL hears.  Beeline waits for nothing there, so the caller can poll, and abort.
+ * stream, which whoever asks NCCL hears.  What Beeline launched beside it (beside.h) is joined then: earlier, and NCCL's part would
+ * be behind it.  Beeline waits for nothing there, so the caller can poll, and abort.
  */
 #ifndef BEELINE_TURN_H
 #define BEELINE_TURN_H
@@ -15,6 +16,7 @@ struct bl_turn {
     struct bl_request request;
     bool counted;       /* the statistics have it: Beeline could have served such a request */
     enum bl_reason why; /* and did not */
+    bool beside;        /* Beeline's calls of its group go on beside it, and it ends with them: beside.h */
 };
 
 /* Before the real call; an error is the caller's. */

@@ -99,7 +99,7 @@ static void let_go(struct bl_comm *comm, bool made) {
 static void keep_calls(void) {
     int left = 0;
     for (int i = 0; i < group.count; i++) {
-        const bool kept = bl_turn_keep(&group.calls[i]);
+        const bool kept = !group.calls[i].beside && bl_turn_keep(&group.calls[i]);
         if (kept)
             let_go(group.calls[i].call.comm, true);
         else
@@ -113,7 +113,7 @@ static ncclResult_t end_turns(ncclResult_t real, bool beside) {
     ncclResult_t result = ncclSuccess;
     for (int i = 0; i < group.forwarded_count; i++) {
         const struct bl_turn *turn = &group.forwarded[i];
-        if (bl_beside(group.calls, group.count, turn->comm) != beside) continue;
+        if (turn->beside != beside) continue;
         const ncclResult_t one = bl_turn_end(turn, real);
         if (one != ncclSuccess) result = one;
     }
@@ -130,9 +130,7 @@ static ncclResult_t launch_ours(ncclResult_t real) {
 static ncclResult_t run_calls(ncclResult_t real) {
     ncclResult_t result = end_turns(real, false);
     if (result == ncclSuccess && bl_call_made(real)) result = launch_ours(real);
-    const ncclResult_t joined = bl_beside_join(group.calls, group.count, group.forwarded, group.forwarded_count);
     const ncclResult_t ended = end_turns(real, true);
-    if (result == ncclSuccess) result = joined;
     if (result == ncclSuccess) result = ended;
     return bl_call_made(real) ? result : real;
 }

@@ -255,8 +255,7 @@ static const struct {
 };
 enum { MIXES = sizeof mixes / sizeof *mixes };
 
-static void messages_mixed(struct part *part, const struct settings *s) {
-    const ncclComm_t comm = comm_open(part);
+static void mixed(struct part *part, const struct settings *s, ncclComm_t comm) {
     const CUstream stream = stream_open();
     const int n = part->box->nranks, rank = self(part)->rank, first = rank / 2 * MIXED;
     messages_connect(part, s, n, comm, stream);
@@ -276,7 +275,7 @@ static void messages_mixed(struct part *part, const struct settings *s) {
             for (int m = 0; m < MIXED; m++)
                 if (mixes[mix].step[step] >> m & 1)
                     messages_post(part, &list, BOTH_ENDS, first + m, first + m + 1, comm, stream);
-            NCCL_OK(ncclGroupEnd());
+            group_end(comm);
             stream_sync(stream);
         }
         stream_sync(stream);
@@ -285,6 +284,13 @@ static void messages_mixed(struct part *part, const struct settings *s) {
     }
     comm_close(part, comm);
     stream_close(stream);
+}
+
+static void messages_mixed(struct part *part, const struct settings *s) {
+    mixed(part, s, comm_open(part));
+}
+static void messages_mixed_nonblocking(struct part *part, const struct settings *s) {
+    mixed(part, s, comm_open_nonblocking(part));
 }
 
 /* --- gathers: ncclGather and ncclScatter, which older libraries lack --- */
@@ -365,6 +371,7 @@ const struct program exchange_programs[] = {
     {"messages_abandoned", messages_abandoned},
     {"messages_chain", messages_chain},
     {"messages_mixed", messages_mixed},
+    {"messages_mixed_nonblocking", messages_mixed_nonblocking},
     {"gathers", gathers},
     {0},
 };

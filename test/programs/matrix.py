@@ -75,8 +75,8 @@ for name in ("late_peer", "late_peer_graph"):
 
 # Messages: what is asked for here is what NCCL does, which the cases without Beeline say.
 MESSAGES = """
-    messages_patterns messages_ahead messages_ahead_grouped messages_awaited messages_mixed messages_segmented messages_between
-    messages_abandoned messages_behind_collective messages_captured messages_captured_idle gathers
+    messages_patterns messages_ahead messages_ahead_grouped messages_awaited messages_mixed messages_mixed_nonblocking
+    messages_segmented messages_between messages_abandoned messages_behind_collective messages_captured messages_captured_idle gathers
 """.split()
 OF_THREE = ["messages_chain"]
 # Of a group some are Beeline's and some NCCL's; all are Beeline's, with rings as they are and the smallest; as the table has it.

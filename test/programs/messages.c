@@ -155,7 +155,7 @@ void messages_group(struct part *part, const struct messages *list, enum ends en
                     ncclComm_t comm, CUstream stream) {
     NCCL_OK(ncclGroupStart());
     messages_post(part, list, ends, first, last, comm, stream);
-    NCCL_OK(ncclGroupEnd());
+    group_end(comm);
 }
 
 /* --- sizes --- */

@@ -57,6 +57,8 @@ ncclComm_t comm_open(struct part *part);
 /* The same, nonblocking, ready when it returns. */
 ncclComm_t comm_open_nonblocking(struct part *part);
 ncclResult_t comm_state(ncclComm_t comm);
+/* Ends a group of calls on the communicator; of a nonblocking one they are on their streams when it returns. */
+void group_end(ncclComm_t comm);
 void comm_close(struct part *part, ncclComm_t comm);
 
 /* --- streams --- */

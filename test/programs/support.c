@@ -96,6 +96,11 @@ ncclResult_t comm_state(ncclComm_t comm) {
     return state;
 }
 
+void group_end(ncclComm_t comm) {
+    NCCL_GOES(ncclGroupEnd());
+    while (comm_state(comm) == ncclInProgress) usleep(100);
+}
+
 void comm_close(struct part *part, ncclComm_t comm) {
     doing(part, "destroying a communicator");
     CHECK(comm_state(comm) == ncclSuccess, "%s", ncclGetLastError(comm));
