@@ -139,6 +139,11 @@ void bl_comm_break(struct bl_comm *comm, ncclResult_t error, const char *format,
                 comm->error_text);
 }
 
+void bl_comm_tell_to_leave(struct bl_comm *comm) {
+    struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
+    if (control) __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE);
+}
+
 /* A launch needs the context of its stream current; a thread that drives several GPUs has another one. */
 bool bl_comm_visit(struct bl_comm *comm, struct bl_visit *visit) {
     CUcontext current = NULL;

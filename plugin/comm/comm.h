@@ -157,6 +157,9 @@ ncclResult_t bl_comm_check(struct bl_comm *comm);
 void bl_comm_break(struct bl_comm *comm, ncclResult_t error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Its kernels leave their waits, and those that come do nothing; but for waits of the copy engines (copy.h). */
+void bl_comm_tell_to_leave(struct bl_comm *comm);
+
 /* A launch, or what else needs the communicator's memory, begins on this thread: the context is current then, and nothing is
  * freed until bl_comm_leave.  False if the communicator has ended, and nothing is to be left. */
 struct bl_visit {

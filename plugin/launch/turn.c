@@ -19,7 +19,7 @@ ncclResult_t bl_turn_settled(struct bl_comm *comm) {
                 (unsigned long long)comm->id, comm->rank);
         return ncclInvalidArgument;
     }
-    if (state == ncclSuccess) bl_turn_settle(comm);
+    bl_turn_settle(comm, state);
     return ncclSuccess;
 }
 
@@ -74,12 +74,29 @@ static void keep_turn(const struct bl_turn *turn) {
     pthread_mutex_unlock(&pending->lock);
 }
 
+/* What Beeline has beside it is launched, for peers that have both; this rank has not.  Nothing of a capture runs yet. */
+static void refuse_turn(const struct bl_turn *turn, ncclResult_t error) {
+    struct bl_comm *comm = turn->comm;
+    struct bl_visit visit;
+    if (turn->beside && bl_comm_visit(comm, &visit)) {
+        if (!turn->order.capturing) {
+            bl_comm_break(comm, error,
+                          "Beeline: NCCL ended a group on rank %d of %d with an error (%s), and a part of it runs",
+                          comm->rank, comm->nranks, BL_REAL(ncclGetErrorString, error));
+            bl_comm_tell_to_leave(comm);
+        }
+        join_beside(comm);
+        bl_comm_leave(comm, &visit);
+    }
+    bl_room_taken(comm);
+}
+
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result) {
     if (result == ncclSuccess) return end_turn(turn);
     if (result == ncclInProgress)
         keep_turn(turn);
-    else /* the call was not made */
-        bl_room_taken(turn->comm);
+    else
+        refuse_turn(turn, result);
     return ncclSuccess;
 }
 
@@ -99,7 +116,7 @@ bool bl_turn_keep(const struct bl_collected *call) {
 }
 
 /* Two threads may have heard of it: who comes second waits until all is done. */
-void bl_turn_settle(struct bl_comm *comm) {
+void bl_turn_settle(struct bl_comm *comm, ncclResult_t state) {
     struct bl_pending *pending = &comm->pending;
     if (!atomic_load_explicit(&pending->set, memory_order_acquire) || settling) return;
     pthread_mutex_lock(&pending->lock);
@@ -107,8 +124,9 @@ void bl_turn_settle(struct bl_comm *comm) {
         const struct bl_turn turn = {
             .comm = comm, .stream = pending->stream, .order = pending->turn, .beside = pending->beside};
         settling = comm;
-        ncclResult_t result = end_turn(&turn);
-        if (result == ncclSuccess && pending->count) result = bl_fuse_launch(pending->calls, pending->count, false);
+        ncclResult_t result = bl_turn_end(&turn, state);
+        if (state == ncclSuccess && result == ncclSuccess && pending->count)
+            result = bl_fuse_launch(pending->calls, pending->count, false);
         if (result != ncclSuccess)
             bl_comm_break(comm, result, "Beeline: calls behind a nonblocking one on rank %d of %d failed", comm->rank,
                           comm->nranks);

@@ -23,14 +23,15 @@ struct bl_turn {
 ncclResult_t bl_turn_begin(struct bl_turn *turn);
 
 /* Behind it; `result` is what the real call, or the end of its group, returned: ncclSuccess, or ncclInProgress, and then the turn
- * ends once NCCL says that the call is on its stream. Any other: the call was not made. */
+ * ends once NCCL says that the call is on its stream.  Any other: the call was not made, and if Beeline's calls of its group are under
+ * way beside it, the communicator fails from then on, and their kernels end. */
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result);
 
 /* A call of Beeline's, of a group in which such a call is: true if it is kept, to be launched behind that. */
 bool bl_turn_keep(const struct bl_collected *call);
 
-/* Ends such a turn, and launches what was kept; to be called when NCCL has said so.  Any thread. */
-void bl_turn_settle(struct bl_comm *comm);
+/* Ends such a turn, and launches what was kept; to be called when NCCL has said so, or that it failed.  Any thread. */
+void bl_turn_settle(struct bl_comm *comm, ncclResult_t state);
 
 /* ncclInvalidArgument, as from NCCL, if the communicator's last call is still in progress. */
 ncclResult_t bl_turn_settled(struct bl_comm *comm);

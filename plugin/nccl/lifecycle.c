@@ -212,8 +212,8 @@ BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
     ncclResult_t result = BL_REAL(ncclCommGetAsyncError, comm, asyncError);
     if (!known || result != ncclSuccess || *asyncError == ncclInProgress) return result;
     const bool open = bl_resources_are_ours(known) && bl_promise_open(known, *asyncError);
+    bl_turn_settle(known, *asyncError);
     if (*asyncError != ncclSuccess) return result;
-    bl_turn_settle(known);
     *asyncError = bl_comm_check(known);
     if (*asyncError == ncclSuccess && (open || bl_teardown_finalizing(known))) *asyncError = ncclInProgress;
     return result;

@@ -87,11 +87,6 @@ static enum rest at_rest(struct bl_comm *comm, uint64_t deadline) {
     return AT_REST;
 }
 
-static void tell_to_leave(struct bl_comm *comm) {
-    struct bl_control *control = __atomic_load_n(&comm->control, __ATOMIC_ACQUIRE);
-    if (control) __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE);
-}
-
 /* Set-up takes down itself what it has made when it is to end. */
 static bool is_set_up(struct bl_comm *comm, uint64_t deadline) {
     for (; bl_resources_busy(comm); nap())
@@ -164,7 +159,7 @@ void bl_teardown_revoke(struct bl_comm *comm) {
     atomic_store(&comm->resources->revoked, true);
     atomic_store(&comm->active, false);
     atomic_store(&comm->shares_room, false);
-    tell_to_leave(comm);
+    bl_comm_tell_to_leave(comm);
     rescue_begin(comm);
 }
 

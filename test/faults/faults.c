@@ -172,6 +172,42 @@ static void copy_half_captured(struct part *part) {
     copy_half(part, true);
 }
 
+/* A group of rank 0's of which NCCL refuses its part, when Beeline's, a receive of what nobody sends, is launched: the error can be
+ * read, and nothing waits. */
+static void group_refused_by(struct part *part, ncclComm_t *comms) {
+    enum { LARGE = 100000 };
+    CUdeviceptr buffer;
+    struct rank *rank = part_enter(part, 0);
+    CHECK(part->count == 1, "one rank a thread");
+    CU_OK(cuMemAlloc(&buffer, LARGE));
+    if (rank->rank == 0) {
+        NCCL_OK(ncclGroupStart());
+        NCCL_OK(ncclRecv((void *)buffer, 100, ncclInt8, 1, comms[0], rank->stream[0]));
+        NCCL_OK(ncclSend((void *)buffer, LARGE, ncclInt8, 0, comms[0], rank->stream[0])); /* which nobody receives */
+        ncclResult_t result = ncclGroupEnd();
+        for (; result == ncclInProgress; nap()) NCCL_OK(ncclCommGetAsyncError(comms[0], &result));
+        CHECK(result == ncclInvalidUsage, "the group ended with %s", ncclGetErrorString(result));
+        CU_OK(cuStreamSynchronize(rank->stream[0]));
+        NCCL_OK(ncclCommGetAsyncError(comms[0], &result));
+        CHECK(result == ncclInvalidUsage, "the error is %s", ncclGetErrorString(result));
+        CHECK(strstr(ncclGetLastError(comms[0]), "ended a group"), "it says: %s", ncclGetLastError(comms[0]));
+        CHECK(ncclRecv((void *)buffer, 100, ncclInt8, 1, comms[0], rank->stream[0]) == ncclInvalidUsage);
+    }
+    part_barrier(part);
+    abort_all(part, comms);
+    CU_OK(cuMemFree(buffer));
+}
+static void group_refused(struct part *part) {
+    ncclComm_t comms[BOX_RANKS];
+    part_make_communicators(part, 1, comms);
+    group_refused_by(part, comms);
+}
+static void group_refused_nonblocking(struct part *part) {
+    ncclComm_t comms[BOX_RANKS];
+    part_make_nonblocking(part, 1, comms);
+    group_refused_by(part, comms);
+}
+
 /* Rank 0 waits for peers that do not come; revoked, it waits no longer. */
 static void revoke(struct part *part) {
     ncclComm_t comms[BOX_RANKS];
@@ -480,6 +516,8 @@ static const struct {
     {"timeout", timeout},
     {"copy_half_eager", copy_half_eager},
     {"copy_half_captured", copy_half_captured},
+    {"group_refused", group_refused},
+    {"group_refused_nonblocking", group_refused_nonblocking},
     {"revoke", revoke},
     {"shrink_abort", shrink_abort},
     {"stale", stale},

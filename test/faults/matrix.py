@@ -290,6 +290,17 @@ def lives():
     case("churn/processes", expect(faults("churn", "processes", 2), "--within 120"), "timeout=150")
 
 
+MIXED = "--env 'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl'"
+
+
+def groups():
+    """Of a group's messages some are Beeline's, and NCCL does not take the others."""
+    for mode in ("processes", "threads"):
+        for scenario in ("group_refused", "group_refused_nonblocking"):
+            case(f"{scenario}/{mode}", expect(faults(scenario, mode, 2, MIXED),
+                                              "--warn 'NCCL ended a group on rank 0 of 2 with an error .invalid usage.*, and a part of it runs; its calls fail from now on'"))
+
+
 driver_calls_fail()
 resume()
 configured()
@@ -304,4 +315,5 @@ settings()
 copy_engines()
 peers_die()
 lives()
+groups()
 multicast.cases(case, expect, allreduce, faults, sockets)
