@@ -50,18 +50,35 @@ static ncclResult_t open_stream(struct bl_comm *comm) {
     return ncclUnhandledCudaError;
 }
 
+/* Another capture, which goes on, may hold the communicator's own stream: this group then does without. */
+static bool is_free(const struct bl_beside *beside) {
+    struct bl_order_turn own, caller;
+    bl_order_ask(beside->stream, &own);
+    bl_order_ask(beside->streams[1], &caller);
+    return !own.capturing || (caller.capturing && caller.capture == own.capture);
+}
+
 /* The communicator's own stream goes on behind the others. */
-static ncclResult_t fork_one(struct bl_comm *comm) {
+static ncclResult_t fork_visited(struct bl_comm *comm) {
     struct bl_beside *beside = &comm->beside;
-    struct bl_visit visit;
-    if (!bl_comm_visit(comm, &visit)) {
-        beside->count = 0; /* it has ended: its calls go nowhere */
-        return ncclSuccess;
-    }
-    ncclResult_t result = open_stream(comm);
+    ncclResult_t result = bl_order_check(comm, beside->streams + 1, beside->count - 1);
+    if (result == ncclSuccess) result = open_stream(comm);
+    if (result != ncclSuccess) return result;
     beside->streams[0] = beside->stream;
-    if (result == ncclSuccess) result = bl_order_join(comm, beside->streams, beside->count);
-    bl_comm_leave(comm, &visit);
+    if (is_free(beside)) return bl_order_join(comm, beside->streams, beside->count);
+    beside->count = 0;
+    return ncclSuccess;
+}
+
+static ncclResult_t fork_one(struct bl_comm *comm) {
+    ncclResult_t result = ncclSuccess;
+    struct bl_visit visit;
+    if (bl_comm_visit(comm, &visit)) {
+        result = fork_visited(comm);
+        bl_comm_leave(comm, &visit);
+    } else {
+        comm->beside.count = 0; /* it has ended: its calls go nowhere */
+    }
     return result;
 }
 

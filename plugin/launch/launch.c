@@ -206,24 +206,15 @@ ncclResult_t bl_launch_bare(const struct bl_call *call) {
 ncclResult_t bl_launch_check(const struct bl_call *const *calls, int count) {
     struct bl_comm *comm = calls[0]->comm;
     CUstream streams[BL_BATCH_MAX];
-    struct bl_order_turn first, other;
     struct bl_visit visit;
     const int used = streams_of(calls, count, streams);
-    bool alike = true;
     if (bl_kernel_pairs(calls[0]->route.kernel)) {
         const ncclResult_t result = bl_pairs_check(calls, count);
         if (result != ncclSuccess) return result;
     }
     if (used == 1) return ncclSuccess;
     if (!bl_comm_visit(comm, &visit)) return ended(comm);
-    bl_order_ask(streams[0], &first);
-    for (int i = 1; i < used && alike; i++) {
-        bl_order_ask(streams[i], &other);
-        alike = other.capturing == first.capturing && (!first.capturing || other.capture == first.capture);
-    }
+    const ncclResult_t result = bl_order_check(comm, streams, used);
     bl_comm_leave(comm, &visit);
-    if (alike) return ncclSuccess;
-    bl_warn("communicator %016llx rank %d: the streams of a group are to be captured by one graph, all or none",
-            (unsigned long long)comm->id, comm->rank);
-    return ncclInvalidUsage;
+    return result;
 }

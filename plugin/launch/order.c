@@ -53,6 +53,21 @@ void bl_order_ask(CUstream stream, struct bl_order_turn *turn) {
     *turn = (struct bl_order_turn){capturing, capture, id};
 }
 
+ncclResult_t bl_order_check(const struct bl_comm *comm, const CUstream *streams, int count) {
+    struct bl_order_turn first, other;
+    bool alike = true;
+    if (count == 1) return ncclSuccess;
+    bl_order_ask(streams[0], &first);
+    for (int i = 1; i < count && alike; i++) {
+        bl_order_ask(streams[i], &other);
+        alike = other.capturing == first.capturing && (!first.capturing || other.capture == first.capture);
+    }
+    if (alike) return ncclSuccess;
+    bl_warn("communicator %016llx rank %d: the streams of a group are to be captured by one graph, all or none",
+            (unsigned long long)comm->id, comm->rank);
+    return ncclInvalidUsage;
+}
+
 /* Behind the last call without a word: the stream is in order by itself. */
 static bool is_last_stream(const struct bl_order *order, const struct bl_order_turn *turn) {
     return turn->stream && turn->stream == order->last_stream;

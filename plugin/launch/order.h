@@ -32,6 +32,10 @@ CUresult bl_order_failure(void);
 /* The first half of a turn. */
 void bl_order_ask(CUstream stream, struct bl_order_turn *turn);
 
+/* ncclInvalidUsage, as of NCCL, if a group's streams are not all captured by one graph, or all eager: to join them would break
+ * the capture. */
+ncclResult_t bl_order_check(const struct bl_comm *comm, const CUstream *streams, int count);
+
 /* Makes `stream`, of which bl_order_ask has told, wait for the communicator's last call. */
 ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 

@@ -200,7 +200,7 @@ static void captured_open(struct part *part, const struct settings *s, struct ca
     if (reduces) vector_warm_up(part, &c->reduced, c->comm, c->stream[0]);
 }
 
-/* A group of messages of every size, and beside it, of what the stream can tell, others one by one. */
+/* A group of messages of every size, and beside it, of what the stream can tell, others one by one; meanwhile an eager group. */
 static void capture(struct part *part, struct captured *c) {
     doing(part, "capturing");
     capture_begin(c->stream[0]);
@@ -208,8 +208,10 @@ static void capture(struct part *part, struct captured *c) {
     messages_group(part, &c->in_graph, BOTH_ENDS, 0, c->in_graph.count, c->comm, c->stream[0]);
     if (c->reduces) vector_allreduce(&c->reduced, c->comm, c->stream[1]);
     messages_post(part, &c->branch, BOTH_ENDS, 0, c->branch.count, c->comm, c->stream[1]);
+    messages_group(part, &c->branch, BOTH_ENDS, 0, c->branch.count, c->comm, c->stream[2]);
     behind(c->stream[1], c->stream[0]);
     capture_end(c->stream[0], &c->graph);
+    stream_sync(c->stream[2]);
 }
 
 static void replay_and_check(struct part *part, struct captured *c, uint64_t seed) {
@@ -273,11 +275,53 @@ static void messages_captured_idle(struct part *part, const struct settings *s) 
     replayed(part, s, true);
 }
 
+/* --- messages_half_captured: groups of which some messages are on a stream that captures, and some are not: each is an error that
+ * leaves the capture as it was --- */
+static void messages_half_captured(struct part *part, const struct settings *s) {
+    enum { EACH = 3, GROUPS = 4 };
+    static const bool captured[GROUPS][EACH] = {{1, 1, 0}, {0, 0, 1}, {1, 0, 0}, {0, 1, 1}};
+    const ncclComm_t comm = comm_open(part);
+    const int n = part->box->nranks;
+    const CUstream stream[] = {stream_open(), stream_open()};
+    struct messages list = {0};
+    struct graph graph;
+    messages_connect(part, s, n, comm, stream[0]);
+    for (int k = 0; k < EACH; k++)
+        for (int r = 0; r < n; r++) messages_add(&list, r, (r + 1) % n, k ? s->large : s->small);
+    messages_open(part, &list);
+    for (int g = 0; g < GROUPS; g++) {
+        messages_fill(part, &list, s->seed + (uint64_t)g);
+        part_barrier(part);
+        doing(part, "group %d, half of it captured", g);
+        capture_begin(stream[1]);
+        NCCL_OK(ncclGroupStart());
+        for (int k = 0; k < EACH; k++)
+            messages_post(part, &list, BOTH_ENDS, k * n, (k + 1) * n, comm, stream[captured[g][k]]);
+        const ncclResult_t result = ncclGroupEnd();
+        CHECK(result == ncclInvalidUsage, "it ended with %s", ncclGetErrorString(result));
+        capture_end(stream[1], &graph);
+        graph_close(&graph);
+        stream_sync(stream[0]);
+        if (captured[g][1] != captured[g][2])
+            messages_check_untouched(part, &list); /* else the large ones may have gone */
+        part_barrier(part);
+        doing(part, "group %d, none of it captured", g);
+        messages_group(part, &list, BOTH_ENDS, 0, list.count, comm, stream[1]);
+        stream_sync(stream[1]);
+        messages_check(part, &list);
+    }
+    comm_close(part, comm);
+    stream_close(stream[0]);
+    stream_close(stream[1]);
+    messages_close(&list);
+}
+
 const struct program order_programs[] = {
     {"messages_segmented", messages_segmented},
     {"messages_between", messages_between},
     {"messages_behind_collective", messages_behind_collective},
     {"messages_captured", messages_captured},
     {"messages_captured_idle", messages_captured_idle},
+    {"messages_half_captured", messages_half_captured},
     {0},
 };
