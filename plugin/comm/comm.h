@@ -34,7 +34,7 @@ enum { BL_ORDER_NODES = 16, BL_ORDER_CAPTURES = 32 };
 
 /* Of the group whose calls on the communicator are both Beeline's and NCCL's; see beside.h. */
 struct bl_beside {
-    CUstream stream;     /* the communicator's own; NULL until there was such a group */
+    CUstream stream;     /* the communicator's own, of the highest priority; NULL until there was such a group */
     CUstream *streams;   /* that one, and behind it those of the group's calls, whoever serves them, each once */
     int count, capacity; /* 0: there is no such group, or what Beeline had of it is joined */
     bool mixed;          /* the group that ends has calls of NCCL's that go on with others */

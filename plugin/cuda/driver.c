@@ -83,6 +83,13 @@ int bl_driver_attribute(CUdevice device, CUdevice_attribute attribute) {
     return bl_driver()->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
 }
 
+CUresult bl_driver_urgent_stream(CUstream *stream) {
+    int lowest, highest;
+    const CUresult status = bl_driver()->cuCtxGetStreamPriorityRange(&lowest, &highest);
+    return status == CUDA_SUCCESS ? bl_driver()->cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, highest)
+                                  : status;
+}
+
 CUstreamCaptureMode bl_driver_relax(void) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (bl_driver()) bl_driver()->cuThreadExchangeStreamCaptureMode(&mode);

@@ -24,6 +24,9 @@ void *bl_driver_symbol(const char *name, int version);
 /* 0 where it cannot be asked. */
 int bl_driver_attribute(CUdevice device, CUdevice_attribute attribute);
 
+/* A stream, which waits for no other by itself, of the highest priority. */
+CUresult bl_driver_urgent_stream(CUstream *stream);
+
 /* Calls that a capture on another stream of the process would forbid are fine for this thread until it says otherwise: for
  * calls that touch no captured stream.  Without a driver, nothing. */
 CUstreamCaptureMode bl_driver_relax(void);

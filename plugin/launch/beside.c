@@ -38,15 +38,16 @@ static bool list_streams(const struct bl_collected *calls, int count, const stru
     return listed;
 }
 
+/* Of the highest priority: the caller's streams may have it, and peers wait. */
 static ncclResult_t open_stream(struct bl_comm *comm) {
     if (comm->beside.stream) return ncclSuccess;
     const CUstreamCaptureMode mode = bl_driver_relax();
-    const CUresult status = bl_driver()->cuStreamCreate(&comm->beside.stream, CU_STREAM_NON_BLOCKING);
+    const CUresult status = bl_driver_urgent_stream(&comm->beside.stream);
     bl_driver_unrelax(mode);
     if (status == CUDA_SUCCESS) return ncclSuccess;
     comm->beside.stream = NULL;
-    bl_warn("communicator %016llx rank %d: a stream beside NCCL's calls (cuStreamCreate): %s",
-            (unsigned long long)comm->id, comm->rank, bl_driver_strerror(status));
+    bl_warn("communicator %016llx rank %d: a stream beside NCCL's calls: %s", (unsigned long long)comm->id, comm->rank,
+            bl_driver_strerror(status));
     return ncclUnhandledCudaError;
 }
 

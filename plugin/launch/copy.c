@@ -56,10 +56,7 @@ int bl_copy_open(struct bl_comm *comm) {
     const struct bl_driver *cu = bl_driver();
     struct bl_copy *copy = &comm->copy;
     if (!comm->args.layout.copy_bytes) return 0;
-    int lowest, highest;
-    CUresult status = cu->cuCtxGetStreamPriorityRange(&lowest, &highest);
-    if (status == CUDA_SUCCESS)
-        status = cu->cuStreamCreateWithPriority(&copy->drain_stream, CU_STREAM_NON_BLOCKING, highest);
+    CUresult status = bl_driver_urgent_stream(&copy->drain_stream);
     if (status == CUDA_SUCCESS) status = cu->cuStreamCreate(&copy->abort_stream, CU_STREAM_NON_BLOCKING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->fork, CU_EVENT_DISABLE_TIMING);
     if (status == CUDA_SUCCESS) status = cu->cuEventCreate(&copy->join, CU_EVENT_DISABLE_TIMING);
