@@ -66,9 +66,11 @@ static ncclResult_t fork_visited(struct bl_comm *comm) {
     if (result == ncclSuccess) result = open_stream(comm);
     if (result != ncclSuccess) return result;
     beside->streams[0] = beside->stream;
-    if (is_free(beside)) return bl_order_join(comm, beside->streams, beside->count);
-    beside->count = 0;
-    return ncclSuccess;
+    const bool goes = is_free(beside);
+    if (goes) result = bl_order_join(comm, beside->streams, beside->count);
+    if (!goes) beside->count = 0;
+    atomic_store(&beside->apart, goes && result == ncclSuccess);
+    return result;
 }
 
 static ncclResult_t fork_one(struct bl_comm *comm) {
@@ -97,6 +99,7 @@ static void give_up(const struct bl_turn *forwarded, int forwarded_count) {
     for (int i = 0; i < forwarded_count; i++) {
         forwarded[i].comm->beside.mixed = false;
         forwarded[i].comm->beside.count = 0;
+        atomic_store(&forwarded[i].comm->beside.apart, false);
     }
 }
 

@@ -198,12 +198,18 @@ ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct 
     if (turn->capturing) {
         result = after_captured(order, stream, turn);
         order->captured_ever = true;
-    } else {
+    } else if (!atomic_load(&comm->beside.apart)) {
         CHECK_RETURN(bl_driver()->cuEventRecord(order->event, stream));
     }
     order->used = true;
     order->last_stream = turn->stream;
     return result;
+}
+
+/* The event is behind the last call, replays included. */
+CUresult bl_order_query(const struct bl_comm *comm) {
+    return atomic_load(&comm->beside.apart) ? bl_driver()->cuStreamQuery(comm->beside.stream)
+                                            : bl_driver()->cuEventQuery(comm->order.event);
 }
 
 /* An event may be recorded again once all have been told to wait for it. */

@@ -46,8 +46,12 @@ bool bl_order_follow(struct bl_comm *comm, CUstream stream, const struct bl_orde
 /* Makes `stream` wait for events, those that a capture waits for when its graph is replayed. */
 ncclResult_t bl_order_wait(CUstream stream, const CUevent *events, int count, const struct bl_order_turn *turn);
 
-/* Notes that a call was issued on `stream`. */
+/* Notes that a call was issued on `stream`.  Behind one beside NCCL's no event is recorded (beside.h), for which NCCL's would wait where
+ * their streams share a queue: the turn of NCCL's does so, behind both. */
 ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
+
+/* CUDA_ERROR_NOT_READY until the communicator's calls have ended. */
+CUresult bl_order_query(const struct bl_comm *comm);
 
 /* Around a launch on streams[0] that holds calls of all these streams: it waits for what is on them, and they wait for it.
  * All of them are captured by one graph, or none is. */

@@ -40,7 +40,9 @@ ncclResult_t bl_turn_begin(struct bl_turn *turn) {
 static ncclResult_t join_beside(struct bl_comm *comm) {
     const int count = comm->beside.count;
     comm->beside.count = 0;
-    return count ? bl_order_fork(comm, comm->beside.streams, count) : ncclSuccess;
+    const ncclResult_t result = count ? bl_order_fork(comm, comm->beside.streams, count) : ncclSuccess;
+    if (result == ncclSuccess) atomic_store(&comm->beside.apart, false);
+    return result;
 }
 
 /* Of a call that is on its stream.  Nothing of one that only shares room is put in order: its event is for its room alone. */
@@ -85,7 +87,7 @@ static void refuse_turn(const struct bl_turn *turn, ncclResult_t error) {
                           comm->rank, comm->nranks, BL_REAL(ncclGetErrorString, error));
             bl_comm_tell_to_leave(comm);
         }
-        join_beside(comm);
+        if (join_beside(comm) == ncclSuccess) bl_order_after(comm, turn->stream, &turn->order);
         bl_comm_leave(comm, &visit);
     }
     bl_room_taken(comm);

@@ -66,12 +66,11 @@ static enum rest context_at_rest(struct bl_comm *comm, uint64_t deadline) {
     return result ? (enum rest)result : BUSY;
 }
 
-/* The event is behind the communicator's last launch, replays included. */
-static bool event_has_come(struct bl_comm *comm) {
+static bool has_ended(struct bl_comm *comm) {
     const CUstreamCaptureMode mode = bl_driver_relax();
     CUresult status = CUDA_ERROR_INVALID_CONTEXT; /* which runs nothing any more */
     if (bl_context_push(comm)) {
-        status = bl_driver()->cuEventQuery(comm->order.event);
+        status = bl_order_query(comm);
         bl_context_pop();
     }
     bl_driver_unrelax(mode);
@@ -82,7 +81,7 @@ static bool event_has_come(struct bl_comm *comm) {
 static enum rest at_rest(struct bl_comm *comm, uint64_t deadline) {
     if (!has_run(comm)) return AT_REST;
     if (comm->order.captured_ever && !bl_params()->graph_mixing) return context_at_rest(comm, deadline);
-    while (!event_has_come(comm))
+    while (!has_ended(comm))
         if (!pass(comm, deadline)) return BUSY;
     return AT_REST;
 }
@@ -119,7 +118,7 @@ bool bl_teardown_finalizing(struct bl_comm *comm) {
     if (!bl_resources_are_ours(comm) || !atomic_load(&comm->resources->finalized)) return false;
     atomic_fetch_add(&comm->users, 1);
     const bool looked = __atomic_load_n(&comm->control, __ATOMIC_SEQ_CST) && has_run(comm);
-    const bool busy = looked && !event_has_come(comm);
+    const bool busy = looked && !has_ended(comm);
     atomic_fetch_sub(&comm->users, 1);
     return busy;
 }

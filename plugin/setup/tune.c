@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/params.h"
 #include "base/why.h"
+#include "launch/order.h"
 #include "real/real.h"
 #include "tune/found.h"
 #include "tune/measure.h"
@@ -97,7 +98,7 @@ static void look_at(struct bl_comm *comm, void *arg) {
     struct look *look = arg;
     if (comm == look->of || comm->device != look->of->device) return;
     if (!atomic_load(&comm->active) && !atomic_load(&comm->shares_room)) return;
-    if (bl_driver()->cuEventQuery(comm->order.event) == CUDA_ERROR_NOT_READY) look->busy = true;
+    if (bl_order_query(comm) == CUDA_ERROR_NOT_READY) look->busy = true;
 }
 
 /* Calls of other communicators on this GPU may wait for ranks that wait for us, and take time from what is measured.  0, or -1 and bl_why(). */

@@ -97,6 +97,10 @@ def messages(prefix, names, box="", attributes=""):
 messages("messages-alone", MESSAGES + OF_THREE + REFUSED)
 for name in MESSAGES + OF_THREE:
     messages(name, [name], f"--beeline {MIXED}")
+# Streams share one queue, in which what waits holds up what is behind it; of a program that needs two streams NCCL alone does not come to an end.
+ONE_QUEUE, BESIDE = "--env CUDA_DEVICE_MAX_CONNECTIONS=1", [name for name in MESSAGES + OF_THREE if name != "messages_awaited"]
+messages("messages-one_queue-alone", BESIDE, ONE_QUEUE)
+messages("messages-one_queue", BESIDE, f"--beeline {MIXED} {ONE_QUEUE}")
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")
 for name, way in WAYS.items():
