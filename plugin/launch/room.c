@@ -175,9 +175,15 @@ static uint64_t held_by(struct bl_comm *comm, bool ask) {
     return 0;
 }
 
+/* What goes on beside the communicator's own launch, if that is beside.h's: a kernel of NCCL's.  On a whole GPU the two fit by
+ * themselves: messages have few blocks (BL_PAIR_BLOCKS). */
+static struct held held_beside(const struct bl_room *room, const struct bl_comm *comm) {
+    return (struct held){0, atomic_load(&comm->beside.apart) && atomic_load(&room->least_sms) < room->sms};
+}
+
 /* Under the lock. */
 static struct held held_by_others(struct bl_room *room, const struct bl_comm *comm, bool ask) {
-    struct held all = {0, false};
+    struct held all = held_beside(room, comm);
     const CUstreamCaptureMode mode = ask ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     for (int i = 0; i < atomic_load(&room->count); i++) {
         struct bl_comm *other = room->comms[i];
@@ -278,7 +284,7 @@ static bool alone(const struct bl_room *room) {
 static ncclResult_t take_captured(struct bl_room *room, const struct space *space, struct bl_comm *comm,
                                   CUstream stream, const struct bl_order_turn *turn, enum bl_kernel kernel,
                                   unsigned *blocks) {
-    struct held held = {0, false};
+    struct held held = held_beside(room, comm);
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
@@ -318,7 +324,7 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
     struct bl_room *room = comm->room.of;
     if (!room) return ncclSuccess;
     note_multiprocessors(room, comm, stream, turn);
-    if (alone(room) && !turn->capturing) {
+    if (alone(room) && !turn->capturing && !held_beside(room, comm).nccl) {
         hold(comm, *blocks);
         return ncclSuccess;
     }

@@ -255,8 +255,7 @@ static const struct {
 };
 enum { MIXES = sizeof mixes / sizeof *mixes };
 
-static void mixed(struct part *part, const struct settings *s, ncclComm_t comm) {
-    const CUstream stream = stream_open();
+static void mixed(struct part *part, const struct settings *s, ncclComm_t comm, CUstream stream) {
     const int n = part->box->nranks, rank = self(part)->rank, first = rank / 2 * MIXED;
     messages_connect(part, s, n, comm, stream);
     for (int k = 0; k < 2 * MIXES * s->repeat; k++) {
@@ -287,10 +286,16 @@ static void mixed(struct part *part, const struct settings *s, ncclComm_t comm) 
 }
 
 static void messages_mixed(struct part *part, const struct settings *s) {
-    mixed(part, s, comm_open(part));
+    mixed(part, s, comm_open(part), stream_open());
 }
 static void messages_mixed_nonblocking(struct part *part, const struct settings *s) {
-    mixed(part, s, comm_open_nonblocking(part));
+    mixed(part, s, comm_open_nonblocking(part), stream_open());
+}
+/* NCCL's part has some of the multiprocessors only. */
+static void messages_mixed_green(struct part *part, const struct settings *s) {
+    const CUgreenCtx green = green_open(part, 4);
+    mixed(part, s, comm_open(part), green_stream_open(green));
+    green_close(green);
 }
 
 /* --- gathers: ncclGather and ncclScatter, which older libraries lack --- */
@@ -372,6 +377,7 @@ const struct program exchange_programs[] = {
     {"messages_chain", messages_chain},
     {"messages_mixed", messages_mixed},
     {"messages_mixed_nonblocking", messages_mixed_nonblocking},
+    {"messages_mixed_green", messages_mixed_green},
     {"gathers", gathers},
     {0},
 };

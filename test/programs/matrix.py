@@ -101,6 +101,10 @@ for name in MESSAGES + OF_THREE:
 ONE_QUEUE, BESIDE = "--env CUDA_DEVICE_MAX_CONNECTIONS=1", [name for name in MESSAGES + OF_THREE if name != "messages_awaited"]
 messages("messages-one_queue-alone", BESIDE, ONE_QUEUE)
 messages("messages-one_queue", BESIDE, f"--beeline {MIXED} {ONE_QUEUE}")
+# What Beeline has of such a group leaves NCCL's part its room, but for one place, among few multiprocessors.
+MIXED_WIDE = "--env 'BEELINE_SENDRECV=..256K sendrecv_ll128 | nccl'"
+for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED_WIDE}")):
+    case(f"messages_mixed_green/{name}", f"-g 2 --sms 32 --nccl-sms 7 {box}", f"programs --repeat 3 {SIZES} --small 64K --middle 96K --large 512K messages_mixed_green")
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")
 for name, way in WAYS.items():
