@@ -79,6 +79,8 @@ MESSAGES = """
     messages_abandoned messages_behind_collective messages_captured messages_captured_idle gathers
 """.split()
 OF_THREE = ["messages_chain"]
+# What the real NCCL does not do.
+BEELINES = ["messages_segmented_freely"]
 # Of a group some are Beeline's and some NCCL's; all are Beeline's, with rings as they are and the smallest; as the table has it.
 MIXED = "--env 'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl'"
 WAYS = {"forced": BY_BEELINE, "small_staging": f"{BY_BEELINE} --env BEELINE_STAGING=1M", "forwarded": BY_NCCL, "table": ""}
@@ -97,7 +99,7 @@ messages("messages-alone", MESSAGES + OF_THREE)
 for name in MESSAGES + OF_THREE:
     messages(name, [name], f"--beeline {MIXED}")
 for name, way in WAYS.items():
-    messages(f"messages-{name}", MESSAGES + OF_THREE, f"--beeline {way}")
+    messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}")
 
 # Random collectives.  The emulated NCCL keeps no order between graphs and other calls.
 SOAK = "--threads 2 --seed $SEED"

@@ -28,7 +28,12 @@ static void behind(CUstream first, CUstream then) {
 }
 
 /* --- messages_segmented: a list of random messages with an all-reduce now and then, which each rank cuts into groups as it likes,
- * on streams of its own choice --- */
+ * on streams of its own choice.
+ *
+ * Of a group the real NCCL makes steps: a rank's first message to each peer, and the first from it; the second of each; and so on.
+ * None begins before the one ahead of it has ended.  So a group that has a second message of a pair may wait, ahead of that, for what
+ * its peer has behind it in a later group.  Here groups end before they have one; in messages_segmented_freely, where all messages are
+ * Beeline's, they may have any. --- */
 enum { SEGMENTED = 150, BETWEEN = 14, REDUCED = (SEGMENTED + BETWEEN - 1) / BETWEEN, LONGEST = 8 };
 
 struct segmented {
@@ -36,7 +41,19 @@ struct segmented {
     struct vector reduced[REDUCED]; /* number k comes ahead of message k * BETWEEN */
     ncclComm_t comm;
     CUstream stream[STREAMS];
+    bool freely;
 };
+
+/* The first message from `at` on, before `end`, which is this rank's and not the first there of its pair; or end. */
+static int first_again(struct part *part, const struct messages *list, int at, int end) {
+    const int rank = self(part)->rank;
+    for (int i = at; i < end; i++) {
+        const struct message *m = &list->message[i];
+        for (int k = at; k < i && (m->from == rank || m->to == rank); k++)
+            if (list->message[k].from == m->from && list->message[k].to == m->to) return i;
+    }
+    return end;
+}
 
 /* Issues the messages from `at` on up to the next all-reduce, or fewer; the one that is ahead of them before or, since a group's
  * collectives come first, in the same group, even behind them.  Returns where it stopped. */
@@ -47,6 +64,7 @@ static int issue_segment(struct part *part, const struct segmented *x, int at, u
     const CUstream stream = x->stream[ref_below(mine, STREAMS)], other = x->stream[ref_below(mine, STREAMS)];
     const struct vector *reduced = at % BETWEEN == 0 ? &x->reduced[at / BETWEEN] : NULL;
     const bool grouped = ref_below(mine, 2), last = ref_below(mine, 2);
+    if (grouped && !x->freely) end = first_again(part, &x->list, at, end);
     if (reduced && (!grouped || !last)) {
         if (grouped) NCCL_OK(ncclGroupStart());
         vector_allreduce(reduced, x->comm, stream);
@@ -61,8 +79,8 @@ static int issue_segment(struct part *part, const struct segmented *x, int at, u
     return end;
 }
 
-static void messages_segmented(struct part *part, const struct settings *s) {
-    struct segmented x = {.comm = comm_open(part)};
+static void segmented(struct part *part, const struct settings *s, bool freely) {
+    struct segmented x = {.comm = comm_open(part), .freely = freely};
     const int n = part->box->nranks;
     streams_open(x.stream);
     messages_connect(part, s, n, x.comm, x.stream[0]);
@@ -89,6 +107,13 @@ static void messages_segmented(struct part *part, const struct settings *s) {
     comm_close(part, x.comm);
     streams_close(x.stream);
     for (int i = 0; i < REDUCED; i++) vector_close(&x.reduced[i]);
+}
+
+static void messages_segmented(struct part *part, const struct settings *s) {
+    segmented(part, s, false);
+}
+static void messages_segmented_freely(struct part *part, const struct settings *s) {
+    segmented(part, s, true);
 }
 
 /* --- messages_between: each rank sends, takes part in an all-reduce, and only then receives, on three streams --- */
@@ -279,5 +304,10 @@ const struct program order_programs[] = {
     {"messages_behind_collective", messages_behind_collective},
     {"messages_captured", messages_captured},
     {"messages_captured_idle", messages_captured_idle},
+    {0},
+};
+
+const struct program unlisted_order_programs[] = {
+    {"messages_segmented_freely", messages_segmented_freely},
     {0},
 };
