@@ -75,7 +75,7 @@ for name in ("late_peer", "late_peer_graph"):
 
 # Messages: what is asked for here is what NCCL does, which the cases without Beeline say.
 MESSAGES = """
-    messages_patterns messages_ahead messages_ahead_grouped messages_awaited messages_mixed messages_segmented messages_between
+    messages_patterns messages_ahead messages_ahead_grouped messages_awaited messages_mixed messages_segmented messages_between messages_beside
     messages_abandoned messages_behind_collective messages_captured messages_captured_idle gathers
 """.split()
 OF_THREE = ["messages_chain"]

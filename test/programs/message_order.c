@@ -154,6 +154,50 @@ static void messages_between(struct part *part, const struct settings *s) {
     for (int t = 0; t < TURNS; t++) vector_close(&reduced[t]);
 }
 
+/* --- messages_beside: of one group small messages on a stream, whose data come late, and large ones on another; who waits for the
+ * stream alone has them --- */
+static void messages_beside(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open(part);
+    const int n = part->box->nranks;
+    CUstream stream[STREAMS];
+    struct messages small = {0}, large = {0};
+    CUdeviceptr data;
+    streams_open(stream);
+    messages_connect(part, s, n, comm, stream[0]);
+    for (int r = 0; r < n; r++) {
+        messages_add(&small, r, (r + 1) % n, s->small);
+        messages_add(&large, r, (r + 1) % n, s->large);
+    }
+    messages_open(part, &small);
+    messages_open(part, &large);
+    CU_OK(cuMemAlloc(&data, small.room));
+    for (long k = 0; k < 2 * s->repeat; k++) {
+        messages_fill(part, &small, s->seed + (uint64_t)k);
+        messages_fill(part, &large, s->seed + (uint64_t)k);
+        CU_OK(cuMemcpyDtoDAsync(data, small.send, small.room, stream[0]));
+        CU_OK(cuMemsetD8Async(small.send, 0, small.room, stream[0]));
+        stream_sync(stream[0]);
+        part_barrier(part);
+        doing(part, "round %ld", k);
+        delay(stream[0], 3000);
+        CU_OK(cuMemcpyDtoDAsync(small.send, data, small.room, stream[0]));
+        if (self(part)->rank == k % n) usleep(30000);
+        NCCL_OK(ncclGroupStart());
+        messages_post(part, &small, BOTH_ENDS, 0, n, comm, stream[0]);
+        messages_post(part, &large, BOTH_ENDS, 0, n, comm, stream[1]);
+        NCCL_OK(ncclGroupEnd());
+        stream_sync(stream[0]);
+        messages_check(part, &small);
+        streams_sync(stream);
+        messages_check(part, &large);
+    }
+    comm_close(part, comm);
+    CU_OK(cuMemFree(data));
+    messages_close(&small);
+    messages_close(&large);
+    streams_close(stream);
+}
+
 /* --- messages_behind_collective: one rank has an all-reduce and what it sends in one group, its peer first the one and then the
  * other --- */
 static void messages_behind_collective(struct part *part, const struct settings *s) {
@@ -301,6 +345,7 @@ static void messages_captured_idle(struct part *part, const struct settings *s) 
 const struct program order_programs[] = {
     {"messages_segmented", messages_segmented},
     {"messages_between", messages_between},
+    {"messages_beside", messages_beside},
     {"messages_behind_collective", messages_behind_collective},
     {"messages_captured", messages_captured},
     {"messages_captured_idle", messages_captured_idle},
