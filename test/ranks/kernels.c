@@ -104,7 +104,7 @@ static void draw_call(struct trial *trial, struct call *call, int kernel, int da
     call->datatype = datatype;
     call->redop = redop;
     call->count = 1 + ref_below(s, scale < most ? scale : most);
-    call->to_itself = is_paired(kernel) && ref_below(s, 4) == 0;
+    call->to_itself = is_paired(kernel) && call->seed % 4 == 0;
     call->in_place = ref_below(s, 3) == 0;
     call->send_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
     call->recv_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
