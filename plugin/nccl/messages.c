@@ -49,6 +49,24 @@ struct rooted {
     int root;
 };
 
+static struct rooted gather_of(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root) {
+    return (struct rooted){.blocks = recvbuff,
+                           .one = (char *)(uintptr_t)sendbuff,
+                           .gathers = true,
+                           .count = count,
+                           .datatype = datatype,
+                           .root = root};
+}
+
+static struct rooted scatter_of(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root) {
+    return (struct rooted){.blocks = (char *)(uintptr_t)sendbuff,
+                           .one = recvbuff,
+                           .gathers = false,
+                           .count = count,
+                           .datatype = datatype,
+                           .root = root};
+}
+
 /* False: it is NCCL's, which is asked whatever is odd about it. */
 static bool is_ours(const struct rooted *r, ncclComm_t handle) {
     const struct bl_comm *comm = bl_known(handle);
@@ -76,25 +94,59 @@ static ncclResult_t serve(const struct rooted *r, ncclComm_t handle, cudaStream_
     return result == ncclSuccess ? end : result;
 }
 
-/* Their plain functions, and those with a configuration of the call's own, which NCCL has since 2.31: as in collectives.c. */
-#define ROOTED(function, of_blocks, of_one, is_gather)                                                                 \
-    BL_EXPORT ncclResult_t function(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,       \
-                                    int root, ncclComm_t comm, cudaStream_t stream){                                   \
-        BODY(of_blocks, of_one, is_gather, false,                                                                      \
-             BL_REAL(function, sendbuff, recvbuff, count, datatype, root, comm, stream))} BL_EXPORT ncclResult_t       \
-        function##Config(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,        \
-                         ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config) {                       \
-        BODY(of_blocks, of_one, is_gather, bl_config_for_nccl(config, #function),                                      \
-             config ? BL_REAL(function##Config, sendbuff, recvbuff, count, datatype, root, comm, stream, config)       \
-                    : BL_REAL(function, sendbuff, recvbuff, count, datatype, root, comm, stream))                      \
+/* As bl_serve: true, and *result is the answer; or the real NCCL is to be called, with *forward. */
+static bool serve_or_begin(const struct rooted *r, ncclComm_t handle, cudaStream_t stream, bool for_nccl,
+                           struct bl_forward **forward, ncclResult_t *result) {
+    if (!for_nccl && is_ours(r, handle)) {
+        *result = serve(r, handle, stream);
+        return true;
     }
-#define BODY(of_blocks, of_one, is_gather, for_nccl, real)                                                             \
-    const struct rooted rooted = {                                                                                     \
-        (char *)(uintptr_t)(of_blocks), (char *)(uintptr_t)(of_one), is_gather, count, datatype, root};                \
-    struct bl_forward *forward;                                                                                        \
-    if (!(for_nccl) && is_ours(&rooted, comm)) return serve(&rooted, comm, stream);                                    \
-    const ncclResult_t result = bl_forward_before(&forward, comm, stream);                                             \
-    return result == ncclSuccess ? bl_forward_after(forward, real) : result;
+    *result = bl_forward_before(forward, handle, stream);
+    return *result != ncclSuccess;
+}
 
-ROOTED(ncclGather, recvbuff, sendbuff, true)
-ROOTED(ncclScatter, sendbuff, recvbuff, false)
+/* Those with a configuration of the call's own, which NCCL has since 2.31, are as in collectives.c. */
+
+BL_EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                                  ncclComm_t comm, cudaStream_t stream) {
+    const struct rooted rooted = gather_of(sendbuff, recvbuff, count, datatype, root);
+    struct bl_forward *forward;
+    ncclResult_t result;
+    if (serve_or_begin(&rooted, comm, stream, false, &forward, &result)) return result;
+    return bl_forward_after(forward, BL_REAL(ncclGather, sendbuff, recvbuff, count, datatype, root, comm, stream));
+}
+
+BL_EXPORT ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                        int root, ncclComm_t comm, cudaStream_t stream,
+                                        const ncclCollConfig_t *config) {
+    const struct rooted rooted = gather_of(sendbuff, recvbuff, count, datatype, root);
+    struct bl_forward *forward;
+    ncclResult_t result;
+    if (serve_or_begin(&rooted, comm, stream, bl_config_for_nccl(config, "ncclGather"), &forward, &result))
+        return result;
+    return bl_forward_after(
+        forward, config ? BL_REAL(ncclGatherConfig, sendbuff, recvbuff, count, datatype, root, comm, stream, config)
+                        : BL_REAL(ncclGather, sendbuff, recvbuff, count, datatype, root, comm, stream));
+}
+
+BL_EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                   int root, ncclComm_t comm, cudaStream_t stream) {
+    const struct rooted rooted = scatter_of(sendbuff, recvbuff, count, datatype, root);
+    struct bl_forward *forward;
+    ncclResult_t result;
+    if (serve_or_begin(&rooted, comm, stream, false, &forward, &result)) return result;
+    return bl_forward_after(forward, BL_REAL(ncclScatter, sendbuff, recvbuff, count, datatype, root, comm, stream));
+}
+
+BL_EXPORT ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                         int root, ncclComm_t comm, cudaStream_t stream,
+                                         const ncclCollConfig_t *config) {
+    const struct rooted rooted = scatter_of(sendbuff, recvbuff, count, datatype, root);
+    struct bl_forward *forward;
+    ncclResult_t result;
+    if (serve_or_begin(&rooted, comm, stream, bl_config_for_nccl(config, "ncclScatter"), &forward, &result))
+        return result;
+    return bl_forward_after(
+        forward, config ? BL_REAL(ncclScatterConfig, sendbuff, recvbuff, count, datatype, root, comm, stream, config)
+                        : BL_REAL(ncclScatter, sendbuff, recvbuff, count, datatype, root, comm, stream));
+}

@@ -8,6 +8,7 @@
 #include "resources.h"
 #include "base/clock.h"
 #include "base/why.h"
+#include "launch/pairs.h"
 
 struct run {
     enum bl_kernel kernel;
@@ -30,6 +31,7 @@ static const struct run staging_runs[] = {
     {BL_KERNEL_REDUCESCATTER_LL128, BL_UINT64, LONG},
     {BL_KERNEL_BROADCAST_LL128, BL_UINT64, LONG},
     {BL_KERNEL_REDUCE_LL128, BL_UINT64, LONG},
+    {BL_KERNEL_SENDRECV_LL128, BL_UINT64, 0}, /* as much as rings ask for */
 };
 
 enum { ROOT = 0 }; /* of both */
@@ -77,6 +79,20 @@ static bool has_result(const struct bl_selftest *test, const struct run *run) {
     return !has(run, BL_ROOTED) || !has(run, BL_REDUCES) || test->args.rank == ROOT;
 }
 
+/* Messages go round the rings and on, so that they wait for credit, in each channel.  Rings are taken for shorter for that: whole
+ * ones hold a megabyte for each pair.  No launch takes them for what they are before all ranks are through: what lies there then is of
+ * positions that are gone, and credit for what has been read.  No more than three quarters of a whole ring went through, so the
+ * next credit comes in each channel before its sender needs it (pairs.cuh). */
+static uint64_t short_ring(uint64_t quads) {
+    enum { SHORTER = 32 };
+    if (quads > SHORTER * BL_PAIR_DEPTH) return quads / SHORTER;
+    return quads ? BL_PAIR_DEPTH : 0;
+}
+
+static uint64_t lap_and_a_half(const struct bl_staging_layout *layout) {
+    return (layout->pair_quads + layout->pair_quads / 2) * BL_QUAD * BL_LINE_DATA;
+}
+
 /* What one run is in this test: elements of a block, and blocks of the buffers: one, or one of each rank. */
 struct extent {
     uint64_t size, count, blocks_in, blocks_out; /* count 0: it is not run */
@@ -85,13 +101,14 @@ struct extent {
 static struct extent extent_of(const struct bl_selftest *test, const struct run *run) {
     const int nranks = (int)test->args.nranks;
     struct extent e = {.size = bl_datatype_size(run->datatype),
-                       .blocks_in = has(run, BL_SCATTERS) ? (uint64_t)nranks : 1,
-                       .blocks_out = has(run, BL_GATHERS) ? (uint64_t)nranks : 1};
+                       .blocks_in = has(run, BL_SCATTERS | BL_PAIRED) ? (uint64_t)nranks : 1,
+                       .blocks_out = has(run, BL_GATHERS | BL_PAIRED) ? (uint64_t)nranks : 1};
     if (!in_use(test->table, run)) return e;
     const uint64_t most = run->most_bytes * 4 / (nranks > 4 ? nranks : 4) / e.blocks_in / e.blocks_out;
     const uint64_t room = bl_kernel_capacity(run->kernel, nranks, &test->args.layout);
-    e.count = (room < most ? room : most) / e.size -
-              7; /* not a whole number of lines: the end of the last one is tried, too */
+    if (!room) return e;
+    const uint64_t bytes = has(run, BL_PAIRED) ? lap_and_a_half(&test->args.layout) : room < most ? room : most;
+    e.count = bytes / e.size - 7; /* not a whole number of lines: the end of the last one is tried, too */
     return e;
 }
 
@@ -191,6 +208,7 @@ int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, co
     const struct bl_driver *cu = bl_driver();
     *test =
         (struct bl_selftest){.kind = kind, .table = table, .args = *args, .control = comm->control, .stream = stream};
+    test->args.layout.pair_quads = short_ring(args->layout.pair_quads);
     lay_out(test);
     if (!test->results) return 0; /* no kernel of these is in use */
     if (kind == BL_SELFTEST_MULTICAST) test->control = NULL;
@@ -208,8 +226,53 @@ int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, co
     return 0;
 }
 
-int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *comm, unsigned max_blocks,
-                       unsigned max_threads, uint64_t timeout_ns) {
+static int launch_kernel(const struct bl_selftest *test, const struct bl_comm *comm, enum bl_kernel kernel,
+                         enum bl_datatype datatype, unsigned blocks, unsigned threads, void *args) {
+    void *parameters[] = {args};
+    BL_DRIVER_CHECK(bl_driver()->cuLaunchKernel(comm->function[kernel][datatype], blocks, 1, 1, threads, 1, 1, 0,
+                                                test->stream, parameters, NULL),
+                    "launching a kernel (cuLaunchKernel)");
+    return 0;
+}
+
+/* A message to each rank, and one from each, in the order of bl_pairs_before; returns how many they are. */
+static int messages_of_all(const struct bl_kernel_args *args, struct bl_call *calls, struct bl_comm *comm,
+                           enum bl_datatype datatype) {
+    const int rank = comm->rank, nranks = comm->nranks;
+    int count = 0;
+    for (int distance = 0; distance < nranks; distance++) {
+        const int to = (rank + distance) % nranks, from = (rank + nranks - distance) % nranks;
+        struct bl_call send = {.comm = comm, .request = {.count = args->count, .datatype = datatype}}, receive = send;
+        send.request.root = to;
+        send.sendbuff = (const char *)args->sendbuff + (uint64_t)to * args->stride;
+        receive.request.root = from;
+        receive.receives = true;
+        receive.recvbuff = (char *)args->recvbuff + (uint64_t)from * args->stride;
+        calls[count++] = rank <= from ? send : receive;
+        calls[count++] = rank <= from ? receive : send;
+    }
+    return count;
+}
+
+static int launch_pairs(const struct bl_selftest *test, struct bl_comm *comm, const struct bl_kernel_args *common,
+                        enum bl_datatype datatype, unsigned blocks, unsigned threads) {
+    struct bl_call call[2 * BL_MAX_RANKS];
+    const struct bl_call *calls[2 * BL_MAX_RANKS];
+    const int count = messages_of_all(common, call, comm, datatype);
+    struct bl_pairs_args args;
+    args.common = *common;
+    for (int i = 0; i < count; i++) calls[i] = &call[i];
+    for (int done = 0; done < count;) {
+        struct bl_route grid = {.blocks = blocks, .threads = threads};
+        done += bl_pairs_fill(&args, &grid, calls + done, count - done);
+        if (launch_kernel(test, comm, BL_KERNEL_SENDRECV_LL128_BATCH, datatype, grid.blocks, grid.threads, &args))
+            return -1;
+    }
+    return 0;
+}
+
+int bl_selftest_launch(const struct bl_selftest *test, struct bl_comm *comm, unsigned max_blocks, unsigned max_threads,
+                       uint64_t timeout_ns) {
     struct bl_kernel_args args = test->args;
     uint64_t result = test->inputs;
     bl_set_redop(&args, BL_SUM);
@@ -226,11 +289,11 @@ int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *com
         args.stride = e.count * e.size;
         args.call = bl_kernel_call(run->kernel, run->datatype, BL_SUM);
         result += result_bytes(e);
-        unsigned blocks = bl_kernel_blocks(run->kernel, comm->nranks, args.stride, max_threads, max_blocks);
-        void *parameters[] = {&args};
-        BL_DRIVER_CHECK(bl_driver()->cuLaunchKernel(comm->function[run->kernel][run->datatype], blocks, 1, 1,
-                                                    max_threads, 1, 1, 0, test->stream, parameters, NULL),
-                        "launching a kernel (cuLaunchKernel)");
+        const unsigned blocks = bl_kernel_blocks(run->kernel, comm->nranks, args.stride, max_threads, max_blocks);
+        if (bl_kernel_pairs(run->kernel)
+                ? launch_pairs(test, comm, &args, run->datatype, blocks, max_threads)
+                : launch_kernel(test, comm, run->kernel, run->datatype, blocks, max_threads, &args))
+            return -1;
     }
     return 0;
 }
@@ -273,6 +336,7 @@ static int wait_for_kernels(const struct bl_selftest *test, uint64_t timeout_ns,
 /* Element i of the result. */
 static uint64_t expected(const struct bl_selftest *test, const struct run *run, uint64_t count, uint64_t i) {
     uint64_t sum = 0;
+    if (has(run, BL_PAIRED)) return word_of((int)(i / count), test->args.rank * count + i % count);
     if (!has(run, BL_REDUCES)) {
         const bool gathers = has(run, BL_GATHERS); /* else all of it is the root's */
         return encode(run->datatype,

@@ -34,8 +34,8 @@ int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, co
                         const struct bl_kernel_args *args, const struct bl_table *table, CUstream stream);
 
 /* max_blocks, max_threads: what every rank can run, and equal on all. */
-int bl_selftest_launch(const struct bl_selftest *test, const struct bl_comm *comm, unsigned max_blocks,
-                       unsigned max_threads, uint64_t timeout_ns);
+int bl_selftest_launch(const struct bl_selftest *test, struct bl_comm *comm, unsigned max_blocks, unsigned max_threads,
+                       uint64_t timeout_ns);
 
 /* *culprit: whose fault it is, where it is a peer's.  *stuck: kernels are still running although they were told to
  * leave, so nothing that they use may be freed. */

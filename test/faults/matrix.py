@@ -137,6 +137,12 @@ def hardware():
     case("topology/mixed/pair", expect(box("groups", 3, "$BUILD/test/ranks/collectives -n 2 -c 17,1000 -a oneshot_ll", "-t mixed")))
     for mode in ("processes", "groups", "threads"):
         case(f"topology/broken/{mode}", expect(allreduce(mode, 3, "-t broken"), f"--warn '{LEFT}rank 0: self-test: .* wrong data'"))
+    # Only what one rank sends another through their ring, or the credit for it.
+    for m, (fault, text) in enumerate((("pairs-ring-of-one", "rank 1: self-test: sendrecv_ll128 delivered wrong data"),
+                                       ("pairs-credit-of-one", "self-test: rank 0 waited 1 s for the data of rank 1,"))):
+        case(f"topology/{fault}",
+             expect(allreduce(("processes", "groups")[m], 3, f"--env BEELINE_TEST_FAULT={fault}", "--env BEELINE_SETUP_TIMEOUT=4",
+                              "--env BEELINE_EMU_KERNELS=$PWD/$BUILD/test/planted/libbeeline-kernels.so"), f"--warn '{LEFT}{text}'"))
 
 
 def driver_lacks():

@@ -138,6 +138,7 @@ struct call {
     enum bl_collective collective;
     int datatype, redop; /* redop: of those that reduce */
     size_t count;        /* as NCCL has it: of a rank where a buffer holds a block for each */
+    bool to_itself;      /* of what is paired, by the rig alone: a rank sends to itself */
     bool in_place;       /* as NCCL has it: one buffer, in which the smaller one is this rank's block of the larger;
                             call_prepare takes it back from what has none */
     unsigned send_offset, recv_offset; /* bytes past a 256-byte boundary; in place send_offset counts */

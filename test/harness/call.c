@@ -146,8 +146,9 @@ static void expect_transposed(const struct part *part, struct call *call) {
 }
 
 static void expect_neighbour(const struct part *part, struct call *call) {
+    const int before = call->to_itself ? 0 : call->nranks - 1;
     for (int i = 0; i < part->count; i++)
-        ref_input(call->datatype, call->seed, (call->first_rank + i + call->nranks - 1) % call->nranks, call->count,
+        ref_input(call->datatype, call->seed, (call->first_rank + i + before) % call->nranks, call->count,
                   expected_of(call, i));
 }
 

@@ -131,43 +131,70 @@ static unsigned divide_up(unsigned a, unsigned b) {
     return (a + b - 1) / b;
 }
 
+/* Puts one end of a call behind the stream's other messages. */
+static void add_end(struct bl_pairs_args *args, struct bl_pairs_stream *stream, const struct call *call, int i,
+                    bool sends) {
+    args->message[stream->first + stream->messages++] =
+        (struct bl_pairs_message){sends ? (void *)call_sendbuff(call, i) : (void *)call_recvbuff(call, i),
+                                  call->count * bl_datatype_size(call->datatype), stream->quads};
+}
+
+static void count_end(struct bl_pairs_args *args, struct bl_pairs_stream *stream, const struct call *call) {
+    stream->quads += bl_pair_quads(call->count * bl_datatype_size(call->datatype));
+    stream->warps = (uint16_t)bl_pair_warps(&args->common.layout, stream->quads);
+}
+
+static struct bl_pairs_stream *next_stream(struct bl_pairs_args *args, enum bl_pair_kind kind, int peer) {
+    const struct bl_pairs_stream *last = args->streams ? &args->stream[args->streams - 1] : NULL;
+    struct bl_pairs_stream *stream = &args->stream[args->streams++];
+    CHECK(args->streams <= BL_PAIR_STREAMS);
+    *stream = (struct bl_pairs_stream){
+        .first = last ? (uint8_t)(last->first + last->messages) : 0, .kind = (uint8_t)kind, .peer = (uint8_t)peer};
+    return stream;
+}
+
 /* The messages of one direction, one behind the other. */
 static void fill_stream(struct bl_pairs_args *args, const struct call *calls, int messages, int i, bool sends) {
     const int ranks = (int)args->common.nranks;
-    struct bl_pairs_stream *stream = &args->stream[args->streams++];
-    *stream = (struct bl_pairs_stream){.first = (uint8_t)(sends ? 0 : messages),
-                                       .messages = (uint8_t)messages,
-                                       .kind = sends ? BL_PAIR_SEND : BL_PAIR_RECV,
-                                       .peer = (uint8_t)((i + (sends ? 1 : ranks - 1)) % ranks)};
+    struct bl_pairs_stream *stream =
+        next_stream(args, sends ? BL_PAIR_SEND : BL_PAIR_RECV, (i + (sends ? 1 : ranks - 1)) % ranks);
     for (int m = 0; m < messages; m++) {
-        const uint64_t bytes = calls[m].count * bl_datatype_size(calls[m].datatype);
-        args->message[stream->first + m] = (struct bl_pairs_message){
-            sends ? (void *)call_sendbuff(&calls[m], i) : (void *)call_recvbuff(&calls[m], i), bytes, stream->quads};
-        stream->quads += bl_pair_quads(bytes);
+        if (calls[m].to_itself) continue;
+        add_end(args, stream, &calls[m], i, sends);
+        count_end(args, stream, &calls[m]);
     }
-    stream->warps = (uint16_t)bl_pair_warps(&args->common.layout, stream->quads);
     const unsigned peer = stream->peer, sender = sends ? (unsigned)i : peer, receiver = sends ? peer : (unsigned)i;
     stream->ring = args->common.staging[receiver] + bl_pair_ring(&args->common.layout, sender, receiver);
     stream->credit =
         (uint64_t *)(void *)(args->common.staging[sender] + bl_pair_credit(&args->common.layout, receiver));
 }
 
-/* A round of all ranks, of each call: to the next one, and from the one before.  Two streams, each with half of the warps at
- * most; the grid is as large as these are. */
+static void fill_copy(struct bl_pairs_args *args, const struct call *call, int i) {
+    struct bl_pairs_stream *stream = next_stream(args, BL_PAIR_COPY, i);
+    add_end(args, stream, call, i, true);
+    add_end(args, stream, call, i, false);
+    count_end(args, stream, call);
+}
+
+/* A round of all ranks, of each call: to the next one, and from the one before, or from each to itself.  Streams have equal shares
+ * of the warps at most; the grid is as large as these are. */
 static void fill_pairs(struct bl_pairs_args *args, const struct call *calls, int messages, int i,
                        CUlaunchConfig *config) {
     const unsigned per_block = config->blockDimX / 32, most = config->gridDimX * per_block;
     unsigned warps = 0;
+    int copies = 0;
     CHECK(2 * messages <= BL_PAIR_MESSAGES);
+    for (int m = 0; m < messages; m++) copies += calls[m].to_itself;
     args->streams = 0;
     args->places = (uint32_t)args->common.layout.pair_quads;
-    fill_stream(args, calls, messages, i, true);
-    fill_stream(args, calls, messages, i, false);
+    for (int sends = 1; sends >= 0 && copies < messages; sends--) fill_stream(args, calls, messages, i, sends);
     args->pairs = args->streams;
-    args->pairs_log2 = 1;
+    args->pairs_log2 = args->pairs / 2;
+    for (int m = 0; m < messages; m++)
+        if (calls[m].to_itself) fill_copy(args, &calls[m], i);
     for (unsigned s = 0; s < args->streams; s++) {
         struct bl_pairs_stream *stream = &args->stream[s];
-        while (stream->warps > 1 && 2 * stream->warps > most) stream->warps /= 2;
+        while (stream->warps > 1 && args->streams * stream->warps > most) stream->warps /= 2;
         stream->first_warp = (uint16_t)warps;
         memset(&args->warp_stream[warps], (int)s, stream->warps);
         warps += stream->warps;

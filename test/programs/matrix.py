@@ -76,10 +76,13 @@ for name in ("late_peer", "late_peer_graph"):
 # Messages: what is asked for here is what NCCL does, which the cases without Beeline say.
 MESSAGES = """
     messages_patterns messages_ahead messages_ahead_grouped messages_awaited messages_mixed messages_mixed_nonblocking
-    messages_segmented messages_between messages_abandoned messages_behind_collective messages_captured messages_captured_idle gathers
+    messages_segmented messages_between messages_beside messages_abandoned messages_behind_collective messages_captured messages_captured_idle
+    gathers
 """.split()
 OF_THREE = ["messages_chain"]
 REFUSED = ["messages_half_captured"]
+# What the real NCCL does not do.
+BEELINES = ["messages_segmented_freely"]
 # Of a group some are Beeline's and some NCCL's; all are Beeline's, with rings as they are and the smallest; as the table has it.
 MIXED = "--env 'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl'"
 WAYS = {"forced": BY_BEELINE, "small_staging": f"{BY_BEELINE} --env BEELINE_STAGING=1M", "forwarded": BY_NCCL, "table": ""}
@@ -108,7 +111,7 @@ for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED_WIDE}")):
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")
 for name, way in WAYS.items():
-    messages(f"messages-{name}", MESSAGES + OF_THREE, f"--beeline {way}")
+    messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}")
 
 # Random collectives.  The emulated NCCL keeps no order between graphs and other calls.
 SOAK = "--threads 2 --seed $SEED"

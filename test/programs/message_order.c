@@ -28,7 +28,12 @@ static void behind(CUstream first, CUstream then) {
 }
 
 /* --- messages_segmented: a list of random messages with an all-reduce now and then, which each rank cuts into groups as it likes,
- * on streams of its own choice --- */
+ * on streams of its own choice.
+ *
+ * Of a group the real NCCL makes steps: a rank's first message to each peer, and the first from it; the second of each; and so on.
+ * None begins before the one ahead of it has ended.  So a group that has a second message of a pair may wait, ahead of that, for what
+ * its peer has behind it in a later group.  Here groups end before they have one; in messages_segmented_freely, where all messages are
+ * Beeline's, they may have any. --- */
 enum { SEGMENTED = 150, BETWEEN = 14, REDUCED = (SEGMENTED + BETWEEN - 1) / BETWEEN, LONGEST = 8 };
 
 struct segmented {
@@ -36,7 +41,19 @@ struct segmented {
     struct vector reduced[REDUCED]; /* number k comes ahead of message k * BETWEEN */
     ncclComm_t comm;
     CUstream stream[STREAMS];
+    bool freely;
 };
+
+/* The first message from `at` on, before `end`, which is this rank's and not the first there of its pair; or end. */
+static int first_again(struct part *part, const struct messages *list, int at, int end) {
+    const int rank = self(part)->rank;
+    for (int i = at; i < end; i++) {
+        const struct message *m = &list->message[i];
+        for (int k = at; k < i && (m->from == rank || m->to == rank); k++)
+            if (list->message[k].from == m->from && list->message[k].to == m->to) return i;
+    }
+    return end;
+}
 
 /* Issues the messages from `at` on up to the next all-reduce, or fewer; the one that is ahead of them before or, since a group's
  * collectives come first, in the same group, even behind them.  Returns where it stopped. */
@@ -47,6 +64,7 @@ static int issue_segment(struct part *part, const struct segmented *x, int at, u
     const CUstream stream = x->stream[ref_below(mine, STREAMS)], other = x->stream[ref_below(mine, STREAMS)];
     const struct vector *reduced = at % BETWEEN == 0 ? &x->reduced[at / BETWEEN] : NULL;
     const bool grouped = ref_below(mine, 2), last = ref_below(mine, 2);
+    if (grouped && !x->freely) end = first_again(part, &x->list, at, end);
     if (reduced && (!grouped || !last)) {
         if (grouped) NCCL_OK(ncclGroupStart());
         vector_allreduce(reduced, x->comm, stream);
@@ -61,8 +79,8 @@ static int issue_segment(struct part *part, const struct segmented *x, int at, u
     return end;
 }
 
-static void messages_segmented(struct part *part, const struct settings *s) {
-    struct segmented x = {.comm = comm_open(part)};
+static void segmented(struct part *part, const struct settings *s, bool freely) {
+    struct segmented x = {.comm = comm_open(part), .freely = freely};
     const int n = part->box->nranks;
     streams_open(x.stream);
     messages_connect(part, s, n, x.comm, x.stream[0]);
@@ -89,6 +107,13 @@ static void messages_segmented(struct part *part, const struct settings *s) {
     comm_close(part, x.comm);
     streams_close(x.stream);
     for (int i = 0; i < REDUCED; i++) vector_close(&x.reduced[i]);
+}
+
+static void messages_segmented(struct part *part, const struct settings *s) {
+    segmented(part, s, false);
+}
+static void messages_segmented_freely(struct part *part, const struct settings *s) {
+    segmented(part, s, true);
 }
 
 /* --- messages_between: each rank sends, takes part in an all-reduce, and only then receives, on three streams --- */
@@ -127,6 +152,50 @@ static void messages_between(struct part *part, const struct settings *s) {
     streams_close(stream);
     messages_close(&list);
     for (int t = 0; t < TURNS; t++) vector_close(&reduced[t]);
+}
+
+/* --- messages_beside: of one group small messages on a stream, whose data come late, and large ones on another; who waits for the
+ * stream alone has them --- */
+static void messages_beside(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open(part);
+    const int n = part->box->nranks;
+    CUstream stream[STREAMS];
+    struct messages small = {0}, large = {0};
+    CUdeviceptr data;
+    streams_open(stream);
+    messages_connect(part, s, n, comm, stream[0]);
+    for (int r = 0; r < n; r++) {
+        messages_add(&small, r, (r + 1) % n, s->small);
+        messages_add(&large, r, (r + 1) % n, s->large);
+    }
+    messages_open(part, &small);
+    messages_open(part, &large);
+    CU_OK(cuMemAlloc(&data, small.room));
+    for (long k = 0; k < 2 * s->repeat; k++) {
+        messages_fill(part, &small, s->seed + (uint64_t)k);
+        messages_fill(part, &large, s->seed + (uint64_t)k);
+        CU_OK(cuMemcpyDtoDAsync(data, small.send, small.room, stream[0]));
+        CU_OK(cuMemsetD8Async(small.send, 0, small.room, stream[0]));
+        stream_sync(stream[0]);
+        part_barrier(part);
+        doing(part, "round %ld", k);
+        delay(stream[0], 3000);
+        CU_OK(cuMemcpyDtoDAsync(small.send, data, small.room, stream[0]));
+        if (self(part)->rank == k % n) usleep(30000);
+        NCCL_OK(ncclGroupStart());
+        messages_post(part, &small, BOTH_ENDS, 0, n, comm, stream[0]);
+        messages_post(part, &large, BOTH_ENDS, 0, n, comm, stream[1]);
+        NCCL_OK(ncclGroupEnd());
+        stream_sync(stream[0]);
+        messages_check(part, &small);
+        streams_sync(stream);
+        messages_check(part, &large);
+    }
+    comm_close(part, comm);
+    CU_OK(cuMemFree(data));
+    messages_close(&small);
+    messages_close(&large);
+    streams_close(stream);
 }
 
 /* --- messages_behind_collective: one rank has an all-reduce and what it sends in one group, its peer first the one and then the
@@ -319,9 +388,15 @@ static void messages_half_captured(struct part *part, const struct settings *s) 
 const struct program order_programs[] = {
     {"messages_segmented", messages_segmented},
     {"messages_between", messages_between},
+    {"messages_beside", messages_beside},
     {"messages_behind_collective", messages_behind_collective},
     {"messages_captured", messages_captured},
     {"messages_captured_idle", messages_captured_idle},
     {"messages_half_captured", messages_half_captured},
+    {0},
+};
+
+const struct program unlisted_order_programs[] = {
+    {"messages_segmented_freely", messages_segmented_freely},
     {0},
 };

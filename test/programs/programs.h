@@ -32,7 +32,7 @@ struct program {
 extern const struct program stream_programs[], many_programs[], crowded_programs[], value_programs[], late_programs[],
     one_way_programs[], end_programs[], exchange_programs[], order_programs[];
 /* Which the real NCCL does not run. */
-extern const struct program unlisted_many_programs[], unlisted_end_programs[];
+extern const struct program unlisted_many_programs[], unlisted_end_programs[], unlisted_order_programs[];
 
 /* A part here is one rank: part->rank[0]. */
 static inline struct rank *self(struct part *part) {

@@ -104,6 +104,7 @@ static void draw_call(struct trial *trial, struct call *call, int kernel, int da
     call->datatype = datatype;
     call->redop = redop;
     call->count = 1 + ref_below(s, scale < most ? scale : most);
+    call->to_itself = is_paired(kernel) && call->seed % 4 == 0;
     call->in_place = ref_below(s, 3) == 0;
     call->send_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
     call->recv_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
@@ -235,6 +236,7 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
             while (!covers(trial, kernel, datatype, call->redop));
             call->seed = seed_for(kernel, call->redop, ref_next(&trial->state));
             call->count = count[(done + done / counts * 7) % counts];
+            call->to_itself = is_paired(kernel) && done / places % 4 > 1;
             call->in_place = place >= classes * classes;
             call->send_offset = place % classes * size;
             call->recv_offset = place / classes % classes * size;
