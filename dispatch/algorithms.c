@@ -10,6 +10,7 @@ const struct bl_algorithm bl_algorithms[] = {
      BL_##collective,                                                                                                  \
      {BL_KERNEL_##KERNEL, BL_IF_##warps(BL_KERNEL_NONE, BL_KERNEL_##KERNEL##_WARPS)},                                  \
      BL_IF_##batch(BL_KERNEL_NONE, BL_KERNEL_##KERNEL##_BATCH),                                                        \
+     BL_FEW_##batch(BL_KERNEL_NONE, BL_KERNEL_##KERNEL##_FEW),                                                         \
      traits},
 #include "algorithms.def"
 };

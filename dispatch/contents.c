@@ -40,6 +40,7 @@ void bl_table_uses(const struct bl_table *table, uint64_t bytes[BL_KERNELS]) {
             const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
             raise_to(&bytes[bl_range_kernel(range)], range->max_bytes);
             if (algorithm->batch != BL_KERNEL_NONE) raise_to(&bytes[algorithm->batch], range->max_bytes);
+            if (algorithm->few != BL_KERNEL_NONE) raise_to(&bytes[algorithm->few], range->max_bytes);
         }
 }
 

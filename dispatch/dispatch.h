@@ -60,6 +60,7 @@ struct bl_algorithm {
     enum bl_collective collective;
     enum bl_kernel kernel[BL_SPREADS]; /* by warps BL_KERNEL_NONE, if there is none */
     enum bl_kernel batch;              /* does the same for several messages, or BL_KERNEL_NONE */
+    enum bl_kernel few;                /* stands for it where these are at most BL_BATCH_FEW, or BL_KERNEL_NONE */
     unsigned traits;                   /* enum bl_trait */
 };
 

@@ -54,18 +54,16 @@ template <int N> BL_DEVICE void broadcast_ll128(const struct bl_kernel_args &a) 
 }
 
 /* The lines of messages of which this rank is the root. */
-template <int N> BL_DEVICE bool send_own(const struct bl_batch_args &b, const OneWay &o) {
+template <int N, class Args> BL_DEVICE bool send_own(const Args &b, OneWay &o) {
     const struct bl_kernel_args &a = b.common;
-    const BatchInput<TypeU8> in = {b, 0};
-    const BatchOutput<TypeU8> out = {b, 0};
+    const BatchInput<TypeU8, Args> in = {b, 0};
+    const BatchOutput<TypeU8, Args> out = {b, 0};
     const Crew crew = crew_of(whole_grid());
-    bool room = false;
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
         const unsigned i = message_of_line(b, line);
         const bool own = line < b.lines && b.root[i] == a.rank;
         const Pair v = own ? load_end_line(in, line) : Pair{0, 0};
-        if (!room && !await_room(a, o, TO_ALL)) return false;
-        room = true;
+        if (!ready_to_send(a, o, TO_ALL)) return false;
         warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
         if (!own) continue;
 #pragma unroll
@@ -76,11 +74,12 @@ template <int N> BL_DEVICE bool send_own(const struct bl_batch_args &b, const On
     return true;
 }
 
-BL_DEVICE bool receive_others(const struct bl_batch_args &b, const OneWay &o) {
+template <class Args> BL_DEVICE bool receive_others(const Args &b, const OneWay &o) {
     const struct bl_kernel_args &a = b.common;
-    const BatchOutput<TypeU8> out = {b, 0};
+    const BatchOutput<TypeU8, Args> out = {b, 0};
     const Crew crew = crew_of(whole_grid());
     Wait wait = wait_begin(o.flag);
+    if (!o.told) tell_begun(a, o);
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
         const unsigned root = b.root[message_of_line(b, line)];
         const bool comes = line < b.lines && root != a.rank;
@@ -92,9 +91,8 @@ BL_DEVICE bool receive_others(const struct bl_batch_args &b, const OneWay &o) {
     return true;
 }
 
-template <int N> BL_DEVICE void broadcast_ll128_batch(const struct bl_batch_args &b) {
-    const OneWay o = oneway_begin(b.common, b.lines);
-    tell_begun(b.common, o);
+template <int N, class Args> BL_DEVICE void broadcast_ll128_batch(const Args &b) {
+    OneWay o = oneway_begin(b.common, b.lines);
     if ((b.roots >> b.common.rank & 1) != 0 && !send_own<N>(b, o)) return;
     if ((b.roots & ~(1u << b.common.rank)) != 0 && !receive_others(b, o)) return;
     oneway_end(b.common, o, b.lines);
@@ -102,3 +100,4 @@ template <int N> BL_DEVICE void broadcast_ll128_batch(const struct bl_batch_args
 
 BL_INSTANTIATE_BYTES(bl_broadcast_ll128, broadcast_ll128)
 BL_INSTANTIATE_BYTES_BATCH(bl_broadcast_ll128_batch, broadcast_ll128_batch)
+BL_INSTANTIATE_BYTES_FEW(bl_broadcast_ll128_few, broadcast_ll128_batch)

@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { PACKET_BYTES = 16, PACKET_DATA = 8, LINE_BYTES = 128, LINE_LANES = 8, UNIT_BYTES = 16 };
 enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256 };
@@ -70,16 +71,19 @@ static const struct {
     enum share share;
     enum instances instances; /* instantiate.cuh, nvls.cuh */
     unsigned traits;          /* enum bl_trait */
-    bool warps, batch;
+    bool warps, batch, few;
 } kernels[BL_KERNELS] = {
 #define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, with_warps, with_batch, traits)               \
-    [BL_KERNEL_##KERNEL] = {#name, #symbol, BL_##collective, share, instances, traits, false, false},                  \
+    [BL_KERNEL_##KERNEL] = {#name, #symbol, BL_##collective, share, instances, traits, false, false, false},           \
     BL_IF_##with_warps(,                                                                                               \
                        [BL_KERNEL_##KERNEL##_WARPS] = {#name ":warps", #symbol "_warps", BL_##collective, share, ONE,  \
-                                                       traits, true, false}, )                                         \
+                                                       traits, true, false, false}, )                                  \
         BL_IF_##with_batch(,                                                                                           \
                            [BL_KERNEL_##KERNEL##_BATCH] = {#name "_batch", #symbol "_batch", BL_##collective, share,   \
-                                                           BATCHED, traits, false, true}, )
+                                                           BATCHED, traits, false, true, false}, )                     \
+            BL_FEW_##with_batch(,                                                                                      \
+                                [BL_KERNEL_##KERNEL##_FEW] = {#name "_few", #symbol "_few", BL_##collective, share,    \
+                                                              BATCHED, traits, false, true, true}, )
 #include "algorithms.def"
 };
 
@@ -129,6 +133,22 @@ static bool by_warps(int kernel) {
 
 bool bl_kernel_batch(int kernel) {
     return is_kernel(kernel) && kernels[kernel].batch;
+}
+
+bool bl_kernel_few(int kernel) {
+    return is_kernel(kernel) && kernels[kernel].few;
+}
+
+void bl_batch_few(struct bl_batch_few_args *few, const struct bl_batch_args *batch) {
+    few->common = batch->common;
+    memcpy(few->sendbuff, batch->sendbuff, sizeof(few->sendbuff));
+    memcpy(few->recvbuff, batch->recvbuff, sizeof(few->recvbuff));
+    memcpy(few->count, batch->count, sizeof(few->count));
+    memcpy(few->first_line, batch->first_line, sizeof(few->first_line));
+    memcpy(few->root, batch->root, sizeof(few->root));
+    few->roots = batch->roots;
+    few->lines = batch->lines;
+    few->in_place = batch->in_place;
 }
 
 bool bl_kernel_pairs(int kernel) {

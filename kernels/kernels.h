@@ -1,9 +1,9 @@
 /* kernels.h - the C launch interface of Beeline's kernels.
  *
  * Everything here is plain data shared by host C, CUDA C and the emulated box.  A kernel takes one argument by value,
- * struct bl_kernel_args, or struct bl_batch_args if it is one for several messages, or struct bl_copy_args.  It is looked up by the name that
- * bl_kernel_symbol() writes, in the fatbin that the plugin embeds.  The values of enum bl_datatype and enum bl_redop
- * are those of nccl.h.
+ * struct bl_kernel_args, or one of those below for kernels that carry several messages, or struct bl_copy_args.  It is looked
+ * up by the name that bl_kernel_symbol() writes, in the fatbin that the plugin embeds.  The values of enum bl_datatype and
+ * enum bl_redop are those of nccl.h.
  */
 #ifndef BEELINE_KERNELS_H
 #define BEELINE_KERNELS_H
@@ -43,6 +43,7 @@ enum {
 enum {
     BL_LINE_DATA = 120, /* user data of a line */
     BL_BATCH_MAX = 64,  /* messages of a batch */
+    BL_BATCH_FEW = 8,   /* of one that has fewer arguments */
     BL_QUAD = 4,        /* lines that a warp of a bundle carries at a time */
     BL_WARP_RANKS = 2,  /* ranks that it has, at most */
     BL_MULTICAST_WORDS = 2 * BL_MAX_BLOCKS
@@ -84,12 +85,18 @@ enum bl_collective_trait {
 #define BL_IF_NONE(otherwise, ...)  otherwise
 #define BL_IF_WARPS(otherwise, ...) __VA_ARGS__
 #define BL_IF_BATCH(otherwise, ...) __VA_ARGS__
+#define BL_IF_FEW(otherwise, ...)   __VA_ARGS__
+/* Of its column `batch`: whether there is one for few messages, too. */
+#define BL_FEW_NONE(otherwise, ...)  otherwise
+#define BL_FEW_BATCH(otherwise, ...) otherwise
+#define BL_FEW_FEW(otherwise, ...)   __VA_ARGS__
 
-/* One to three for each row of algorithms.def. */
+/* One to four for each row of algorithms.def. */
 enum bl_kernel {
     BL_KERNEL_NONE = -1,
 #define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, warps, batch, traits)                         \
-    BL_KERNEL_##KERNEL, BL_IF_##warps(, BL_KERNEL_##KERNEL##_WARPS, ) BL_IF_##batch(, BL_KERNEL_##KERNEL##_BATCH, )
+    BL_KERNEL_##KERNEL, BL_IF_##warps(, BL_KERNEL_##KERNEL##_WARPS, ) BL_IF_##batch(, BL_KERNEL_##KERNEL##_BATCH, )    \
+                            BL_FEW_##batch(, BL_KERNEL_##KERNEL##_FEW, )
 #include "algorithms.def"
     BL_KERNELS
 };
@@ -199,6 +206,17 @@ struct bl_batch_args {
     uint32_t in_place;                 /* whether any message is; for all-reduce */
 };
 
+/* The same for few: the more arguments there are, the longer it takes to come by them. */
+struct bl_batch_few_args {
+    struct bl_kernel_args common;
+    const void *sendbuff[BL_BATCH_FEW];
+    void *recvbuff[BL_BATCH_FEW];
+    uint64_t count[BL_BATCH_FEW];
+    uint32_t first_line[BL_BATCH_FEW];
+    uint8_t root[BL_BATCH_FEW];
+    uint32_t roots, lines, in_place;
+};
+
 struct bl_pairs_message {
     void *buffer; /* sent from, or received to */
     uint64_t bytes;
@@ -229,7 +247,7 @@ struct bl_pairs_args {
     uint8_t warp_stream[BL_PAIR_WARPS]; /* what each warp of the grid has; BL_PAIR_STREAMS: nothing */
 };
 
-/* The same for few: the more arguments there are, the longer it takes to come by them. */
+/* The same for few. */
 struct bl_pairs_few_args {
     struct bl_kernel_args common;
     uint32_t streams, pairs, pairs_log2, places;
@@ -283,8 +301,12 @@ enum bl_collective bl_kernel_collective(int kernel);                    /* BL_CO
 /* Whether it reduces: of what does not any messages share a batch. */
 bool bl_kernel_reduces(int kernel);
 
-/* Whether a launch carries several messages: struct bl_batch_args. */
+/* Whether a launch carries several messages: struct bl_batch_args, or struct bl_batch_few_args if it is for few. */
 bool bl_kernel_batch(int kernel);
+bool bl_kernel_few(int kernel);
+
+/* A batch of at most BL_BATCH_FEW messages, for a kernel that is for few. */
+void bl_batch_few(struct bl_batch_few_args *few, const struct bl_batch_args *batch);
 
 /* Whether it carries messages between two ranks: struct bl_pairs_few_args, or struct bl_pairs_args if it is for a batch. */
 bool bl_kernel_pairs(int kernel);

@@ -44,17 +44,15 @@ template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_arg
     oneway_end(a, o, lines_of(in));
 }
 
-template <class T> BL_DEVICE bool send_to_roots(const struct bl_batch_args &b, const OneWay &o) {
+template <class T, class Args> BL_DEVICE bool send_to_roots(const Args &b, OneWay &o) {
     const struct bl_kernel_args &a = b.common;
-    const BatchInput<T> in = {b, 0};
+    const BatchInput<T, Args> in = {b, 0};
     const Crew crew = crew_of(whole_grid());
-    bool room = false;
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
         const unsigned root = b.root[message_of_line(b, line)];
         const bool goes = line < b.lines && root != a.rank;
         const Pair v = goes ? load_end_line(in, line) : Pair{0, 0};
-        if (!room && !await_room(a, o, b.roots)) return false;
-        room = true;
+        if (!ready_to_send(a, o, b.roots)) return false;
         warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
         if (goes) send_line(a, o.region, root, line, v, o.flag);
     }
@@ -62,12 +60,13 @@ template <class T> BL_DEVICE bool send_to_roots(const struct bl_batch_args &b, c
 }
 
 /* The lines of messages of which this rank is the root. */
-template <class T, int N> BL_DEVICE bool reduce_own(const struct bl_batch_args &b, const OneWay &o) {
+template <class T, int N, class Args> BL_DEVICE bool reduce_own(const Args &b, const OneWay &o) {
     const struct bl_kernel_args &a = b.common;
-    const BatchInput<T> in = {b, 0};
-    const BatchOutput<T> out = {b, 0};
+    const BatchInput<T, Args> in = {b, 0};
+    const BatchOutput<T, Args> out = {b, 0};
     const Crew crew = crew_of(whole_grid());
     Wait wait = wait_begin(o.flag);
+    if (!o.told) tell_begun(a, o);
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
         const bool own = line < b.lines && b.root[message_of_line(b, line)] == a.rank;
         const Pair v = own ? load_end_line(in, line) : Pair{0, 0};
@@ -80,9 +79,8 @@ template <class T, int N> BL_DEVICE bool reduce_own(const struct bl_batch_args &
     return true;
 }
 
-template <class T, int N> BL_DEVICE void reduce_ll128_batch(const struct bl_batch_args &b) {
-    const OneWay o = oneway_begin(b.common, b.lines);
-    tell_begun(b.common, o);
+template <class T, int N, class Args> BL_DEVICE void reduce_ll128_batch(const Args &b) {
+    OneWay o = oneway_begin(b.common, b.lines);
     if ((b.roots & ~(1u << b.common.rank)) != 0 && !send_to_roots<T>(b, o)) return;
     if ((b.roots >> b.common.rank & 1) != 0 && !reduce_own<T, N>(b, o)) return;
     oneway_end(b.common, o, b.lines);
@@ -90,3 +88,4 @@ template <class T, int N> BL_DEVICE void reduce_ll128_batch(const struct bl_batc
 
 BL_INSTANTIATE(bl_reduce_ll128, reduce_ll128)
 BL_INSTANTIATE_BATCH(bl_reduce_ll128_batch, reduce_ll128_batch)
+BL_INSTANTIATE_FEW(bl_reduce_ll128_few, reduce_ll128_batch)

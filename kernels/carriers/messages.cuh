@@ -10,13 +10,14 @@
 #include <core/primitives.cuh>
 #include "carriers/lines.cuh"
 
-/* What a batch of elements of type T is loaded from, or stored to: the buffers, or the block'th block in each. */
-template <class T> struct BatchInput {
-    const struct bl_batch_args &batch;
+/* What a batch of elements of type T is loaded from, or stored to: the buffers, or the block'th block in each.  Args is
+ * struct bl_batch_args or struct bl_batch_few_args. */
+template <class T, class Args = struct bl_batch_args> struct BatchInput {
+    const Args &batch;
     unsigned block;
 };
-template <class T> struct BatchOutput {
-    const struct bl_batch_args &batch;
+template <class T, class Args = struct bl_batch_args> struct BatchOutput {
+    const Args &batch;
     unsigned block;
 };
 
@@ -34,80 +35,90 @@ BL_DEVICE Message block_of(const Blocks &b, unsigned block) {
 BL_DEVICE uint64_t whole_lines(const Blocks &b) {
     return (b.stride & 7) == 0 ? whole_lines(message_of(b.buffer, b.bytes)) : 0;
 }
-template <class T> BL_DEVICE BatchInput<T> block_of(const BatchInput<T> &in, unsigned block) {
+template <class T, class Args> BL_DEVICE BatchInput<T, Args> block_of(const BatchInput<T, Args> &in, unsigned block) {
     return {in.batch, block};
 }
-template <class T> BL_DEVICE BatchOutput<T> block_of(const BatchOutput<T> &out, unsigned block) {
+template <class T, class Args>
+BL_DEVICE BatchOutput<T, Args> block_of(const BatchOutput<T, Args> &out, unsigned block) {
     return {out.batch, block};
 }
 BL_DEVICE uint64_t lines_of_block(const Blocks &b) {
     return lines_of(message_of(b.buffer, b.bytes));
 }
-template <class T> BL_DEVICE uint64_t lines_of_block(const BatchInput<T> &in) {
+template <class T, class Args> BL_DEVICE uint64_t lines_of_block(const BatchInput<T, Args> &in) {
     return in.batch.lines;
 }
 
-/* The message of a line: as many begin at or before it, the first not counted.  Found in two rounds of comparisons that do
- * not wait for each other; a binary search would be six loads one after another. */
+/* How many of BL_BATCH_FEW messages, the first not counted, begin at the line or before it: by comparisons that do not wait for
+ * each other. */
+BL_DEVICE unsigned begin_by(const uint32_t *first_line, uint32_t line) {
+    unsigned n = 0;
+#pragma unroll
+    for (unsigned k = 1; k < BL_BATCH_FEW; k++) n += line >= first_line[k] ? 1 : 0;
+    return n;
+}
+
+/* The message of a line.  Of many it is found in two rounds; a binary search would be six loads one after another. */
+BL_DEVICE unsigned message_of_line(const struct bl_batch_few_args &batch, uint64_t line) {
+    return begin_by(batch.first_line, (uint32_t)line);
+}
 BL_DEVICE unsigned message_of_line(const struct bl_batch_args &batch, uint64_t line) {
-    enum { STRIDE = 8 };
     const uint32_t sought = (uint32_t)line;
     unsigned i = 0;
 #pragma unroll
-    for (unsigned k = STRIDE; k < BL_BATCH_MAX; k += STRIDE) i += sought >= batch.first_line[k] ? STRIDE : 0;
-    const uint32_t *const rest = batch.first_line + i;
-#pragma unroll
-    for (unsigned k = 1; k < STRIDE; k++) i += sought >= rest[k] ? 1 : 0;
-    return i;
+    for (unsigned k = BL_BATCH_FEW; k < BL_BATCH_MAX; k += BL_BATCH_FEW)
+        i += sought >= batch.first_line[k] ? BL_BATCH_FEW : 0;
+    return i + begin_by(batch.first_line + i, sought);
 }
 
 /* The line's number within message i. */
-BL_DEVICE uint64_t line_in_message(const struct bl_batch_args &batch, unsigned i, uint64_t line) {
+template <class Args> BL_DEVICE uint64_t line_in_message(const Args &batch, unsigned i, uint64_t line) {
     return (uint32_t)line - batch.first_line[i];
 }
 
-template <class T> BL_DEVICE uint64_t lines_of(const BatchInput<T> &in) {
+template <class T, class Args> BL_DEVICE uint64_t lines_of(const BatchInput<T, Args> &in) {
     return in.batch.lines;
 }
-template <class T> BL_DEVICE uint64_t lines_of(const BatchOutput<T> &out) {
+template <class T, class Args> BL_DEVICE uint64_t lines_of(const BatchOutput<T, Args> &out) {
     return out.batch.lines;
 }
 
-template <class T> BL_DEVICE Message message_at(const BatchInput<T> &in, unsigned i) {
-    const struct bl_batch_args &b = in.batch;
+template <class T, class Args> BL_DEVICE Message message_at(const BatchInput<T, Args> &in, unsigned i) {
+    const Args &b = in.batch;
     const uint64_t bytes = b.count[i] * T::SIZE;
     const unsigned char *base = (const unsigned char *)b.sendbuff[i] + in.block * bytes;
     return message_of(base, bytes, base == b.recvbuff[i]);
 }
-template <class T> BL_DEVICE Message message_at(const BatchOutput<T> &out, unsigned i) {
-    const struct bl_batch_args &b = out.batch;
+template <class T, class Args> BL_DEVICE Message message_at(const BatchOutput<T, Args> &out, unsigned i) {
+    const Args &b = out.batch;
     const uint64_t bytes = b.count[i] * T::SIZE;
     return message_of((unsigned char *)b.recvbuff[i] + out.block * bytes, bytes);
 }
 
 /* Each message has an end of its own. */
-template <class T> BL_DEVICE uint64_t whole_lines(const BatchInput<T> &) {
+template <class T, class Args> BL_DEVICE uint64_t whole_lines(const BatchInput<T, Args> &) {
     return 0;
 }
-template <class T> BL_DEVICE uint64_t whole_lines(const BatchOutput<T> &) {
+template <class T, class Args> BL_DEVICE uint64_t whole_lines(const BatchOutput<T, Args> &) {
     return 0;
 }
-template <class T> BL_DEVICE Pair load_line(const BatchInput<T> &in, uint64_t line, bool = false) {
+template <class T, class Args> BL_DEVICE Pair load_line(const BatchInput<T, Args> &in, uint64_t line, bool = false) {
     const unsigned i = message_of_line(in.batch, line);
     return load_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
-template <class T> BL_DEVICE Pair load_end_line(const BatchInput<T> &in, uint64_t line) {
+template <class T, class Args> BL_DEVICE Pair load_end_line(const BatchInput<T, Args> &in, uint64_t line) {
     const unsigned i = message_of_line(in.batch, line);
     return load_end_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
 /* Batches are of small messages. */
-template <class T> BL_DEVICE void prefetch_line(const BatchInput<T> &, uint64_t) {}
-template <class T> BL_DEVICE void store_line(const BatchOutput<T> &out, uint64_t line, Pair v, bool = false) {
+template <class T, class Args> BL_DEVICE void prefetch_line(const BatchInput<T, Args> &, uint64_t) {}
+template <class T, class Args>
+BL_DEVICE void store_line(const BatchOutput<T, Args> &out, uint64_t line, Pair v, bool = false) {
     const unsigned i = message_of_line(out.batch, line);
     store_line(message_at(out, i), line_in_message(out.batch, i, line), v);
 }
-template <class T>
-BL_DEVICE void store_line_by_halves(const BatchOutput<T> &out, uint64_t line, unsigned half, uint64_t word) {
+template <class T, class Args>
+BL_DEVICE void store_line_by_halves(const BatchOutput<T, Args> &out, uint64_t line, unsigned half, uint64_t word) {
     const unsigned i = message_of_line(out.batch, line);
     store_line_by_halves(message_at(out, i), line_in_message(out.batch, i, line), half, word);
 }
@@ -116,7 +127,8 @@ BL_DEVICE void store_line_by_halves(const BatchOutput<T> &out, uint64_t line, un
 BL_DEVICE bool lies_apart(const Message &in, const Message &out, uint64_t) {
     return in.base != out.base;
 }
-template <class T> BL_DEVICE bool lies_apart(const BatchInput<T> &in, const BatchOutput<T> &out, uint64_t line) {
+template <class T, class Args>
+BL_DEVICE bool lies_apart(const BatchInput<T, Args> &in, const BatchOutput<T, Args> &out, uint64_t line) {
     const unsigned i = message_of_line(out.batch, line);
     return message_at(in, i).base != message_at(out, i).base;
 }

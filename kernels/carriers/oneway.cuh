@@ -83,7 +83,7 @@ BL_DEVICE bool await_room(const struct bl_kernel_args &a, const OneWay &o, uint3
     }
 }
 
-/* Both, once a launch: by senders when their first loads are under way. */
+/* Both, once a launch: by senders when their first loads are under way; also by the threads that tell, for their warp has a line. */
 BL_DEVICE bool ready_to_send(const struct bl_kernel_args &a, OneWay &o, uint32_t to) {
     if (o.told) return true;
     tell_begun(a, o);

@@ -26,6 +26,9 @@
 #define BL_FOR_RANKS_BATCH(name, function, symbol, type)                                                               \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_4, function<type, 4>)                                         \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_16, function<type, 16>)
+#define BL_FOR_RANKS_FEW(name, function, symbol, type)                                                                 \
+    BL_KERNEL_OF(struct bl_batch_few_args, name##_##symbol##_4, function<type, 4>)                                     \
+    BL_KERNEL_OF(struct bl_batch_few_args, name##_##symbol##_16, function<type, 16>)
 
 /* clang-format off */
 #define BL_FOR_TYPES(for_ranks, name, function)                                                                        \
@@ -52,11 +55,15 @@
 #define BL_INSTANTIATE_BYTES_BATCH(name, function)                                                                     \
     BL_KERNEL_OF(struct bl_batch_args, name##_bytes_4, function<4>)                                                    \
     BL_KERNEL_OF(struct bl_batch_args, name##_bytes_16, function<16>)
+#define BL_INSTANTIATE_BYTES_FEW(name, function)                                                                       \
+    BL_KERNEL_OF(struct bl_batch_few_args, name##_bytes_4, function<4>)                                                \
+    BL_KERNEL_OF(struct bl_batch_few_args, name##_bytes_16, function<16>)
 
 #define BL_INSTANTIATE(name, function)       BL_FOR_TYPES(BL_FOR_RANKS, name, function)
 #define BL_INSTANTIATE_EXACT(name, function) BL_FOR_TYPES(BL_FOR_RANKS_EXACT, name, function)
 #define BL_INSTANTIATE_SOME(name, function)  BL_FOR_TYPES(BL_FOR_SOME_RANKS, name, function)
 #define BL_INSTANTIATE_ONE(name, function)   BL_FOR_TYPES(BL_FOR_ANY_RANKS, name, function)
 #define BL_INSTANTIATE_BATCH(name, function) BL_FOR_TYPES(BL_FOR_RANKS_BATCH, name, function)
+#define BL_INSTANTIATE_FEW(name, function)   BL_FOR_TYPES(BL_FOR_RANKS_FEW, name, function)
 
 #endif

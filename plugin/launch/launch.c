@@ -69,33 +69,46 @@ static ncclResult_t launch_message(const struct bl_call *call, const struct bl_r
 /* More than that not every GPU takes. */
 _Static_assert(sizeof(struct bl_batch_args) <= 4096, "a batch fits into the arguments of a kernel");
 
-static ncclResult_t launch_messages(const struct bl_call *const *calls, int count, const struct bl_route *route,
-                                    struct outcome *outcome) {
-    const struct bl_comm *comm = calls[0]->comm;
+static void fill_batch(struct bl_batch_args *args, const struct bl_call *const *calls, int count,
+                       const struct bl_route *route) {
     const struct bl_request *first = &calls[0]->request;
-    uint64_t lines = 0;
-    struct bl_batch_args args;
-    args.common = comm->args;
-    bl_set_redop(&args.common, first->redop);
-    args.common.call = bl_kernel_call(route->kernel, first->datatype, first->redop);
-    args.common.count = (uint64_t)count; /* to be told */
-    args.in_place = false;
-    args.roots = 0;
     const bool reduces = bl_kernel_reduces(route->kernel); /* else messages may be of any datatypes */
+    uint64_t lines = 0;
+    args->common = calls[0]->comm->args;
+    bl_set_redop(&args->common, first->redop);
+    args->common.call = bl_kernel_call(route->kernel, first->datatype, first->redop);
+    args->common.count = (uint64_t)count; /* to be told */
+    args->in_place = false;
+    args->roots = 0;
     for (int i = 0; i < count; i++) {
-        args.sendbuff[i] = calls[i]->sendbuff;
-        args.recvbuff[i] = calls[i]->recvbuff;
+        args->sendbuff[i] = calls[i]->sendbuff;
+        args->recvbuff[i] = calls[i]->recvbuff;
         const uint64_t bytes = bl_call_bytes(&calls[i]->request);
-        args.count[i] = reduces ? calls[i]->request.count : bytes;
-        args.first_line[i] = (uint32_t)lines;
-        args.root[i] = (uint8_t)calls[i]->request.root;
-        args.roots |= 1u << calls[i]->request.root;
-        args.in_place |= calls[i]->sendbuff == calls[i]->recvbuff;
+        args->count[i] = reduces ? calls[i]->request.count : bytes;
+        args->first_line[i] = (uint32_t)lines;
+        args->root[i] = (uint8_t)calls[i]->request.root;
+        args->roots |= 1u << calls[i]->request.root;
+        args->in_place |= calls[i]->sendbuff == calls[i]->recvbuff;
         lines += bl_lines_of(bytes);
     }
-    for (int i = count; i < BL_BATCH_MAX; i++) args.first_line[i] = UINT32_MAX;
-    args.lines = (uint32_t)lines;
-    return launch_kernel(comm, route, first->datatype, calls[0]->stream, &args, outcome);
+    for (int i = count; i < BL_BATCH_MAX; i++) args->first_line[i] = UINT32_MAX;
+    args->lines = (uint32_t)lines;
+}
+
+static ncclResult_t launch_messages(const struct bl_call *const *calls, int count, const struct bl_route *route,
+                                    struct outcome *outcome) {
+    const enum bl_kernel for_few = bl_algorithms[route->algorithm].few;
+    const bool is_few = for_few != BL_KERNEL_NONE && count <= BL_BATCH_FEW;
+    struct bl_route grid = *route;
+    struct bl_batch_args args;
+    struct bl_batch_few_args few;
+    fill_batch(&args, calls, count, route);
+    if (is_few) {
+        grid.kernel = for_few;
+        bl_batch_few(&few, &args);
+    }
+    return launch_kernel(calls[0]->comm, &grid, calls[0]->request.datatype, calls[0]->stream,
+                         is_few ? (void *)&few : &args, outcome);
 }
 
 /* In several launches, one behind the other, where one does not hold all. */

@@ -242,7 +242,10 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
                   .control = (struct bl_control *)rig->control_there[i],
                   .layout = rig->layout,
               }};
-    struct bl_pairs_few_args few;
+    union {
+        struct bl_batch_few_args batch;
+        struct bl_pairs_few_args pairs;
+    } few;
     bl_set_redop(&args.common, calls->redop);
     for (int r = 0; r < rig->part->count; r++) args.common.staging[r] = (unsigned char *)rig->staging[r];
     if (rig->multicast) {
@@ -251,9 +254,10 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
         args.common.multicast_words = (uint64_t *)rig->multicast->words[i];
     }
     const bool pairs = bl_kernel_pairs(shape->kernel), batch = bl_kernel_batch(shape->kernel);
+    const bool is_few = pairs ? !batch : bl_kernel_few(shape->kernel);
     const uint64_t bytes = batch && !pairs ? fill_batch(&args.batch, calls, shape->messages, i)
                                            : calls->count * bl_datatype_size(calls->datatype);
-    void *parameters[] = {pairs && !batch ? (void *)&few : &args}; /* a kernel for one message takes the beginning */
+    void *parameters[] = {is_few ? (void *)&few : &args}; /* a kernel for one message takes the beginning */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
     struct shape here = *shape;
@@ -269,7 +273,9 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
                              .numAttrs = 1};
     if (pairs) {
         fill_pairs(&args.pairs, calls, shape->messages, i, &config);
-        few_of(&few, &args.pairs);
+        few_of(&few.pairs, &args.pairs);
+    } else if (is_few) {
+        bl_batch_few(&few.batch, &args.batch);
     }
     CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, shape->kernel, calls->datatype), parameters, NULL));
 }

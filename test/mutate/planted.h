@@ -13,12 +13,15 @@
 #undef BL_FOR_RANKS
 #undef BL_FOR_SOME_RANKS
 #undef BL_FOR_RANKS_BATCH
+#undef BL_FOR_RANKS_FEW
 #define BL_FOR_RANKS(name, function, symbol, type)                                                                     \
     BL_KERNEL(name##_##symbol##_2, function<type, 2>)                                                                  \
     BL_KERNEL(name##_##symbol##_4, function<type, 4>)
 #define BL_FOR_SOME_RANKS(name, function, symbol, type) BL_KERNEL(name##_##symbol##_4, function<type, 4>)
 #define BL_FOR_RANKS_BATCH(name, function, symbol, type)                                                               \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_4, function<type, 4>)
+#define BL_FOR_RANKS_FEW(name, function, symbol, type)                                                                 \
+    BL_KERNEL_OF(struct bl_batch_few_args, name##_##symbol##_4, function<type, 4>)
 
 /* A number for the name: kernels ask too often to compare words. */
 static constexpr uint64_t planted_number(const char *name) {

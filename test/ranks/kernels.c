@@ -133,6 +133,7 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
     shape->threads = threads[ref_below(s, 4)];
     if (shape->threads > (unsigned)trial->most_threads) shape->threads = (unsigned)trial->most_threads;
     draw_grid(trial, shape);
+    if (bl_kernel_few(shape->kernel) && left > BL_BATCH_FEW) left = BL_BATCH_FEW;
     shape->messages = bl_kernel_batch(shape->kernel) ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
     if (bl_kernel_pairs(shape->kernel) && !bl_kernel_batch(shape->kernel) && left > 1)
         shape->messages = 1 + (int)ref_below(s, BL_PAIR_FEW / 2);

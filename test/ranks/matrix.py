@@ -311,7 +311,7 @@ LAUNCHES = {"table": ("", "64,65,140,1,2,63", 123111),
             "off": ("BEELINE_FUSE_MAX=0", "1,2,7", 127)}
 LAUNCHES_OF = {"all_gather": ("all_gather", "64,65,140,1,2,63", 123111), "reduce_scatter": ("reduce_scatter", "64,65,140,1,2,63", 123111),
                "both": ("all_gather,reduce_scatter", "2,128,130,4", 2242),
-               "broadcast": ("broadcast", "64,65,140,1,2,63", 123111), "reduce": ("reduce", "64,65,140,1,2,63", 123111),
+               "broadcast": ("broadcast", "64,65,140,1,2,63,8,9", 12311111), "reduce": ("reduce", "64,65,140,1,2,63,8,9", 12311111),
                "rooted": ("broadcast,reduce", "2,128,130,4", 2242), "three": ("all_reduce,all_gather,reduce_scatter", "3,6,60,159", 3333)}
 row("fused/launches/{what}/{mode}", dict(what=tuple(LAUNCHES), mode=MODES), ranks=turn((4, 7, 3), "mode"), program="scenarios",
     environment=lambda p: LAUNCHES[p.what][0], c=lambda p: LAUNCHES[p.what][1], k=lambda p: LAUNCHES[p.what][2], word="fused_launches")

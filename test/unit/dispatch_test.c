@@ -10,6 +10,9 @@ static void test_algorithms(void) {
         CHECK(!strcmp(a->name, bl_kernel_name(a->kernel[0])), "%s and %s", a->name, bl_kernel_name(a->kernel[0]));
         CHECK(a->kernel[BL_BY_WARPS] == BL_KERNEL_NONE || strstr(bl_kernel_name(a->kernel[BL_BY_WARPS]), ":warps"),
               "%s", bl_kernel_name(a->kernel[BL_BY_WARPS]));
+        CHECK(a->batch == BL_KERNEL_NONE || strstr(bl_kernel_name(a->batch), "_batch"), "%s", bl_kernel_name(a->batch));
+        CHECK(a->few == BL_KERNEL_NONE || (a->batch != BL_KERNEL_NONE && strstr(bl_kernel_name(a->few), "_few")), "%s",
+              bl_kernel_name(a->few));
         for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
             for (int n = 2; n <= BL_MAX_RANKS; n++)
                 for (int spread = 0; spread < BL_SPREADS && a->kernel[spread] != BL_KERNEL_NONE; spread++) {

@@ -72,7 +72,7 @@ static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t
 }
 
 static bool is_batch(int kernel) {
-    return strstr(bl_kernel_name(kernel), "_batch") != NULL;
+    return strstr(bl_kernel_name(kernel), "_batch") || strstr(bl_kernel_name(kernel), "_few");
 }
 
 /* A full launch keeps buffers aligned for what follows it; more bytes never get fewer blocks. */

@@ -55,17 +55,24 @@ static uint64_t longest(const struct bl_pairs_stream *stream, unsigned streams) 
     return quads * BL_QUAD * BL_LINE_DATA;
 }
 
+/* What tells them apart. */
+_Static_assert(sizeof(struct bl_batch_few_args) != sizeof(struct bl_kernel_args) &&
+                   sizeof(struct bl_batch_few_args) != sizeof(struct bl_pairs_few_args),
+               "arguments have sizes of their own");
+
 uint64_t emu_speed_of_kernel(const struct emu_function *function, const void *args) {
     const struct bl_kernel_args *one = args;
     const struct bl_batch_args *batch = args;
-    const struct bl_pairs_few_args *few = args;
+    const struct bl_batch_few_args *batch_few = args;
     const struct bl_pairs_args *pairs = args;
+    const struct bl_pairs_few_args *pairs_few = args;
     uint64_t bytes = 0;
     if (!emu_config.speeds) return 0;
     if (function->argument_size == sizeof *one) bytes = one->count * one->size;
     if (function->argument_size == sizeof *batch) bytes = (uint64_t)batch->lines * BL_LINE_DATA;
-    if (function->argument_size == sizeof *few) bytes = longest(few->stream, few->streams);
+    if (function->argument_size == sizeof *batch_few) bytes = (uint64_t)batch_few->lines * BL_LINE_DATA;
     if (function->argument_size == sizeof *pairs) bytes = longest(pairs->stream, pairs->streams);
+    if (function->argument_size == sizeof *pairs_few) bytes = longest(pairs_few->stream, pairs_few->streams);
     return emu_speed_of(function->name, bytes);
 }
 
