@@ -37,9 +37,9 @@ void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table) {
     fuser->table = table;
 }
 
-/* Of broadcasts and reduces larger ones, of which each fills the links by itself, gain nothing by it: measured on an H200
- * (docs/benchmarks/h200-x1-2026-11-23.md). */
-static const uint64_t MOST_ROOTED = 512 << 10;
+/* Of broadcasts and reduces, each of which fills the links one way by itself: two of 1 MB, of two roots, are worth a launch together, and of
+ * larger ones the rings hold few (docs/benchmarks/h200-x2-2026-11-24.md). */
+static const uint64_t MOST_ROOTED = 1 << 20;
 
 /* The bytes of a call that may share a launch, else 0. */
 static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_request *request) {

@@ -133,22 +133,37 @@ void messages_check_untouched(struct part *part, const struct messages *list) {
 }
 
 /* --- posting --- */
-int messages_post(struct part *part, const struct messages *list, enum ends ends, int first, int last, ncclComm_t comm,
-                  CUstream stream) {
+static ncclResult_t post(struct part *part, const struct messages *list, enum ends ends, int first, int last,
+                         ncclComm_t comm, CUstream stream, int *posted) {
     const int rank = self(part)->rank;
-    int posted = 0;
-    for (int i = first; i < last; i++) {
+    ncclResult_t result = ncclSuccess;
+    *posted = 0;
+    for (int i = first; i < last && result == ncclSuccess; i++) {
         const struct message *m = &list->message[i];
         const bool sends = (ends & SENT) && m->from == rank, receives = (ends & RECEIVED) && m->to == rank;
         const ncclDataType_t type = of_words(m, i) ? ncclInt64 : ncclInt8;
         const size_t count = of_words(m, i) ? m->bytes / 8 : m->bytes;
         if (sends && receives) NCCL_OK(ncclGroupStart());
-        if (sends) NCCL_OK(ncclSend((void *)(list->send + m->send_at), count, type, m->to, comm, stream));
-        if (receives) NCCL_OK(ncclRecv((void *)(list->recv + m->recv_at), count, type, m->from, comm, stream));
-        if (sends && receives) NCCL_OK(ncclGroupEnd());
-        posted += sends + receives;
+        if (sends) result = ncclSend((void *)(list->send + m->send_at), count, type, m->to, comm, stream);
+        if (receives && result == ncclSuccess)
+            result = ncclRecv((void *)(list->recv + m->recv_at), count, type, m->from, comm, stream);
+        if (sends && receives && result == ncclSuccess) NCCL_OK(ncclGroupEnd());
+        *posted += sends + receives;
     }
+    return result;
+}
+
+int messages_post(struct part *part, const struct messages *list, enum ends ends, int first, int last, ncclComm_t comm,
+                  CUstream stream) {
+    int posted;
+    NCCL_OK(post(part, list, ends, first, last, comm, stream, &posted));
     return posted;
+}
+
+ncclResult_t messages_try(struct part *part, const struct messages *list, enum ends ends, int first, int last,
+                          ncclComm_t comm, CUstream stream) {
+    int posted;
+    return post(part, list, ends, first, last, comm, stream, &posted);
 }
 
 void messages_group(struct part *part, const struct messages *list, enum ends ends, int first, int last,

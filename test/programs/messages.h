@@ -36,6 +36,9 @@ void messages_fill(struct part *part, struct messages *list, uint64_t seed);
  * to itself, whose ends must share one. */
 int messages_post(struct part *part, const struct messages *list, enum ends ends, int first, int last, ncclComm_t comm,
                   CUstream stream);
+/* The same, of which some may be refused; no more are posted then. */
+ncclResult_t messages_try(struct part *part, const struct messages *list, enum ends ends, int first, int last,
+                          ncclComm_t comm, CUstream stream);
 /* The same as a group. */
 void messages_group(struct part *part, const struct messages *list, enum ends ends, int first, int last,
                     ncclComm_t comm, CUstream stream);
