@@ -206,10 +206,14 @@ ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct 
     return result;
 }
 
-/* The event is behind the last call, replays included. */
+/* The event is behind the last call, replays included, but for what goes on beside NCCL's calls.  Of what is being captured nothing runs, and a
+ * query would be the end of the capture. */
 CUresult bl_order_query(const struct bl_comm *comm) {
-    return atomic_load(&comm->beside.apart) ? bl_driver()->cuStreamQuery(comm->beside.stream)
-                                            : bl_driver()->cuEventQuery(comm->order.event);
+    const CUresult status = bl_driver()->cuEventQuery(comm->order.event);
+    struct bl_order_turn turn;
+    if (status != CUDA_SUCCESS || !atomic_load(&comm->beside.apart)) return status;
+    bl_order_ask(comm->beside.stream, &turn);
+    return turn.capturing ? status : bl_driver()->cuStreamQuery(comm->beside.stream);
 }
 
 /* An event may be recorded again once all have been told to wait for it. */

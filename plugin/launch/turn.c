@@ -20,7 +20,7 @@ ncclResult_t bl_turn_settled(struct bl_comm *comm) {
         return ncclInvalidArgument;
     }
     bl_turn_settle(comm, state);
-    return ncclSuccess;
+    return bl_comm_check(comm);
 }
 
 ncclResult_t bl_turn_begin(struct bl_turn *turn) {
@@ -36,12 +36,18 @@ ncclResult_t bl_turn_begin(struct bl_turn *turn) {
     return result;
 }
 
-/* Once: the callers' streams wait for the communicator's own. */
-static ncclResult_t join_beside(struct bl_comm *comm) {
+/* Once: the callers' streams wait for the communicator's own.  Where they cannot, what comes would go on beside it, too. */
+static ncclResult_t join_beside(const struct bl_turn *turn) {
+    struct bl_comm *comm = turn->comm;
     const int count = comm->beside.count;
     comm->beside.count = 0;
     const ncclResult_t result = count ? bl_order_fork(comm, comm->beside.streams, count) : ncclSuccess;
-    if (result == ncclSuccess) atomic_store(&comm->beside.apart, false);
+    atomic_store(&comm->beside.apart, false);
+    if (result != ncclSuccess && !turn->order.capturing) {
+        bl_comm_break(comm, result, "Beeline: streams of a group on rank %d of %d could not be joined", comm->rank,
+                      comm->nranks);
+        bl_comm_tell_to_leave(comm);
+    }
     return result;
 }
 
@@ -51,7 +57,7 @@ static ncclResult_t end_turn(const struct bl_turn *turn) {
     struct bl_visit visit;
     ncclResult_t result = ncclSuccess;
     const bool lives = bl_comm_visit(comm, &visit);
-    if (lives && turn->beside) result = join_beside(comm);
+    if (lives && turn->beside) result = join_beside(turn);
     if (lives && result == ncclSuccess && (!turn->order.capturing || !atomic_load(&comm->shares_room)))
         result = bl_order_after(comm, turn->stream, &turn->order);
     bl_room_taken(comm);
@@ -87,7 +93,7 @@ static void refuse_turn(const struct bl_turn *turn, ncclResult_t error) {
                           comm->rank, comm->nranks, BL_REAL(ncclGetErrorString, error));
             bl_comm_tell_to_leave(comm);
         }
-        if (join_beside(comm) == ncclSuccess) bl_order_after(comm, turn->stream, &turn->order);
+        if (join_beside(turn) == ncclSuccess) bl_order_after(comm, turn->stream, &turn->order);
         bl_comm_leave(comm, &visit);
     }
     bl_room_taken(comm);
@@ -103,12 +109,9 @@ ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result) {
 }
 
 bool bl_turn_keep(const struct bl_collected *call) {
-    struct bl_comm *comm = call->call.comm;
-    struct bl_pending *pending = &comm->pending;
-    if (!atomic_load(&pending->set)) return false;
+    struct bl_pending *pending = &call->call.comm->pending;
     pthread_mutex_lock(&pending->lock);
-    struct bl_collected *more =
-        atomic_load(&pending->set) ? realloc(pending->calls, ((size_t)pending->count + 1) * sizeof(*more)) : NULL;
+    struct bl_collected *more = realloc(pending->calls, ((size_t)pending->count + 1) * sizeof(*more));
     if (more) {
         pending->calls = more;
         pending->calls[pending->count++] = *call;
@@ -129,6 +132,7 @@ void bl_turn_settle(struct bl_comm *comm, ncclResult_t state) {
         ncclResult_t result = bl_turn_end(&turn, state);
         if (state == ncclSuccess && result == ncclSuccess && pending->count)
             result = bl_fuse_launch(pending->calls, pending->count, false);
+        if (state != ncclSuccess && pending->count) result = state; /* peers may have made those calls */
         if (result != ncclSuccess)
             bl_comm_break(comm, result, "Beeline: calls behind a nonblocking one on rank %d of %d failed", comm->rank,
                           comm->nranks);

@@ -27,7 +27,8 @@ ncclResult_t bl_turn_begin(struct bl_turn *turn);
  * way beside it, the communicator fails from then on, and their kernels end. */
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result);
 
-/* A call of Beeline's, of a group in which such a call is: true if it is kept, to be launched behind that. */
+/* A call of Beeline's, of a group in which such a call is, before the turn of that is ended: true if it is kept, to be launched
+ * behind that. */
 bool bl_turn_keep(const struct bl_collected *call);
 
 /* Ends such a turn, and launches what was kept; to be called when NCCL has said so, or that it failed.  Any thread. */

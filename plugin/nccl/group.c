@@ -95,17 +95,21 @@ static void let_go(struct bl_comm *comm, bool made) {
 }
 
 /* What comes behind a call of NCCL's that is still in progress on its communicator is launched once that is on its stream, not
- * by this group. */
+ * by this group.  All of it is kept before that turn can end, which any thread may hear of: or it would be cut into other launches than the
+ * peers'. */
 static void keep_calls(void) {
     int left = 0;
+    for (int i = 0; i < group.forwarded_count; i++)
+        group.forwarded[i].comm->pending.expected = !group.forwarded[i].beside;
     for (int i = 0; i < group.count; i++) {
-        const bool kept = !group.calls[i].beside && bl_turn_keep(&group.calls[i]);
+        const bool kept = group.calls[i].call.comm->pending.expected && bl_turn_keep(&group.calls[i]);
         if (kept)
             let_go(group.calls[i].call.comm, true);
         else
             group.calls[left++] = group.calls[i];
     }
     group.count = left;
+    for (int i = 0; i < group.forwarded_count; i++) group.forwarded[i].comm->pending.expected = false;
 }
 
 /* The turns of what the real NCCL has, or has not, done, on communicators whose calls of Beeline's go on beside that, or on the others. */
@@ -120,16 +124,15 @@ static ncclResult_t end_turns(ncclResult_t real, bool beside) {
     return result;
 }
 
-static ncclResult_t launch_ours(ncclResult_t real) {
-    if (group.error != ncclSuccess) return group.error;
-    if (real == ncclInProgress) keep_calls();
-    return bl_fuse_launch(group.calls, group.count, false);
+static ncclResult_t launch_ours(void) {
+    return group.error != ncclSuccess ? group.error : bl_fuse_launch(group.calls, group.count, false);
 }
 
 /* NCCL's turns end ahead of Beeline's calls, which come behind them; where both go on at once, behind these. */
 static ncclResult_t run_calls(ncclResult_t real) {
+    if (real == ncclInProgress && group.error == ncclSuccess) keep_calls();
     ncclResult_t result = end_turns(real, false);
-    if (result == ncclSuccess && bl_call_made(real)) result = launch_ours(real);
+    if (result == ncclSuccess && bl_call_made(real)) result = launch_ours();
     const ncclResult_t ended = end_turns(real, true);
     if (result == ncclSuccess) result = ended;
     return bl_call_made(real) ? result : real;
