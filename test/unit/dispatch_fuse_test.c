@@ -204,9 +204,9 @@ static void test_collectives(void) {
     }
     make_table(&table, 2, &settings);
     for (int c = BL_BROADCAST; c <= BL_REDUCE; c++) {
-        for (int i = 0; i < 3; i++) add_to(&plan, c, 512 * K, BL_UINT8, BL_SUM);
+        for (int i = 0; i < 3; i++) add_to(&plan, c, M, BL_UINT8, BL_SUM);
         EXPECT(&plan, &table, 1);
-        for (int i = 0; i < 3; i++) add_to(&plan, c, 512 * K + 1, BL_UINT8, BL_SUM);
+        for (int i = 0; i < 3; i++) add_to(&plan, c, M + 1, BL_UINT8, BL_SUM);
         EXPECT(&plan, &table, 3);
     }
     /* All-to-alls have no batch. */
