@@ -37,7 +37,7 @@ struct bl_beside {
     CUstream stream;     /* the communicator's own, of the highest priority; NULL until there was such a group */
     CUstream *streams;   /* that one, and behind it those of the group's calls, whoever serves them, each once */
     int count, capacity; /* 0: there is no such group, or what Beeline had of it is joined */
-    _Atomic bool apart;  /* launches on the stream are not joined yet, and no event is behind them */
+    _Atomic bool apart;  /* launches on the stream are not joined yet; no event is behind those that are not captured */
     bool mixed;          /* the group that ends has calls of NCCL's that go on with others */
 };
 

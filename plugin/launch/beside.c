@@ -66,10 +66,12 @@ static ncclResult_t fork_visited(struct bl_comm *comm) {
     if (result == ncclSuccess) result = open_stream(comm);
     if (result != ncclSuccess) return result;
     beside->streams[0] = beside->stream;
-    const bool goes = is_free(beside);
-    if (goes) result = bl_order_join(comm, beside->streams, beside->count);
-    if (!goes) beside->count = 0;
-    atomic_store(&beside->apart, goes && result == ncclSuccess);
+    if (!is_free(beside)) {
+        beside->count = 0;
+        return ncclSuccess;
+    }
+    result = bl_order_join(comm, beside->streams, beside->count);
+    atomic_store(&beside->apart, result == ncclSuccess);
     return result;
 }
 

@@ -105,20 +105,10 @@ static bool serve_or_begin(const struct rooted *r, ncclComm_t handle, cudaStream
     return *result != ncclSuccess;
 }
 
-/* Those with a configuration of the call's own, which NCCL has since 2.31, are as in collectives.c. */
+/* Those with a configuration of the call's own, which NCCL has since 2.31, are as in collectives.c: with none they are the plain ones. */
 
-BL_EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
-                                  ncclComm_t comm, cudaStream_t stream) {
-    const struct rooted rooted = gather_of(sendbuff, recvbuff, count, datatype, root);
-    struct bl_forward *forward;
-    ncclResult_t result;
-    if (serve_or_begin(&rooted, comm, stream, false, &forward, &result)) return result;
-    return bl_forward_after(forward, BL_REAL(ncclGather, sendbuff, recvbuff, count, datatype, root, comm, stream));
-}
-
-BL_EXPORT ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                        int root, ncclComm_t comm, cudaStream_t stream,
-                                        const ncclCollConfig_t *config) {
+static ncclResult_t gather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config) {
     const struct rooted rooted = gather_of(sendbuff, recvbuff, count, datatype, root);
     struct bl_forward *forward;
     ncclResult_t result;
@@ -129,18 +119,8 @@ BL_EXPORT ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, si
                         : BL_REAL(ncclGather, sendbuff, recvbuff, count, datatype, root, comm, stream));
 }
 
-BL_EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                   int root, ncclComm_t comm, cudaStream_t stream) {
-    const struct rooted rooted = scatter_of(sendbuff, recvbuff, count, datatype, root);
-    struct bl_forward *forward;
-    ncclResult_t result;
-    if (serve_or_begin(&rooted, comm, stream, false, &forward, &result)) return result;
-    return bl_forward_after(forward, BL_REAL(ncclScatter, sendbuff, recvbuff, count, datatype, root, comm, stream));
-}
-
-BL_EXPORT ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
-                                         int root, ncclComm_t comm, cudaStream_t stream,
-                                         const ncclCollConfig_t *config) {
+static ncclResult_t scatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                            ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config) {
     const struct rooted rooted = scatter_of(sendbuff, recvbuff, count, datatype, root);
     struct bl_forward *forward;
     ncclResult_t result;
@@ -149,4 +129,26 @@ BL_EXPORT ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, s
     return bl_forward_after(
         forward, config ? BL_REAL(ncclScatterConfig, sendbuff, recvbuff, count, datatype, root, comm, stream, config)
                         : BL_REAL(ncclScatter, sendbuff, recvbuff, count, datatype, root, comm, stream));
+}
+
+BL_EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                                  ncclComm_t comm, cudaStream_t stream) {
+    return gather(sendbuff, recvbuff, count, datatype, root, comm, stream, NULL);
+}
+
+BL_EXPORT ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                        int root, ncclComm_t comm, cudaStream_t stream,
+                                        const ncclCollConfig_t *config) {
+    return gather(sendbuff, recvbuff, count, datatype, root, comm, stream, config);
+}
+
+BL_EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                   int root, ncclComm_t comm, cudaStream_t stream) {
+    return scatter(sendbuff, recvbuff, count, datatype, root, comm, stream, NULL);
+}
+
+BL_EXPORT ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                         int root, ncclComm_t comm, cudaStream_t stream,
+                                         const ncclCollConfig_t *config) {
+    return scatter(sendbuff, recvbuff, count, datatype, root, comm, stream, config);
 }

@@ -52,7 +52,8 @@ struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {
     return wishes;
 }
 
-const char *bl_config_of_nccl(const ncclCollConfig_t *given) {
+/* NULL: nothing. */
+static const char *asks_of_nccl(const ncclCollConfig_t *given) {
     const struct call_config *config = (const struct call_config *)given;
     if (!config) return NULL;
     if (config->magic != magic || !HAS(config, cta_policy)) return "what is not valid";
@@ -66,7 +67,7 @@ const char *bl_config_of_nccl(const ncclCollConfig_t *given) {
 
 bool bl_config_for_nccl(const ncclCollConfig_t *config, const char *function) {
     static atomic_bool logged;
-    const char *asks = bl_real_depth == 0 ? bl_config_of_nccl(config) : NULL;
+    const char *asks = bl_real_depth == 0 ? asks_of_nccl(config) : NULL;
     if (asks && !atomic_exchange(&logged, true))
         bl_info("%s: the call's configuration asks for %s: calls with such ones go to NCCL", function, asks);
     return asks;

@@ -21,11 +21,9 @@ struct bl_wishes {
 /* NULL: nothing is asked for.  The environment (NCCL_MAX_CTAS) comes before the configuration, as in NCCL. */
 struct bl_wishes bl_config_wishes(const ncclConfig_t *config);
 
-/* What a call's configuration asks for that NCCL alone can do, and the call is NCCL's then: its own number of blocks or
- * algorithm, or an event at the launch's completion.  NULL: nothing.  Equal on all ranks, as NCCL demands. */
-const char *bl_config_of_nccl(const ncclCollConfig_t *config);
-
-/* Whether it asks for such a thing, of a call that is not NCCL's own; the first time a line at INFO says so. */
+/* Whether a call's configuration, if there is one, asks for what NCCL alone can do, and the call is NCCL's then: its own number of blocks
+ * or algorithm, or an event at the launch's completion.  Equal on all ranks, as NCCL demands.  Never of a call of NCCL's own; the first
+ * time a line at INFO says so. */
 bool bl_config_for_nccl(const ncclCollConfig_t *config, const char *function);
 
 #endif

@@ -82,7 +82,7 @@ static bool has_result(const struct bl_selftest *test, const struct run *run) {
 /* Messages go round the rings and on, so that they wait for credit, in each channel.  Rings are taken for shorter for that: whole
  * ones hold a megabyte for each pair.  No launch takes them for what they are before all ranks are through: what lies there then is of
  * positions that are gone, and credit for what has been read.  No more than three quarters of a whole ring went through, so the
- * next credit comes in each channel before its sender needs it (pairs.cuh). */
+ * next credit comes in each channel before its sender needs it (pairs.cuh).  A ring that is as short already is the same in both. */
 static uint64_t short_ring(uint64_t quads) {
     enum { SHORTER = 32 };
     if (quads > SHORTER * BL_PAIR_DEPTH) return quads / SHORTER;
