@@ -32,13 +32,18 @@ struct bl_order_turn {
 
 enum { BL_ORDER_NODES = 16, BL_ORDER_CAPTURES = 32 };
 
+enum bl_beside_state {
+    BL_BESIDE_NONE,
+    BL_BESIDE_MIXED, /* the group that ends has calls of NCCL's that go on with others */
+    BL_BESIDE_APART, /* Beeline's of it are launched and not joined yet; no event is behind those that are not captured */
+};
+
 /* Of the group whose calls on the communicator are both Beeline's and NCCL's; see beside.h. */
 struct bl_beside {
-    CUstream stream;     /* the communicator's own, of the highest priority; NULL until there was such a group */
-    CUstream *streams;   /* that one, and behind it those of the group's calls, whoever serves them, each once */
-    int count, capacity; /* 0: there is no such group, or what Beeline had of it is joined */
-    _Atomic bool apart;  /* launches on the stream are not joined yet; no event is behind those that are not captured */
-    bool mixed;          /* the group that ends has calls of NCCL's that go on with others */
+    CUstream eager, captured; /* the communicator's own, of the highest priority; NULL until there was such a group */
+    CUstream *streams; /* one of these, and behind it those of the group's calls, whoever serves them, each once */
+    int count, capacity;
+    _Atomic int state;
 };
 
 /* Of one capture. */

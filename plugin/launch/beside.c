@@ -26,82 +26,91 @@ static bool add_stream(struct bl_beside *beside, CUstream stream) {
     return true;
 }
 
+/* Of the communicators that have both. */
 static bool list_streams(const struct bl_collected *calls, int count, const struct bl_turn *forwarded,
                          int forwarded_count) {
     bool listed = true;
-    for (int i = 0; i < forwarded_count; i++)
-        if (goes_on_with_others(&forwarded[i])) forwarded[i].comm->beside.mixed = true;
-    for (int i = 0; i < count && listed; i++)
-        if (calls[i].call.comm->beside.mixed) listed = add_stream(&calls[i].call.comm->beside, calls[i].call.stream);
+    for (int i = 0; i < forwarded_count; i++) {
+        struct bl_beside *beside = &forwarded[i].comm->beside;
+        beside->count = 0;
+        if (goes_on_with_others(&forwarded[i])) atomic_store(&beside->state, BL_BESIDE_MIXED);
+    }
+    for (int i = 0; i < count && listed; i++) {
+        struct bl_beside *beside = &calls[i].call.comm->beside;
+        if (atomic_load(&beside->state) == BL_BESIDE_MIXED) listed = add_stream(beside, calls[i].call.stream);
+    }
     for (int i = 0; i < forwarded_count && listed; i++)
         if (forwarded[i].comm->beside.count) listed = add_stream(&forwarded[i].comm->beside, forwarded[i].stream);
     return listed;
 }
 
 /* Of the highest priority: the caller's streams may have it, and peers wait. */
-static ncclResult_t open_stream(struct bl_comm *comm) {
-    if (comm->beside.stream) return ncclSuccess;
+static ncclResult_t open_stream(const struct bl_comm *comm, CUstream *stream) {
+    if (*stream) return ncclSuccess;
     const CUstreamCaptureMode mode = bl_driver_relax();
-    const CUresult status = bl_driver_urgent_stream(&comm->beside.stream);
+    const CUresult status = bl_driver_urgent_stream(stream);
     bl_driver_unrelax(mode);
     if (status == CUDA_SUCCESS) return ncclSuccess;
-    comm->beside.stream = NULL;
+    *stream = NULL;
     bl_warn("communicator %016llx rank %d: a stream beside NCCL's calls: %s", (unsigned long long)comm->id, comm->rank,
             bl_driver_strerror(status));
     return ncclUnhandledCudaError;
 }
 
-/* Another capture, which goes on, may hold the communicator's own stream: this group then does without. */
-static bool is_free(const struct bl_beside *beside) {
-    struct bl_order_turn own, caller;
-    bl_order_ask(beside->stream, &own);
-    bl_order_ask(beside->streams[1], &caller);
-    return !own.capturing || (caller.capturing && caller.capture == own.capture);
+/* Another capture, which goes on, may hold the stream. */
+static bool is_free(CUstream own, const struct bl_order_turn *caller) {
+    struct bl_order_turn turn;
+    bl_order_ask(own, &turn);
+    return !turn.capturing || turn.capture == caller->capture;
 }
 
-/* The communicator's own stream goes on behind the others. */
+/* The communicator's own stream goes on behind the others: one that is never captured, so that eager groups go on together whatever
+ * one rank captures meanwhile, or one for captured groups, of one capture at a time. */
 static ncclResult_t fork_visited(struct bl_comm *comm) {
     struct bl_beside *beside = &comm->beside;
+    struct bl_order_turn caller;
     ncclResult_t result = bl_order_check(comm, beside->streams + 1, beside->count - 1);
-    if (result == ncclSuccess) result = open_stream(comm);
     if (result != ncclSuccess) return result;
-    beside->streams[0] = beside->stream;
-    if (!is_free(beside)) {
-        beside->count = 0;
-        return ncclSuccess;
-    }
+    bl_order_ask(beside->streams[1], &caller);
+    CUstream *own = caller.capturing ? &beside->captured : &beside->eager;
+    result = open_stream(comm, own);
+    if (result != ncclSuccess || (caller.capturing && !is_free(*own, &caller))) return result;
+    beside->streams[0] = *own;
     result = bl_order_join(comm, beside->streams, beside->count);
-    atomic_store(&beside->apart, result == ncclSuccess);
+    if (result == ncclSuccess) atomic_store(&beside->state, BL_BESIDE_APART);
     return result;
 }
 
+/* Of one that has ended the calls go nowhere. */
 static ncclResult_t fork_one(struct bl_comm *comm) {
-    ncclResult_t result = ncclSuccess;
     struct bl_visit visit;
-    if (bl_comm_visit(comm, &visit)) {
-        result = fork_visited(comm);
-        bl_comm_leave(comm, &visit);
-    } else {
-        comm->beside.count = 0; /* it has ended: its calls go nowhere */
-    }
+    if (!bl_comm_visit(comm, &visit)) return ncclSuccess;
+    const ncclResult_t result = fork_visited(comm);
+    bl_comm_leave(comm, &visit);
     return result;
 }
 
 static ncclResult_t fork_all(const struct bl_turn *forwarded, int forwarded_count) {
     ncclResult_t result = ncclSuccess;
     for (int i = 0; i < forwarded_count && result == ncclSuccess; i++) {
-        struct bl_comm *comm = forwarded[i].comm;
-        if (comm->beside.mixed && comm->beside.count) result = fork_one(comm);
-        comm->beside.mixed = false;
+        struct bl_beside *beside = &forwarded[i].comm->beside;
+        if (atomic_load(&beside->state) != BL_BESIDE_MIXED) continue;
+        if (beside->count) result = fork_one(forwarded[i].comm);
+        if (atomic_load(&beside->state) == BL_BESIDE_MIXED && result == ncclSuccess)
+            atomic_store(&beside->state, BL_BESIDE_NONE);
     }
     return result;
 }
 
-static void give_up(const struct bl_turn *forwarded, int forwarded_count) {
+/* Peers may have launched theirs; nothing of a capture runs, and what is wrong with a group is wrong on all ranks. */
+static void give_up(const struct bl_turn *forwarded, int forwarded_count, ncclResult_t error) {
     for (int i = 0; i < forwarded_count; i++) {
-        forwarded[i].comm->beside.mixed = false;
-        forwarded[i].comm->beside.count = 0;
-        atomic_store(&forwarded[i].comm->beside.apart, false);
+        struct bl_comm *comm = forwarded[i].comm;
+        if (atomic_exchange(&comm->beside.state, BL_BESIDE_NONE) == BL_BESIDE_NONE || error == ncclInvalidUsage ||
+            forwarded[i].order.capturing)
+            continue;
+        bl_comm_break(comm, error, "Beeline: what goes on beside NCCL's calls of a group failed on rank %d of %d",
+                      comm->rank, comm->nranks);
     }
 }
 
@@ -110,15 +119,16 @@ ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_t
     ncclResult_t result =
         list_streams(calls, count, forwarded, forwarded_count) ? fork_all(forwarded, forwarded_count) : ncclSystemError;
     if (result != ncclSuccess) {
-        give_up(forwarded, forwarded_count);
+        give_up(forwarded, forwarded_count, result);
         return result;
     }
-    for (int i = 0; i < forwarded_count; i++) forwarded[i].beside = forwarded[i].comm->beside.count > 0;
+    for (int i = 0; i < forwarded_count; i++)
+        forwarded[i].beside = atomic_load(&forwarded[i].comm->beside.state) == BL_BESIDE_APART;
     for (int i = 0; i < count; i++) {
         const struct bl_beside *beside = &calls[i].call.comm->beside;
-        if (!beside->count) continue;
+        if (atomic_load(&beside->state) != BL_BESIDE_APART) continue;
         calls[i].beside = true;
-        calls[i].call.stream = beside->stream;
+        calls[i].call.stream = beside->streams[0];
     }
     return bl_fuse_launch(calls, count, true);
 }

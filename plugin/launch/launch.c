@@ -164,7 +164,7 @@ static ncclResult_t turn_begin(struct bl_comm *comm, const CUstream *streams, in
 static ncclResult_t turn_end(struct bl_comm *comm, const CUstream *streams, int count,
                              const struct bl_order_turn *turn) {
     ncclResult_t result = bl_order_after(comm, streams[0], turn);
-    if (!atomic_load(&comm->beside.apart))
+    if (atomic_load(&comm->beside.state) != BL_BESIDE_APART)
         bl_room_taken(comm); /* else with the turn of NCCL's, which takes room, too */
     return result == ncclSuccess ? bl_order_fork(comm, streams, count) : result;
 }

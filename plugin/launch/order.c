@@ -33,9 +33,10 @@ int bl_order_open(struct bl_comm *comm) {
 void bl_order_close(struct bl_comm *comm) {
     if (comm->order.event) bl_driver()->cuEventDestroy(comm->order.event);
     if (comm->order.fork) bl_driver()->cuEventDestroy(comm->order.fork);
-    if (comm->beside.stream) bl_driver()->cuStreamDestroy(comm->beside.stream);
+    if (comm->beside.eager) bl_driver()->cuStreamDestroy(comm->beside.eager);
+    if (comm->beside.captured) bl_driver()->cuStreamDestroy(comm->beside.captured);
     comm->order = (struct bl_order){0};
-    comm->beside.stream = NULL;
+    comm->beside.eager = comm->beside.captured = NULL;
 }
 
 void bl_order_ask(CUstream stream, struct bl_order_turn *turn) {
@@ -198,7 +199,7 @@ ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct 
     if (turn->capturing) {
         result = after_captured(order, stream, turn);
         order->captured_ever = true;
-    } else if (!atomic_load(&comm->beside.apart)) {
+    } else if (atomic_load(&comm->beside.state) != BL_BESIDE_APART) {
         CHECK_RETURN(bl_driver()->cuEventRecord(order->event, stream));
     }
     order->used = true;
@@ -206,14 +207,13 @@ ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct 
     return result;
 }
 
-/* The event is behind the last call, replays included, but for what goes on beside NCCL's calls.  Of what is being captured nothing runs, and a
- * query would be the end of the capture. */
+/* The event is behind the last call, replays included, but for what goes on beside NCCL's calls; of that nothing runs which is being
+ * captured. */
 CUresult bl_order_query(const struct bl_comm *comm) {
     const CUresult status = bl_driver()->cuEventQuery(comm->order.event);
-    struct bl_order_turn turn;
-    if (status != CUDA_SUCCESS || !atomic_load(&comm->beside.apart)) return status;
-    bl_order_ask(comm->beside.stream, &turn);
-    return turn.capturing ? status : bl_driver()->cuStreamQuery(comm->beside.stream);
+    if (status != CUDA_SUCCESS || atomic_load(&comm->beside.state) != BL_BESIDE_APART || !comm->beside.eager)
+        return status;
+    return bl_driver()->cuStreamQuery(comm->beside.eager);
 }
 
 /* An event may be recorded again once all have been told to wait for it. */

@@ -178,7 +178,8 @@ static uint64_t held_by(struct bl_comm *comm, bool ask) {
 /* What goes on beside the communicator's own launch, if that is beside.h's: a kernel of NCCL's.  On a whole GPU no room need be
  * kept for it: messages have few blocks (BL_PAIR_BLOCKS), and collectives, which may have many, end without it. */
 static struct held held_beside(const struct bl_room *room, const struct bl_comm *comm) {
-    return (struct held){0, atomic_load(&comm->beside.apart) && atomic_load(&room->least_sms) < room->sms};
+    return (struct held){0, atomic_load(&comm->beside.state) == BL_BESIDE_APART &&
+                                atomic_load(&room->least_sms) < room->sms};
 }
 
 /* Under the lock. */

@@ -26,7 +26,8 @@ ncclResult_t bl_turn_settled(struct bl_comm *comm) {
 ncclResult_t bl_turn_begin(struct bl_turn *turn) {
     struct bl_comm *comm = turn->comm;
     struct bl_visit visit;
-    ncclResult_t result = bl_turn_settled(comm);
+    ncclResult_t result = bl_comm_check(comm);
+    if (result == ncclSuccess) result = bl_turn_settled(comm);
     if (result != ncclSuccess || !bl_comm_visit(comm, &visit)) return result;
     bl_order_ask(turn->stream, &turn->order);
     if (!atomic_load(&comm->shares_room)) result = bl_order_before(comm, turn->stream, &turn->order);
@@ -39,10 +40,9 @@ ncclResult_t bl_turn_begin(struct bl_turn *turn) {
 /* Once: the callers' streams wait for the communicator's own.  Where they cannot, what comes would go on beside it, too. */
 static ncclResult_t join_beside(const struct bl_turn *turn) {
     struct bl_comm *comm = turn->comm;
-    const int count = comm->beside.count;
-    comm->beside.count = 0;
-    const ncclResult_t result = count ? bl_order_fork(comm, comm->beside.streams, count) : ncclSuccess;
-    atomic_store(&comm->beside.apart, false);
+    if (atomic_load(&comm->beside.state) != BL_BESIDE_APART) return ncclSuccess;
+    const ncclResult_t result = bl_order_fork(comm, comm->beside.streams, comm->beside.count);
+    atomic_store(&comm->beside.state, BL_BESIDE_NONE);
     if (result != ncclSuccess && !turn->order.capturing) {
         bl_comm_break(comm, result, "Beeline: streams of a group on rank %d of %d could not be joined", comm->rank,
                       comm->nranks);
