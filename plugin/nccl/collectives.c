@@ -28,7 +28,7 @@
  * communicator and stream. */
 #define ENTRIES(function, kind, operation, of_root, parameters, arguments)                                             \
     BL_EXPORT ncclResult_t function(LIST parameters, ncclComm_t comm, cudaStream_t stream) {                           \
-        SERVE_OR_FORWARD(kind, operation, of_root, false, BL_REAL(function, LIST arguments, comm, stream));            \
+        SERVE_OR_FORWARD(kind, operation, of_root, BL_REASONS, BL_REAL(function, LIST arguments, comm, stream));       \
     }                                                                                                                  \
     BL_EXPORT ncclResult_t function##Config(LIST parameters, ncclComm_t comm, cudaStream_t stream,                     \
                                             const ncclCollConfig_t *config) {                                          \
@@ -48,5 +48,6 @@ BL_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t dataty
                                  cudaStream_t stream) {
     const void *sendbuff = buff;
     void *recvbuff = buff;
-    SERVE_OR_FORWARD(BL_BROADCAST, ncclSum, root, false, BL_REAL(ncclBcast, buff, count, datatype, root, comm, stream));
+    SERVE_OR_FORWARD(BL_BROADCAST, ncclSum, root, BL_REASONS,
+                     BL_REAL(ncclBcast, buff, count, datatype, root, comm, stream));
 }

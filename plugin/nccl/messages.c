@@ -27,7 +27,7 @@ BL_EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType
     struct bl_call call = call_of(sendbuff, NULL, false, count, datatype, peer, stream);
     struct bl_forward *forward;
     ncclResult_t result;
-    if (bl_serve(&call, comm, false, &forward, &result)) return result;
+    if (bl_serve(&call, comm, BL_REASONS, &forward, &result)) return result;
     return bl_forward_after(forward, BL_REAL(ncclSend, sendbuff, count, datatype, peer, comm, stream));
 }
 
@@ -36,7 +36,7 @@ BL_EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t dat
     struct bl_call call = call_of(NULL, recvbuff, true, count, datatype, peer, stream);
     struct bl_forward *forward;
     ncclResult_t result;
-    if (bl_serve(&call, comm, false, &forward, &result)) return result;
+    if (bl_serve(&call, comm, BL_REASONS, &forward, &result)) return result;
     return bl_forward_after(forward, BL_REAL(ncclRecv, recvbuff, count, datatype, peer, comm, stream));
 }
 
@@ -67,12 +67,11 @@ static struct rooted scatter_of(const void *sendbuff, void *recvbuff, size_t cou
                            .root = root};
 }
 
-/* False: it is NCCL's, which is asked whatever is odd about it. */
-static bool is_ours(const struct rooted *r, ncclComm_t handle) {
-    const struct bl_comm *comm = bl_known(handle);
-    const struct bl_call call = call_of(NULL, NULL, false, r->count, r->datatype, r->root, NULL);
-    if (!comm || !r->count || !bl_serves_messages(comm, &call.request)) return false;
-    return r->one && (r->blocks || comm->rank != r->root);
+/* Why it is NCCL's: as its messages are, or for something odd about it, which NCCL is to see.  BL_REASONS: it is not. */
+static enum bl_reason why_nccl(const struct rooted *r, struct bl_comm *comm, const struct bl_request *request) {
+    if (!bl_comm_active(comm) || !r->count) return BL_REASON_EMPTY; /* of what is NCCL's alone nothing is told */
+    if (!r->one || (!r->blocks && comm->rank == r->root)) return BL_REASON_NO_BUFFER;
+    return bl_serve_leaves_message(comm, request);
 }
 
 static ncclResult_t add(const struct rooted *r, void *buffer, bool receives, int peer, ncclComm_t handle,
@@ -94,15 +93,15 @@ static ncclResult_t serve(const struct rooted *r, ncclComm_t handle, cudaStream_
     return result == ncclSuccess ? end : result;
 }
 
-/* As bl_serve: true, and *result is the answer; or the real NCCL is to be called, with *forward. */
-static bool serve_or_begin(const struct rooted *r, ncclComm_t handle, cudaStream_t stream, bool for_nccl,
+/* As bl_serve, to which it is one message if it is NCCL's. */
+static bool serve_or_begin(const struct rooted *r, ncclComm_t handle, cudaStream_t stream, enum bl_reason for_nccl,
                            struct bl_forward **forward, ncclResult_t *result) {
-    if (!for_nccl && is_ours(r, handle)) {
-        *result = serve(r, handle, stream);
-        return true;
-    }
-    *result = bl_forward_before(forward, handle, stream);
-    return *result != ncclSuccess;
+    struct bl_call call = call_of(r->one, NULL, false, r->count, r->datatype, r->root, stream);
+    struct bl_comm *comm = bl_known(handle);
+    if (comm && for_nccl == BL_REASONS) for_nccl = why_nccl(r, comm, &call.request);
+    if (!comm || for_nccl != BL_REASONS) return bl_serve(&call, handle, for_nccl, forward, result);
+    *result = serve(r, handle, stream);
+    return true;
 }
 
 /* Those with a configuration of the call's own, which NCCL has since 2.31, are as in collectives.c: with none they are the plain ones. */

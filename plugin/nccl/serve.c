@@ -50,19 +50,31 @@ static struct bl_route nccl_route(enum bl_reason why) {
     return (struct bl_route){.algorithm = BL_ROUTE_NCCL, .why = why, .reason = bl_reason_text(why)};
 }
 
+static struct bl_route route_of(struct bl_comm *comm, const struct bl_request *request) {
+    struct bl_route route;
+    const bool message = bl_collective_has(request->collective, BL_PAIRED);
+    if (message && bl_switch_there(comm)) return nccl_route(BL_REASON_SWITCHED);
+    if (!message && request->count && !bl_switch_serves(comm)) return nccl_route(BL_REASON_SWITCH);
+    bl_table_select(&comm->table, request, &route);
+    return route;
+}
+
+enum bl_reason bl_serve_leaves_message(struct bl_comm *comm, const struct bl_request *request) {
+    const struct bl_route route = route_of(comm, request);
+    return route.algorithm == BL_ROUTE_NCCL ? route.why : BL_REASONS;
+}
+
 /* The route of a call on a communicator that is served; an error is the caller's. */
-static ncclResult_t select_route(struct bl_call *call) {
+static ncclResult_t select_route(struct bl_call *call, enum bl_reason for_nccl) {
     struct bl_comm *comm = call->comm;
     ncclResult_t result = bl_comm_check(comm);
     if (result == ncclSuccess) result = bl_turn_settled(comm);
     if (result != ncclSuccess) return result;
-    if (is_message(call) ? !bl_switch_there(comm) : call->request.count == 0 || bl_switch_serves(comm))
-        bl_table_select(&comm->table, &call->request, &call->route);
-    else
-        call->route = nccl_route(is_message(call) ? BL_REASON_SWITCHED : BL_REASON_SWITCH);
+    call->route = route_of(comm, &call->request);
     if (call->route.algorithm != BL_ROUTE_NCCL && !has_buffers(call)) call->route = nccl_route(BL_REASON_NO_BUFFER);
     if (is_message(call) && call->request.root == comm->rank && !bl_group_open())
         call->route = nccl_route(BL_REASON_ALONE);
+    if (for_nccl != BL_REASONS) call->route = nccl_route(for_nccl);
     tell_route(comm, call);
     return ncclSuccess;
 }
@@ -75,23 +87,16 @@ static ncclResult_t launch(const struct bl_call *call) {
     return result;
 }
 
-bool bl_serves_messages(const struct bl_comm *comm, const struct bl_request *request) {
-    struct bl_route route;
-    if (!bl_comm_active(comm) || bl_switch_there(comm)) return false;
-    bl_table_select(&comm->table, request, &route);
-    return route.algorithm != BL_ROUTE_NCCL;
-}
-
-bool bl_serve(struct bl_call *call, ncclComm_t handle, bool for_nccl, struct bl_forward **forward,
+bool bl_serve(struct bl_call *call, ncclComm_t handle, enum bl_reason for_nccl, struct bl_forward **forward,
               ncclResult_t *result) {
     struct bl_comm *comm = call->comm = bl_known(handle);
-    const bool selects = comm && !for_nccl && bl_comm_active(comm);
+    const bool selects = comm && bl_comm_active(comm);
     *result = ncclSuccess;
     if (selects)
-        *result = select_route(call);
-    else if (comm && !for_nccl) /* it may have ended with an error */
+        *result = select_route(call, for_nccl);
+    else if (comm) /* it may have ended with an error */
         *result = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_acquire);
-    if (comm && !for_nccl && !selects && *result == ncclSuccess)
+    if (comm && !selects && *result == ncclSuccess)
         bl_stats_count(comm, &call->request, BL_STATS_LEFT); /* whatever NCCL makes of it */
     const bool ours = selects && *result == ncclSuccess && call->route.algorithm != BL_ROUTE_NCCL;
     if (ours)

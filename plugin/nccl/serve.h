@@ -12,12 +12,12 @@
 #include "launch/call.h"
 
 /* True if the call is done, with its result in *result: served, or refused.  Else the real NCCL's turn has begun: the real
- * function is to be called, and bl_forward_after behind it.  for_nccl: whatever its route would be.  What the call lacks yet,
- * communicator and route, is filled in. */
-bool bl_serve(struct bl_call *call, ncclComm_t handle, bool for_nccl, struct bl_forward **forward,
+ * function is to be called, and bl_forward_after behind it.  for_nccl: why it is NCCL's, whatever its route would be;
+ * BL_REASONS: it is not.  What the call lacks yet, communicator and route, is filled in. */
+bool bl_serve(struct bl_call *call, ncclComm_t handle, enum bl_reason for_nccl, struct bl_forward **forward,
               ncclResult_t *result);
 
-/* Whether a send or receive of so much is Beeline's. */
-bool bl_serves_messages(const struct bl_comm *comm, const struct bl_request *request);
+/* Why a send or receive of so much is NCCL's, on a communicator that is served; BL_REASONS: it is not. */
+enum bl_reason bl_serve_leaves_message(struct bl_comm *comm, const struct bl_request *request);
 
 #endif

@@ -65,10 +65,10 @@ static const char *asks_of_nccl(const ncclCollConfig_t *given) {
     return NULL;
 }
 
-bool bl_config_for_nccl(const ncclCollConfig_t *config, const char *function) {
+enum bl_reason bl_config_for_nccl(const ncclCollConfig_t *config, const char *function) {
     static atomic_bool logged;
     const char *asks = bl_real_depth == 0 ? asks_of_nccl(config) : NULL;
     if (asks && !atomic_exchange(&logged, true))
         bl_info("%s: the call's configuration asks for %s: calls with such ones go to NCCL", function, asks);
-    return asks;
+    return asks ? BL_REASON_CONFIG : BL_REASONS;
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "dispatch.h"
 #include "nccl.h"
 #include "nccl_later.h"
 
@@ -21,9 +22,9 @@ struct bl_wishes {
 /* NULL: nothing is asked for.  The environment (NCCL_MAX_CTAS) comes before the configuration, as in NCCL. */
 struct bl_wishes bl_config_wishes(const ncclConfig_t *config);
 
-/* Whether a call's configuration, if there is one, asks for what NCCL alone can do, and the call is NCCL's then: its own number of blocks
- * or algorithm, or an event at the launch's completion.  Equal on all ranks, as NCCL demands.  Never of a call of NCCL's own; the first
- * time a line at INFO says so. */
-bool bl_config_for_nccl(const ncclCollConfig_t *config, const char *function);
+/* BL_REASON_CONFIG if a call's configuration asks for what NCCL alone can do: its own number of blocks or algorithm, or an event
+ * at the launch's completion; else BL_REASONS.  Equal on all ranks, as NCCL demands.  Never of a call of NCCL's own; the first
+ * time a line at INFO says what it asks for. */
+enum bl_reason bl_config_for_nccl(const ncclCollConfig_t *config, const char *function);
 
 #endif
