@@ -186,6 +186,11 @@ def settings():
                                                     "--lines 4 'communicator .*: rank . of 4 on '"))
     case("settings/null", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 argument_errors", "--env BEELINE_DEBUG=INFO"),
                                  "--lines 2 'all_reduce of 16 float sum goes to nccl: a buffer that the call needs is NULL$'"))
+    # Each gather or scatter of NCCL's counts once, of Beeline's each of its messages.
+    for route, lines in (("nccl", "nccl 36 calls"), ("sendrecv_ll128", "sendrecv_ll128 [0-9]+ calls")):
+        case(f"settings/stats_gathers/{route}", expect(
+            f"scripts/emu-box -g 2 --seed $SEED --beeline --env BEELINE_STATS=1 --env BEELINE_SENDRECV={route} -- $BUILD/test/programs/programs --small 1K --middle 2K --large 4K gathers",
+            f"--lines 2 'stats: communicator .* {lines}'"))
     case("settings/stats", expect(allreduce("groups", 2, "--env BEELINE_STATS=1", route="oneshot_ll"),
                                   "--lines 2 'stats: communicator .* oneshot_ll 2 calls 4068 bytes$'"))
     case("settings/fused", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 -c 64,1 -k 11 fused_launches",

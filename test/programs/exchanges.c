@@ -242,62 +242,6 @@ static void messages_chain(struct part *part, const struct settings *s) {
     stream_close(stream[1]);
 }
 
-/* --- messages_mixed: one rank of a pair has small and large ones in one group, the other takes them step by step --- */
-enum { MIXED = 4, STEPS = 3 };
-
-static const struct {
-    bool large[MIXED];    /* of which the first two go one way, the others back */
-    unsigned step[STEPS]; /* masks of messages, each step waited for */
-} mixes[] = {
-    {{false, true, false, true}, {1 | 4, 2 | 8}},
-    {{false, true, true, false}, {1, 2 | 4, 8}},
-    {{true, false, true, false}, {1 | 4, 2 | 8}},
-};
-enum { MIXES = sizeof mixes / sizeof *mixes };
-
-static void mixed(struct part *part, const struct settings *s, ncclComm_t comm, CUstream stream) {
-    const int n = part->box->nranks, rank = self(part)->rank, first = rank / 2 * MIXED;
-    messages_connect(part, s, n, comm, stream);
-    for (int k = 0; k < 2 * MIXES * s->repeat; k++) {
-        const int mix = k / 2 % MIXES;
-        struct messages list = {0};
-        for (int even = 0; even + 1 < n; even += 2)
-            for (int m = 0; m < MIXED; m++)
-                messages_add(&list, even + m / 2, even + 1 - m / 2, mixes[mix].large[m] ? s->large : s->small);
-        messages_open(part, &list);
-        messages_fill(part, &list, s->seed + (uint64_t)k);
-        part_barrier(part);
-        doing(part, "mix %d: %s ranks group all", mix, k % 2 ? "odd" : "even");
-        if (rank % 2 == k % 2) messages_group(part, &list, BOTH_ENDS, 0, list.count, comm, stream);
-        for (int step = 0; rank % 2 != k % 2 && step < STEPS && first < list.count; step++) {
-            NCCL_OK(ncclGroupStart());
-            for (int m = 0; m < MIXED; m++)
-                if (mixes[mix].step[step] >> m & 1)
-                    messages_post(part, &list, BOTH_ENDS, first + m, first + m + 1, comm, stream);
-            group_end(comm);
-            stream_sync(stream);
-        }
-        stream_sync(stream);
-        messages_check(part, &list);
-        messages_close(&list);
-    }
-    comm_close(part, comm);
-    stream_close(stream);
-}
-
-static void messages_mixed(struct part *part, const struct settings *s) {
-    mixed(part, s, comm_open(part), stream_open());
-}
-static void messages_mixed_nonblocking(struct part *part, const struct settings *s) {
-    mixed(part, s, comm_open_nonblocking(part), stream_open());
-}
-/* NCCL's part has some of the multiprocessors only. */
-static void messages_mixed_green(struct part *part, const struct settings *s) {
-    const CUgreenCtx green = green_open(part, 4);
-    mixed(part, s, comm_open(part), green_stream_open(green));
-    green_close(green);
-}
-
 /* --- gathers: ncclGather and ncclScatter, which older libraries lack --- */
 typedef __typeof__(ncclGather) rooted;
 
@@ -375,9 +319,6 @@ const struct program exchange_programs[] = {
     {"messages_awaited", messages_awaited},
     {"messages_abandoned", messages_abandoned},
     {"messages_chain", messages_chain},
-    {"messages_mixed", messages_mixed},
-    {"messages_mixed_nonblocking", messages_mixed_nonblocking},
-    {"messages_mixed_green", messages_mixed_green},
     {"gathers", gathers},
     {0},
 };

@@ -1,0 +1,256 @@
+/* mixed_groups.c - groups with small messages and large ones, which different hands may carry, in every situation of a group. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "messages.h"
+
+/* --- messages_mixed: one rank of a pair has small and large ones in one group, the other takes them step by step --- */
+enum { MIXED = 4, STEPS = 3 };
+
+static const struct {
+    bool large[MIXED];    /* of which the first two go one way, the others back */
+    unsigned step[STEPS]; /* masks of messages, each step waited for */
+} mixes[] = {
+    {{false, true, false, true}, {1 | 4, 2 | 8}},
+    {{false, true, true, false}, {1, 2 | 4, 8}},
+    {{true, false, true, false}, {1 | 4, 2 | 8}},
+};
+enum { MIXES = sizeof mixes / sizeof *mixes };
+
+/* If `captured`: that stream captures such a group of rank 0's meanwhile. */
+static void mixed(struct part *part, const struct settings *s, ncclComm_t comm, CUstream stream, CUstream captured) {
+    const int n = part->box->nranks, rank = self(part)->rank, first = rank / 2 * MIXED;
+    const bool captures = captured && rank == 0;
+    struct graph graph;
+    messages_connect(part, s, n, comm, stream);
+    for (int k = 0; k < 2 * MIXES * s->repeat; k++) {
+        const int mix = k / 2 % MIXES;
+        struct messages list = {0};
+        for (int even = 0; even + 1 < n; even += 2)
+            for (int m = 0; m < MIXED; m++)
+                messages_add(&list, even + m / 2, even + 1 - m / 2, mixes[mix].large[m] ? s->large : s->small);
+        messages_open(part, &list);
+        messages_fill(part, &list, s->seed + (uint64_t)k);
+        part_barrier(part);
+        if (captures) {
+            doing(part, "mix %d: capturing", mix);
+            capture_begin(captured);
+            messages_group(part, &list, BOTH_ENDS, 0, list.count, comm, captured);
+        }
+        doing(part, "mix %d: %s ranks group all", mix, k % 2 ? "odd" : "even");
+        if (rank % 2 == k % 2) messages_group(part, &list, BOTH_ENDS, 0, list.count, comm, stream);
+        for (int step = 0; rank % 2 != k % 2 && step < STEPS && first < list.count; step++) {
+            NCCL_OK(ncclGroupStart());
+            for (int m = 0; m < MIXED; m++)
+                if (mixes[mix].step[step] >> m & 1)
+                    messages_post(part, &list, BOTH_ENDS, first + m, first + m + 1, comm, stream);
+            group_end(comm);
+            stream_sync(stream);
+        }
+        stream_sync(stream);
+        if (captures) {
+            capture_end(captured, &graph);
+            graph_close(&graph); /* and was never launched */
+        }
+        messages_check(part, &list);
+        messages_close(&list);
+    }
+    comm_close(part, comm);
+    stream_close(stream);
+}
+
+static void messages_mixed(struct part *part, const struct settings *s) {
+    mixed(part, s, comm_open(part), stream_open(), NULL);
+}
+static void messages_mixed_nonblocking(struct part *part, const struct settings *s) {
+    mixed(part, s, comm_open_nonblocking(part), stream_open(), NULL);
+}
+/* NCCL's part has some of the multiprocessors only. */
+static void messages_mixed_green(struct part *part, const struct settings *s) {
+    const CUgreenCtx green = green_open(part, 4);
+    mixed(part, s, comm_open(part), green_stream_open(green), NULL);
+    green_close(green);
+}
+
+static void messages_mixed_beside_capture(struct part *part, const struct settings *s) {
+    const CUstream captured = stream_open();
+    mixed(part, s, comm_open(part), stream_open(), captured);
+    stream_close(captured);
+}
+
+/* --- messages_mixed_polled: another thread asks all the time how a nonblocking communicator is, as watchdogs do --- */
+struct watchdog {
+    struct part *part;
+    ncclComm_t comm;
+    atomic_bool stop;
+};
+
+static void *poll_state(void *argument) {
+    struct watchdog *w = argument;
+    part_enter(w->part, 0);
+    while (!atomic_load(&w->stop)) comm_state(w->comm);
+    return NULL;
+}
+
+static void messages_mixed_polled(struct part *part, const struct settings *s) {
+    enum { EACH = 40 }; /* more than a launch takes */
+    const int n = part->box->nranks;
+    const CUstream stream = stream_open();
+    struct watchdog watchdog = {.part = part, .comm = comm_open_nonblocking(part)};
+    const ncclComm_t comm = watchdog.comm;
+    struct messages list = {0};
+    struct vector large, small;
+    pthread_t thread;
+    messages_connect(part, s, n, comm, stream);
+    for (int m = 0; m < EACH; m++)
+        for (int r = 0; r < n; r++)
+            messages_add(&list, r, (r + 1) % n, m == EACH / 2 ? s->large : s->small + (size_t)m);
+    messages_open(part, &list);
+    vector_open(&large, s->large);
+    vector_open(&small, s->small);
+    CHECK(pthread_create(&thread, NULL, poll_state, &watchdog) == 0);
+    for (long k = 0; k < 10 * s->repeat; k++) {
+        messages_fill(part, &list, s->seed + (uint64_t)k);
+        vector_fill(part, &large, s->seed + (uint64_t)k);
+        vector_fill(part, &small, s->seed + (uint64_t)k + 1);
+        part_barrier(part);
+        doing(part, "group %ld of messages", k);
+        NCCL_OK(ncclGroupStart());
+        messages_post(part, &list, BOTH_ENDS, 0, list.count, comm, stream);
+        group_end(comm);
+        doing(part, "group %ld of collectives", k);
+        NCCL_OK(ncclGroupStart());
+        for (int i = 0; i < 3; i++) vector_allreduce(i == 1 ? &large : &small, comm, stream);
+        group_end(comm);
+        stream_sync(stream);
+        messages_check(part, &list);
+        vector_check_all(part, &large);
+        vector_check_all(part, &small);
+    }
+    atomic_store(&watchdog.stop, true);
+    pthread_join(thread, NULL);
+    comm_close(part, comm);
+    vector_close(&large);
+    vector_close(&small);
+    messages_close(&list);
+    stream_close(stream);
+}
+
+/* --- messages_mixed_abandoned: of a group that is aborted nobody sends anything, or it is not even on its stream yet --- */
+static void messages_mixed_abandoned(struct part *part, const struct settings *s) {
+    const int last = last_rank(part);
+    for (int k = 0; k < 4; k++) {
+        const bool nonblocking = k % 2, at_once = k / 2;
+        const ncclComm_t comm = nonblocking ? comm_open_nonblocking(part) : comm_open(part);
+        const CUstream stream = stream_open();
+        struct messages list = {0};
+        messages_connect(part, s, part->box->nranks, comm, stream);
+        messages_add(&list, last, 0, s->small);
+        messages_add(&list, last, 0, s->large);
+        messages_open(part, &list);
+        messages_fill(part, &list, s->seed + (uint64_t)k);
+        part_barrier(part);
+        doing(part, "%s receives%s", nonblocking ? "nonblocking" : "blocking", at_once ? ", aborted at once" : "");
+        NCCL_OK(ncclGroupStart());
+        messages_post(part, &list, RECEIVED, 0, list.count, comm, stream);
+        if (at_once)
+            NCCL_GOES(ncclGroupEnd());
+        else
+            group_end(comm);
+        if (!at_once) usleep(20000);
+        const double start = box_seconds();
+        NCCL_OK(ncclCommAbort(comm));
+        stream_sync(stream);
+        took(box_seconds() - start);
+        messages_check_untouched(part, &list);
+        messages_close(&list);
+        stream_close(stream);
+        part_barrier(part);
+    }
+}
+
+/* --- messages_two_communicators: a group with messages of both kinds on one, and small ones and a sum on the other --- */
+static void messages_two_communicators(struct part *part, const struct settings *s) {
+    const int n = part->box->nranks;
+    const ncclComm_t comm[] = {comm_open(part), comm_open(part)};
+    const CUstream stream[] = {stream_open(), stream_open()};
+    struct vector sum;
+    struct messages list[2] = {{0}, {0}};
+    vector_open(&sum, s->small);
+    for (int c = 0; c < 2; c++) messages_connect(part, s, n, comm[c], stream[c]);
+    vector_warm_up(part, &sum, comm[1], stream[1]);
+    for (int m = 0; m < 4; m++)
+        for (int r = 0; r < n; r++)
+            for (int c = 0; c < 2; c++) messages_add(&list[c], r, (r + 1) % n, c == 0 && m % 2 ? s->large : s->small);
+    for (int c = 0; c < 2; c++) messages_open(part, &list[c]);
+    for (long k = 0; k < 4 * s->repeat; k++) {
+        for (int c = 0; c < 2; c++) messages_fill(part, &list[c], s->seed + (uint64_t)(2 * k + c));
+        vector_fill(part, &sum, s->seed + (uint64_t)k);
+        part_barrier(part);
+        doing(part, "group %ld", k);
+        const CUstream other = stream[k % 2]; /* or the same */
+        NCCL_OK(ncclGroupStart());
+        messages_post(part, &list[1], BOTH_ENDS, 0, n, comm[1], other);
+        messages_post(part, &list[0], BOTH_ENDS, 0, list[0].count, comm[0], stream[0]);
+        vector_allreduce(&sum, comm[1], other);
+        messages_post(part, &list[1], BOTH_ENDS, n, list[1].count, comm[1], other);
+        NCCL_OK(ncclGroupEnd());
+        for (int i = 0; i < 2; i++) stream_sync(stream[i]);
+        for (int c = 0; c < 2; c++) messages_check(part, &list[c]);
+        vector_check_all(part, &sum);
+    }
+    for (int c = 0; c < 2; c++) {
+        comm_close(part, comm[c]);
+        messages_close(&list[c]);
+        stream_close(stream[c]);
+    }
+    vector_close(&sum);
+}
+
+/* --- messages_simulated: a group that is only tried, between two that are made --- */
+static void messages_simulated(struct part *part, const struct settings *s) {
+    ncclResult_t (*const simulate)(ncclSimInfo_t *) =
+        (ncclResult_t(*)(ncclSimInfo_t *))dlsym(RTLD_DEFAULT, "ncclGroupSimulateEnd");
+    if (!simulate) box_skip("this NCCL has no ncclGroupSimulateEnd");
+    const int n = part->box->nranks;
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    struct messages list = {0};
+    messages_connect(part, s, n, comm, stream);
+    for (int m = 0; m < 4; m++)
+        for (int r = 0; r < n; r++) messages_add(&list, r, (r + 1) % n, m % 2 ? s->large : s->small);
+    messages_open(part, &list);
+    for (long k = 0; k < 3 * s->repeat; k++) {
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+        messages_fill(part, &list, s->seed + (uint64_t)k);
+        part_barrier(part);
+        doing(part, "group %ld, tried", k);
+        NCCL_OK(ncclGroupStart());
+        messages_post(part, &list, BOTH_ENDS, 0, list.count, comm, stream);
+        NCCL_OK(simulate(&info));
+        stream_sync(stream);
+        messages_check_untouched(part, &list);
+        part_barrier(part);
+        doing(part, "group %ld, made", k);
+        messages_group(part, &list, BOTH_ENDS, 0, list.count, comm, stream);
+        stream_sync(stream);
+        messages_check(part, &list);
+    }
+    comm_close(part, comm);
+    messages_close(&list);
+    stream_close(stream);
+}
+
+const struct program mixed_programs[] = {
+    {"messages_mixed", messages_mixed},
+    {"messages_mixed_nonblocking", messages_mixed_nonblocking},
+    {"messages_mixed_green", messages_mixed_green},
+    {"messages_mixed_beside_capture", messages_mixed_beside_capture},
+    {"messages_mixed_polled", messages_mixed_polled},
+    {"messages_mixed_abandoned", messages_mixed_abandoned},
+    {"messages_two_communicators", messages_two_communicators},
+    {"messages_simulated", messages_simulated},
+    {0},
+};
