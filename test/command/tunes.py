@@ -74,23 +74,35 @@ def whole(folder):
     check("WARN" not in used.stderr and f"file {folder}/c" in used.stdout, used.stdout + used.stderr)
 
 
+def environments():
+    """Of all processes that may be looked at."""
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/environ", encoding="utf-8", errors="replace") as file:
+                yield file.read()
+        except OSError:
+            continue
+
+
 def interrupted(folder):
     """One line, no file, no half step; one at a time; and the same command does the rest."""
     out = os.path.join(folder, "my.tune")
-    arguments = ("tune", "--collectives", "all_reduce,broadcast", "--out", out)
+    arguments = ("tune", "--collectives", "all_reduce,broadcast", "--ranks", "2", "--out", out)
     with open(os.path.join(folder, "pid"), "w+", encoding="utf-8") as pid:
-        first = subprocess.Popen(command("sh", "-c", f"echo $$ >{pid.name}; exec {BEELINE} {' '.join(arguments)}"), env=environment(homes(folder)),
+        first = subprocess.Popen(command("sh", "-c", f"echo $$ >{pid.name}; exec {BEELINE} {' '.join(arguments)}", gpus=4), env=environment(homes(folder)),
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         lines = []
         while not lines or "candidates / " not in lines[-1]:
             lines.append(first.stdout.readline())
             check(lines[-1], f"it has ended: {lines}")
         refused("somebody else measures this box: ", *arguments, status=1, by=box_of(folder))
-        os.kill(int(pid.read()), signal.SIGINT)
+        number = int(pid.read())
+        os.kill(number, signal.SIGINT)
         rest, said = first.communicate()
+    check(not any(f"GPU_CHECK_STEP={number}-" in text for text in environments()), "a step goes on")
     ended = re.fullmatch(r"beeline: interrupted; (\d) of 9 steps are done, and the same command goes on\n", said)
     check(first.returncode == 130 and ended and not os.path.exists(out), f"{lines}{rest}{said}")
-    done = box(2, BEELINE, *arguments, env=homes(folder))
+    done = box(4, BEELINE, *arguments, env=homes(folder))
     steps = re.findall(r"% .* left  (.*): ok", done.stdout)
     check(f"9 steps, {ended[1]} of them done before" in done.stdout and len(steps) == 9 - int(ended[1]) and not any(step in "".join(lines) + rest for step in steps), done.stdout)
     check(len(re.findall(r"^# tuned \w+ 2: 20", read(out), re.M)) == 2, read(out))

@@ -74,9 +74,13 @@ def tagged(tag):
             continue
 
 
+def tag_of(number):
+    return f"{os.getpid()}-{number}"
+
+
 def end(tag):
-    """TERM, a moment to say where it stood, then KILL."""
-    for number, grace in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 2.0)):
+    """TERM, a moment to say where it stood, then KILL, which a busy machine takes its time for."""
+    for number, grace in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 30.0)):
         alive = list(tagged(tag))
         for pid in alive:
             try:
@@ -93,7 +97,7 @@ class Running:
 
     def __init__(self, step, limit, folder):
         Running.count += 1
-        self.step, self.limit, self.tag = step, limit, f"{os.getpid()}-{Running.count}"
+        self.step, self.limit, self.tag = step, limit, tag_of(Running.count)
         self.path = os.path.join(folder, f"output-{Running.count}")
         self.start = time.monotonic()
         environment = {**os.environ, **step.env, TAG: self.tag, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -120,10 +124,8 @@ class Running:
         timed_out = False
         status = 127
         if self.process:
-            try:
-                status = self.wait(tick)
-            finally:
-                end(self.tag)  # also what an ended command left behind, and where we are interrupted
+            status = self.wait(tick)
+            end(self.tag)  # also what an ended command left behind
             timed_out = status is None
             if timed_out:
                 status = self.process.wait()
@@ -138,6 +140,11 @@ class Running:
 
 
 def run(step, left, folder, tick=lambda: None):
-    """Runs the step, and those beside it; at most `left` seconds.  A list of results."""
-    running = [Running(s, min(s.limit, left), folder) for s in [step, *step.beside]]
-    return [r.finish(tick) for r in running]
+    """Runs the step, and those beside it; at most `left` seconds.  A list of results.  All have ended then, also where we are interrupted."""
+    before = Running.count
+    try:
+        running = [Running(s, min(s.limit, left), folder) for s in [step, *step.beside]]
+        return [r.finish(tick) for r in running]
+    finally:
+        for number in range(before + 1, Running.count + 1):
+            end(tag_of(number))
