@@ -1,4 +1,5 @@
-/* alltoall_ll128.cu - every rank sends each peer a block of its own, in lines; the datatype does not matter.
+/* alltoall_ll128.cu - every rank sends each peer a block of its own, of one message or of a batch, in lines; the datatype does
+ * not matter.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
  * of a block, each group sends that line of every block to the peer that the block is for, and stores what it receives of a
@@ -17,10 +18,9 @@
 
 enum { SENDERS = 10 }; /* of 32 */
 
-template <int N> BL_DEVICE void alltoall_ll128(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * a.size;
-    const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff}, out = {a.recvbuff, bytes, a.stride, a.recvbuff};
-    const uint64_t lines = lines_of_block(in);
+template <int N, class In, class Out>
+BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out &out) {
+    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), lines = lines_of_block(in);
     const Region region = peer_region(a, e);
     const bool alone =
         lines <= crew_of(whole_grid()).groups; /* a line for each group, that sends first, then receives */
@@ -41,4 +41,14 @@ template <int N> BL_DEVICE void alltoall_ll128(const struct bl_kernel_args &a) {
     epoch_end(a, flag);
 }
 
+template <int N> BL_DEVICE void alltoall_ll128(const struct bl_kernel_args &a) {
+    const uint64_t bytes = a.count * a.size;
+    exchange<N>(a, Blocks{a.sendbuff, bytes, a.stride, a.recvbuff}, Blocks{a.recvbuff, bytes, a.stride, a.recvbuff});
+}
+
+template <int N> BL_DEVICE void alltoall_ll128_batch(const struct bl_batch_args &a) {
+    exchange<N>(a.common, BatchInput<TypeU8>{a, 0}, BatchOutput<TypeU8>{a, 0});
+}
+
 BL_INSTANTIATE_BYTES(bl_alltoall_ll128, alltoall_ll128)
+BL_INSTANTIATE_BYTES_BATCH(bl_alltoall_ll128_batch, alltoall_ll128_batch)

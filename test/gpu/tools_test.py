@@ -71,6 +71,7 @@ def made_up_gathers():
            part("perf-gather-routes", "4 ranks allgather_ll128", 64 * KIB * KIB, 600.0, 600.0, "nccl", place="in"),
            part("perf-gather-routes", "4 ranks allgather_ce", 64 * KIB * KIB, 540.0, 600.0, "allgather_ce", place="in"),
            part("perf-gather-groups", "4 ranks", 4 * KIB, 256.0, 512.0, "nccl", "reduce_scatter", group=64),
+           part("perf-gather-groups", "4 ranks", 4 * KIB, 192.0, 384.0, "alltoall_ll128", "all_to_all", group=64, redop="none"),
            part("perf-gather-types", "types", KIB, 4.0, 8.0, "allgather_ll128"), part("perf-gather-types", "odd", KIB, 4.0, 8.0, "allgather_ll128"),
            part("perf-gather-types", "odd", KIB - 2, 5.0, 8.0, "allgather_ll128", offset=2)]
     for route, us in (("nccl", 180.0), ("allgather_ce", 120.0)):
@@ -207,6 +208,7 @@ def test_tables(_):
             "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 (5-30) | 20.00 (10-60) | 2.000 | 1.250 | 1.500 | without: calls outlasted the product"],
             "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.00200, 0.00300, 0.00210 of 1.25 | 1 of 32 | 9 of 512"],
             "Groups of 64 reduce-scatters": ["4K | graph | 256.00 | 512.00 | 2.000 | 4.00 | 8.00 | nccl | 0"],
+            "Groups of 64 all-to-alls": ["4K | graph | 192.00 | 384.00 | 2.000 | 3.00 | 6.00 | alltoall_ll128 | 0"],
             "Datatypes of all-gather": ["bfloat16 | none |  | 0 | 1.00 (2.00)", "bfloat16 | none |  | 0 | 1.00 (2.00)", "bfloat16 | none | odd | 2 | 1.25 (1.60)"],
             "All-gather in CUDA graphs": ["256 | out of place | 2.50 | 10.00 | 4.00 | 2.05 | 1.22 | 2.50 | 10.00 | allgather_ll128 | 0",
                                           "1M | out of place | 11.00 | 16.50 | 1.50 | 10.79 | 1.02 | 11.00 | 16.50 | allgather_ll128 | 0",

@@ -40,17 +40,25 @@ static size_t draw_count(uint64_t *state, size_t size) {
     return ref_below(state, ((size_t)8 << ref_below(state, 9)) / size + 1);
 }
 
-/* One collective, datatype and operation, but for one call in nine; in every third set, any collective. */
-static void draw(struct part *part, struct set *set, uint64_t *state, int count) {
+/* One of those of -C. */
+static enum bl_collective draw_collective(const struct options *o, uint64_t *state) {
+    enum bl_collective collective[BL_COLLECTIVES];
+    uint64_t collectives = 0;
+    for (int c = 0; c < BL_COLLECTIVES; c++)
+        if (o->collectives[c]) collective[collectives++] = (enum bl_collective)c;
+    return collective[ref_below(state, collectives)];
+}
+
+/* One collective of -C, datatype and operation, but for one call in nine; in every third set, any of -C. */
+static void draw(struct part *part, const struct options *o, struct set *set, uint64_t *state, int count) {
     int datatype = (int)ref_below(state, REF_DATATYPES), redop = (int)ref_below(state, REF_REDOPS);
-    enum bl_collective collective = (enum bl_collective)ref_below(state, BL_COLLECTIVES);
+    enum bl_collective collective = draw_collective(o, state);
     const bool mixed = ref_below(state, 3) == 0;
     set->count = count;
     for (int k = 0; k < count; k++) {
         struct call *call = &set->call[k];
         bool other = ref_below(state, 9) == 0;
-        *call = (struct call){.collective =
-                                  mixed || other ? (enum bl_collective)ref_below(state, BL_COLLECTIVES) : collective,
+        *call = (struct call){.collective = mixed || other ? draw_collective(o, state) : collective,
                               .seed = ref_next(state),
                               .datatype = other ? (int)ref_below(state, REF_DATATYPES) : datatype,
                               .redop = other ? (int)ref_below(state, REF_REDOPS) : redop,
@@ -64,7 +72,8 @@ static void draw(struct part *part, struct set *set, uint64_t *state, int count)
     }
 }
 
-/* Groups of few calls, and of more than one launch can hold; then each call by itself, which must give the same bits. */
+/* Groups of few calls, and of more than one launch can hold, some on several streams; then each call by itself, which must give
+ * the same bits. */
 static void many(struct part *part, const struct options *o) {
     static const int sizes[] = {2, 9, 64, 3, 65, 20, 140, 33};
     struct set *set = calloc(1, sizeof *set);
@@ -74,11 +83,11 @@ static void many(struct part *part, const struct options *o) {
     uint64_t state = part->box->seed;
     long rounds = o->calls ? o->calls : 8;
     for (long round = 0; round < rounds; round++) {
-        draw(part, set, &state, sizes[round % 8]);
+        draw(part, o, set, &state, sizes[round % 8]);
         NCCL_OK(ncclGroupStart());
         for (int k = 0; k < set->count; k++) {
             if (k % 5 == 2) NCCL_OK(ncclGroupStart());
-            issue(part, &set->call[k], comms, 0);
+            issue(part, &set->call[k], comms, round % 3 == 1 ? k % BOX_STREAMS : 0);
             if (k % 5 == 2) NCCL_OK(ncclGroupEnd());
         }
         NCCL_OK(ncclGroupEnd());
@@ -98,7 +107,7 @@ static void draw_alike(struct part *part, struct set *set, int count, const bool
     for (int k = 0, c = 0; k < count; k++, c++) {
         while (!collectives[c % BL_COLLECTIVES]) c++;
         const enum bl_collective collective = (enum bl_collective)(c % BL_COLLECTIVES);
-        const bool moves = collective == BL_ALLGATHER || collective == BL_BROADCAST;
+        const bool moves = collective == BL_ALLGATHER || collective == BL_ALLTOALL || collective == BL_BROADCAST;
         set->call[k] = (struct call){.collective = collective,
                                      .seed = ref_next(&state),
                                      .datatype = moves ? k % REF_DATATYPES : datatype,
@@ -193,7 +202,7 @@ static void replayed(struct part *part, const struct options *o) {
     part_comms(part, comms);
     struct graphs graphs;
     uint64_t state = part->box->seed + 1;
-    draw(part, set, &state, 72);
+    draw(part, o, set, &state, 72);
     capture_group(part, set, comms, &graphs);
     part_synchronize(part);
     for (int k = 0; k < set->count; k++) call_check_untouched(part, &set->call[k]);
@@ -230,7 +239,7 @@ static void two_communicators(struct part *part, const struct options *o) {
     for (int round = 0; round < 3; round++) {
         const bool together = round == 2;
         uint64_t state = part->box->seed + (uint64_t)round;
-        draw(part, set, &state, 2 * EACH);
+        draw(part, o, set, &state, 2 * EACH);
         NCCL_OK(ncclGroupStart());
         for (int i = 0; i < part->count; i++) {
             uint64_t mixed = ref_mix(state, together ? 0 : (uint64_t)part->rank[i].rank);

@@ -243,6 +243,7 @@ MIXED = turn(BROADCASTS, "mode")
 BESIDE_EACH_OTHER = ("stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many", "fused_two_communicators",
                      "blocks_two_communicators")
 ROOM = lambda p: ROOMY if p.scenario in BESIDE_EACH_OTHER else ""  # noqa: E731
+ANY = lambda p: "all" if p.scenario.startswith("fused") else ""  # noqa: E731 - they draw from -C
 row("{scenario}/{mode}", dict(scenario="""
     group_many group_two_communicators group_nested group_mixed_routes group_several_streams group_bad_call group_simulate group_empty
     stream_alternate stream_alternate_routes stream_destroyed stream_null stream_two_communicators stream_between_copies
@@ -255,7 +256,7 @@ row("{scenario}/{mode}", dict(scenario="""
     fused_many fused_replayed fused_two_communicators fused_streams fused_streams_captured fused_destroyed
     turn_first_forwarded turn_gated turn_nonblocking turn_per_thread turn_simulated turn_destroyed_behind
     later_suspended later_suspended_plain later_suspended_mixed later_suspended_destroyed later_configured later_max_ctas turn_made_beside
-    """.split(), mode=MODES), ranks=turn((2, 4, 3), "scenario", "mode"), environment=MIXED, options=ROOM, **SCENARIOS)
+    """.split(), mode=MODES), ranks=turn((2, 4, 3), "scenario", "mode"), environment=MIXED, options=ROOM, C=ANY, **SCENARIOS)
 # Graphs that never overlap what is beside them need no event of their own.
 row("no_mixing/{scenario}", dict(scenario=("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")),
     mode=turn(MODES, "scenario"), ranks=turn((2, 3), "scenario"),
@@ -299,7 +300,9 @@ row("{scenario}/line/{mode}", dict(scenario=ENDS, mode=MODES), ranks=turn((3, 2,
 # --- groups whose calls share launches ---
 
 row("fused/{route}/{ranks}", dict(ranks=RANKS, route=("table", "oneshot_ll128", "twoshot_ll128")), mode=turn(MODES, "ranks", "route"),
-    program="scenarios", environment=lambda p: forced(p.route, SMALL) if p.at["route"] else "", k=least({2: 8, 7: 3}), word="fused_many")
+    program="scenarios", environment=lambda p: forced(p.route, SMALL) if p.at["route"] else "", C="all", k=least({2: 8, 7: 3}), word="fused_many")
+row("{scenario}/{collective}/{ranks}", dict(scenario=("fused_many", "fused_replayed"), collective=("all_to_all",), ranks=RANKS[:4]),
+    mode=turn(MODES, "scenario", "ranks"), C="{collective}", **SCENARIOS)
 row("fused_in_place/{mode}", dict(mode=MODES), ranks=turn((2, 4, 3), "mode"), program="scenarios", environment=forced("oneshot_ll128"),
     options=GRIDS[1], word="fused_in_place")
 # What forces them, counts, and how many of them each launch has.
@@ -310,16 +313,17 @@ LAUNCHES = {"table": ("", "64,65,140,1,2,63", 123111),
             "limit": ("'BEELINE_ALLREDUCE=..15K oneshot_ll128 | nccl'", "50,64", 0),
             "off": ("BEELINE_FUSE_MAX=0", "1,2,7", 127)}
 LAUNCHES_OF = {"all_gather": ("all_gather", "64,65,140,1,2,63", 123111), "reduce_scatter": ("reduce_scatter", "64,65,140,1,2,63", 123111),
-               "both": ("all_gather,reduce_scatter", "2,128,130,4", 2242),
+               "all_to_all": ("all_to_all", "64,65,140,1,2,63", 123111), "both": ("all_gather,reduce_scatter", "2,128,130,4", 2242),
                "broadcast": ("broadcast", "64,65,140,1,2,63,8,9", 12311111), "reduce": ("reduce", "64,65,140,1,2,63,8,9", 12311111),
-               "rooted": ("broadcast,reduce", "2,128,130,4", 2242), "three": ("all_reduce,all_gather,reduce_scatter", "3,6,60,159", 3333)}
+               "rooted": ("broadcast,reduce", "2,128,130,4", 2242),
+               "four": ("all_reduce,all_gather,reduce_scatter,all_to_all", "4,8,60,160", 4444)}
 row("fused/launches/{what}/{mode}", dict(what=tuple(LAUNCHES), mode=MODES), ranks=turn((4, 7, 3), "mode"), program="scenarios",
     environment=lambda p: LAUNCHES[p.what][0], c=lambda p: LAUNCHES[p.what][1], k=lambda p: LAUNCHES[p.what][2], word="fused_launches")
 row("fused/launches/{what}/{mode}", dict(what=tuple(LAUNCHES_OF), mode=MODES), ranks=turn((3, 4, 2), "mode"), program="scenarios",
     C=lambda p: LAUNCHES_OF[p.what][0], c=lambda p: LAUNCHES_OF[p.what][1], k=lambda p: LAUNCHES_OF[p.what][2], word="fused_launches")
 # Streams that have room for less than a group's launches.
 row("{scenario}/shallow/{ranks}", dict(scenario=("fused_two_communicators",), ranks=(2, 3)), mode="groups", options=ROOMY,
-    environment=lambda p: ("", "BEELINE_ALLGATHER=allgather_ce ")[p.at["ranks"]] + "BEELINE_FUSE_MAX=0 BEELINE_EMU_DEPTH=24", **SCENARIOS)
+    environment=lambda p: ("", "BEELINE_ALLGATHER=allgather_ce ")[p.at["ranks"]] + "BEELINE_FUSE_MAX=0 BEELINE_EMU_DEPTH=24", C="all", **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("fused_half_captured",), mode=MODES), ranks=turn((2, 4, 3), "mode"), attributes="warn-ok", **SCENARIOS)
 
 # --- all at random; many ranks are long on two cores: `make soak` ---
@@ -362,7 +366,7 @@ row("multicast/table/{mode}", dict(mode=MODES), ranks=turn((4, 8, 5), "mode"), C
     c="0-40,59-61,511-513,1000,4095-4097,20000", x="elements", k=60, **TUNED)
 row("multicast/{scenario}/{mode}", dict(mode=MODES, scenario=("group_many", "fused_many", "stream_alternate_routes", "graph_replays_beside",
                                                               "comm_recreate")),
-    where=lambda p: p.scenario != "comm_recreate" or p.mode == "threads", ranks=turn((4, 5, 4), "mode"), **SCENARIOS, **TUNED)
+    where=lambda p: p.scenario != "comm_recreate" or p.mode == "threads", ranks=turn((4, 5, 4), "mode"), C=ANY, **SCENARIOS, **TUNED)
 
 # --- the tests themselves, on the reference NCCL alone: what they ask for is what NCCL does, but for averages of floats, which NCCL
 # rounds more often (test/programs/values.c compares them) ---

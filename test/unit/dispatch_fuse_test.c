@@ -22,7 +22,7 @@ static void add(struct plan *plan, uint64_t count, int datatype, int redop) {
     add_to(plan, BL_ALLREDUCE, count, datatype, redop);
 }
 
-/* All-gathers move bytes; what reduces is of one datatype and operation. */
+/* What only moves is of any datatypes; what reduces is of one datatype and operation. */
 static bool alike(const struct bl_request *a, const struct bl_request *b) {
     return a->collective == b->collective &&
            (!bl_collective_has(a->collective, BL_REDUCES) || (a->datatype == b->datatype && a->redop == b->redop));
@@ -172,22 +172,25 @@ static void test_collectives(void) {
     settings.fuse_max = 1 * M;
     make_table(&table, 4, &settings);
     for (int round = 0; round < 3; round++)
-        for (int c = 0; c <= BL_REDUCESCATTER; c++) add_to(&plan, c, 100, BL_FLOAT32, BL_SUM);
-    EXPECT(&plan, &table, 3);
+        for (int c = 0; c < BL_BROADCAST; c++) add_to(&plan, c, 100, BL_FLOAT32, BL_SUM);
+    EXPECT(&plan, &table, 4);
     expect_any_kinds(&table, BL_ALLGATHER);
+    expect_any_kinds(&table, BL_ALLTOALL);
     expect_any_kinds(&table, BL_BROADCAST);
     expect_each_kind(&table, BL_REDUCESCATTER);
     expect_each_kind(&table, BL_REDUCE);
     /* Limits: of messages, of the largest, of what a launch carries. */
-    for (int c = BL_ALLGATHER; c <= BL_REDUCESCATTER; c++) {
-        const int kernel = c == BL_ALLGATHER ? BL_KERNEL_ALLGATHER_LL128_BATCH : BL_KERNEL_REDUCESCATTER_LL128_BATCH;
+    static const int kernels[] = {[BL_ALLGATHER] = BL_KERNEL_ALLGATHER_LL128_BATCH,
+                                  [BL_REDUCESCATTER] = BL_KERNEL_REDUCESCATTER_LL128_BATCH,
+                                  [BL_ALLTOALL] = BL_KERNEL_ALLTOALL_LL128_BATCH};
+    for (int c = BL_ALLGATHER; c <= BL_ALLTOALL; c++) {
         for (int n = 1; n <= 3 * BL_BATCH_MAX; n++) {
             for (int i = 0; i < n; i++) add_to(&plan, c, 1, BL_BFLOAT16, BL_SUM);
             EXPECT(&plan, &table, (n + BL_BATCH_MAX - 1) / BL_BATCH_MAX);
         }
         for (int i = 0; i < 5; i++) add_to(&plan, c, 1 * M + 1, BL_UINT8, BL_SUM);
         EXPECT(&plan, &table, 5);
-        const uint64_t capacity = bl_kernel_capacity(kernel, 4, &table.layout);
+        const uint64_t capacity = bl_kernel_capacity(kernels[c], 4, &table.layout);
         const int fit = (int)(capacity / (bl_lines_of(1 * M) * BL_LINE_DATA));
         CHECK(fit >= 2 && fit < BL_BATCH_MAX, "%d of 1 MB fit", fit);
         for (int i = 0; i < 2 * fit; i++) add_to(&plan, c, 1 * M, BL_UINT8, BL_SUM);
@@ -209,9 +212,6 @@ static void test_collectives(void) {
         for (int i = 0; i < 3; i++) add_to(&plan, c, M + 1, BL_UINT8, BL_SUM);
         EXPECT(&plan, &table, 3);
     }
-    /* All-to-alls have no batch. */
-    for (int i = 0; i < 3; i++) add_to(&plan, BL_ALLTOALL, 100, BL_FLOAT32, BL_SUM);
-    EXPECT(&plan, &table, 3);
     /* The copy engines have no batch: with them forced, every all-gather is alone; only above 128K where they are asked for. */
     struct bl_facts slots = with_slots(facts_of("NVIDIA H200", 90, 4));
     settings.routes[BL_ALLGATHER] = "allgather_ce";
@@ -303,7 +303,7 @@ static void test_pure(void) {
         make_table(&table, nranks, &settings);
         for (int i = 0; i < MOST; i++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
-            add_to(&plan, (enum bl_collective)((state >> 55) % (BL_REDUCESCATTER + 1)),
+            add_to(&plan, (enum bl_collective)((state >> 55) % BL_BROADCAST),
                    (state >> 33) % ((uint64_t)1 << (state >> 20) % 18), (int)((state >> 40) % 3),
                    (int)((state >> 50) % 2));
         }

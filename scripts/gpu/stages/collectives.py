@@ -31,9 +31,9 @@ def gather_routes(box):
 
 
 def gather_groups(box):
-    """64 of them in one group."""
+    """64 of them in one group, and of all-to-all."""
     how = box.pick("--group 64 -n 11 -G 4 -w 2 --seconds 0.3", "--group 6 -n 2 -G 1 -w 1")
-    return [box.perf(f"{n} ranks", "--spawn", n, "-c", PARTS, "--place", "out", *blocks(n, *box.pick((4 << 10, 64 << 10, 4), (256, 256, 4))), *how,
+    return [box.perf(f"{n} ranks", "--spawn", n, "-c", f"{PARTS},all_to_all", "--place", "out", *blocks(n, *box.pick((4 << 10, 64 << 10, 4), (256, 256, 4))), *how,
                      limit=20) for n in box.ranks]
 
 

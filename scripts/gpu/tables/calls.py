@@ -6,7 +6,7 @@ from ..floors import floor_us
 from ..table import NAMES, Table, pairs, ranks_of, spread, wrong
 
 
-GROUPS = ("all_reduce", "all_gather", "reduce_scatter")
+GROUPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
 def groups(records):
@@ -16,7 +16,7 @@ def groups(records):
         for ranks in ranks_of(of_kind):
             series = [r for r in of_kind if r["ranks"] == ranks]
             number, name = series[0]["group"], NAMES[collective] + "s"
-            what = "bf16" if collective == "all_gather" else "bf16 sum"
+            what = "bf16" if collective in ("all_gather", "all_to_all") else "bf16 sum"
             lines = []
             for r in series:
                 mine, base = r["beeline"]["us"], r["nccl"]["us"]
