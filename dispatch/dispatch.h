@@ -40,6 +40,7 @@ struct bl_settings {
     uint64_t fuse_max;                  /* largest call that shares a launch with others of its group; 0: none does */
     bool copy_engines;                  /* all-gathers are to leave the multiprocessors alone */
     bool deterministic;                 /* what the switch adds, in an order of its own, is left out */
+    bool batch_invariant;               /* the same, and no size of what reduces is left to NCCL */
     bool short_of_staging;              /* it is less than asked for: what it cannot carry at once is NCCL's */
     const struct bl_tuning_file *files; /* in order of preference, before the built-in ones */
     int file_count;
@@ -111,6 +112,7 @@ struct bl_table {
     uint64_t fuse_max; /* as in bl_settings */
     uint32_t
         unmeasured; /* collectives, 1 << enum bl_collective each, whose thresholds are of other boxes or numbers of ranks */
+    uint32_t invariant; /* likewise, of which every size is to have the same bits */
     uint32_t ranges[BL_COLLECTIVES];
     /* The first that holds the bytes and covers datatype and operation serves; the last is NCCL up to UINT64_MAX. */
     struct bl_range range[BL_COLLECTIVES][BL_MAX_RANGES];

@@ -25,6 +25,11 @@ struct build {
     struct bl_picks picks;
 };
 
+/* Whether all sizes of it are to have the bits of sums in rank order. */
+static bool is_invariant(const struct build *build, enum bl_collective collective) {
+    return build->settings->batch_invariant && bl_collective_has(collective, BL_REDUCES);
+}
+
 static unsigned at_least_one(unsigned n) {
     return n ? n : 1;
 }
@@ -51,7 +56,8 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
     *reason = BL_REASON_NO_MULTICAST;
     if (algorithm->traits & BL_NVLS && !facts->multicast) return 0;
     *reason = BL_REASON_DETERMINISTIC;
-    if (algorithm->traits & BL_BY_SWITCH && build->settings->deterministic) return 0;
+    const bool in_order = build->settings->deterministic || build->settings->batch_invariant;
+    if (algorithm->traits & BL_BY_SWITCH && in_order) return 0;
     *reason = BL_REASON_RANKS;
     if (facts->nranks < 2 || facts->nranks > BL_MAX_RANKS) return 0;
     *reason = BL_REASON_THREADS;
@@ -59,7 +65,7 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
     uint64_t capacity = bl_kernel_capacity(kernel, facts->nranks, &facts->layout);
     *reason = BL_REASON_NO_SLOTS;
     if (!capacity) return 0;
-    const bool whole = build->settings->short_of_staging;
+    const bool whole = build->settings->short_of_staging && !is_invariant(build, algorithm->collective);
     if (whole)
         ; /* no pieces */
     else if (kernel == BL_KERNEL_ALLGATHER_CE)
@@ -252,11 +258,33 @@ static bool takes_copies(const struct ranges *r) {
            algorithm_limit(r->build, &bl_algorithms[copy], BL_BY_LINES, &why) > LEFT_TO_KERNELS;
 }
 
+/* In NCCL's place: what carries most, and of what carries as much the last, which sends fewest bytes. */
+static void add_in_rank_order(struct ranges *r, uint64_t max_bytes) {
+    struct bl_routes_row said = {.algorithm = BL_ROUTE_NCCL, .spread = BL_NO_SPREAD};
+    uint64_t most = 0;
+    for (int a = 0; a < bl_algorithm_count; a++) {
+        enum bl_reason ignored;
+        if (bl_algorithms[a].collective != r->collective) continue;
+        const uint64_t limit = algorithm_limit(r->build, &bl_algorithms[a], BL_BY_LINES, &ignored);
+        if (said.algorithm != BL_ROUTE_NCCL && (!limit || limit < most)) continue;
+        said.algorithm = a;
+        most = limit;
+    }
+    const struct bl_tuning_row row = said_row(r->build, &said, as_measured(r->build, said.algorithm, max_bytes), false);
+    add_algorithm(r, &row, max_bytes, BL_REASON_BATCH_INVARIANT);
+}
+
+/* What the rows leave to NCCL. */
+static void add_left(struct ranges *r, uint64_t max_bytes, enum bl_reason reason) {
+    if (is_invariant(r->build, r->collective)) add_in_rank_order(r, max_bytes);
+    add_nccl(r, max_bytes, reason);
+}
+
 /* One row, up to `limit` at most. */
 static void add_row(struct ranges *r, const struct bl_tuning_row *row, uint64_t limit) {
     const uint64_t reached = bl_pick_reach(row, r->build->facts), max_bytes = reached < limit ? reached : limit;
     if (row->algorithm == BL_ROUTE_NCCL)
-        add_nccl(r, max_bytes, BL_REASON_NCCL_TUNED);
+        add_left(r, max_bytes, BL_REASON_NCCL_TUNED);
     else
         add_algorithm(r, row, max_bytes, BL_REASON_TUNED);
 }
@@ -306,6 +334,8 @@ static void describe_source(const struct ranges *r, bool said) {
         snprintf(text, size, "forced %.150s", r->build->settings->routes[r->collective]);
     else
         bl_picks_describe(&r->build->picks, r->collective, r->build->facts, text, size);
+    const size_t used = strlen(text);
+    if (is_invariant(r->build, r->collective)) snprintf(text + used, size - used, "; BEELINE_BATCH_INVARIANT=1");
 }
 
 static void build_collective(struct bl_table *table, enum bl_collective collective, const struct build *build) {
@@ -319,9 +349,10 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
         const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
         add_algorithm(&r, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
     }
-    add_nccl(&r, UINT64_MAX, plain->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
+    add_left(&r, UINT64_MAX, plain->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
     describe_source(&r, said != 0);
     if (said != UINT64_MAX && !bl_pick_measured(plain)) table->unmeasured |= 1u << collective;
+    if (is_invariant(build, collective)) table->invariant |= 1u << collective;
 }
 
 void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const struct bl_settings *settings,

@@ -6,9 +6,9 @@
 
 /* Rows of one section for one collective and number of ranks.  A table needs up to two ranges for each, of plain ones for a user's and for
  * the built-in ones above them; rows for multicast may cut each other row in two; up to two for each that the user names, one more where a
- * row changes how it works, and two at the end. */
+ * row changes how it works, and three at the end. */
 enum { BL_TUNING_ROWS = 12 };
-_Static_assert(2 * BL_TUNING_ROWS + 2 * (2 + 1) * BL_TUNING_ROWS + 2 * BL_ROUTES_ROWS + 3 * BL_TUNING_ROWS + 2 <=
+_Static_assert(2 * BL_TUNING_ROWS + 2 * (2 + 1) * BL_TUNING_ROWS + 2 * BL_ROUTES_ROWS + 3 * BL_TUNING_ROWS + 3 <=
                    BL_MAX_RANGES,
                "a tuning file's rows fit a table, and a user's");
 

@@ -143,6 +143,7 @@ struct bl_comm {
     struct bl_stats *stats;          /* where its calls went, NULL if nobody asks; stats.h */
     uint64_t logged[BL_COLLECTIVES]; /* routes already told of at INFO, a bit each */
     bool logged_fused;
+    uint64_t warned;         /* why sums of its have NCCL's bits, as far as that was said: bits.c */
     _Atomic int async_error; /* ncclResult_t that GetAsyncError reports; ncclSuccess while well */
     char error_text[256];    /* what ncclGetLastError says of async_error */
 };

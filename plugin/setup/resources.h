@@ -37,6 +37,7 @@ struct bl_resources {
     struct bl_nvls *nvls;     /* multicast, if there is any */
     bool stuck;               /* a kernel did not leave: what it uses cannot be freed */
     char left_why[240];       /* it was left to NCCL when it was made */
+    bool left_apart;          /* and the ranks had not met: each knows of itself alone */
     _Atomic int stage;
     atomic_bool finalized; /* a nonblocking one */
     atomic_bool cancel;    /* it is to end */

@@ -158,6 +158,7 @@ static void log_left(const struct bl_member *member) {
            "communicator %016llx of %d ranks is left to NCCL: %s", (unsigned long long)comm->id, comm->nranks,
            verdict->why);
     snprintf(member->resources->left_why, sizeof(member->resources->left_why), "%s", verdict->why);
+    member->resources->left_apart = !member->met;
     bl_trace("communicator %016llx rank %d: left after %.2f ms, at step \"%s\"", (unsigned long long)comm->id,
              comm->rank, (double)(bl_clock_ns() - member->begin) / 1e6, member->step);
 }

@@ -93,6 +93,7 @@ void bl_tables_make(const struct bl_identity *all, struct bl_facts facts, bool t
         .fuse_max = params->fuse_max,
         .copy_engines = all[0].copy_engines,
         .deterministic = params->deterministic,
+        .batch_invariant = params->batch_invariant,
         .short_of_staging = bl_identity_short(all, facts.nranks),
         .files = files,
         .file_count = file_count,

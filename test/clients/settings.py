@@ -57,6 +57,9 @@ def params_refused(case):
         ("BEELINE_REDUCESCATTER", "allgather_ll128", "nccl, reducescatter_ll128, reducescatter_nvls"),
     ):
         parameters(case, ["%s=%s is not accepted: want %s" % (variable, text, accepted)], **{variable: text})
+    for text in ("2", "invariant"):
+        parameters(case, ["BEELINE_BATCH_INVARIANT=%s is not accepted: want 0, off, false, no or 1, on, true, yes; using the default, 0" % text],
+                   BEELINE_BATCH_INVARIANT=text)
     for text in ("2", "ZERO"):
         parameters(case, ["BEELINE_COPY_ENGINES=%s is not accepted" % text], BEELINE_COPY_ENGINES=text)
     parameters(
@@ -78,6 +81,8 @@ def params_accepted(case):
         "BEELINE_ALLGATHER": ("nccl", "allgather_ll128", "allgather_ll128:lines", "allgather_ll128:warps", "allgather_ce"),
         "BEELINE_REDUCESCATTER": ("nccl", "reducescatter_ll128"),
         "BEELINE_COPY_ENGINES": ("0", "1", "no", "ON"),
+        "BEELINE_BATCH_INVARIANT": ("0", "1", "off", "Yes"),
+        "VLLM_BATCH_INVARIANT": ("0", "1", "2", "true"),
         "NCCL_CTA_POLICY": ("0", "1", "2", "ZERO", "EFFICIENCY", "-7x"),
         "NCCL_GRAPH_MIXING_SUPPORT": ("0", "1", "-2"),
         "NCCL_MAX_CTAS": ("4", "-1", "many"),

@@ -124,6 +124,10 @@ def info_here(_):
     here = json.loads(box(3, BEELINE, "info", "--json").stdout)
     check(len(here["gpus"]) == 3 and len(here["links"]) == 3 and "version" in here, here)
     check("to GPU    0   1   2" in box(3, BEELINE, "info").stdout, "it is not drawn")
+    here = json.loads(box(2, BEELINE, "info", "--json", env={"BEELINE_BATCH_INVARIANT": "1"}).stdout)
+    for route in here["routes"]:
+        reduces = "reduce" in route["collective"]
+        check(("1024G" in route["ranges"]) == reduces == route["source"].endswith("; BEELINE_BATCH_INVARIANT=1"), route)
     for path in sorted(glob.glob(os.path.join(ROOT, "test", "emu", "boxes", "*.box"))):
         text = box(1, BEELINE, "info", path=path).stdout
         here = json.loads(box(1, BEELINE, "info", "--json", path=path).stdout)

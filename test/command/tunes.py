@@ -126,7 +126,8 @@ def tune_refused(folder):
         refused(text, "tune", *arguments, by=here)
     refused("1 GPU is visible", "tune", by=lambda *words, **options: box(1, BEELINE, *words, env=homes(folder), **options))
     refused("left to NCCL: no NVLink", "tune", by=lambda *words, **options: box(2, BEELINE, *words, env=homes(folder), topology="pcie", **options))
-    refused("BEELINE_ALLREDUCE=nccl is set", "tune", by=lambda *words, **options: box(2, BEELINE, *words, env={**homes(folder), "BEELINE_ALLREDUCE": "nccl"}, **options))
+    for name, value in (("BEELINE_ALLREDUCE", "nccl"), ("BEELINE_BATCH_INVARIANT", "1"), ("VLLM_BATCH_INVARIANT", "1")):
+        refused(f"{name}={value} is set", "tune", by=lambda *words, set={name: value}, **options: box(2, BEELINE, *words, env={**homes(folder), **set}, **options))
     wrong = OTHER + "all_reduce 2 1X nccl\n"
     write(path, wrong)
     refused("has a mistake, and stays as it is: line 4: '1X' is not accepted here: the most bytes", "tune", by=here)

@@ -19,9 +19,9 @@ def box(mode, nranks, program, *options):
     return f"scripts/emu-box {ranks} --seed $SEED --beeline {' '.join(options)} -- {program}"
 
 
-def allreduce(mode, nranks, *options, route="nccl", shell=""):
+def allreduce(mode, nranks, *options, route="nccl", shell="", types="float"):
     """All-reduces that are right, on a communicator whose calls all go to `route`."""
-    program = f"$BUILD/test/ranks/collectives -m {mode} -n {nranks} {CALLS} -a {route}"
+    program = f"$BUILD/test/ranks/collectives -m {mode} -n {nranks} -t {types} {CALLS} -a {route}"
     if shell:
         program = f"sh -c '{shell} exec {program}'"
     return box(mode, nranks, program, *options)
@@ -199,6 +199,52 @@ def settings():
                                   "--lines 2 'stats: .* oneshot_ll 1 calls.* oneshot_ll128_batch 64 calls.*; batches launched: 1'"))
 
 
+def bits():
+    """Every size is to have the same bits: sums that are NCCL's nevertheless are warned of, once a communicator and reason."""
+    invariant, told = "--env BEELINE_BATCH_INVARIANT=1", "BEELINE_BATCH_INVARIANT=1, but {} goes to nccl, whose bits may depend on the size: {}$"
+    first = "all_reduce of 17 {} sum"
+
+    def left(name, why, *options, mode="processes", datatype="float", speaks=1, shell=""):
+        case(f"bits/{name}", expect(allreduce(mode, 3, invariant, *options, shell=shell, types=datatype),
+                                    f"--warn '{told.format(first.format(datatype), why)}'", f"--warns {speaks} {speaks}"))
+
+    for mode, datatype in (("processes", "half"), ("groups", "double"), ("threads", "f8e5m2")):
+        left(f"forced/{mode}", "NCCL forced by the user.s setting", "--env BEELINE_ALLREDUCE=nccl", mode=mode, datatype=datatype)
+    case("bits/forced/exact", expect(allreduce("processes", 3, invariant, "--env BEELINE_ALLREDUCE=nccl", types="int8,uint64")))
+    case("bits/forced/moves", expect(box("processes", 3, "$BUILD/test/ranks/collectives -m processes -n 3 -C all_gather,broadcast -c 17,1000 -a nccl", invariant,
+                                         "--env BEELINE_ALLGATHER=nccl", "--env BEELINE_BROADCAST=nccl")))
+    # The ranks have agreed that it is NCCL's; have not met, and each knows of itself alone; or one knows that.
+    left("link", "no call would be Beeline.s: no NVLink.*", "-t pcie")
+    left("missing", "rank 1 cannot be reached: .*", shell="[ $RANK = 1 ] && export BEELINE_ENABLE=0;", speaks=2)
+    left("comms", "BEELINE_COMMS=tp. leaves it out .*", "--env 'BEELINE_COMMS=tp*'", speaks=3)
+    case("bits/one_rank", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 other_one_rank", invariant)))
+    case("bits/custom", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 other_premulsum", invariant),
+                               f"--warn '{told.format('all_reduce of 50 float .', 'custom reduction operator')}'"))
+    case("bits/configured", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 later_configured", invariant),
+                                   f"--warn '{told.format('all_reduce of 900 float sum', 'its configuration asks for what NCCL alone can do')}'"))
+    case("bits/switch", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 bits_switched", invariant, "--env BEELINE_SWITCH=$TEST_TMP/off"),
+                               "--warn 'from call [0-9]+ on all are NCCL.s: BEELINE_SWITCH='",
+                               f"--warn '{told.format('all_reduce of 50 float sum', 'the file of BEELINE_SWITCH is there')}'"))
+    # Large calls: in pieces also where there is little memory; rank 0's word; vLLM's, with all else that it sets then.
+    large = "$BUILD/test/ranks/collectives -m processes -n 3 -t bfloat16 -c 1000003 -b 1 -a "
+    small = "--env BEELINE_TUNING_FILE=test/ranks/bits.tune"
+    for name, options, shell, route, expected in (
+            ("little_memory", ("--env BEELINE_BUDGET=10M", invariant), "", "twoshot_ll128", ()),
+            ("little_memory/without", ("--env BEELINE_BUDGET=10M", "--env BEELINE_DEBUG=INFO"), "", "nccl", ("--lines 3 'goes to nccl: more than the staging carries at once'",)),
+            ("rank_0", (small,), "[ $RANK = 0 ] && export BEELINE_BATCH_INVARIANT=1;", "twoshot_ll128", ("--warn 'rank [12] has other settings than rank 0'", "--warns 2 2")),
+            ("rank_1", (small,), "[ $RANK = 1 ] && export BEELINE_BATCH_INVARIANT=1;", "nccl", ("--warn 'rank 1 has other settings than rank 0'",)),
+            ("vllm", (*VLLM, small), "", "twoshot_ll128", ("--lines 0 'blocks a launch'", "--lines 3 'BEELINE_BATCH_INVARIANT=1 .environment: VLLM_BATCH_INVARIANT.'",
+                                                 "--lines 3 'goes to twoshot_ll128: every size is to have the same bits: BEELINE_BATCH_INVARIANT=1$'")),
+            ("vllm/off", ("--env VLLM_BATCH_INVARIANT=0", small), "", "nccl", ()), ("vllm/ours", (*VLLM, small, "--env BEELINE_BATCH_INVARIANT=0"), "", "nccl", ())):
+        program = f"sh -c '{shell} exec {large}{route}'" if shell else large + route
+        case(f"bits/{name}", expect(box("processes", 3, program, *options), *expected))
+
+
+# vllm/model_executor/layers/batch_invariant.py
+VLLM = tuple(f"--env {setting}" for setting in """VLLM_BATCH_INVARIANT=1 NCCL_LAUNCH_MODE=GROUP NCCL_COLLNET_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_P2P_NET_DISABLE=1
+    NCCL_MIN_NCHANNELS=1 NCCL_MAX_NCHANNELS=1 NCCL_PROTO=Simple NCCL_ALGO=allreduce:tree NCCL_NTHREADS=1 NCCL_SOCKET_NTHREADS=1 BEELINE_DEBUG=INFO""".split())
+
+
 def gathers(mode, nranks, *options, route, shell=""):
     """All-gathers that are right, above what kernels keep where copy engines are asked for."""
     program = f"$BUILD/test/ranks/collectives -m {mode} -n {nranks} -C all_gather -t int8 -c 140001,200000 -a {route}"
@@ -323,6 +369,7 @@ hardware()
 driver_lacks()
 older_driver()
 settings()
+bits()
 copy_engines()
 peers_die()
 lives()

@@ -198,6 +198,12 @@ static void configured(struct part *part, const struct options *o) {
         }
         chain_reduced(part, &chain);
     }
+    each_rank_in_group (part, i) { /* of floats, whose bits NCCL may make others */
+        struct rank *rank = &part->rank[i];
+        void *buffer = (void *)chain.to[i];
+        NCCL_OK(my_ncclAllReduceConfig(buffer, buffer, chain.count, ncclFloat, ncclSum, rank->comm, rank->stream[0],
+                                       (const ncclCollConfig_t *)&wide));
+    }
     chain_finish(part, &chain);
 }
 

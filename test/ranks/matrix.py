@@ -297,6 +297,18 @@ row("{scenario}/connections/{connections}/{mode}", dict(scenario=ENDS, connectio
 row("{scenario}/line/{mode}", dict(scenario=ENDS, mode=MODES), ranks=turn((3, 2, 4), "mode"),
     environment=forced("allgather_ll128"), a="allgather_ll128", **SCENARIOS)
 
+# Elements of one vector, as one call, in pieces, in groups, by other collectives, captured: above the thresholds of this file calls are NCCL's, unless
+# every size is to have the same bits; a launch of the least staging holds no more than a part of it.
+BITS = "BEELINE_TUNING_FILE=test/ranks/bits.tune"
+INVARIANT = f"BEELINE_BATCH_INVARIANT=1 {BITS}"
+row("{scenario}/{ranks}/{first}", dict(scenario=("bits_any_size",), ranks=(2, 3, 4, 8), types=REDUCED), mode=turn(MODES, "ranks", "types"),
+    environment=turn((INVARIANT, f"{INVARIANT} {SMALL}"), "ranks", "types"), o="sum,prod,avg", **SCENARIOS)
+row("{scenario}/fused/{limit}", dict(scenario=("bits_any_size",), limit=("0", "2K", "1G")), mode=turn(MODES, "limit"), ranks=turn((3, 4, 2), "limit"),
+    environment=f"{INVARIANT} BEELINE_FUSE_MAX={{limit}}", t="float,bfloat16", o="sum", **SCENARIOS)
+row("{scenario}/{ranks}", dict(scenario=("bits_by_both",), ranks=(2, 3)), mode=turn(MODES, "ranks"), environment=BITS, t="float,bfloat16", o="avg", **SCENARIOS)
+row("{scenario}/multicast/{mode}", dict(scenario=("bits_any_size",), mode=MODES), ranks=turn((4, 8, 5), "mode"), options=NVLS, t="float,half,bfloat16", o="sum",
+    environment="BEELINE_BATCH_INVARIANT=1 BEELINE_MULTICAST=1 BEELINE_TUNING_FILE=test/ranks/multicast.tune", **SCENARIOS)
+
 # --- groups whose calls share launches ---
 
 row("fused/{route}/{ranks}", dict(ranks=RANKS, route=("table", "oneshot_ll128", "twoshot_ll128")), mode=turn(MODES, "ranks", "route"),

@@ -114,7 +114,7 @@ def times(text):
 
 
 def match(section, box):
-    """How well a section fits a box, both as gpu lines say them; 0: not at all.  As dispatch/table.c has it."""
+    """How well a section fits a box, both as gpu lines say them; 0: not at all.  As dispatch/pick.c has it."""
     if not section or section[2] or not {pair for pair in section[1] if pair[0] != "arch"} <= box[1]:
         return 0
     return 3 if section[0] == box[0] else 1 if section[0] == "any" else 2 * (dict(section[1]).get("arch") == dict(box[1]).get("arch"))
