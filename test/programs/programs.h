@@ -81,6 +81,8 @@ struct graph {
     CUgraphExec exec;
 };
 void capture_begin(CUstream stream);
+/* So that the thread may wait for other streams meanwhile. */
+void capture_begin_relaxed(CUstream stream);
 void capture_end(CUstream stream, struct graph *graph);
 void graph_close(struct graph *graph);
 

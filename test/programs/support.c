@@ -176,6 +176,10 @@ void capture_begin(CUstream stream) {
     CU_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 }
 
+void capture_begin_relaxed(CUstream stream) {
+    CU_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
 void capture_end(CUstream stream, struct graph *graph) {
     CU_OK(cuStreamEndCapture(stream, &graph->graph));
     CU_OK(cuGraphInstantiateWithFlags(&graph->exec, graph->graph, 0));

@@ -302,9 +302,11 @@ EMU_LOCKED(cuStreamDestroy_v2, 2000, (CUstream handle), (handle)) {
     return CUDA_SUCCESS;
 }
 
+/* Seen on hardware: this and the next are refused also of a stream that does not capture, while this thread captures. */
 EMU_LOCKED(cuStreamSynchronize, 2000, (CUstream handle), (handle)) {
     struct emu_stream *stream;
     EMU_TRY(stream_awaited(handle, &stream));
+    EMU_TRY(emu_capture_unsafe());
     if (stream->legacy) emu_push(stream, &(struct emu_op){.kind = EMU_OP_EMPTY, .context = stream->context});
     emu_wait_until(stream, stream->submitted);
     return stream->context->sticky;
@@ -313,6 +315,7 @@ EMU_LOCKED(cuStreamSynchronize, 2000, (CUstream handle), (handle)) {
 EMU_LOCKED(cuStreamQuery, 2000, (CUstream handle), (handle)) {
     struct emu_stream *stream;
     EMU_TRY(stream_awaited(handle, &stream));
+    EMU_TRY(emu_capture_unsafe());
     if (stream->completed < stream->submitted) return CUDA_ERROR_NOT_READY;
     emu_late_flush_stream(stream);
     return CUDA_SUCCESS;

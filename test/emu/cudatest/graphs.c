@@ -123,10 +123,11 @@ TEST(capture_forbidden, "1", NULL, 1, ALWAYS) {
     CUmodule module;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUstreamCaptureStatus status;
-    CUstream blocking;
+    CUstream blocking, other;
     unsigned long long id;
     test_box_open(&box, 1);
     CUstream stream = box.stream[0];
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
 #define INVALIDATES(how, call, error)                                                                                  \
     OK(cuStreamBeginCapture(stream, how));                                                                             \
     EXPECT(call, error);                                                                                               \
@@ -139,11 +140,18 @@ TEST(capture_forbidden, "1", NULL, 1, ALWAYS) {
     INVALIDATES(CU_STREAM_CAPTURE_MODE_GLOBAL, cuModuleLoadData(&module, "x"), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuStreamSynchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuStreamQuery(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    INVALIDATES(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuStreamSynchronize(other), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    INVALIDATES(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuStreamQuery(other), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuStreamGetId(stream, &id), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     INVALIDATES(CU_STREAM_CAPTURE_MODE_RELAXED, cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     INVALIDATES(CU_STREAM_CAPTURE_MODE_GLOBAL, allocate_elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL),
                 CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 #undef INVALIDATES
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuStreamSynchronize(other));
+    OK(cuStreamQuery(other));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphDestroy(graph));
     OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     EXPECT(allocate_elsewhere(CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
     EXPECT(allocate_elsewhere(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
@@ -155,6 +163,7 @@ TEST(capture_forbidden, "1", NULL, 1, ALWAYS) {
     OK(cuGraphDestroy(graph));
     OK(cuMemFree(p));
     /* The legacy stream would have to wait for the capturing one. */
+    OK(cuStreamDestroy(other));
     OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
     OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     EXPECT(cuMemsetD8Async(box.result[0], 1, 8, NULL), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
