@@ -7,7 +7,7 @@
 #include "setup/resources.h"
 
 /* Bits of comm->warned: enum bl_reason, and behind them what no route has. */
-enum { CONFIGURED = BL_REASONS, LEFT, REASONS };
+enum { LEFT = BL_REASONS, REASONS };
 _Static_assert(REASONS <= 64, "a bit a reason");
 
 /* Of calls that have no result, or only an error. */
@@ -35,19 +35,17 @@ static bool speaks(const struct bl_comm *comm, bool left) {
     return comm->rank == 0 || (left && comm->resources->left_apart);
 }
 
-void bl_bits_tell(const struct bl_call *call, bool routed) {
+void bl_bits_tell(const struct bl_call *call) {
     struct bl_comm *comm = call->comm;
     const struct bl_request *request = &call->request;
     const bool left = !bl_comm_active(comm);
-    const unsigned reason = left ? LEFT : routed ? (unsigned)call->route.why : CONFIGURED;
-    if (is_exact(request->datatype) || !request->count || (routed && WITHOUT_SUMS >> reason & 1)) return;
+    const unsigned reason = left ? LEFT : (unsigned)call->route.why;
+    if (is_exact(request->datatype) || !request->count || (!left && WITHOUT_SUMS >> reason & 1)) return;
     if (!is_wanted(comm, request->collective, left) || !speaks(comm, left) || comm->warned >> reason & 1) return;
     comm->warned |= UINT64_C(1) << reason;
     bl_warn("communicator %016llx: BEELINE_BATCH_INVARIANT=1, but %s of %llu %s %s goes to nccl, whose bits may depend "
             "on the size: %s",
             (unsigned long long)comm->id, bl_collective_name(request->collective), (unsigned long long)request->count,
             bl_datatype_name(request->datatype), bl_redop_name(request->redop),
-            left     ? comm->resources->left_why
-            : routed ? call->route.reason
-                     : "its configuration asks for what NCCL alone can do");
+            left ? comm->resources->left_why : call->route.reason);
 }

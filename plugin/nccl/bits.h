@@ -5,8 +5,8 @@
 
 #include "launch/call.h"
 
-/* The call goes to NCCL: its route says why, or it has none, since its communicator is left to NCCL or its configuration
- * asks for what NCCL alone can do.  If that may change its bits: one WARN a communicator and reason. */
-void bl_bits_tell(const struct bl_call *call, bool routed);
+/* The call goes to NCCL, as its route says, or with all of its communicator's.  If that may change its bits: one WARN a communicator
+ * and reason. */
+void bl_bits_tell(const struct bl_call *call);
 
 #endif

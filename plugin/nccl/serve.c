@@ -100,7 +100,7 @@ bool bl_serve(struct bl_call *call, ncclComm_t handle, enum bl_reason for_nccl, 
     if (comm && !selects && *result == ncclSuccess)
         bl_stats_count(comm, &call->request, BL_STATS_LEFT); /* whatever NCCL makes of it */
     const bool ours = selects && *result == ncclSuccess && call->route.algorithm != BL_ROUTE_NCCL;
-    if (!ours && comm && *result == ncclSuccess) bl_bits_tell(call, selects);
+    if (!ours && comm && *result == ncclSuccess) bl_bits_tell(call);
     if (ours)
         *result = launch(call);
     else if (*result == ncclSuccess)

@@ -221,7 +221,7 @@ def bits():
     case("bits/custom", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 other_premulsum", invariant),
                                f"--warn '{told.format('all_reduce of 50 float .', 'custom reduction operator')}'"))
     case("bits/configured", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 later_configured", invariant),
-                                   f"--warn '{told.format('all_reduce of 900 float sum', 'its configuration asks for what NCCL alone can do')}'"))
+                                   f"--warn '{told.format('all_reduce of 900 float sum', 'the call.s configuration asks for what only NCCL does')}'"))
     case("bits/switch", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 bits_switched", invariant, "--env BEELINE_SWITCH=$TEST_TMP/off"),
                                "--warn 'from call [0-9]+ on all are NCCL.s: BEELINE_SWITCH='",
                                f"--warn '{told.format('all_reduce of 50 float sum', 'the file of BEELINE_SWITCH is there')}'"))
