@@ -135,14 +135,15 @@ BL_DEVICE bool send_quads(const struct bl_kernel_args &a, const PairEnd &e, cons
                           uint64_t begun, Wait &wait) {
     const unsigned lane = lane_in_warp(), line = lane / LINE_LANES;
     const uint64_t asked = quad + lane % QUADS * (uint64_t)e.warps;
-    const uint64_t read = has_room(e, asked, begun) ? begun : load_relaxed_sys(credit_of(e, asked));
     Pair v[QUADS];
 #pragma unroll
     for (int k = 0; k < QUADS; k++) {
         const uint64_t at = (quad + k * (uint64_t)e.warps - p.before) * BL_QUAD + line;
         v[k] = Pair{0, 0};
-        if (WHOLE || at < p.lines) v[k] = load_line(p.m, at, WHOLE);
+        if (WHOLE || at < p.lines) v[k] = WHOLE ? load_line(p.m, at, true) : load_end_line(p.m, at);
     }
+    /* Behind the loads, which wait neither for `begun` nor for the pair's position. */
+    const uint64_t read = has_room(e, asked, begun) ? begun : load_relaxed_sys(credit_of(e, asked));
     if (!await_credit(a, e, asked, read, wait)) return false;
     warp_sync(); /* lanes may have parted; a line is stored by all of its lanes at once */
 #pragma unroll

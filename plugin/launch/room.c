@@ -35,6 +35,7 @@ struct space {
     unsigned places;         /* the others */
     unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
     unsigned narrow, fewest; /* blocks of a launch: as many as NCCL's kernels have; as make one worth while */
+    unsigned messages;       /* of one of messages: as the largest of NCCL's have (32 on H200) */
     unsigned most_nccl;      /* kernels of NCCL's that leave those alone */
 };
 
@@ -70,6 +71,7 @@ static struct space space_of(const struct bl_room *room) {
     struct space space = {.kept = at_least_one(sms / 16),
                           .beside_nccl = sms > nccl ? sms - nccl : 0,
                           .narrow = at_least_one(sms * 2 / 11),
+                          .messages = at_least_one(sms * 8 / 33),
                           .fewest = at_least_one(sms / 32)};
     space.places = SM_BLOCKS * sms - space.kept;
     space.most_nccl =
@@ -334,7 +336,9 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
         return chain(room, comm, stream, turn, 0);
     }
     const struct space space = space_of(room);
-    if (nccl_beside(room, comm) > space.most_nccl || bl_kernel_pairs(kernel))
+    if (bl_kernel_pairs(kernel))
+        narrow_to(&space, space.messages, kernel, blocks);
+    else if (nccl_beside(room, comm) > space.most_nccl)
         narrow_to(&space, space.narrow, kernel, blocks);
     return turn->capturing ? take_captured(room, &space, comm, stream, turn, kernel, blocks)
                            : take_eager(room, &space, comm, stream, turn, kernel, blocks);
