@@ -17,15 +17,9 @@
 #include "core/instantiate.cuh"
 
 /* Of 32; measured on H200 (docs/notebook.md). */
-BL_DEVICE unsigned senders_among(unsigned nranks, bool far) {
-    return nranks > 2 ? 8 : far ? 6 : 5;
+BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool in_runs) {
+    return in_runs ? 18 : nranks > 2 ? 8 : far ? 6 : 5;
 }
-
-/* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a receiver has
- * more time. */
-template <int N> struct OwnCopy {
-    enum { BY_RECEIVERS = N == 2 };
-};
 
 template <int N, class In, class Out>
 BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &out) {
@@ -52,22 +46,27 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                 return;
         }
     } else {
-        const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines));
+        const bool in_runs = comes_in_runs<N>(lines);
+        const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines), in_runs);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
+        /* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a receiver, where there
+         * are many, has more time. */
+        const bool by_senders = N > 2 || in_runs;
+        const uint64_t whole = in_runs ? whole_lines(out) : 0;
         const auto load = [&](uint64_t line, bool is_whole) { return load_line(in, line, is_whole); };
         if (in_share(senders))
             send_to_all<N>(
                 a, region, lines, whole_lines(in), senders, flag, load, [&](uint64_t line) { prefetch_line(in, line); },
                 [&](uint64_t line, Pair v) {
-                    if (!OwnCopy<N>::BY_RECEIVERS && lies_apart(in, own, line)) store_line(own, line, v);
+                    if (by_senders && lies_apart(in, own, line)) store_line(own, line, v, line < whole);
                 });
-        if (in_share(receivers) && !receive_all_from_each<N>(a, a.nranks, region, lines, receivers, flag,
-                                                             [&](unsigned peer, uint64_t line, Pair v) {
-                                                                 store_line(block_of(out, peer), line, v);
-                                                                 if (OwnCopy<N>::BY_RECEIVERS &&
-                                                                     lies_apart(in, own, line))
-                                                                     store_line(own, line, load(line, false));
-                                                             }))
+        if (in_share(receivers) &&
+            !receive_all_from_each<N, LinesAtATime<N>::COUNT>(a, a.nranks, region, lines, whole, receivers, flag,
+                                                              [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
+                                                                  store_line(block_of(out, peer), line, v, is_whole);
+                                                                  if (!by_senders && lies_apart(in, own, line))
+                                                                      store_line(own, line, load(line, false));
+                                                              }))
             return;
     }
     epoch_end(a, flag);

@@ -27,30 +27,54 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
     const unsigned nranks = nranks_of<N>(a);
     const uint64_t run = (lines_of(in) + nranks - 1) / nranks; /* lines that each rank owns */
     const uint64_t own = a.rank * run;
+    const bool in_runs = comes_in_runs<N>(run);
     /* Long messages are not in the L2 cache: with longer loads, more senders fill the links.  With one peer, a line has more
      * to reduce for what there is to send. */
-    const unsigned sending = N == 2 ? 6 : run < LONG_RUN ? 7 : 9, reducing = N == 2 ? 16 : run < LONG_RUN ? 15 : 14;
+    const unsigned sending = in_runs          ? 10
+                             : N == 2         ? 6
+                             : run < LONG_RUN ? 7
+                                              : 9,
+                   reducing = in_runs          ? 12
+                              : N == 2         ? 16
+                              : run < LONG_RUN ? 15
+                                               : 14;
     const Share senders = share_of(0, sending), reducers = share_of(sending, sending + reducing),
                 collectors = share_of(sending + reducing, 32);
 
+    enum { AT_A_TIME = LinesAtATime<N>::COUNT };
+    const auto whole_of = [&](unsigned rank) {
+        const uint64_t loaded = whole_lines_from(in, rank * run, run), stored = whole_lines_from(out, rank * run, run);
+        return !in_runs ? 0 : loaded < stored ? loaded : stored;
+    };
     /* What lies behind the run may be stored to. */
-    const auto load_own_run = [&](uint64_t line) { return line < run ? load_line(in, own + line) : Pair{0, 0}; };
+    const auto load_own_run = [&](uint64_t line, bool whole) {
+        return line < run ? load_line(in, own + line, whole) : Pair{0, 0};
+    };
+    const auto load = [&](unsigned peer, uint64_t line, bool whole = false) {
+        return load_line(in, peer * run + line, whole);
+    };
 
-    if (in_share(senders))
-        send_to_each<N, N == 2 ? 2 : 1>(
-            a, inputs, run, senders, flag,
-            [&](unsigned peer, uint64_t line) { return load_line(in, peer * run + line); }, NoPrefetch());
+    if (in_share(senders)) {
+        if (in_runs)
+            send_runs_to_each<AT_A_TIME>(a, nranks, inputs, run, whole_of(1 - a.rank), senders, flag, load,
+                                         NoPrefetch());
+        else
+            send_to_each<N, N == 2 ? 2 : 1>(a, inputs, run, senders, flag, load, NoPrefetch());
+    }
     if (in_share(reducers) &&
-        !reduce_all<T, N>(a, inputs, run, reducers, flag, false, load_own_run, [&](uint64_t line, Pair sum) {
+        !reduce_whole<T, N, AT_A_TIME>(a, nranks, inputs, run, whole_of(a.rank), reducers, flag, load_own_run,
+                                       [&](uint64_t line, Pair sum, bool whole) {
 #pragma unroll
-            for (int i = 1; i < N; i++)
-                if (i < (int)nranks) send_line(a, results, peer_at(a.rank, i, nranks), line, sum, flag);
-            store_line(out, own + line, sum);
-        }))
+                                           for (int i = 1; i < N; i++)
+                                               if (i < (int)nranks)
+                                                   send_line(a, results, peer_at(a.rank, i, nranks), line, sum, flag);
+                                           store_line(out, own + line, sum, whole);
+                                       }))
         return;
     if (in_share(collectors) &&
-        !receive_all_from_each<N>(a, nranks, results, run, collectors, flag,
-                                  [&](unsigned peer, uint64_t line, Pair v) { store_line(out, peer * run + line, v); }))
+        !receive_all_from_each<N, AT_A_TIME>(
+            a, nranks, results, run, whole_of(1 - a.rank), collectors, flag,
+            [&](unsigned peer, uint64_t line, Pair v, bool whole) { store_line(out, peer * run + line, v, whole); }))
         return;
     epoch_end(a, flag);
 }

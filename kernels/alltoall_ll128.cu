@@ -16,7 +16,7 @@
 #include "carriers/messages.cuh"
 #include "core/instantiate.cuh"
 
-enum { SENDERS = 10 }; /* of 32 */
+static const unsigned SENDERS = 10, SENDERS_OF_RUNS = 14; /* of 32 */
 
 template <int N, class In, class Out>
 BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out &out) {
@@ -24,19 +24,30 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
     const Region region = peer_region(a, e);
     const bool alone =
         lines <= crew_of(whole_grid()).groups; /* a line for each group, that sends first, then receives */
-    const Share senders = alone ? whole_grid() : share_of(0, SENDERS),
-                receivers = alone ? whole_grid() : share_of(SENDERS, 32);
-    const auto load = [&](unsigned peer, uint64_t line) { return load_line(block_of(in, peer), line); };
+    const bool in_runs = comes_in_runs<N>(lines);
+    const unsigned sending = in_runs ? SENDERS_OF_RUNS : SENDERS;
+    const Share senders = alone ? whole_grid() : share_of(0, sending),
+                receivers = alone ? whole_grid() : share_of(sending, 32);
+    enum { AT_A_TIME = LinesAtATime<N>::COUNT };
+    const uint64_t whole = !in_runs || whole_lines(out) == 0 ? 0 : whole_lines(in);
+    const auto load = [&](unsigned peer, uint64_t line, bool is_whole = false) {
+        return load_line(block_of(in, peer), line, is_whole);
+    };
+    const auto store = [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
+        store_line(block_of(out, peer), line, v, is_whole);
+    };
 
-    if (in_share(senders)) send_to_each<N, 1>(a, region, lines, senders, flag, load, NoPrefetch());
+    if (in_share(senders)) {
+        if (in_runs)
+            send_runs_to_each<AT_A_TIME>(a, a.nranks, region, lines, whole, senders, flag, load, NoPrefetch());
+        else
+            send_to_each<N, 1>(a, region, lines, senders, flag, load, NoPrefetch());
+    }
     if (in_share(receivers)) {
-        const Crew crew = crew_of(receivers);
-        for (uint64_t line = crew.group; line < lines; line += crew.groups)
-            store_line(block_of(out, a.rank), line, load(a.rank, line));
-        if (!receive_all_from_each<N>(
-                a, a.nranks, region, lines, receivers, flag,
-                [&](unsigned peer, uint64_t line, Pair v) { store_line(block_of(out, peer), line, v); }))
-            return;
+        copy_run<AT_A_TIME>(
+            lines, whole, receivers, [&](uint64_t line, bool is_whole) { return load(a.rank, line, is_whole); },
+            [&](uint64_t line, Pair v, bool is_whole) { store(a.rank, line, v, is_whole); });
+        if (!receive_all_from_each<N, AT_A_TIME>(a, a.nranks, region, lines, whole, receivers, flag, store)) return;
     }
     epoch_end(a, flag);
 }

@@ -21,26 +21,27 @@
 enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all that a sender has to load */
 
 /* Of 32; measured on H200 with up to 4 ranks (docs/notebook.md). */
-BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool in_runs) {
-    return nranks == 2 ? (far ? 6 : 5) : nranks == 3 || in_runs ? 7 : 12;
+BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool whole) {
+    return nranks == 2 ? (far ? 6 : 5) : nranks == 3 || whole ? 7 : 12;
 }
+static const unsigned SENDERS_OF_RUNS = 10;
 
 /* A whole line for each group, that sends first, then receives.  All that it loads is under way at once. */
 template <class T, int N, class Load, class Store>
 BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t line,
                               uint64_t flag, Load load, Store store) {
-    Pair outgoing[N] = {}, sum;
+    Pair outgoing[N] = {}, sum[1];
 #pragma unroll
     for (unsigned i = 1; i < N; i++)
         if (i < nranks) outgoing[i] = load(peer_at(a.rank, i, nranks), line, true);
-    const Pair own = load(a.rank, line, true);
+    const Pair own[1] = {load(a.rank, line, true)};
     warp_sync();
 #pragma unroll
     for (unsigned i = 1; i < N; i++)
         if (i < nranks) send_line(a, region, peer_at(a.rank, i, nranks), line, outgoing[i], flag);
     Wait wait = wait_begin(flag);
-    if (!receive_all_and_reduce<T, N>(a, nranks, region, line, flag, own, sum, wait)) return false;
-    store(line, sum, true);
+    if (!receive_all_and_reduce<T, N, 1>(a, nranks, region, line, 0, flag, own, sum, wait)) return false;
+    store(line, sum[0], true);
     return true;
 }
 
@@ -59,7 +60,7 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
 
     if (lines > crew.groups) {
         const bool far = beyond_cache((3 * nranks - 1) * lines);
-        const unsigned sending = senders_among(nranks, far, whole > 0);
+        const unsigned sending = comes_in_runs<N>(lines) ? SENDERS_OF_RUNS : senders_among(nranks, far, whole > 0);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         const auto load_any = [&](unsigned peer, uint64_t line) { return load(peer, line, false); };
         const auto prefetch = [&](unsigned peer, uint64_t line) {
@@ -72,7 +73,7 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
                 send_to_each<N, N == 2 ? LINES_OF_ONE : 1>(a, region, lines, senders, flag, load_any, prefetch);
         }
         if (in_share(receivers) &&
-            !reduce_whole<T, N>(
+            !reduce_whole<T, N, LinesAtATime<N>::COUNT>(
                 a, nranks, region, lines, whole, receivers, flag,
                 [&](uint64_t line, bool is_whole) { return load(a.rank, line, is_whole); }, store))
             return;

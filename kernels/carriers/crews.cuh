@@ -75,7 +75,7 @@ template <int N, class Load, class Prefetch, class Also, class Ready = IsReady>
 BL_DEVICE bool send_to_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t whole,
                            const Share &share, uint64_t flag, Load load, Prefetch prefetch, Also also,
                            Ready ready = IsReady()) {
-    enum { LOADS = N <= 4 ? 2 : 1 }; /* in flight, so that few blocks fill the links */
+    enum { LOADS = N == 2 ? 4 : N <= 4 ? 2 : 1 }; /* in flight, so that few blocks fill the links */
     const auto send = [&](uint64_t line, Pair v) {
 #pragma unroll
         for (int i = 1; i < N; i++)
@@ -155,6 +155,22 @@ BL_DEVICE void send_runs_to_each(const struct bl_kernel_args &a, unsigned nranks
     }
 }
 
+/* Copies a run of lines, LINES at a time as long as all are whole: load(line, whole), store(line, data, whole). */
+template <int LINES, class Load, class Store>
+BL_DEVICE void copy_run(uint64_t lines, uint64_t whole, const Share &share, Load load, Store store) {
+    const Crew crew = crew_of(share);
+    uint64_t done = 0;
+    if (LINES > 1)
+        for (; crew.of_warp + done + (LINES - 1) * crew.groups < whole; done += LINES * crew.groups) {
+            Pair v[LINES];
+#pragma unroll
+            for (int k = 0; k < LINES; k++) v[k] = load(crew.group + done + k * crew.groups, true);
+#pragma unroll
+            for (int k = 0; k < LINES; k++) store(crew.group + done + k * crew.groups, v[k], true);
+        }
+    for (uint64_t line = crew.group + done; line < lines; line += crew.groups) store(line, load(line, false), false);
+}
+
 /* Receives `line` of each peer: store(peer, data), on lines that are active.  All lanes of the warp call it together.  nranks
  * is a.nranks, of which the compiler may know more.  False here and below: leave the kernel. */
 template <int N, class Store>
@@ -179,15 +195,37 @@ BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, unsigned nranks
     return true;
 }
 
-/* The same for all lines: store(peer, line, data). */
-template <int N, class Store>
+/* The same for all lines, of which the first `whole` are whole: store(peer, line, data, whole).  Of those, LINES of each peer are waited for
+ * at a time: a warp that has one after the other spends its time on the way to the memory. */
+template <int N, int LINES, class Store>
 BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
-                                     uint64_t lines, const Share &share, uint64_t flag, Store store) {
+                                     uint64_t lines, uint64_t whole, const Share &share, uint64_t flag, Store store) {
+    enum { PEERS = N - 1, COUNT = LINES * PEERS };
     const Crew crew = crew_of(share);
+    const auto peer_of = [&](unsigned i) { return i % PEERS + (i % PEERS >= a.rank); };
     Wait wait = wait_begin(flag);
-    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups)
+    uint64_t done = 0;
+    if (LINES > 1)
+        for (; crew.of_warp + done + (LINES - 1) * crew.groups < whole; done += LINES * crew.groups) {
+            const auto line_at = [&](int i) { return crew.group + done + i / PEERS * crew.groups; };
+            const unsigned char *at[COUNT];
+            LineView view[COUNT];
+            uint32_t missing = 0;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                at[i] = kept(place_of(a, region, a.rank, peer_of(i)) + offset_of(region, line_at(i)));
+                view[i] = line_of({0, 0});
+                if (i % PEERS < (int)nranks - 1) missing |= 1u << i;
+            }
+            warp_sync(); /* lanes may have parted where the last lines were stored */
+            if (!poll_lines(a, at, missing, flag, view, wait, peer_of)) return false;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                if (i % PEERS < (int)nranks - 1) store(peer_of(i), line_at(i), line_data(view[i]), true);
+        }
+    for (uint64_t line = crew.group + done; line - crew.group + crew.of_warp < lines; line += crew.groups)
         if (!receive_from_each<N>(a, nranks, region, line, flag, line < lines, wait,
-                                  [&](unsigned peer, Pair v) { store(peer, line, v); }))
+                                  [&](unsigned peer, Pair v) { store(peer, line, v, false); }))
             return false;
     return true;
 }
@@ -211,27 +249,42 @@ BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, 
     return true;
 }
 
-/* The same, with less to wait for between polls where lines are whole, as the first `whole` of them are: load(line, whole),
- * store(line, sum, whole). */
-template <class T, int N, class Load, class Store>
+/* Those of the crew's lines from `done` on that come LINES at a time, all whole: returns behind which, or TOLD_TO_LEAVE. */
+enum : uint64_t { TOLD_TO_LEAVE = UINT64_MAX };
+template <class T, int N, int LINES, class Load, class Store>
+BL_DEVICE uint64_t reduce_some(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t whole,
+                               const Crew &crew, uint64_t flag, uint64_t done, Load load, Store store) {
+    Wait wait = wait_begin(flag);
+    for (; crew.of_warp + done + (LINES - 1) * crew.groups < whole; done += LINES * crew.groups) {
+        const uint64_t line = crew.group + done;
+        Pair own[LINES], sum[LINES];
+#pragma unroll
+        for (int k = 0; k < LINES; k++) own[k] = load(line + k * crew.groups, true);
+        warp_sync();
+        if (!receive_all_and_reduce<T, N, LINES>(a, nranks, region, line, crew.groups, flag, own, sum, wait))
+            return TOLD_TO_LEAVE;
+#pragma unroll
+        for (int k = 0; k < LINES; k++) {
+            warp_sync(); /* it may be sent */
+            store(line + k * crew.groups, sum[k], true);
+        }
+    }
+    return done;
+}
+
+/* As reduce_all, with less to wait for between polls where lines are whole, as the first `whole` of them are, LINES at a time as long
+ * as there are so many: load(line, whole), store(line, sum, whole). */
+template <class T, int N, int LINES, class Load, class Store>
 BL_DEVICE bool reduce_whole(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t lines,
                             uint64_t whole, const Share &share, uint64_t flag, Load load, Store store) {
     const Crew crew = crew_of(share);
     uint64_t done = 0;
-    if (whole > 0) {
-        Wait wait = wait_begin(flag);
-        for (; crew.of_warp + done < whole; done += crew.groups) {
-            const uint64_t line = crew.group + done;
-            const Pair own = load(line, true);
-            Pair sum;
-            warp_sync();
-            if (!receive_all_and_reduce<T, N>(a, nranks, region, line, flag, own, sum, wait)) return false;
-            store(line, sum, true);
-        }
-    }
-    return reduce_all<T, N>(
-        a, region, lines, share, flag, false, [&](uint64_t line) { return load(line, false); },
-        [&](uint64_t line, Pair sum) { store(line, sum, false); }, done);
+    if (LINES > 1) done = reduce_some<T, N, LINES>(a, nranks, region, whole, crew, flag, done, load, store);
+    if (done != TOLD_TO_LEAVE) done = reduce_some<T, N, 1>(a, nranks, region, whole, crew, flag, done, load, store);
+    return done != TOLD_TO_LEAVE &&
+           reduce_all<T, N>(
+               a, region, lines, share, flag, false, [&](uint64_t line) { return load(line, false); },
+               [&](uint64_t line, Pair sum) { store(line, sum, false); }, done);
 }
 
 #endif

@@ -149,6 +149,11 @@ enum { WARP_LINES = 4 }; /* a line for each eight lanes */
 BL_DEVICE uint64_t whole_lines(const Message &m) {
     return m.aligned ? m.bytes / (8 * LINE_WORDS * WARP_LINES) * WARP_LINES : 0;
 }
+/* Of the lines from `first` on, of which a crew has its share. */
+template <class M> BL_DEVICE uint64_t whole_lines_from(const M &m, uint64_t first, uint64_t lines) {
+    const uint64_t all = whole_lines(m), left = all > first ? all - first : 0;
+    return (left < lines ? left : lines) / WARP_LINES * WARP_LINES;
+}
 BL_DEVICE Pair load_line(const Message &m, uint64_t line, bool whole = false) {
     const unsigned part = lane_in_warp() % LINE_LANES;
     return whole ? load_whole_part(m, line * LINE_WORDS, part) : load_part(m, line * LINE_WORDS, part);

@@ -55,6 +55,16 @@ template <int N> struct AtATime {
     enum { UNROLL = N <= 8 ? N : 1 }; /* of the loop over what is left: more would be much code for few */
 };
 
+/* Lines of each peer that a group of lanes has under way, of long messages: few blocks fill the links then.  Measured on H200 between two
+ * ranks (docs/notebook.md), and not for more. */
+template <int N> struct LinesAtATime {
+    enum { COUNT = N == 2 ? 4 : 1 };
+};
+/* Whether a message is so long, and its crews are shared out for that: each group has some rounds. */
+template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines) {
+    return LinesAtATime<N>::COUNT > 1 && lines >= LinesAtATime<N>::COUNT * crew_of(whole_grid()).groups;
+}
+
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
  * words are `own`, or, if `own_comes`, come through the staging.  What has come is not read again.  All lanes of the warp
  * call it together; those that are not active wait for nothing, and `first` may differ from group to group.  False: leave
@@ -137,33 +147,41 @@ BL_DEVICE bool poll_lines(const struct bl_kernel_args &a, const unsigned char *c
     return true;
 }
 
-/* Receives `line` of every peer, all at once, and reduces them with `own` in rank order.  Own words are put in behind the
- * polls, so these do not wait until they are loaded. */
-template <class T, int N>
+/* Receives lines of every peer, line, line + step, ..., all at once, and reduces each with own[k] in rank order.  Own words are put in
+ * behind the polls, so these do not wait until they are loaded. */
+template <class T, int N, int LINES>
 BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
-                                      uint64_t line, uint64_t flag, Pair own, Pair &result, Wait &wait) {
-    const auto peer_of = [&](unsigned i) { return i + (i >= a.rank); };
-    const unsigned char *at[N - 1];
-    LineView view[N - 1];
+                                      uint64_t line, uint64_t step, uint64_t flag, const Pair (&own)[LINES],
+                                      Pair (&result)[LINES], Wait &wait) {
+    enum { PEERS = N - 1 };
+    const auto peer_of = [&](unsigned i) { return i % PEERS + (i % PEERS >= a.rank); };
+    const unsigned char *at[LINES * PEERS];
+    LineView view[LINES * PEERS];
+    uint32_t missing = 0;
 #pragma unroll
-    for (unsigned i = 0; i < N - 1; i++) {
-        at[i] = kept(place_of(a, region, a.rank, peer_of(i)) + offset_of(region, line));
+    for (unsigned i = 0; i < LINES * PEERS; i++) {
+        at[i] = kept(place_of(a, region, a.rank, peer_of(i)) + offset_of(region, line + i / PEERS * step));
         view[i] = line_of({0, 0});
+        if (i % PEERS < nranks - 1) missing |= 1u << i;
     }
-    if (!poll_lines(a, at, (1u << (nranks - 1)) - 1, flag, view, wait, peer_of)) return false;
-    uint64_t words[N][2];
+    if (!poll_lines(a, at, missing, flag, view, wait, peer_of)) return false;
 #pragma unroll
-    for (unsigned i = 0; i < N; i++) {
-        const Pair before = line_data(view[i < N - 1 ? i : N - 2]), behind = line_data(view[i > 0 ? i - 1 : 0]);
-        const Pair v = i == a.rank ? own : i < a.rank ? before : behind;
-        words[i][0] = v.x;
-        words[i][1] = v.y;
+    for (int k = 0; k < LINES; k++) {
+        uint64_t words[N][2];
+#pragma unroll
+        for (unsigned i = 0; i < N; i++) {
+            const Pair before = line_data(view[k * PEERS + (i < PEERS ? i : PEERS - 1)]),
+                       behind = line_data(view[k * PEERS + (i > 0 ? i - 1 : 0)]);
+            const Pair v = i == a.rank ? own[k] : i < a.rank ? before : behind;
+            words[i][0] = v.x;
+            words[i][1] = v.y;
+        }
+        Sum<T, 2> sum;
+        reduce_in_rank_order<T, 2, N>(sum, words, 0, a, nranks);
+        sum.store(words[0], a, nranks);
+        result[k].x = words[0][0];
+        result[k].y = words[0][1];
     }
-    Sum<T, 2> sum;
-    reduce_in_rank_order<T, 2, N>(sum, words, 0, a, nranks);
-    sum.store(words[0], a, nranks);
-    result.x = words[0][0];
-    result.y = words[0][1];
     return true;
 }
 
