@@ -60,7 +60,8 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
 
     if (lines > crew.groups) {
         const bool far = beyond_cache((3 * nranks - 1) * lines);
-        const unsigned sending = comes_in_runs<N>(lines) ? SENDERS_OF_RUNS : senders_among(nranks, far, whole > 0);
+        const unsigned sending =
+            comes_in_runs<N>(lines, whole) ? SENDERS_OF_RUNS : senders_among(nranks, far, whole > 0);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         const auto load_any = [&](unsigned peer, uint64_t line) { return load(peer, line, false); };
         const auto prefetch = [&](unsigned peer, uint64_t line) {

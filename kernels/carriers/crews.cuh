@@ -70,12 +70,11 @@ BL_DEVICE bool send_run(const Share &share, uint64_t lines, uint64_t whole, Load
     return true;
 }
 
-/* Sends each peer the same lines: send_run. */
-template <int N, class Load, class Prefetch, class Also, class Ready = IsReady>
+/* Sends each peer the same lines, LOADS in flight, so that few blocks fill the links: send_run. */
+template <int N, int LOADS = (N <= 4 ? 2 : 1), class Load, class Prefetch, class Also, class Ready = IsReady>
 BL_DEVICE bool send_to_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t whole,
                            const Share &share, uint64_t flag, Load load, Prefetch prefetch, Also also,
                            Ready ready = IsReady()) {
-    enum { LOADS = N == 2 ? 4 : N <= 4 ? 2 : 1 }; /* in flight, so that few blocks fill the links */
     const auto send = [&](uint64_t line, Pair v) {
 #pragma unroll
         for (int i = 1; i < N; i++)

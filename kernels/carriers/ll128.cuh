@@ -60,9 +60,10 @@ template <int N> struct AtATime {
 template <int N> struct LinesAtATime {
     enum { COUNT = N == 2 ? 4 : 1 };
 };
-/* Whether a message is so long, and its crews are shared out for that: each group has some rounds. */
-template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines) {
-    return LinesAtATime<N>::COUNT > 1 && lines >= LinesAtATime<N>::COUNT * crew_of(whole_grid()).groups;
+/* Whether lines are so many, and the first `whole` of them whole, that crews are shared out for that: each group has some rounds. */
+template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines, uint64_t whole) {
+    enum { COUNT = LinesAtATime<N>::COUNT };
+    return COUNT > 1 && whole > 0 && lines >= COUNT * crew_of(whole_grid()).groups;
 }
 
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own

@@ -106,8 +106,8 @@ static ncclResult_t fork_all(const struct bl_turn *forwarded, int forwarded_coun
 static void give_up(const struct bl_turn *forwarded, int forwarded_count, ncclResult_t error) {
     for (int i = 0; i < forwarded_count; i++) {
         struct bl_comm *comm = forwarded[i].comm;
-        if (atomic_exchange(&comm->beside.state, BL_BESIDE_NONE) == BL_BESIDE_NONE || error == ncclInvalidUsage ||
-            forwarded[i].order.capturing)
+        if (atomic_exchange(&comm->beside.state, BL_BESIDE_NONE) == BL_BESIDE_NONE || !comm->beside.count ||
+            error == ncclInvalidUsage || forwarded[i].order.capturing)
             continue;
         bl_comm_break(comm, error, "Beeline: what goes on beside NCCL's calls of a group failed on rank %d of %d",
                       comm->rank, comm->nranks);

@@ -1,11 +1,13 @@
 /* beside.h - Beeline's calls of a group go on beside NCCL's.
  *
- * Sends and receives of one group go on together, whoever serves them: a rank may be sent one of NCCL's only once it has passed on what
- * came by one of Beeline's, or the other way round, and NCCL alone bears that.  So where a group has a send or receive of
- * NCCL's on a communicator, Beeline's calls of the group there are not behind NCCL's on the caller's stream, nor before: they are on a stream of the
- * communicator's own, which waits for what was on the callers' streams before the group, and which those wait for.  And they are launched before
- * the real group ends: there NCCL waits, on the host, for ranks that a message goes to or comes from for the first time.
- * (NCCL's collectives come before its sends and receives, so without any of these it is behind NCCL's that Beeline's calls are.)
+ * Sends and receives of one group go on together, whoever serves them: a rank may be sent one of NCCL's only once it has
+ * passed on what came by one of Beeline's, or the other way round, and NCCL alone bears that.  So where a group has a send
+ * or receive of NCCL's on a communicator, Beeline's calls of the group there are not behind NCCL's on the caller's stream,
+ * nor before: they are on a stream of the communicator's own, one for eager groups and one for captured ones, which waits
+ * for what was on the callers' streams before the group, and which those wait for.  And they are launched before the real
+ * group ends: there NCCL waits, on the host, for ranks that a message goes to or comes from for the first time.
+ * (NCCL's collectives come before its sends and receives, so without any of these it is behind NCCL's that Beeline's calls
+ * are.)
  */
 #ifndef BEELINE_BESIDE_H
 #define BEELINE_BESIDE_H

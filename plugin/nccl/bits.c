@@ -14,9 +14,10 @@ _Static_assert(REASONS <= 64, "a bit a reason");
 static const uint64_t WITHOUT_SUMS = UINT64_C(1) << BL_REASON_EMPTY | UINT64_C(1) << BL_REASON_NO_BUFFER |
                                      UINT64_C(1) << BL_REASON_ROOT | UINT64_C(1) << BL_REASON_TOO_LARGE;
 
-/* Integers wrap: whatever the order, their bits are the same. */
-static bool is_exact(int datatype) {
-    return datatype >= BL_INT8 && datatype <= BL_UINT64;
+/* Integers wrap, and the least or largest is one of them: whatever the order, the bits are the same. */
+static bool is_exact(const struct bl_request *request) {
+    return (request->datatype >= BL_INT8 && request->datatype <= BL_UINT64) || request->redop == BL_MIN ||
+           request->redop == BL_MAX;
 }
 
 /* Of a communicator without a table, which nobody has agreed on: as far as this rank knows. */
@@ -40,7 +41,7 @@ void bl_bits_tell(const struct bl_call *call) {
     const struct bl_request *request = &call->request;
     const bool left = !bl_comm_active(comm);
     const unsigned reason = left ? LEFT : (unsigned)call->route.why;
-    if (is_exact(request->datatype) || !request->count || (!left && WITHOUT_SUMS >> reason & 1)) return;
+    if (is_exact(request) || !request->count || (!left && WITHOUT_SUMS >> reason & 1)) return;
     if (!is_wanted(comm, request->collective, left) || !speaks(comm, left) || comm->warned >> reason & 1) return;
     comm->warned |= UINT64_C(1) << reason;
     bl_warn("communicator %016llx: BEELINE_BATCH_INVARIANT=1, but %s of %llu %s %s goes to nccl, whose bits may depend "

@@ -186,6 +186,11 @@ def settings():
                                                     "--lines 4 'communicator .*: rank . of 4 on '"))
     case("settings/null", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 argument_errors", "--env BEELINE_DEBUG=INFO"),
                                  "--lines 2 'all_reduce of 16 float sum goes to nccl: a buffer that the call needs is NULL$'"))
+    # A rank that cannot begin what goes on beside NCCL's calls ends that communicator, and no other of the group.
+    case("settings/beside_fails", expect(
+        "scripts/emu-box -n 2 --seed $SEED --beeline --env 'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl' --fault cuStreamCreateWithPriority@1#1=CUDA_ERROR_OUT_OF_MEMORY -- "
+        "$BUILD/test/programs/programs --processes --small 1K --middle 2K --large 64K --limit 8 messages_two_communicators",
+        "--status 1 --leaks --warn \"a stream beside NCCL's calls: CUDA_ERROR_OUT_OF_MEMORY\" --warn \"what goes on beside NCCL's calls of a group failed on rank 1 of 2\""))
     # Each gather or scatter of NCCL's counts once, of Beeline's each of its messages.
     for route, lines in (("nccl", "nccl 36 calls"), ("sendrecv_ll128", "sendrecv_ll128 [0-9]+ calls")):
         case(f"settings/stats_gathers/{route}", expect(

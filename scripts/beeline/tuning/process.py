@@ -78,17 +78,18 @@ def tag_of(number):
     return f"{os.getpid()}-{number}"
 
 
-def end(tag):
-    """TERM, a moment to say where it stood, then KILL, which a busy machine takes its time for."""
+def end(*tags):
+    """TERM, a moment to say where they stood, then KILL, which a busy machine takes its time for."""
+    def alive():
+        return [pid for tag in tags for pid in tagged(tag)]
     for number, grace in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 30.0)):
-        alive = list(tagged(tag))
-        for pid in alive:
+        for pid in alive():
             try:
                 os.kill(pid, number)
             except OSError:
                 pass
         deadline = time.monotonic() + grace
-        while time.monotonic() < deadline and any(tagged(tag)):
+        while alive() and time.monotonic() < deadline:
             time.sleep(0.05)
 
 
@@ -145,6 +146,6 @@ def run(step, left, folder, tick=lambda: None):
     try:
         running = [Running(s, min(s.limit, left), folder) for s in [step, *step.beside]]
         return [r.finish(tick) for r in running]
-    finally:
-        for number in range(before + 1, Running.count + 1):
-            end(tag_of(number))
+    except BaseException:
+        end(*map(tag_of, range(before + 1, Running.count + 1)))
+        raise

@@ -38,14 +38,13 @@ enum { JOIN_US = 200 };
 /* Whoever first hears that a nonblocking call has succeeded, or makes the next, gives up its job.  Two threads at once free it twice in the
  * real one: seen as a corrupted heap with 2.28.9. */
 void emu_comm_join(ncclComm_t comm) {
-    if (!comm->worker_started) return;
+    if (!atomic_load(&comm->worker_started)) return;
     if (atomic_exchange(&comm->joining, true)) {
         fprintf(stderr, "emulated NCCL: rank %d: two threads use a nonblocking communicator at once\n", comm->rank);
         abort();
     }
     usleep(JOIN_US);
-    pthread_join(comm->worker, NULL);
-    comm->worker_started = false;
+    if (atomic_exchange(&comm->worker_started, false)) pthread_join(comm->worker, NULL);
     atomic_store(&comm->joining, false);
 }
 

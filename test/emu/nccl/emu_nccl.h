@@ -159,7 +159,7 @@ struct ncclComm {
 
     struct emu_nvls *nvls; /* multicast objects that it holds */
 
-    bool worker_started; /* a thread that completes a nonblocking call */
+    _Atomic bool worker_started; /* a thread that completes a nonblocking call */
     _Atomic bool joining;
     pthread_t worker;
     struct ncclComm *_Atomic child; /* that it makes: an abort ends that, too */
