@@ -50,8 +50,8 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
         const bool in_runs = comes_in_runs<N>(lines, of_out);
         const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines), in_runs);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
-        /* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a receiver, where there
-         * are many, has more time. */
+        /* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a
+         * receiver, where there are many, has more time. */
         const bool by_senders = N > 2 || in_runs;
         const uint64_t whole = in_runs ? of_out : 0;
         const auto load = [&](uint64_t line, bool is_whole) { return load_line(in, line, is_whole); };

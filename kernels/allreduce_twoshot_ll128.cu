@@ -27,7 +27,7 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
     const unsigned nranks = nranks_of<N>(a);
     const uint64_t run = (lines_of(in) + nranks - 1) / nranks; /* lines that each rank owns */
     const uint64_t own = a.rank * run;
-    const bool in_runs = comes_in_runs<N>(run, whole_lines(in) < whole_lines(out) ? whole_lines(in) : whole_lines(out));
+    const bool in_runs = comes_in_runs<N>(run, whole_lines(out) == 0 ? 0 : whole_lines(in));
     /* Long messages are not in the L2 cache: with longer loads, more senders fill the links.  With one peer, a line has more
      * to reduce for what there is to send. */
     const unsigned sending = in_runs          ? 10
@@ -42,8 +42,7 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
                 collectors = share_of(sending + reducing, 32);
 
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
-    const auto loaded = [&](unsigned rank) { return in_runs ? whole_lines_from(in, rank * run, run) : 0; };
-    const auto stored = [&](unsigned rank) { return in_runs ? whole_lines_from(out, rank * run, run) : 0; };
+    const auto whole_of = [&](unsigned rank) { return in_runs ? whole_lines_from(in, rank * run, run) : 0; };
     const unsigned other = in_runs ? 1 - a.rank : 0; /* of two ranks */
     /* What lies behind the run may be stored to. */
     const auto load_own_run = [&](uint64_t line, bool whole) {
@@ -55,14 +54,13 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
 
     if (in_share(senders)) {
         if (in_runs)
-            send_runs_to_each<AT_A_TIME>(a, nranks, inputs, run, loaded(other), senders, flag, load, NoPrefetch());
+            send_runs_to_each<AT_A_TIME>(a, nranks, inputs, run, whole_of(other), senders, flag, load, NoPrefetch());
         else
             send_to_each<N, N == 2 ? 2 : 1>(a, inputs, run, senders, flag, load, NoPrefetch());
     }
     if (in_share(reducers) &&
-        !reduce_whole<T, N, AT_A_TIME>(a, nranks, inputs, run,
-                                       loaded(a.rank) < stored(a.rank) ? loaded(a.rank) : stored(a.rank), reducers,
-                                       flag, load_own_run, [&](uint64_t line, Pair sum, bool whole) {
+        !reduce_whole<T, N, AT_A_TIME>(a, nranks, inputs, run, whole_of(a.rank), reducers, flag, load_own_run,
+                                       [&](uint64_t line, Pair sum, bool whole) {
 #pragma unroll
                                            for (int i = 1; i < N; i++)
                                                if (i < (int)nranks)
@@ -72,7 +70,7 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
         return;
     if (in_share(collectors) &&
         !receive_all_from_each<N, AT_A_TIME>(
-            a, nranks, results, run, stored(other), collectors, flag,
+            a, nranks, results, run, whole_of(other), collectors, flag,
             [&](unsigned peer, uint64_t line, Pair v, bool whole) { store_line(out, peer * run + line, v, whole); }))
         return;
     epoch_end(a, flag);

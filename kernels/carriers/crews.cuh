@@ -9,8 +9,8 @@
 
 #include "carriers/ll128.cuh"
 
-/* What senders load is not in the L2 cache if more is moved than fits there, and then they would wait for the memory most
- * of the time: so they may ask for lines some rounds before they load them. */
+/* What senders load is not in the L2 cache if more is moved than fits there, and then they would wait for the memory
+ * most of the time: so they may ask for lines some rounds before they load them. */
 
 /* Whether a launch that touches so many lines, here and in the staging, finds them no longer in a cache of 50 MB. */
 BL_DEVICE bool beyond_cache(uint64_t lines) {
@@ -54,10 +54,10 @@ BL_DEVICE bool send_round(const Crew &crew, uint64_t lines, uint64_t done, Load 
     return true;
 }
 
-/* Sends a run of lines, of which the first `whole` are whole, LOADS at a time.  load(line, whole) gives a line, of zeros beyond the
- * end; prefetch(line) asks for it; send(line, data) sends it; also(line, data) is called for each line once it was sent: after
- * the sends of all that are in flight, since lanes part in it.  ready() is asked by all lanes once the first lines are being
- * loaded, and may wait; if it says false, this does, too. */
+/* Sends a run of lines, of which the first `whole` are whole, LOADS at a time.  load(line, whole) gives a line, of
+ * zeros beyond the end; prefetch(line) asks for it; send(line, data) sends it; also(line, data) is called for each
+ * line once it was sent: after the sends of all that are in flight, since lanes part in it.  ready() is asked by all
+ * lanes once the first lines are being loaded, and may wait; if it says false, this does, too. */
 template <int LOADS, class Load, class Prefetch, class Send, class Also, class Ready = IsReady>
 BL_DEVICE bool send_run(const Share &share, uint64_t lines, uint64_t whole, Load load, Prefetch prefetch, Send send,
                         Also also, Ready ready = IsReady()) {
@@ -83,8 +83,8 @@ BL_DEVICE bool send_to_all(const struct bl_kernel_args &a, const Region &region,
     return send_run<LOADS>(share, lines, LOADS > 1 ? whole : 0, load, prefetch, send, also, ready);
 }
 
-/* Sends each peer lines of its own, LINES of them at a time.  load(peer, line), of lines that exist; prefetch(peer, line),
- * of any. */
+/* Sends each peer lines of its own, LINES of them at a time.  load(peer, line), of lines that exist; prefetch(peer,
+ * line), of any. */
 template <int N, int LINES, class Load, class Prefetch>
 BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
                             uint64_t flag, Load load, Prefetch prefetch) {
@@ -112,9 +112,9 @@ BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region
     }
 }
 
-/* The same, but a warp has one peer, the next warp another: however many there are, LINES loads are under way.  Where there
- * are fewer warps than peers, a warp serves some peers one after the other, each alone.  The first
- * `whole` lines are whole: load(peer, line, whole).  nranks is a.nranks, of which the compiler may know more. */
+/* The same, but a warp has one peer, the next warp another: however many there are, LINES loads are under way.  Where
+ * there are fewer warps than peers, a warp serves some peers one after the other, each alone.  The first `whole`
+ * lines are whole: load(peer, line, whole).  nranks is a.nranks, of which the compiler may know more. */
 template <int LINES, class Load, class Prefetch>
 BL_DEVICE void send_runs_to_each(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t lines,
                                  uint64_t whole, const Share &share, uint64_t flag, Load load, Prefetch prefetch) {
@@ -170,8 +170,8 @@ BL_DEVICE void copy_run(uint64_t lines, uint64_t whole, const Share &share, Load
     for (uint64_t line = crew.group + done; line < lines; line += crew.groups) store(line, load(line, false), false);
 }
 
-/* Receives `line` of each peer: store(peer, data), on lines that are active.  All lanes of the warp call it together.  nranks
- * is a.nranks, of which the compiler may know more.  False here and below: leave the kernel. */
+/* Receives `line` of each peer: store(peer, data), on lines that are active.  All lanes of the warp call it together.
+ * nranks is a.nranks, of which the compiler may know more.  False here and below: leave the kernel. */
 template <int N, class Store>
 BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t line,
                                  uint64_t flag, bool active, Wait &wait, Store store) {
@@ -194,8 +194,8 @@ BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, unsigned nranks
     return true;
 }
 
-/* The same for all lines, of which the first `whole` are whole: store(peer, line, data, whole).  Of those, LINES of each peer are waited for
- * at a time: a warp that has one after the other spends its time on the way to the memory. */
+/* The same for all lines, of which the first `whole` are whole: store(peer, line, data, whole).  Of those, LINES of
+ * each peer are waited for at a time: a warp that has one after the other spends its time on the way to the memory. */
 template <int N, int LINES, class Store>
 BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
                                      uint64_t lines, uint64_t whole, const Share &share, uint64_t flag, Store store) {
@@ -229,9 +229,9 @@ BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, unsigned nr
     return true;
 }
 
-/* Reduces each line of every rank in rank order.  load(line) gives this rank's own line, of zeros beyond the end, unless
- * `own_comes` through the staging; store(line, sum) is called for lines that exist.  The crew's first `done` lines are left
- * out. */
+/* Reduces each line of every rank in rank order.  load(line) gives this rank's own line, of zeros beyond the end,
+ * unless `own_comes` through the staging; store(line, sum) is called for lines that exist.  The crew's first `done`
+ * lines are left out. */
 template <class T, int N, class Load, class Store>
 BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
                           uint64_t flag, bool own_comes, Load load, Store store, uint64_t done = 0) {
@@ -248,7 +248,8 @@ BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, 
     return true;
 }
 
-/* Those of the crew's lines from `done` on that come LINES at a time, all whole: returns behind which, or TOLD_TO_LEAVE. */
+/* Those of the crew's lines from `done` on that come LINES at a time, all whole: returns behind which, or
+ * TOLD_TO_LEAVE. */
 enum : uint64_t { TOLD_TO_LEAVE = UINT64_MAX };
 template <class T, int N, int LINES, class Load, class Store>
 BL_DEVICE uint64_t reduce_some(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t whole,
@@ -271,8 +272,8 @@ BL_DEVICE uint64_t reduce_some(const struct bl_kernel_args &a, unsigned nranks, 
     return done;
 }
 
-/* As reduce_all, with less to wait for between polls where lines are whole, as the first `whole` of them are, LINES at a time as long
- * as there are so many: load(line, whole), store(line, sum, whole). */
+/* As reduce_all, with less to wait for between polls where lines are whole, as the first `whole` of them are, LINES
+ * at a time as long as there are so many: load(line, whole), store(line, sum, whole). */
 template <class T, int N, int LINES, class Load, class Store>
 BL_DEVICE bool reduce_whole(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t lines,
                             uint64_t whole, const Share &share, uint64_t flag, Load load, Store store) {

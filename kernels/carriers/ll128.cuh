@@ -1,4 +1,5 @@
-/* ll128.cuh - runs of lines between ranks: which lanes carry which line, and how lines are sent, received and reduced. */
+/* ll128.cuh - runs of lines between ranks: which lanes carry which line, and how lines are sent, received and
+ * reduced. */
 #ifndef BEELINE_LL128_CUH
 #define BEELINE_LL128_CUH
 
@@ -7,8 +8,8 @@
 #include "core/types.cuh"
 
 /* Some blocks of the grid that share a piece of work.  Eight lanes, a *group*, carry a line at a time: lines group,
- * group + groups, ...  A loop over them goes by `of_warp`, the group of the warp's first lanes, so that all lanes of the
- * warp stay in it together. */
+ * group + groups, ...  A loop over them goes by `of_warp`, the group of the warp's first lanes, so that all lanes of
+ * the warp stay in it together. */
 struct Crew {
     uint64_t group, of_warp, groups;
 };
@@ -41,7 +42,8 @@ BL_DEVICE Crew crew_of(const Share &s) {
     return c;
 }
 
-/* Sends this group's part of a line to `peer`, unless the launch was stopped.  All lanes of the line call it together. */
+/* Sends this group's part of a line to `peer`, unless the launch was stopped.  All lanes of the line call it
+ * together. */
 BL_DEVICE void send_line(const struct bl_kernel_args &a, const Region &region, unsigned peer, uint64_t line, Pair v,
                          uint64_t flag) {
     if (is_stopped(flag)) return;
@@ -55,12 +57,13 @@ template <int N> struct AtATime {
     enum { UNROLL = N <= 8 ? N : 1 }; /* of the loop over what is left: more would be much code for few */
 };
 
-/* Lines of each peer that a group of lanes has under way, of long messages: few blocks fill the links then.  Measured on H200 between two
- * ranks (docs/notebook.md), and not for more. */
+/* Lines of each peer that a group of lanes has under way, of long messages: few blocks fill the links then.  Measured
+ * on H200 between two ranks (docs/notebook.md), and not for more. */
 template <int N> struct LinesAtATime {
     enum { COUNT = N == 2 ? 4 : 1 };
 };
-/* Whether lines are so many, and the first `whole` of them whole, that crews are shared out for that: each group has some rounds. */
+/* Whether lines are so many, and the first `whole` of them whole, that crews are shared out for that: each group has
+ * some rounds. */
 template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines, uint64_t whole) {
     enum { COUNT = LinesAtATime<N>::COUNT };
     return COUNT > 1 && whole > 0 && lines >= COUNT * crew_of(whole_grid()).groups;
@@ -148,8 +151,8 @@ BL_DEVICE bool poll_lines(const struct bl_kernel_args &a, const unsigned char *c
     return true;
 }
 
-/* Receives lines of every peer, line, line + step, ..., all at once, and reduces each with own[k] in rank order.  Own words are put in
- * behind the polls, so these do not wait until they are loaded. */
+/* Receives lines of every peer, line, line + step, ..., all at once, and reduces each with own[k] in rank order.  Own
+ * words are put in behind the polls, so these do not wait until they are loaded. */
 template <class T, int N, int LINES>
 BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
                                       uint64_t line, uint64_t step, uint64_t flag, const Pair (&own)[LINES],

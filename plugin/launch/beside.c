@@ -64,8 +64,8 @@ static bool is_free(CUstream own, const struct bl_order_turn *caller) {
     return !turn.capturing || turn.capture == caller->capture;
 }
 
-/* The communicator's own stream goes on behind the others: one that is never captured, so that eager groups go on together whatever
- * one rank captures meanwhile, or one for captured groups, of one capture at a time. */
+/* The communicator's own stream goes on behind the others: one that is never captured, so that eager groups go on
+ * together whatever one rank captures meanwhile, or one for captured groups, of one capture at a time. */
 static ncclResult_t fork_visited(struct bl_comm *comm) {
     struct bl_beside *beside = &comm->beside;
     struct bl_order_turn caller;

@@ -97,8 +97,8 @@ static struct bl_order_capture *new_capture(struct bl_order *order, const struct
     return capture;
 }
 
-/* Whether what is captured next on the stream depends on the last call's nodes already: another edge would keep it from starting
- * early. */
+/* Whether what is captured next on the stream depends on the last call's nodes already: another edge would keep it
+ * from starting early. */
 static bool follows_last(const struct bl_order_capture *capture, CUstream stream) {
     CUstreamCaptureStatus status;
     cuuint64_t id;
@@ -207,8 +207,8 @@ ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct 
     return result;
 }
 
-/* The event is behind the last call, replays included, but for what goes on beside NCCL's calls; of that nothing runs which is being
- * captured. */
+/* The event is behind the last call, replays included, but for what goes on beside NCCL's calls; of that nothing runs
+ * which is being captured. */
 CUresult bl_order_query(const struct bl_comm *comm) {
     const CUresult status = bl_driver()->cuEventQuery(comm->order.event);
     if (status != CUDA_SUCCESS || atomic_load(&comm->beside.state) != BL_BESIDE_APART || !comm->beside.eager)

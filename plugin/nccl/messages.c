@@ -40,7 +40,8 @@ BL_EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t dat
     return bl_forward_after(forward, BL_REAL(ncclRecv, recvbuff, count, datatype, peer, comm, stream));
 }
 
-/* A gather, or a scatter: the root has messages of all ranks, its own among them, in blocks of `blocks`; the others one each, in `one`. */
+/* A gather, or a scatter: the root has messages of all ranks, its own among them, in blocks of `blocks`; the others
+ * one each, in `one`. */
 struct rooted {
     char *blocks, *one;
     bool gathers;
@@ -104,7 +105,8 @@ static bool serve_or_begin(const struct rooted *r, ncclComm_t handle, cudaStream
     return true;
 }
 
-/* Those with a configuration of the call's own, which NCCL has since 2.31, are as in collectives.c: with none they are the plain ones. */
+/* Those with a configuration of the call's own, which NCCL has since 2.31, are as in collectives.c: with none they
+ * are the plain ones. */
 
 static ncclResult_t gather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                            ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config) {

@@ -22,9 +22,9 @@ struct bl_wishes {
 /* NULL: nothing is asked for.  The environment (NCCL_MAX_CTAS) comes before the configuration, as in NCCL. */
 struct bl_wishes bl_config_wishes(const ncclConfig_t *config);
 
-/* BL_REASON_CONFIG if a call's configuration asks for what NCCL alone can do: its own number of blocks or algorithm, or an event
- * at the launch's completion; else BL_REASONS.  Equal on all ranks, as NCCL demands.  Never of a call of NCCL's own; the first
- * time a line at INFO says what it asks for. */
+/* BL_REASON_CONFIG if a call's configuration asks for what NCCL alone can do: its own number of blocks or algorithm,
+ * or an event at the launch's completion; else BL_REASONS.  Equal on all ranks, as NCCL demands.  Never of a call of
+ * NCCL's own; the first time a line at INFO says what it asks for. */
 enum bl_reason bl_config_for_nccl(const ncclCollConfig_t *config, const char *function);
 
 #endif

@@ -1,4 +1,5 @@
-/* mixed_groups.c - groups with small messages and large ones, which different hands may carry, in every situation of a group. */
+/* mixed_groups.c - groups with small messages and large ones, which different hands may carry, in every situation of
+ * a group. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

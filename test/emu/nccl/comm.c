@@ -35,8 +35,8 @@ void emu_comm_wait_zero(_Atomic uint32_t *word) {
 
 enum { JOIN_US = 200 };
 
-/* Whoever first hears that a nonblocking call has succeeded, or makes the next, gives up its job.  Two threads at once free it twice in the
- * real one: seen as a corrupted heap with 2.28.9. */
+/* Whoever first hears that a nonblocking call has succeeded, or makes the next, gives up its job.  Two threads at
+ * once free it twice in the real one: seen as a corrupted heap with 2.28.9. */
 void emu_comm_join(ncclComm_t comm) {
     if (!atomic_load(&comm->worker_started)) return;
     if (atomic_exchange(&comm->joining, true)) {
