@@ -46,19 +46,17 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                 return;
         }
     } else {
-        const uint64_t of_out = whole_lines(out);
-        const bool in_runs = comes_in_runs<N>(lines, of_out);
+        const uint64_t whole = whole_in_runs<N>(lines, whole_lines(out));
+        const bool in_runs = whole > 0;
         const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines), in_runs);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         /* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a
          * receiver, where there are many, has more time. */
         const bool by_senders = N > 2 || in_runs;
-        const uint64_t whole = in_runs ? of_out : 0;
+        enum { LOADS = N == 2 ? LinesAtATime<N>::COUNT : N <= 4 ? 2 : 1 };
         const auto load = [&](uint64_t line, bool is_whole) { return load_line(in, line, is_whole); };
         if (in_share(senders))
-            send_to_all<N, N == 2   ? 4
-                           : N <= 4 ? 2
-                                    : 1>(
+            send_to_all<N, LOADS>(
                 a, region, lines, whole_lines(in), senders, flag, load, [&](uint64_t line) { prefetch_line(in, line); },
                 [&](uint64_t line, Pair v) {
                     if (by_senders && lies_apart(in, own, line)) store_line(own, line, v, line < whole);

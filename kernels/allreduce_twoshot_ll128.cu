@@ -18,7 +18,20 @@
 #include "carriers/messages.cuh"
 #include "core/instantiate.cuh"
 
-enum { LONG_RUN = 6000 }; /* lines; the shares were measured on H200 (docs/notebook.md) */
+enum { LONG_RUN = 6000 }; /* lines */
+
+/* Of 32 blocks; the rest collects.  Measured on H200 (docs/notebook.md). */
+struct Crews {
+    unsigned sending, reducing;
+};
+
+/* Long messages are not in the L2 cache: with longer loads, more senders fill the links.  With one peer, a line has more
+ * to reduce for what there is to send. */
+template <int N> BL_DEVICE Crews crews_for(uint64_t run, bool in_runs) {
+    if (in_runs) return {10, 12};
+    if (N == 2) return {6, 16};
+    return run < LONG_RUN ? Crews{7, 15} : Crews{9, 14};
+}
 
 template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in, const Out &out) {
@@ -27,19 +40,11 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
     const unsigned nranks = nranks_of<N>(a);
     const uint64_t run = (lines_of(in) + nranks - 1) / nranks; /* lines that each rank owns */
     const uint64_t own = a.rank * run;
-    const bool in_runs = comes_in_runs<N>(run, whole_lines(out) == 0 ? 0 : whole_lines(in));
-    /* Long messages are not in the L2 cache: with longer loads, more senders fill the links.  With one peer, a line has more
-     * to reduce for what there is to send. */
-    const unsigned sending = in_runs          ? 10
-                             : N == 2         ? 6
-                             : run < LONG_RUN ? 7
-                                              : 9,
-                   reducing = in_runs          ? 12
-                              : N == 2         ? 16
-                              : run < LONG_RUN ? 15
-                                               : 14;
-    const Share senders = share_of(0, sending), reducers = share_of(sending, sending + reducing),
-                collectors = share_of(sending + reducing, 32);
+    const bool in_runs = whole_in_runs<N>(run, whole_lines(out) == 0 ? 0 : whole_lines(in)) > 0;
+    const Crews crews = crews_for<N>(run, in_runs);
+    const unsigned reduced = crews.sending + crews.reducing;
+    const Share senders = share_of(0, crews.sending), reducers = share_of(crews.sending, reduced),
+                collectors = share_of(reduced, 32);
 
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
     const auto whole_of = [&](unsigned rank) { return in_runs ? whole_lines_from(in, rank * run, run) : 0; };
@@ -61,6 +66,8 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
     if (in_share(reducers) &&
         !reduce_whole<T, N, AT_A_TIME>(a, nranks, inputs, run, whole_of(a.rank), reducers, flag, load_own_run,
                                        [&](uint64_t line, Pair sum, bool whole) {
+                                           if (whole)
+                                               warp_sync(); /* lanes may have parted where the last one was stored */
 #pragma unroll
                                            for (int i = 1; i < N; i++)
                                                if (i < (int)nranks)

@@ -24,13 +24,12 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
     const Region region = peer_region(a, e);
     const bool alone =
         lines <= crew_of(whole_grid()).groups; /* a line for each group, that sends first, then receives */
-    const uint64_t both_whole = whole_lines(out) == 0 ? 0 : whole_lines(in);
-    const bool in_runs = comes_in_runs<N>(lines, both_whole);
+    const uint64_t whole = whole_in_runs<N>(lines, whole_lines(out) == 0 ? 0 : whole_lines(in));
+    const bool in_runs = whole > 0;
     const unsigned sending = in_runs ? SENDERS_OF_RUNS : SENDERS;
     const Share senders = alone ? whole_grid() : share_of(0, sending),
                 receivers = alone ? whole_grid() : share_of(sending, 32);
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
-    const uint64_t whole = in_runs ? both_whole : 0;
     const auto load = [&](unsigned peer, uint64_t line, bool is_whole = false) {
         return load_line(block_of(in, peer), line, is_whole);
     };

@@ -21,10 +21,9 @@
 enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all that a sender has to load */
 
 /* Of 32; measured on H200 with up to 4 ranks (docs/notebook.md). */
-BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool whole) {
-    return nranks == 2 ? (far ? 6 : 5) : nranks == 3 || whole ? 7 : 12;
+BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool whole, bool in_runs) {
+    return in_runs ? 10 : nranks == 2 ? (far ? 6 : 5) : nranks == 3 || whole ? 7 : 12;
 }
-static const unsigned SENDERS_OF_RUNS = 10;
 
 /* A whole line for each group, that sends first, then receives.  All that it loads is under way at once. */
 template <class T, int N, class Load, class Store>
@@ -60,8 +59,7 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
 
     if (lines > crew.groups) {
         const bool far = beyond_cache((3 * nranks - 1) * lines);
-        const unsigned sending =
-            comes_in_runs<N>(lines, whole) ? SENDERS_OF_RUNS : senders_among(nranks, far, whole > 0);
+        const unsigned sending = senders_among(nranks, far, whole > 0, whole_in_runs<N>(lines, whole) > 0);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         const auto load_any = [&](unsigned peer, uint64_t line) { return load(peer, line, false); };
         const auto prefetch = [&](unsigned peer, uint64_t line) {

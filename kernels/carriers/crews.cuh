@@ -199,28 +199,20 @@ BL_DEVICE bool receive_from_each(const struct bl_kernel_args &a, unsigned nranks
 template <int N, int LINES, class Store>
 BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
                                      uint64_t lines, uint64_t whole, const Share &share, uint64_t flag, Store store) {
-    enum { PEERS = N - 1, COUNT = LINES * PEERS };
+    enum { PEERS = N - 1 };
     const Crew crew = crew_of(share);
-    const auto peer_of = [&](unsigned i) { return i % PEERS + (i % PEERS >= a.rank); };
     Wait wait = wait_begin(flag);
     uint64_t done = 0;
     if (LINES > 1)
         for (; crew.of_warp + done + (LINES - 1) * crew.groups < whole; done += LINES * crew.groups) {
-            const auto line_at = [&](int i) { return crew.group + done + i / PEERS * crew.groups; };
-            const unsigned char *at[COUNT];
-            LineView view[COUNT];
-            uint32_t missing = 0;
-#pragma unroll
-            for (int i = 0; i < COUNT; i++) {
-                at[i] = kept(place_of(a, region, a.rank, peer_of(i)) + offset_of(region, line_at(i)));
-                view[i] = line_of({0, 0});
-                if (i % PEERS < (int)nranks - 1) missing |= 1u << i;
-            }
+            const uint64_t line = crew.group + done;
+            LineView view[LINES * PEERS];
             warp_sync(); /* lanes may have parted where the last lines were stored */
-            if (!poll_lines(a, at, missing, flag, view, wait, peer_of)) return false;
+            if (!poll_lines_of_peers<N, LINES>(a, nranks, region, line, crew.groups, flag, view, wait)) return false;
 #pragma unroll
-            for (int i = 0; i < COUNT; i++)
-                if (i % PEERS < (int)nranks - 1) store(peer_of(i), line_at(i), line_data(view[i]), true);
+            for (int i = 0; i < LINES * PEERS; i++)
+                if (i % PEERS < (int)nranks - 1)
+                    store(peer_in_order<N>(a, i), line + i / PEERS * crew.groups, line_data(view[i]), true);
         }
     for (uint64_t line = crew.group + done; line - crew.group + crew.of_warp < lines; line += crew.groups)
         if (!receive_from_each<N>(a, nranks, region, line, flag, line < lines, wait,
@@ -264,10 +256,7 @@ BL_DEVICE uint64_t reduce_some(const struct bl_kernel_args &a, unsigned nranks, 
         if (!receive_all_and_reduce<T, N, LINES>(a, nranks, region, line, crew.groups, flag, own, sum, wait))
             return TOLD_TO_LEAVE;
 #pragma unroll
-        for (int k = 0; k < LINES; k++) {
-            warp_sync(); /* it may be sent */
-            store(line + k * crew.groups, sum[k], true);
-        }
+        for (int k = 0; k < LINES; k++) store(line + k * crew.groups, sum[k], true);
     }
     return done;
 }

@@ -62,11 +62,11 @@ template <int N> struct AtATime {
 template <int N> struct LinesAtATime {
     enum { COUNT = N == 2 ? 4 : 1 };
 };
-/* Whether lines are so many, and the first `whole` of them whole, that crews are shared out for that: each group has
- * some rounds. */
-template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines, uint64_t whole) {
+/* `whole`, the first lines that are whole, if lines are so many that crews are shared out for that, some rounds for each
+ * group; else 0. */
+template <int N> BL_DEVICE uint64_t whole_in_runs(uint64_t lines, uint64_t whole) {
     enum { COUNT = LinesAtATime<N>::COUNT };
-    return COUNT > 1 && whole > 0 && lines >= COUNT * crew_of(whole_grid()).groups;
+    return COUNT > 1 && lines >= COUNT * crew_of(whole_grid()).groups ? whole : 0;
 }
 
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
@@ -151,16 +151,18 @@ BL_DEVICE bool poll_lines(const struct bl_kernel_args &a, const unsigned char *c
     return true;
 }
 
-/* Receives lines of every peer, line, line + step, ..., all at once, and reduces each with own[k] in rank order.  Own
- * words are put in behind the polls, so these do not wait until they are loaded. */
-template <class T, int N, int LINES>
-BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
-                                      uint64_t line, uint64_t step, uint64_t flag, const Pair (&own)[LINES],
-                                      Pair (&result)[LINES], Wait &wait) {
+/* The k-th of the peers, whose number is below N. */
+template <int N> BL_DEVICE unsigned peer_in_order(const struct bl_kernel_args &a, unsigned k) {
+    return k % (N - 1) + (k % (N - 1) >= a.rank);
+}
+
+/* poll_lines of lines of every peer, line, line + step, ..., LINES of them: of each the peers' in rank order. */
+template <int N, int LINES>
+BL_DEVICE bool poll_lines_of_peers(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t line,
+                                   uint64_t step, uint64_t flag, LineView (&view)[LINES * (N - 1)], Wait &wait) {
     enum { PEERS = N - 1 };
-    const auto peer_of = [&](unsigned i) { return i % PEERS + (i % PEERS >= a.rank); };
+    const auto peer_of = [&](unsigned i) { return peer_in_order<N>(a, i); };
     const unsigned char *at[LINES * PEERS];
-    LineView view[LINES * PEERS];
     uint32_t missing = 0;
 #pragma unroll
     for (unsigned i = 0; i < LINES * PEERS; i++) {
@@ -168,7 +170,18 @@ BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned n
         view[i] = line_of({0, 0});
         if (i % PEERS < nranks - 1) missing |= 1u << i;
     }
-    if (!poll_lines(a, at, missing, flag, view, wait, peer_of)) return false;
+    return poll_lines(a, at, missing, flag, view, wait, peer_of);
+}
+
+/* Receives lines of every peer, line, line + step, ..., all at once, and reduces each with own[k] in rank order.  Own
+ * words are put in behind the polls, so these do not wait until they are loaded. */
+template <class T, int N, int LINES>
+BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
+                                      uint64_t line, uint64_t step, uint64_t flag, const Pair (&own)[LINES],
+                                      Pair (&result)[LINES], Wait &wait) {
+    enum { PEERS = N - 1 };
+    LineView view[LINES * PEERS];
+    if (!poll_lines_of_peers<N, LINES>(a, nranks, region, line, step, flag, view, wait)) return false;
 #pragma unroll
     for (int k = 0; k < LINES; k++) {
         uint64_t words[N][2];

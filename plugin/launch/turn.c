@@ -26,8 +26,7 @@ ncclResult_t bl_turn_settled(struct bl_comm *comm) {
 ncclResult_t bl_turn_begin(struct bl_turn *turn) {
     struct bl_comm *comm = turn->comm;
     struct bl_visit visit;
-    ncclResult_t result = bl_comm_check(comm);
-    if (result == ncclSuccess) result = bl_turn_settled(comm);
+    ncclResult_t result = bl_turn_settled(comm);
     if (result != ncclSuccess || !bl_comm_visit(comm, &visit)) return result;
     bl_order_ask(turn->stream, &turn->order);
     if (!atomic_load(&comm->shares_room)) result = bl_order_before(comm, turn->stream, &turn->order);

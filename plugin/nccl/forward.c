@@ -25,7 +25,9 @@ ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm,
 }
 
 ncclResult_t bl_forward_before(struct bl_forward **forward, ncclComm_t comm, cudaStream_t stream) {
-    const ncclResult_t result = bl_forward_known(forward, bl_known(comm), stream, NULL);
+    struct bl_comm *known = bl_known(comm);
+    ncclResult_t result = known ? bl_comm_check(known) : ncclSuccess;
+    if (result == ncclSuccess) result = bl_forward_known(forward, known, stream, NULL);
     if (result != ncclSuccess && bl_group_open()) bl_group_fail(result);
     return result;
 }
