@@ -30,13 +30,21 @@ struct OneWay {
     uint64_t cursor, flag;
     uint64_t launches; /* before this one */
     Region region;
-    bool told; /* this warp has told what it has to tell, and found room */
+    uint64_t heard; /* what the peer of this lane's number had told when the launch began */
+    bool told;      /* this warp has told what it has to tell, and found room */
 };
+
+/* What `of` has told this rank, or `rank` tells `of`. */
+BL_DEVICE uint64_t *begun_word(const struct bl_kernel_args &a, unsigned owner, unsigned of) {
+    return (uint64_t *)(a.staging[owner] + a.layout.oneway_offset) + of;
+}
 
 BL_DEVICE OneWay oneway_begin(const struct bl_kernel_args &a, uint64_t lines) {
     OneWay o;
     o.cursor = launch_begin(a, a.epochs + BL_WORD_CURSORS);
     o.launches = load_own(&a.epochs[BL_WORD_ONEWAYS + block_in_grid()]);
+    o.heard =
+        load_relaxed_sys(begun_word(a, a.rank, lane_in_warp() % BL_MAX_RANKS)); /* beside the cursor, not behind it */
     o.flag = o.cursor + lines;
     const uint64_t stride = a.layout.oneway_lines * LINE_BYTES;
     o.region = {a.layout.oneway_offset + BL_MAX_RANKS * sizeof(uint64_t), stride, o.cursor, a.layout.oneway_lines - 1};
@@ -56,11 +64,6 @@ BL_DEVICE void oneway_end(const struct bl_kernel_args &a, const OneWay &o, uint6
     for (unsigned b = blocks_in_grid() + thread_in_grid(); b < BL_MAX_BLOCKS; b += threads_in_grid()) leave_behind(b);
 }
 
-/* What `of` has told this rank, or `rank` tells `of`. */
-BL_DEVICE uint64_t *begun_word(const struct bl_kernel_args &a, unsigned owner, unsigned of) {
-    return (uint64_t *)(a.staging[owner] + a.layout.oneway_offset) + of;
-}
-
 /* Tells the peers that this launch has begun: a word each of the grid's first threads. */
 BL_DEVICE void tell_begun(const struct bl_kernel_args &a, const OneWay &o) {
     const unsigned peer = thread_in_grid();
@@ -76,8 +79,8 @@ BL_DEVICE bool await_room(const struct bl_kernel_args &a, const OneWay &o, uint3
     const uint64_t *const word = begun_word(a, a.rank, peer);
     const uint64_t least = o.flag - a.layout.oneway_lines;
     Wait wait = wait_begin(o.flag);
-    for (;;) {
-        const bool room = !asks || (int64_t)(load_relaxed_sys(word) - least) >= 0;
+    for (uint64_t heard = o.heard;; heard = load_relaxed_sys(word)) {
+        const bool room = !asks || (int64_t)(heard - least) >= 0;
         if (warp_all(room)) return true;
         if (wait_is_long(wait) && !wait_on(a, wait, room ? a.rank : peer)) return false;
     }

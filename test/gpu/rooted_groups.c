@@ -1,5 +1,5 @@
-/* rooted_groups.c - groups of one broadcast, or one reduce, of each rank, which uneven all-gathers and reduce-scatters are, beside an even
- * all-gather: times in CUDA graphs, every result checked.
+/* rooted_groups.c - groups of one broadcast, or one reduce, of each rank, which uneven all-gathers and reduce-scatters are, beside even
+ * ones: times in CUDA graphs, every result checked.
  *
  *   RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 BEELINE_ID_FILE=PATH rooted-groups [MOST_BYTES [CALLS [REPLAYS]]]     one process a rank
  *
@@ -7,6 +7,7 @@
  * Exit status: 1 if a result was wrong, or a call failed. */
 #include <cuda.h>
 #include <nccl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,9 @@
         }                                                                                                              \
     } while (0)
 
-enum kind { ALL_GATHER, BROADCASTS, UNEVEN_BROADCASTS, REDUCES, KINDS };
-static const char *const names[KINDS] = {"all-gather", "broadcasts", "broadcasts, 1:2:...", "reduces"};
+enum kind { ALL_GATHER, BROADCASTS, UNEVEN_BROADCASTS, REDUCE_SCATTER, REDUCES, UNEVEN_REDUCES, KINDS };
+static const char *const names[KINDS] = {"all-gather",     "broadcasts", "broadcasts, 1:2:...",
+                                         "reduce-scatter", "reduces",    "reduces, 1:2:..."};
 enum { MOST_RANKS = 16, MOST_REPLAYS = 999, GRAIN = 16 };
 
 static int rank, nranks;
@@ -56,16 +58,28 @@ static void connect_ranks(void) {
     CHECK(ncclCommInitRank(&comm, nranks, id, rank));
 }
 
+static bool reduces(enum kind kind) {
+    return kind >= REDUCE_SCATTER;
+}
+static bool is_uneven(enum kind kind) {
+    return kind == UNEVEN_BROADCASTS || kind == UNEVEN_REDUCES;
+}
+
 static void call(enum kind kind) {
     if (kind == ALL_GATHER) {
         CHECK(ncclAllGather((void *)(from + at[rank]), (void *)to, at[1], ncclInt8, comm, (cudaStream_t)stream));
+        return;
+    }
+    if (kind == REDUCE_SCATTER) {
+        CHECK(ncclReduceScatter((void *)from, (void *)(to + at[rank]), at[1] / 4, ncclInt32, ncclSum, comm,
+                                (cudaStream_t)stream));
         return;
     }
     CHECK(ncclGroupStart());
     for (int r = 0; r < nranks; r++) {
         void *send = (void *)(from + at[r]), *recv = (void *)(to + at[r]);
         const size_t bytes = at[r + 1] - at[r];
-        if (kind == REDUCES)
+        if (reduces(kind))
             CHECK(ncclReduce(send, recv, bytes / 4, ncclInt32, ncclSum, r, comm, (cudaStream_t)stream));
         else
             CHECK(ncclBroadcast(send, recv, bytes, ncclInt8, r, comm, (cudaStream_t)stream));
@@ -76,9 +90,8 @@ static void call(enum kind kind) {
 /* Blocks of `bytes`, or, uneven, of their shares of it; each rank's input is its number plus one. */
 static void fill(enum kind kind, size_t bytes) {
     for (int r = 0; r < nranks; r++)
-        at[r + 1] =
-            at[r] + (kind == UNEVEN_BROADCASTS ? bytes * (size_t)(r + 1) / (size_t)nranks / GRAIN * GRAIN : bytes);
-    if (kind == REDUCES)
+        at[r + 1] = at[r] + (is_uneven(kind) ? bytes * (size_t)(r + 1) / (size_t)nranks / GRAIN * GRAIN : bytes);
+    if (reduces(kind))
         CHECK(cuMemsetD32(from, (unsigned)rank + 1, at[nranks] / 4));
     else
         CHECK(cuMemsetD8(from, (unsigned char)(rank + 1), at[nranks]));
@@ -92,9 +105,9 @@ static long count_wrong(enum kind kind) {
     CHECK(!host || cuMemcpyDtoH(host, to, at[nranks]));
     for (int r = 0; r < nranks; r++)
         for (size_t b = at[r]; b < at[r + 1]; b++) {
-            if (kind == REDUCES && r != rank) continue; /* another's result */
+            if (reduces(kind) && r != rank) continue; /* another's result */
             const int sum = nranks * (nranks + 1) / 2;
-            wrong += host[b] != (kind != REDUCES ? r + 1 : b % 4 == 0 ? sum : 0);
+            wrong += host[b] != (!reduces(kind) ? r + 1 : b % 4 == 0 ? sum : 0);
         }
     free(host);
     return wrong;
