@@ -75,10 +75,10 @@ def made_up_gathers():
            part("perf-gather-types", "types", KIB, 4.0, 8.0, "allgather_ll128"), part("perf-gather-types", "odd", KIB, 4.0, 8.0, "allgather_ll128"),
            part("perf-gather-types", "odd", KIB - 2, 5.0, 8.0, "allgather_ll128", offset=2)]
     for route, us in (("nccl", 180.0), ("allgather_ce", 120.0)):
-        out.append(dict(kind="overlap", ranks=4, bytes=64 * KIB * KIB, route=route, rows=640, side=8192, samples=20, product_us=100.0, gather_us=130.0,
+        out.append(dict(kind="overlap", ranks=4, bytes=64 * KIB * KIB, route=route, rows=640, side=8192, samples=20, product_us=100.0, collective_us=130.0,
                         sequential_us=240.0, sequential_us_all=[230.0, 240.0, 260.0],
-                        beside={way: dict(both_us=us + add, both_us_all=[us, us + add], product_us=us - 15, gather_us=us)
-                                for way, add in (("gather first", 0.0), ("product first", 6.0))}))
+                        beside={way: dict(both_us=us + add, both_us_all=[us, us + add], product_us=us - 15, collective_us=us)
+                                for way, add in (("collective first", 0.0), ("product first", 6.0))}))
     for beeline, ms in ((True, 40.0), (False, 50.0)):
         out.append(dict(kind="fsdp", ranks=4, batch=1, length=2048, parameters=1056000000, layers=18, block_bytes=102700000, reduce="bfloat16", rounds=5,
                         steps=30, step_ms=ms, wall_ms=ms + 1, step_ms_all=[ms, ms + 2], tokens_s=round(8192e3 / ms), beeline=beeline,

@@ -60,12 +60,12 @@ def overlap(records):
                 continue
             base = by["nccl"]
             after = base["sequential_us"]
-            lines.append([size_text(size), "one after the other, nccl", f"{base['product_us']:.1f}", f"{base['gather_us']:.1f}",
+            lines.append([size_text(size), "one after the other, nccl", f"{base['product_us']:.1f}", f"{base['collective_us']:.1f}",
                           spread(after, base["sequential_us_all"]), "1.000", *[""] * 4])
             for route, r in by.items():
-                cells = [cell for beside in (r["beside"]["gather first"], r["beside"]["product first"]) for cell in (
+                cells = [cell for beside in (r["beside"]["collective first"], r["beside"]["product first"]) for cell in (
                     spread(beside["both_us"], beside["both_us_all"]), f"{after / beside['both_us']:.3f}", f"{beside['product_us'] / r['product_us']:.3f}")]
-                lines.append([size_text(size), f"beside, {route}", f"{r['product_us']:.1f}", f"{r['gather_us']:.1f}", *cells])
+                lines.append([size_text(size), f"beside, {route}", f"{r['product_us']:.1f}", f"{r['collective_us']:.1f}", *cells])
         if not lines:
             continue
         one = of_ranks[0]
