@@ -46,8 +46,8 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                 return;
         }
     } else {
-        const uint64_t whole = whole_in_runs<N>(lines, whole_lines(out));
-        const bool in_runs = whole > 0;
+        const bool in_runs = comes_in_runs<N>(lines);
+        const uint64_t whole = in_runs ? whole_lines(out) : 0;
         const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines), in_runs);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         /* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a

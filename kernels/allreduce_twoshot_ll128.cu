@@ -40,45 +40,47 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
     const unsigned nranks = nranks_of<N>(a);
     const uint64_t run = (lines_of(in) + nranks - 1) / nranks; /* lines that each rank owns */
     const uint64_t own = a.rank * run;
-    const bool in_runs = whole_in_runs<N>(run, whole_lines(out) == 0 ? 0 : whole_lines(in)) > 0;
+    const bool in_runs = comes_in_runs<N>(run);
     const Crews crews = crews_for<N>(run, in_runs);
     const unsigned reduced = crews.sending + crews.reducing;
     const Share senders = share_of(0, crews.sending), reducers = share_of(crews.sending, reduced),
                 collectors = share_of(reduced, 32);
 
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
-    const auto whole_of = [&](unsigned rank) { return in_runs ? whole_lines_from(in, rank * run, run) : 0; };
-    const unsigned other = in_runs ? 1 - a.rank : 0; /* of two ranks */
+    const bool whole = in_runs && whole_lines(out) > 0 && whole_lines(in) > 0;
+    const auto whole_of = [&](unsigned rank) { return whole ? whole_lines_from(in, rank * run, run) : 0; };
+    const unsigned other = whole ? 1 - a.rank : 0; /* of two ranks */
     /* What lies behind the run may be stored to. */
-    const auto load_own_run = [&](uint64_t line, bool whole) {
-        return line < run ? load_line(in, own + line, whole) : Pair{0, 0};
+    const auto load_own_run = [&](uint64_t line, bool is_whole) {
+        return line < run ? load_line(in, own + line, is_whole) : Pair{0, 0};
     };
-    const auto load = [&](unsigned peer, uint64_t line, bool whole = false) {
-        return load_line(in, peer * run + line, whole);
+    const auto load = [&](unsigned peer, uint64_t line, bool is_whole = false) {
+        return load_line(in, peer * run + line, is_whole);
     };
 
     if (in_share(senders)) {
-        if (in_runs)
+        if (whole)
             send_runs_to_each<AT_A_TIME>(a, nranks, inputs, run, whole_of(other), senders, flag, load, NoPrefetch());
         else
             send_to_each<N, N == 2 ? 2 : 1>(a, inputs, run, senders, flag, load, NoPrefetch());
     }
     if (in_share(reducers) &&
         !reduce_whole<T, N, AT_A_TIME>(a, nranks, inputs, run, whole_of(a.rank), reducers, flag, load_own_run,
-                                       [&](uint64_t line, Pair sum, bool whole) {
-                                           if (whole)
+                                       [&](uint64_t line, Pair sum, bool is_whole) {
+                                           if (is_whole)
                                                warp_sync(); /* lanes may have parted where the last one was stored */
 #pragma unroll
                                            for (int i = 1; i < N; i++)
                                                if (i < (int)nranks)
                                                    send_line(a, results, peer_at(a.rank, i, nranks), line, sum, flag);
-                                           store_line(out, own + line, sum, whole);
+                                           store_line(out, own + line, sum, is_whole);
                                        }))
         return;
     if (in_share(collectors) &&
-        !receive_all_from_each<N, AT_A_TIME>(
-            a, nranks, results, run, whole_of(other), collectors, flag,
-            [&](unsigned peer, uint64_t line, Pair v, bool whole) { store_line(out, peer * run + line, v, whole); }))
+        !receive_all_from_each<N, AT_A_TIME>(a, nranks, results, run, whole_of(other), collectors, flag,
+                                             [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
+                                                 store_line(out, peer * run + line, v, is_whole);
+                                             }))
         return;
     epoch_end(a, flag);
 }

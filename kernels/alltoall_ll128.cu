@@ -24,8 +24,8 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
     const Region region = peer_region(a, e);
     const bool alone =
         lines <= crew_of(whole_grid()).groups; /* a line for each group, that sends first, then receives */
-    const uint64_t whole = whole_in_runs<N>(lines, whole_lines(out) == 0 ? 0 : whole_lines(in));
-    const bool in_runs = whole > 0;
+    const bool in_runs = comes_in_runs<N>(lines);
+    const uint64_t whole = !in_runs || whole_lines(out) == 0 ? 0 : whole_lines(in);
     const unsigned sending = in_runs ? SENDERS_OF_RUNS : SENDERS;
     const Share senders = alone ? whole_grid() : share_of(0, sending),
                 receivers = alone ? whole_grid() : share_of(sending, 32);
@@ -38,7 +38,7 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
     };
 
     if (in_share(senders)) {
-        if (in_runs)
+        if (whole > 0)
             send_runs_to_each<AT_A_TIME>(a, a.nranks, region, lines, whole, senders, flag, load, NoPrefetch());
         else
             send_to_each<N, 1>(a, region, lines, senders, flag, load, NoPrefetch());

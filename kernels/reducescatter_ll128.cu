@@ -59,7 +59,7 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
 
     if (lines > crew.groups) {
         const bool far = beyond_cache((3 * nranks - 1) * lines);
-        const unsigned sending = senders_among(nranks, far, whole > 0, whole_in_runs<N>(lines, whole) > 0);
+        const unsigned sending = senders_among(nranks, far, whole > 0, comes_in_runs<N>(lines));
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         const auto load_any = [&](unsigned peer, uint64_t line) { return load(peer, line, false); };
         const auto prefetch = [&](unsigned peer, uint64_t line) {

@@ -62,11 +62,11 @@ template <int N> struct AtATime {
 template <int N> struct LinesAtATime {
     enum { COUNT = N == 2 ? 4 : 1 };
 };
-/* `whole`, the first lines that are whole, if lines are so many that crews are shared out for that, some rounds for each
- * group; else 0. */
-template <int N> BL_DEVICE uint64_t whole_in_runs(uint64_t lines, uint64_t whole) {
+/* Whether lines are so many that crews are shared out for that, some rounds for each group.  Those that are not whole go one
+ * at a time, with the same shares: with those of few, a launch took up to twice as long. */
+template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines) {
     enum { COUNT = LinesAtATime<N>::COUNT };
-    return COUNT > 1 && lines >= COUNT * crew_of(whole_grid()).groups ? whole : 0;
+    return COUNT > 1 && lines >= COUNT * crew_of(whole_grid()).groups;
 }
 
 /* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
