@@ -43,6 +43,7 @@ struct bl_beside {
     CUstream eager, captured; /* the communicator's own, of the highest priority; NULL until there was such a group */
     CUstream *streams; /* one of these, and behind it those of the group's calls, whoever serves them, each once */
     int count, capacity;
+    bool meets; /* still has to: streams.h */
     _Atomic int state;
 };
 

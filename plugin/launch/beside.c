@@ -1,7 +1,5 @@
 #include "beside.h"
 
-#include <stdlib.h>
-
 #include "base/log.h"
 #include "order.h"
 
@@ -10,38 +8,11 @@ static bool goes_on_with_others(const struct bl_turn *turn) {
     return !turn->counted || bl_collective_has(turn->request.collective, BL_PAIRED);
 }
 
-/* Kept for the next group; behind the communicator's own, which is the first. */
-static bool add_stream(struct bl_beside *beside, CUstream stream) {
-    if (beside->count == 0) beside->count = 1;
-    for (int i = 1; i < beside->count; i++)
-        if (beside->streams[i] == stream) return true;
-    if (beside->count >= beside->capacity) {
-        const int larger = beside->capacity ? 2 * beside->capacity : 8;
-        CUstream *moved = realloc(beside->streams, (size_t)larger * sizeof *moved);
-        if (!moved) return false;
-        beside->streams = moved;
-        beside->capacity = larger;
-    }
-    beside->streams[beside->count++] = stream;
-    return true;
-}
-
 /* Of the communicators that have both. */
-static bool list_streams(const struct bl_collected *calls, int count, const struct bl_turn *forwarded,
-                         int forwarded_count) {
-    bool listed = true;
-    for (int i = 0; i < forwarded_count; i++) {
-        struct bl_beside *beside = &forwarded[i].comm->beside;
-        beside->count = 0;
-        if (goes_on_with_others(&forwarded[i])) atomic_store(&beside->state, BL_BESIDE_MIXED);
-    }
-    for (int i = 0; i < count && listed; i++) {
-        struct bl_beside *beside = &calls[i].call.comm->beside;
-        if (atomic_load(&beside->state) == BL_BESIDE_MIXED) listed = add_stream(beside, calls[i].call.stream);
-    }
-    for (int i = 0; i < forwarded_count && listed; i++)
-        if (forwarded[i].comm->beside.count) listed = add_stream(&forwarded[i].comm->beside, forwarded[i].stream);
-    return listed;
+static void find_mixed(const struct bl_turn *forwarded, int forwarded_count) {
+    for (int i = 0; i < forwarded_count; i++)
+        if (goes_on_with_others(&forwarded[i]) && forwarded[i].comm->beside.count)
+            atomic_store(&forwarded[i].comm->beside.state, BL_BESIDE_MIXED);
 }
 
 /* Of the highest priority: the caller's streams may have it, and peers wait. */
@@ -95,7 +66,7 @@ static ncclResult_t fork_all(const struct bl_turn *forwarded, int forwarded_coun
     for (int i = 0; i < forwarded_count && result == ncclSuccess; i++) {
         struct bl_beside *beside = &forwarded[i].comm->beside;
         if (atomic_load(&beside->state) != BL_BESIDE_MIXED) continue;
-        if (beside->count) result = fork_one(forwarded[i].comm);
+        result = fork_one(forwarded[i].comm);
         if (atomic_load(&beside->state) == BL_BESIDE_MIXED && result == ncclSuccess)
             atomic_store(&beside->state, BL_BESIDE_NONE);
     }
@@ -106,8 +77,8 @@ static ncclResult_t fork_all(const struct bl_turn *forwarded, int forwarded_coun
 static void give_up(const struct bl_turn *forwarded, int forwarded_count, ncclResult_t error) {
     for (int i = 0; i < forwarded_count; i++) {
         struct bl_comm *comm = forwarded[i].comm;
-        if (atomic_exchange(&comm->beside.state, BL_BESIDE_NONE) == BL_BESIDE_NONE || !comm->beside.count ||
-            error == ncclInvalidUsage || forwarded[i].order.capturing)
+        if (atomic_exchange(&comm->beside.state, BL_BESIDE_NONE) == BL_BESIDE_NONE || error == ncclInvalidUsage ||
+            forwarded[i].order.capturing)
             continue;
         bl_comm_break(comm, error, "Beeline: what goes on beside NCCL's calls of a group failed on rank %d of %d",
                       comm->rank, comm->nranks);
@@ -116,8 +87,8 @@ static void give_up(const struct bl_turn *forwarded, int forwarded_count, ncclRe
 
 ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_turn *forwarded, int forwarded_count) {
     if (!count || !forwarded_count) return ncclSuccess;
-    ncclResult_t result =
-        list_streams(calls, count, forwarded, forwarded_count) ? fork_all(forwarded, forwarded_count) : ncclSystemError;
+    find_mixed(forwarded, forwarded_count);
+    const ncclResult_t result = fork_all(forwarded, forwarded_count);
     if (result != ncclSuccess) {
         give_up(forwarded, forwarded_count, result);
         return result;

@@ -7,6 +7,7 @@
 #include "order.h"
 #include "real/real.h"
 #include "room.h"
+#include "streams.h"
 
 static _Thread_local const struct bl_comm *settling; /* by this thread */
 
@@ -36,11 +37,14 @@ ncclResult_t bl_turn_begin(struct bl_turn *turn) {
     return result;
 }
 
-/* Once: the callers' streams wait for the communicator's own.  Where they cannot, what comes would go on beside it, too. */
+/* Once: the callers' streams and the communicator's own wait for each other.  Where they cannot, what comes would go on beside it, too. */
 static ncclResult_t join_beside(const struct bl_turn *turn) {
     struct bl_comm *comm = turn->comm;
     if (atomic_load(&comm->beside.state) != BL_BESIDE_APART) return ncclSuccess;
-    const ncclResult_t result = bl_order_fork(comm, comm->beside.streams, comm->beside.count);
+    ncclResult_t result =
+        bl_order_join(comm, comm->beside.streams, comm->beside.count); /* NCCL's part is on one of them */
+    if (result == ncclSuccess) result = bl_order_fork(comm, comm->beside.streams, comm->beside.count);
+    comm->beside.count = 0;
     atomic_store(&comm->beside.state, BL_BESIDE_NONE);
     if (result != ncclSuccess && !turn->order.capturing) {
         bl_comm_break(comm, result, "Beeline: streams of a group on rank %d of %d could not be joined", comm->rank,
@@ -131,6 +135,7 @@ void bl_turn_settle(struct bl_comm *comm, ncclResult_t state) {
         ncclResult_t result = bl_turn_end(&turn, state);
         if (state == ncclSuccess && result == ncclSuccess && pending->count)
             result = bl_fuse_launch(pending->calls, pending->count, false);
+        if (state == ncclSuccess && result == ncclSuccess) result = bl_streams_after_late(comm);
         if (state != ncclSuccess && pending->count) result = state; /* peers may have made those calls */
         if (result != ncclSuccess)
             bl_comm_break(comm, result, "Beeline: calls behind a nonblocking one on rank %d of %d failed", comm->rank,

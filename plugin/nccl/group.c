@@ -8,6 +8,7 @@
 #include "comm/switch.h"
 #include "entry.h"
 #include "launch/beside.h"
+#include "launch/streams.h"
 
 static _Thread_local struct {
     int depth;
@@ -135,6 +136,9 @@ static ncclResult_t run_calls(ncclResult_t real) {
     if (result == ncclSuccess && bl_call_made(real)) result = launch_ours();
     const ncclResult_t ended = end_turns(real, true);
     if (result == ncclSuccess) result = ended;
+    const bool launched = result == ncclSuccess && bl_call_made(real);
+    const ncclResult_t met = bl_streams_after(group.calls, group.count, launched);
+    if (launched) result = met;
     return bl_call_made(real) ? result : real;
 }
 
@@ -145,11 +149,18 @@ static void forget_calls(bool made) {
     group.error = ncclSuccess;
 }
 
+static ncclResult_t make_ready(void) {
+    if (!bl_streams_list(group.calls, group.count, group.forwarded, group.forwarded_count)) return ncclSystemError;
+    const ncclResult_t result = bl_streams_before(group.calls, group.count);
+    if (result != ncclSuccess) return result;
+    return bl_beside_launch(group.calls, group.count, group.forwarded, group.forwarded_count);
+}
+
 /* As around each forwarded call (forward.c): it is here that NCCL launches them. */
 static ncclResult_t end_real(void) {
     if (group.depth == 1 && group.error == ncclSuccess) {
-        const ncclResult_t beside = bl_beside_launch(group.calls, group.count, group.forwarded, group.forwarded_count);
-        if (beside != ncclSuccess) bl_group_fail(beside);
+        const ncclResult_t ready = make_ready();
+        if (ready != ncclSuccess) bl_group_fail(ready);
     }
     const bool relaxed = group.depth == 1 && group.forwarded_count > 0;
     const CUstreamCaptureMode mode = relaxed ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;

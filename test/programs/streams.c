@@ -170,6 +170,48 @@ static void captured_beside_eager(struct part *part, const struct settings *s) {
     vector_close(&eager);
 }
 
+/* --- group_on_streams: a group's calls are on three streams, which is as if all of it were on each of them ---
+ * What one call sends is written on another's stream, late, and only one of the streams is waited for. */
+enum { ON_STREAMS = 3 };
+
+static void group_on_streams(struct part *part, const struct settings *s) {
+    const size_t bytes[ON_STREAMS] = {s->small, s->middle, s->large};
+    struct vector vector[ON_STREAMS];
+    CUstream stream[ON_STREAMS];
+    CUdeviceptr kept;
+    const ncclComm_t comm = comm_open(part);
+    CU_OK(cuMemAlloc(&kept, s->large));
+    for (int i = 0; i < ON_STREAMS; i++) {
+        stream[i] = stream_open();
+        vector_open(&vector[i], bytes[i]);
+        vector_warm_up(part, &vector[i], comm, stream[i]);
+    }
+    for (int k = 0; k < ON_STREAMS * ON_STREAMS * s->repeat; k++) {
+        const int late = k % ON_STREAMS, of = (late + 1 + k / ON_STREAMS % 2) % ON_STREAMS,
+                  awaited = k / ON_STREAMS % ON_STREAMS;
+        for (int i = 0; i < ON_STREAMS; i++) vector_fill(part, &vector[i], s->seed + (uint64_t)(ON_STREAMS * k + i));
+        CU_OK(cuMemcpyDtoDAsync(kept, vector[of].send, bytes[of], stream[of]));
+        CU_OK(cuMemcpyDtoDAsync(vector[of].send, vector[of].recv, bytes[of], stream[of])); /* poison */
+        stream_sync(stream[of]);
+        part_barrier(part);
+        doing(part, "round %d: call %d sends what comes late on stream %d; stream %d is waited for", k, of, late,
+              awaited);
+        delay(stream[late], 3000);
+        CU_OK(cuMemcpyDtoDAsync(vector[of].send, kept, bytes[of], stream[late]));
+        NCCL_OK(ncclGroupStart());
+        for (int i = 0; i < ON_STREAMS; i++) vector_allreduce(&vector[i], comm, stream[i]);
+        NCCL_OK(ncclGroupEnd());
+        stream_sync(stream[awaited]);
+        for (int i = 0; i < ON_STREAMS; i++) vector_check_all(part, &vector[i]);
+    }
+    comm_close(part, comm);
+    for (int i = 0; i < ON_STREAMS; i++) {
+        stream_close(stream[i]);
+        vector_close(&vector[i]);
+    }
+    CU_OK(cuMemFree(kept));
+}
+
 /* --- streams that are not made by cuStreamCreate --- */
 /* Calls in turn on `odd` and on an ordinary stream. */
 static void in_turn(struct part *part, const struct settings *s, CUstream odd) {
@@ -337,6 +379,7 @@ const struct program stream_programs[] = {
     {"destroyed_stream_pending", destroyed_stream_pending},
     {"destroyed_stream_captured", destroyed_stream_captured},
     {"reused_stream", reused_stream},
+    {"group_on_streams", group_on_streams},
     {"captured_beside_eager", captured_beside_eager},
     {"captured_after_small", captured_after_small},
     {"broadcast_in_place", broadcast_in_place},

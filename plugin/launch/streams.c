@@ -1,0 +1,85 @@
+#include "streams.h"
+
+#include <stdlib.h>
+
+#include "order.h"
+
+/* The first is the communicator's own, of mixed groups: beside.h.  Kept for the next group. */
+static bool add(struct bl_beside *beside, CUstream stream) {
+    if (beside->count == 0) beside->count = 1;
+    for (int i = 1; i < beside->count; i++)
+        if (beside->streams[i] == stream) return true;
+    if (beside->count >= beside->capacity) {
+        const int larger = beside->capacity ? 2 * beside->capacity : 8;
+        CUstream *moved = realloc(beside->streams, (size_t)larger * sizeof *moved);
+        if (!moved) return false;
+        beside->streams = moved;
+        beside->capacity = larger;
+    }
+    beside->streams[beside->count++] = stream;
+    return true;
+}
+
+bool bl_streams_list(const struct bl_collected *calls, int count, const struct bl_turn *forwarded,
+                     int forwarded_count) {
+    bool listed = true;
+    for (int i = 0; i < forwarded_count; i++) forwarded[i].comm->beside.count = 0;
+    for (int i = 0; i < count; i++) calls[i].call.comm->beside.count = 0;
+    for (int i = 0; i < count && listed; i++) listed = add(&calls[i].call.comm->beside, calls[i].call.stream);
+    for (int i = 0; i < forwarded_count && listed; i++)
+        if (forwarded[i].comm->beside.count) listed = add(&forwarded[i].comm->beside, forwarded[i].stream);
+    return listed;
+}
+
+static bool has_several(const struct bl_comm *comm) {
+    return comm->beside.count > 2;
+}
+
+static ncclResult_t meet(struct bl_comm *comm) {
+    const CUstream *streams = comm->beside.streams + 1;
+    const int count = comm->beside.count - 1;
+    const ncclResult_t result = bl_order_join(comm, streams, count);
+    return result == ncclSuccess ? bl_order_fork(comm, streams, count) : result;
+}
+
+static ncclResult_t check_and_meet(struct bl_comm *comm) {
+    const ncclResult_t result = bl_order_check(comm, comm->beside.streams + 1, comm->beside.count - 1);
+    return result == ncclSuccess ? meet(comm) : result;
+}
+
+/* Of a communicator that has ended the calls go nowhere. */
+static ncclResult_t visit(struct bl_comm *comm, ncclResult_t (*what)(struct bl_comm *comm)) {
+    struct bl_visit visit;
+    if (!has_several(comm) || !bl_comm_visit(comm, &visit)) return ncclSuccess;
+    const ncclResult_t result = what(comm);
+    bl_comm_leave(comm, &visit);
+    return result;
+}
+
+ncclResult_t bl_streams_before(const struct bl_collected *calls, int count) {
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < count; i++) calls[i].call.comm->beside.meets = true;
+    for (int i = 0; i < count && result == ncclSuccess; i++) {
+        struct bl_comm *comm = calls[i].call.comm;
+        if (comm->beside.meets) result = visit(comm, check_and_meet);
+        comm->beside.meets = false;
+    }
+    return result;
+}
+
+ncclResult_t bl_streams_after_late(struct bl_comm *comm) {
+    const ncclResult_t result = visit(comm, meet);
+    comm->beside.count = 0;
+    return result;
+}
+
+ncclResult_t bl_streams_after(const struct bl_collected *calls, int count, bool launched) {
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < count; i++) {
+        struct bl_comm *comm = calls[i].call.comm;
+        if (atomic_load(&comm->beside.state) == BL_BESIDE_APART) continue;
+        if (launched && result == ncclSuccess) result = bl_streams_after_late(comm);
+        comm->beside.count = 0; /* once */
+    }
+    return result;
+}
