@@ -20,15 +20,14 @@ static bool add(struct bl_beside *beside, CUstream stream) {
     return true;
 }
 
-bool bl_streams_list(const struct bl_collected *calls, int count, const struct bl_turn *forwarded,
-                     int forwarded_count) {
+bool bl_streams_list(const struct bl_collected *calls, int count) {
     bool listed = true;
-    for (int i = 0; i < forwarded_count; i++) forwarded[i].comm->beside.count = 0;
-    for (int i = 0; i < count; i++) calls[i].call.comm->beside.count = 0;
     for (int i = 0; i < count && listed; i++) listed = add(&calls[i].call.comm->beside, calls[i].call.stream);
-    for (int i = 0; i < forwarded_count && listed; i++)
-        if (forwarded[i].comm->beside.count) listed = add(&forwarded[i].comm->beside, forwarded[i].stream);
     return listed;
+}
+
+bool bl_streams_add(struct bl_comm *comm, CUstream stream) {
+    return comm->beside.count == 0 || add(&comm->beside, stream);
 }
 
 static bool has_several(const struct bl_comm *comm) {

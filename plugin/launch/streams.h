@@ -7,10 +7,12 @@
 #ifndef BEELINE_STREAMS_H
 #define BEELINE_STREAMS_H
 
-#include "turn.h"
+#include "fuse.h"
 
-/* Notes the streams of each communicator that Beeline has calls of, in bl_beside.streams.  False: out of memory. */
-bool bl_streams_list(const struct bl_collected *calls, int count, const struct bl_turn *forwarded, int forwarded_count);
+/* Notes the streams of Beeline's calls of a group, in bl_beside.streams of their communicators, and that of a call of NCCL's, if Beeline has
+ * any on its communicator.  False: out of memory. */
+bool bl_streams_list(const struct bl_collected *calls, int count);
+bool bl_streams_add(struct bl_comm *comm, CUstream stream);
 
 /* Before the real group's end.  ncclInvalidUsage, as of NCCL, if those of a communicator are not all captured by one graph, or all
  * eager. */

@@ -150,7 +150,10 @@ static void forget_calls(bool made) {
 }
 
 static ncclResult_t make_ready(void) {
-    if (!bl_streams_list(group.calls, group.count, group.forwarded, group.forwarded_count)) return ncclSystemError;
+    bool listed = bl_streams_list(group.calls, group.count);
+    for (int i = 0; i < group.forwarded_count && listed; i++)
+        listed = bl_streams_add(group.forwarded[i].comm, group.forwarded[i].stream);
+    if (!listed) return ncclSystemError;
     const ncclResult_t result = bl_streams_before(group.calls, group.count);
     if (result != ncclSuccess) return result;
     return bl_beside_launch(group.calls, group.count, group.forwarded, group.forwarded_count);
