@@ -73,13 +73,21 @@ static ncclResult_t fork_all(const struct bl_turn *forwarded, int forwarded_coun
     return result;
 }
 
+/* As far as it can: of a capture, so that the caller can end it. */
+static void rejoin(struct bl_comm *comm) {
+    struct bl_visit visit;
+    if (!bl_comm_visit(comm, &visit)) return;
+    bl_order_fork(comm, comm->beside.streams, comm->beside.count);
+    bl_comm_leave(comm, &visit);
+}
+
 /* Peers may have launched theirs; nothing of a capture runs, and what is wrong with a group is wrong on all ranks. */
 static void give_up(const struct bl_turn *forwarded, int forwarded_count, ncclResult_t error) {
     for (int i = 0; i < forwarded_count; i++) {
         struct bl_comm *comm = forwarded[i].comm;
-        if (atomic_exchange(&comm->beside.state, BL_BESIDE_NONE) == BL_BESIDE_NONE || error == ncclInvalidUsage ||
-            forwarded[i].order.capturing)
-            continue;
+        const int was = atomic_exchange(&comm->beside.state, BL_BESIDE_NONE);
+        if (was == BL_BESIDE_APART) rejoin(comm);
+        if (was == BL_BESIDE_NONE || error == ncclInvalidUsage || forwarded[i].order.capturing) continue;
         bl_comm_break(comm, error, "Beeline: what goes on beside NCCL's calls of a group failed on rank %d of %d",
                       comm->rank, comm->nranks);
     }

@@ -177,16 +177,17 @@ static uint64_t held_by(struct bl_comm *comm, bool ask) {
     return 0;
 }
 
-/* What goes on beside the communicator's own launch, if that is beside.h's: a kernel of NCCL's.  On a whole GPU no room need be
- * kept for it: messages have few blocks (BL_PAIR_BLOCKS), and collectives, which may have many, end without it. */
-static struct held held_beside(const struct bl_room *room, const struct bl_comm *comm) {
-    return (struct held){0, atomic_load(&comm->beside.state) == BL_BESIDE_APART &&
-                                atomic_load(&room->least_sms) < room->sms};
+/* What goes on beside the communicator's own launch, if that is beside.h's: a kernel of NCCL's.  On a whole GPU messages need keep no
+ * room for it, for they have few blocks (BL_PAIR_BLOCKS).  Collectives do: what they wait for may be on another rank behind calls that
+ * NCCL's kernel here is for. */
+static struct held held_beside(const struct bl_room *room, const struct bl_comm *comm, enum bl_kernel kernel) {
+    const bool leaves_room = !bl_kernel_pairs(kernel) || atomic_load(&room->least_sms) < room->sms;
+    return (struct held){0, leaves_room && atomic_load(&comm->beside.state) == BL_BESIDE_APART};
 }
 
 /* Under the lock. */
-static struct held held_by_others(struct bl_room *room, const struct bl_comm *comm, bool ask) {
-    struct held all = held_beside(room, comm);
+static struct held held_by_others(struct bl_room *room, const struct bl_comm *comm, enum bl_kernel kernel, bool ask) {
+    struct held all = held_beside(room, comm, kernel);
     const CUstreamCaptureMode mode = ask ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     for (int i = 0; i < atomic_load(&room->count); i++) {
         struct bl_comm *other = room->comms[i];
@@ -287,7 +288,7 @@ static bool alone(const struct bl_room *room) {
 static ncclResult_t take_captured(struct bl_room *room, const struct space *space, struct bl_comm *comm,
                                   CUstream stream, const struct bl_order_turn *turn, enum bl_kernel kernel,
                                   unsigned *blocks) {
-    struct held held = held_beside(room, comm);
+    struct held held = held_beside(room, comm, kernel);
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
@@ -303,10 +304,10 @@ static ncclResult_t take_eager(struct bl_room *room, const struct space *space, 
                                const struct bl_order_turn *turn, enum bl_kernel kernel, unsigned *blocks) {
     const unsigned wanted = *blocks;
     pthread_mutex_lock(&room->lock);
-    bool fits = fit(space, held_by_others(room, comm, false), kernel, blocks);
+    bool fits = fit(space, held_by_others(room, comm, kernel, false), kernel, blocks);
     if (!fits || *blocks != wanted) { /* some of what seemed in flight may have ended */
         *blocks = wanted;
-        fits = fit(space, held_by_others(room, comm, true), kernel, blocks);
+        fits = fit(space, held_by_others(room, comm, kernel, true), kernel, blocks);
     }
     if (!fits && bl_kernel_pairs(kernel)) narrow_to(space, space->kept, kernel, blocks);
     hold(comm, *blocks);
@@ -327,7 +328,7 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
     struct bl_room *room = comm->room.of;
     if (!room) return ncclSuccess;
     note_multiprocessors(room, comm, stream, turn);
-    if (alone(room) && !turn->capturing && !held_beside(room, comm).nccl) {
+    if (alone(room) && !turn->capturing && !held_beside(room, comm, kernel).nccl) {
         hold(comm, *blocks);
         return ncclSuccess;
     }
@@ -359,5 +360,6 @@ ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const stru
     if (!turn->capturing) hold(comm, OF_NCCL);
     if (alone(room)) return ncclSuccess;
     if (bl_params()->launch_order) return chain(room, comm, stream, turn, 0);
-    return crowded && !turn->capturing ? chain(room, comm, stream, turn, space_of(room).narrow) : ncclSuccess;
+    /* Messages, which may wait for what comes behind this, are no wider. */
+    return crowded && !turn->capturing ? chain(room, comm, stream, turn, space_of(room).messages) : ncclSuccess;
 }

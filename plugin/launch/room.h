@@ -15,7 +15,7 @@
  * next to nothing is, it is chained.  Where so many communicators have kernels of NCCL's now and then that these could fill
  * the GPU (5 on an H200), launches are no wider than those are: else one of them may fill one GPU, and NCCL's kernels
  * another, and keep each other out for good.  NCCL's own calls are not chained (but once, when a communicator's first makes
- * them so many, behind wide launches that are in flight then): what NCCL runs in any order goes on doing so.
+ * them so many, behind wide launches that are in flight then, wider than messages): what NCCL runs in any order goes on doing so.
  *
  * Messages between two ranks may be posted long before their other ends, in any order: so beside other communicators they are as narrow as
  * the largest of NCCL's kernels, and never chained; where next to nothing is left they have the few places that no launch counts on.
@@ -23,7 +23,8 @@
  * Captured launches are in flight whenever their graph is replayed, which nobody tells: they hold their room for good.
  *
  * A stream of a green context has some of the multiprocessors only.  From the first launch on such a stream on, all launches of
- * its GPU find room as if there were no others.  Where a group has calls of both there (beside.h), the communicator's own kernel of NCCL's is one that
+ * its GPU find room as if there were no others.  Where a group has calls of both there (beside.h), or anywhere messages of NCCL's and collectives of
+ * Beeline's, the communicator's own kernel of NCCL's is one that
  * may be in flight.
  *
  * With NCCL_LAUNCH_ORDER_IMPLICIT=1 each call, NCCL's, too, is behind all earlier ones of its GPU.

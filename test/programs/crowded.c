@@ -19,11 +19,15 @@ static void call(const struct lane *lane, const struct vector *vector) {
     vector_allreduce(vector, lane->comm, lane->stream);
 }
 
-static void lane_open(struct part *part, struct lane *lane, size_t bytes) {
+static void lane_make(struct part *part, struct lane *lane, size_t bytes) {
     doing(part, "making a communicator");
     *lane = (struct lane){.comm = comm_open(part), .stream = stream_open()};
     vector_open(&lane->big, bytes);
     vector_open(&lane->tiny, 64);
+}
+
+static void lane_open(struct part *part, struct lane *lane, size_t bytes) {
+    lane_make(part, lane, bytes);
     vector_warm_up(part, &lane->big, lane->comm, lane->stream);
     vector_warm_up(part, &lane->tiny, lane->comm, lane->stream);
 }
@@ -185,6 +189,33 @@ static void receives_posted(struct part *part, const struct settings *s) {
     lanes_close(part, lanes, POSTED + 1);
 }
 
+/* --- receive_ahead_of_first: rank 0 has posted a receive, whose sender waits for the first call of one communicator more ---
+ * Of so many that NCCL's kernels could fill the GPU with that. */
+enum { FIRST = 5 };
+
+static void receive_ahead_of_first(struct part *part, const struct settings *s) {
+    struct lane lanes[FIRST + 1];
+    const struct lane *const passing = &lanes[0], *const last = &lanes[FIRST];
+    const int rank = self(part)->rank;
+    for (int c = 0; c <= FIRST; c++) lane_make(part, &lanes[c], s->large);
+    pass(part, passing, 1); /* NCCL connects ranks at their first message */
+    stream_sync(passing->stream);
+    for (int c = 1; c < FIRST; c++) vector_warm_up(part, &lanes[c].big, lanes[c].comm, lanes[c].stream);
+    fill(part, lanes, FIRST + 1, s->seed);
+    const struct vector *v = &passing->big;
+    if (rank == 0) NCCL_OK(ncclRecv((void *)v->recv, s->middle, ncclInt8, 1, passing->comm, passing->stream));
+    doing(part, "the first call of communicator %d", FIRST);
+    call(last, &last->big);
+    stream_sync(last->stream);
+    doing(part, "the message");
+    if (rank == 1) NCCL_OK(ncclSend((void *)v->send, s->middle, ncclInt8, 0, passing->comm, passing->stream));
+    stream_sync(passing->stream);
+    part_barrier(part);
+    vector_check_all(part, &last->big);
+    if (rank == 0) vector_check(part, &(struct vector){s->middle / 4, v->seed, 0, v->recv}, 1, 1);
+    lanes_close(part, lanes, FIRST + 1);
+}
+
 const struct program crowded_programs[] = {
     {"nccl_fills", nccl_fills},
     {"nccl_fills_reversed", nccl_fills_reversed},
@@ -194,5 +225,6 @@ const struct program crowded_programs[] = {
     {"nccl_group_fills", nccl_group_fills},
     {"wide_then_tiny", wide_then_tiny},
     {"receives_posted", receives_posted},
+    {"receive_ahead_of_first", receive_ahead_of_first},
     {0},
 };

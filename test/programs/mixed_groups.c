@@ -260,9 +260,46 @@ static void messages_simulated(struct part *part, const struct settings *s) {
     stream_close(stream);
 }
 
+/* --- messages_mixed_collectives: groups of two all-reduces, one of either hand, in which only ranks 0 and 1 have a message --- */
+static void messages_mixed_collectives(struct part *part, const struct settings *s) {
+    const int rank = self(part)->rank;
+    const ncclComm_t comm = comm_open(part);
+    CUstream stream = stream_open();
+    struct vector large, middle, message;
+    vector_open(&large, s->large);
+    vector_open(&middle, s->middle);
+    vector_open(&message, s->large);
+    vector_warm_up(part, &large, comm, stream);
+    vector_warm_up(part, &middle, comm, stream);
+    for (int k = 0; k < 10 * s->repeat; k++) {
+        vector_fill(part, &large, s->seed + (uint64_t)(3 * k));
+        vector_fill(part, &middle, s->seed + (uint64_t)(3 * k + 1));
+        vector_fill(part, &message, s->seed + (uint64_t)(3 * k + 2));
+        part_barrier(part);
+        doing(part, "group %d", k);
+        if (rank == last_rank(part)) usleep(20000);
+        NCCL_OK(ncclGroupStart());
+        vector_allreduce(&large, comm, stream);
+        vector_allreduce(&middle, comm, stream);
+        if (rank == 0) NCCL_OK(ncclSend((void *)message.send, message.count, ncclInt32, 1, comm, stream));
+        if (rank == 1) NCCL_OK(ncclRecv((void *)message.recv, message.count, ncclInt32, 0, comm, stream));
+        NCCL_OK(ncclGroupEnd());
+        stream_sync(stream);
+        vector_check_all(part, &large);
+        vector_check_all(part, &middle);
+        if (rank == 1) vector_check(part, &message, 0, 0);
+    }
+    comm_close(part, comm);
+    stream_close(stream);
+    vector_close(&large);
+    vector_close(&middle);
+    vector_close(&message);
+}
+
 const struct program mixed_programs[] = {
     {"messages_mixed", messages_mixed},
     {"messages_mixed_nonblocking", messages_mixed_nonblocking},
+    {"messages_mixed_collectives", messages_mixed_collectives},
     {"messages_mixed_green", messages_mixed_green},
     {"messages_mixed_beside_capture", messages_mixed_beside_capture},
     {"messages_mixed_polled", messages_mixed_polled},
