@@ -66,7 +66,9 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
     *reason = BL_REASON_NO_SLOTS;
     if (!capacity) return 0;
     const bool whole = build->settings->short_of_staging && !is_invariant(build, algorithm->collective);
-    if (whole)
+    if (whole && bl_kernel_pairs(kernel))
+        capacity = bl_pair_at_once(&facts->layout);
+    else if (whole)
         ; /* no pieces */
     else if (kernel == BL_KERNEL_ALLGATHER_CE)
         capacity *= MOST_COPIES / (uint64_t)(facts->nranks - 1);

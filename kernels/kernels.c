@@ -226,6 +226,10 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
     return 0;
 }
 
+uint64_t bl_pair_at_once(const struct bl_staging_layout *layout) {
+    return layout->pair_quads / 4 * 3 * BL_QUAD * BL_LINE_DATA; /* pairs.cuh */
+}
+
 bool bl_kernel_in_pieces(int kernel, int nranks) {
     if (!is_kernel(kernel) || kernels[kernel].batch) return false;
     if (kernels[kernel].share == RANKS) return nranks == 2;

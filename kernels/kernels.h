@@ -318,6 +318,9 @@ uint64_t bl_pair_credit(const struct bl_staging_layout *layout, unsigned receive
 /* Warps that so many quads of a stream are worth, a power of two. */
 unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads);
 
+/* Bytes that a pair's ring takes in any case: a message of no more ends at its sender without its receiver, if none is ahead of it. */
+uint64_t bl_pair_at_once(const struct bl_staging_layout *layout);
+
 /* Whether it needs a multicast object.  Then its grid is the same on all ranks, of as many blocks as bl_kernel_blocks() says. */
 bool bl_kernel_multicast(int kernel);
 

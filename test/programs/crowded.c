@@ -193,26 +193,34 @@ static void receives_posted(struct part *part, const struct settings *s) {
  * Of so many that NCCL's kernels could fill the GPU with that. */
 enum { FIRST = 5 };
 
+/* Rank 0's end, or rank 1's, of a message between them. */
+static void end_of_message(struct part *part, const struct lane *lane, size_t bytes, int rank) {
+    const struct vector *v = &lane->big;
+    if (self(part)->rank != rank) return;
+    if (rank == 0) NCCL_OK(ncclRecv((void *)v->recv, bytes, ncclInt8, 1, lane->comm, lane->stream));
+    if (rank == 1) NCCL_OK(ncclSend((void *)v->send, bytes, ncclInt8, 0, lane->comm, lane->stream));
+}
+
 static void receive_ahead_of_first(struct part *part, const struct settings *s) {
     struct lane lanes[FIRST + 1];
     const struct lane *const passing = &lanes[0], *const last = &lanes[FIRST];
-    const int rank = self(part)->rank;
     for (int c = 0; c <= FIRST; c++) lane_make(part, &lanes[c], s->large);
-    pass(part, passing, 1); /* NCCL connects ranks at their first message */
+    for (int rank = 0; rank < 2; rank++)
+        end_of_message(part, passing, s->middle, rank); /* NCCL connects ranks at their first */
     stream_sync(passing->stream);
     for (int c = 1; c < FIRST; c++) vector_warm_up(part, &lanes[c].big, lanes[c].comm, lanes[c].stream);
     fill(part, lanes, FIRST + 1, s->seed);
-    const struct vector *v = &passing->big;
-    if (rank == 0) NCCL_OK(ncclRecv((void *)v->recv, s->middle, ncclInt8, 1, passing->comm, passing->stream));
+    end_of_message(part, passing, s->middle, 0);
     doing(part, "the first call of communicator %d", FIRST);
     call(last, &last->big);
     stream_sync(last->stream);
     doing(part, "the message");
-    if (rank == 1) NCCL_OK(ncclSend((void *)v->send, s->middle, ncclInt8, 0, passing->comm, passing->stream));
+    end_of_message(part, passing, s->middle, 1);
     stream_sync(passing->stream);
     part_barrier(part);
     vector_check_all(part, &last->big);
-    if (rank == 0) vector_check(part, &(struct vector){s->middle / 4, v->seed, 0, v->recv}, 1, 1);
+    if (self(part)->rank == 0)
+        vector_check(part, &(struct vector){s->middle / 4, passing->big.seed, 0, passing->big.recv}, 1, 1);
     lanes_close(part, lanes, FIRST + 1);
 }
 
