@@ -66,9 +66,7 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
     *reason = BL_REASON_NO_SLOTS;
     if (!capacity) return 0;
     const bool whole = build->settings->short_of_staging && !is_invariant(build, algorithm->collective);
-    if (whole && bl_kernel_pairs(kernel))
-        capacity = bl_pair_at_once(&facts->layout);
-    else if (whole)
+    if (whole)
         ; /* no pieces */
     else if (kernel == BL_KERNEL_ALLGATHER_CE)
         capacity *= MOST_COPIES / (uint64_t)(facts->nranks - 1);
@@ -114,6 +112,10 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
     const struct bl_algorithm *algorithm = &bl_algorithms[row->algorithm];
     enum bl_reason hindrance;
     uint64_t limit = algorithm_limit(r->build, algorithm, row->spread, &hindrance);
+    /* A longer message may wait for its receiver, where NCCL's would not: only if the user says so. */
+    if (reason == BL_REASON_TUNED && bl_kernel_pairs(algorithm->kernel[row->spread]) &&
+        limit > bl_pair_at_once(&facts->layout))
+        limit = bl_pair_at_once(&facts->layout);
     unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most_threads(facts));
     threads = bl_kernel_threads(algorithm->kernel[row->spread], facts->nranks, threads);
     /* Every block must be resident at once, and needs its epoch word. */

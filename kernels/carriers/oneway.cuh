@@ -43,8 +43,8 @@ BL_DEVICE OneWay oneway_begin(const struct bl_kernel_args &a, uint64_t lines) {
     OneWay o;
     o.cursor = launch_begin(a, a.epochs + BL_WORD_CURSORS);
     o.launches = load_own(&a.epochs[BL_WORD_ONEWAYS + block_in_grid()]);
-    o.heard =
-        load_relaxed_sys(begun_word(a, a.rank, lane_in_warp() % BL_MAX_RANKS)); /* beside the cursor, not behind it */
+    /* Beside the cursor, not behind it. */
+    o.heard = load_relaxed_sys(begun_word(a, a.rank, lane_in_warp() % BL_MAX_RANKS));
     o.flag = o.cursor + lines;
     const uint64_t stride = a.layout.oneway_lines * LINE_BYTES;
     o.region = {a.layout.oneway_offset + BL_MAX_RANKS * sizeof(uint64_t), stride, o.cursor, a.layout.oneway_lines - 1};

@@ -38,12 +38,12 @@ enum bl_beside_state {
     BL_BESIDE_APART, /* Beeline's of it are launched and not joined yet; no event is behind those that are not captured */
 };
 
-/* Of the group whose calls on the communicator are both Beeline's and NCCL's; see beside.h. */
+/* Of a group with calls of Beeline's on the communicator: its streams (streams.h), and what goes on beside NCCL's calls (beside.h). */
 struct bl_beside {
     CUstream eager, captured; /* the communicator's own, of the highest priority; NULL until there was such a group */
     CUstream *streams; /* one of these, and behind it those of the group's calls, whoever serves them, each once */
     int count, capacity;
-    bool meets; /* still has to: streams.h */
+    bool meets; /* these are still to: streams.h */
     _Atomic int state;
 };
 

@@ -40,11 +40,9 @@ static bool is_free(CUstream own, const struct bl_order_turn *caller) {
 static ncclResult_t fork_visited(struct bl_comm *comm) {
     struct bl_beside *beside = &comm->beside;
     struct bl_order_turn caller;
-    ncclResult_t result = bl_order_check(comm, beside->streams + 1, beside->count - 1);
-    if (result != ncclSuccess) return result;
     bl_order_ask(beside->streams[1], &caller);
     CUstream *own = caller.capturing ? &beside->captured : &beside->eager;
-    result = open_stream(comm, own);
+    ncclResult_t result = open_stream(comm, own);
     if (result != ncclSuccess || (caller.capturing && !is_free(*own, &caller))) return result;
     beside->streams[0] = *own;
     result = bl_order_join(comm, beside->streams, beside->count);

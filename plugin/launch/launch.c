@@ -150,34 +150,22 @@ static void fail(struct bl_comm *comm, const struct bl_order_turn *turn, const s
                   bl_kernel_name(route->kernel), comm->rank, comm->nranks);
 }
 
-/* Before and after what is launched on streams[0], which stands for all of the streams. */
-static ncclResult_t turn_begin(struct bl_comm *comm, const CUstream *streams, int count, struct bl_route *route,
+/* Before and after what is launched on the stream. */
+static ncclResult_t turn_begin(struct bl_comm *comm, CUstream stream, struct bl_route *route,
                                struct bl_order_turn *turn) {
-    bl_order_ask(streams[0], turn);
+    bl_order_ask(stream, turn);
     const bool waits = route->kernel != BL_KERNEL_ALLGATHER_CE; /* whose kernels begin when all is there */
-    ncclResult_t result = bl_order_before(comm, streams[0], turn);
-    if (result == ncclSuccess && waits) result = bl_room_take(comm, streams[0], turn, route->kernel, &route->blocks);
+    ncclResult_t result = bl_order_before(comm, stream, turn);
+    if (result == ncclSuccess && waits) result = bl_room_take(comm, stream, turn, route->kernel, &route->blocks);
     comm->order.served = true; /* a launch that fails half way may have left something, too */
-    return result == ncclSuccess ? bl_order_join(comm, streams, count) : result;
+    return result;
 }
 
-static ncclResult_t turn_end(struct bl_comm *comm, const CUstream *streams, int count,
-                             const struct bl_order_turn *turn) {
-    ncclResult_t result = bl_order_after(comm, streams[0], turn);
+static ncclResult_t turn_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+    const ncclResult_t result = bl_order_after(comm, stream, turn);
     if (atomic_load(&comm->beside.state) != BL_BESIDE_APART)
         bl_room_taken(comm); /* else with the turn of NCCL's, which takes room, too */
-    return result == ncclSuccess ? bl_order_fork(comm, streams, count) : result;
-}
-
-/* Each stream once, that of the first call first. */
-static int streams_of(const struct bl_call *const *calls, int count, CUstream streams[BL_BATCH_MAX]) {
-    int streams_used = 0;
-    for (int i = 0; i < count; i++) {
-        int at = 0;
-        while (at < streams_used && streams[at] != calls[i]->stream) at++;
-        if (at == streams_used) streams[streams_used++] = calls[i]->stream;
-    }
-    return streams_used;
+    return result;
 }
 
 static ncclResult_t launch(const struct bl_call *const *calls, int count, const struct bl_route *route,
@@ -193,13 +181,12 @@ ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
     struct bl_visit visit;
     struct bl_route route = calls[0]->route;
     struct outcome outcome = {0, CUDA_SUCCESS};
-    CUstream streams[BL_BATCH_MAX];
-    const int used = streams_of(calls, count, streams);
+    const CUstream stream = calls[0]->stream;
     if (bl_kernel_pairs(route.kernel)) bl_pairs_grid(calls, count, &route);
     if (!bl_comm_visit(comm, &visit)) return ended(comm);
-    ncclResult_t result = turn_begin(comm, streams, used, &route, &turn);
+    ncclResult_t result = turn_begin(comm, stream, &route, &turn);
     if (result == ncclSuccess) result = launch(calls, count, &route, &turn, &outcome);
-    if (result == ncclSuccess) result = turn_end(comm, streams, used, &turn);
+    if (result == ncclSuccess) result = turn_end(comm, stream, &turn);
     for (int i = 0; i < count && result == ncclSuccess; i++)
         bl_stats_count(comm, &calls[i]->request, (int)route.kernel);
     if (comm->stats) comm->stats->batches += result == ncclSuccess && count > 1;
@@ -218,17 +205,5 @@ ncclResult_t bl_launch_bare(const struct bl_call *call) {
 }
 
 ncclResult_t bl_launch_check(const struct bl_call *const *calls, int count) {
-    struct bl_comm *comm = calls[0]->comm;
-    CUstream streams[BL_BATCH_MAX];
-    struct bl_visit visit;
-    const int used = streams_of(calls, count, streams);
-    if (bl_kernel_pairs(calls[0]->route.kernel)) {
-        const ncclResult_t result = bl_pairs_check(calls, count);
-        if (result != ncclSuccess) return result;
-    }
-    if (used == 1) return ncclSuccess;
-    if (!bl_comm_visit(comm, &visit)) return ended(comm);
-    const ncclResult_t result = bl_order_check(comm, streams, used);
-    bl_comm_leave(comm, &visit);
-    return result;
+    return bl_kernel_pairs(calls[0]->route.kernel) ? bl_pairs_check(calls, count) : ncclSuccess;
 }

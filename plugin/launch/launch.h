@@ -5,9 +5,9 @@
 #include "call.h"
 
 /* Launches a call, or several of one communicator that bl_fuser_add has put into one launch (at most BL_BATCH_MAX): on the
- * stream of the first, with those of the others joined before and behind it; behind the communicator's earlier calls, where
+ * stream of the first, which stands for those of the others (streams.h); behind the communicator's earlier calls, where
  * there is room for it (room.h).  The route is the first call's: as selected, or as the fuser says for all of them.  It
- * allocates nothing, takes no lock that is held for a driver call that waits, and on one stream makes two driver calls
+ * allocates nothing, takes no lock that is held for a driver call that waits, and makes two driver calls
  * besides asking which stream it is: the launch, and the record of an event behind it.  A message above the kernel's capacity
  * is launched in pieces.  A launch that fails has the communicator fail from then on: its peers count on it. */
 ncclResult_t bl_launch(const struct bl_call *const *calls, int count);
@@ -16,8 +16,7 @@ ncclResult_t bl_launch(const struct bl_call *const *calls, int count);
  * receives: both of bl_call_around. */
 ncclResult_t bl_launch_bare(const struct bl_call *call);
 
-/* To be asked before anything of a group is launched: ncclInvalidUsage if some of the calls' streams are captured and
- * others are not, or by another capture. */
+/* To be asked before anything of a group is launched: ncclInvalidUsage if a message to itself has one end only. */
 ncclResult_t bl_launch_check(const struct bl_call *const *calls, int count);
 
 #endif

@@ -233,3 +233,8 @@ ncclResult_t bl_order_fork(struct bl_comm *comm, const CUstream *streams, int co
         CHECK_RETURN(cu->cuStreamWaitEvent(streams[i], comm->order.fork, CU_EVENT_WAIT_DEFAULT));
     return ncclSuccess;
 }
+
+ncclResult_t bl_order_meet(struct bl_comm *comm, const CUstream *streams, int count) {
+    const ncclResult_t result = bl_order_join(comm, streams, count);
+    return result == ncclSuccess ? bl_order_fork(comm, streams, count) : result;
+}

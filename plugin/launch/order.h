@@ -53,9 +53,10 @@ ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct 
 /* CUDA_ERROR_NOT_READY until the communicator's calls have ended. */
 CUresult bl_order_query(const struct bl_comm *comm);
 
-/* Around a launch on streams[0] that holds calls of all these streams: it waits for what is on them, and they wait for it.
- * All of them are captured by one graph, or none is. */
+/* streams[0] waits for what is on the others; those wait for what is on it; both, so that what comes on any of them is behind what
+ * was on any.  All of them are captured by one graph, or none is. */
 ncclResult_t bl_order_join(struct bl_comm *comm, const CUstream *streams, int count);
 ncclResult_t bl_order_fork(struct bl_comm *comm, const CUstream *streams, int count);
+ncclResult_t bl_order_meet(struct bl_comm *comm, const CUstream *streams, int count);
 
 #endif

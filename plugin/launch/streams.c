@@ -35,10 +35,7 @@ static bool has_several(const struct bl_comm *comm) {
 }
 
 static ncclResult_t meet(struct bl_comm *comm) {
-    const CUstream *streams = comm->beside.streams + 1;
-    const int count = comm->beside.count - 1;
-    const ncclResult_t result = bl_order_join(comm, streams, count);
-    return result == ncclSuccess ? bl_order_fork(comm, streams, count) : result;
+    return bl_order_meet(comm, comm->beside.streams + 1, comm->beside.count - 1);
 }
 
 static ncclResult_t check_and_meet(struct bl_comm *comm) {

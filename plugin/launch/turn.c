@@ -41,9 +41,7 @@ ncclResult_t bl_turn_begin(struct bl_turn *turn) {
 static ncclResult_t join_beside(const struct bl_turn *turn) {
     struct bl_comm *comm = turn->comm;
     if (atomic_load(&comm->beside.state) != BL_BESIDE_APART) return ncclSuccess;
-    ncclResult_t result =
-        bl_order_join(comm, comm->beside.streams, comm->beside.count); /* NCCL's part is on one of them */
-    if (result == ncclSuccess) result = bl_order_fork(comm, comm->beside.streams, comm->beside.count);
+    const ncclResult_t result = bl_order_meet(comm, comm->beside.streams, comm->beside.count);
     comm->beside.count = 0;
     atomic_store(&comm->beside.state, BL_BESIDE_NONE);
     if (result != ncclSuccess && !turn->order.capturing) {
@@ -136,6 +134,7 @@ void bl_turn_settle(struct bl_comm *comm, ncclResult_t state) {
         if (state == ncclSuccess && result == ncclSuccess && pending->count)
             result = bl_fuse_launch(pending->calls, pending->count, false);
         if (state == ncclSuccess && result == ncclSuccess) result = bl_streams_after_late(comm);
+        comm->beside.count = 0;                                     /* of what was not launched, too */
         if (state != ncclSuccess && pending->count) result = state; /* peers may have made those calls */
         if (result != ncclSuccess)
             bl_comm_break(comm, result, "Beeline: calls behind a nonblocking one on rank %d of %d failed", comm->rank,

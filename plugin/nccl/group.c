@@ -138,7 +138,7 @@ static ncclResult_t run_calls(ncclResult_t real) {
     if (result == ncclSuccess) result = ended;
     const bool launched = result == ncclSuccess && bl_call_made(real);
     const ncclResult_t met = bl_streams_after(group.calls, group.count, launched);
-    if (launched) result = met;
+    if (result == ncclSuccess) result = met;
     return bl_call_made(real) ? result : real;
 }
 
@@ -149,6 +149,7 @@ static void forget_calls(bool made) {
     group.error = ncclSuccess;
 }
 
+/* What comes before the real group's end. */
 static ncclResult_t make_ready(void) {
     bool listed = bl_streams_list(group.calls, group.count);
     for (int i = 0; i < group.forwarded_count && listed; i++)

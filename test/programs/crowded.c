@@ -146,8 +146,7 @@ static void wide_then_tiny(struct part *part, const struct settings *s) {
  * come.  A graph of a fifth communicator is never replayed. */
 enum { POSTED = 4 };
 
-static void pass(struct part *part, const struct lane *lane, int from) {
-    const struct vector *v = &lane->tiny;
+static void pass(struct part *part, const struct lane *lane, const struct vector *v, int from) {
     if (self(part)->rank == 0)
         NCCL_OK(ncclRecv((void *)v->recv, v->count, ncclInt32, from, lane->comm, lane->stream));
     else if (self(part)->rank == from)
@@ -162,14 +161,14 @@ static void receives_posted(struct part *part, const struct settings *s) {
     for (int c = 0; c <= POSTED; c++) lane_open(part, &lanes[c], s->middle);
     for (int c = 0; c < POSTED; c++) { /* NCCL connects ranks at their first message */
         doing(part, "a first message on communicator %d", c);
-        pass(part, &lanes[c], from_of[c]);
+        pass(part, &lanes[c], &lanes[c].tiny, from_of[c]);
         stream_sync(lanes[c].stream);
     }
     lane_capture(part, &lanes[POSTED]);
     heard = false;
     fill(part, lanes, POSTED + 1, s->seed);
-    for (int c = 0; c < POSTED && rank == 0; c++) pass(part, &lanes[c], from_of[c]);
-    if (rank == last) pass(part, &lanes[POSTED - 1], last);
+    for (int c = 0; c < POSTED && rank == 0; c++) pass(part, &lanes[c], &lanes[c].tiny, from_of[c]);
+    if (rank == last) pass(part, &lanes[POSTED - 1], &lanes[POSTED - 1].tiny, last);
     if (rank == 0) {
         doing(part, "waiting for the last receive");
         stream_sync(lanes[POSTED - 1].stream);
@@ -177,7 +176,7 @@ static void receives_posted(struct part *part, const struct settings *s) {
     }
     doing(part, "waiting until that has come");
     while (!heard) usleep(1000);
-    for (int c = 0; c < POSTED - 1 && rank; c++) pass(part, &lanes[c], from_of[c]);
+    for (int c = 0; c < POSTED - 1 && rank; c++) pass(part, &lanes[c], &lanes[c].tiny, from_of[c]);
     for (int c = 0; c < POSTED; c++) {
         doing(part, "waiting for communicator %d", c);
         stream_sync(lanes[c].stream);
@@ -193,34 +192,28 @@ static void receives_posted(struct part *part, const struct settings *s) {
  * Of so many that NCCL's kernels could fill the GPU with that. */
 enum { FIRST = 5 };
 
-/* Rank 0's end, or rank 1's, of a message between them. */
-static void end_of_message(struct part *part, const struct lane *lane, size_t bytes, int rank) {
-    const struct vector *v = &lane->big;
-    if (self(part)->rank != rank) return;
-    if (rank == 0) NCCL_OK(ncclRecv((void *)v->recv, bytes, ncclInt8, 1, lane->comm, lane->stream));
-    if (rank == 1) NCCL_OK(ncclSend((void *)v->send, bytes, ncclInt8, 0, lane->comm, lane->stream));
-}
-
 static void receive_ahead_of_first(struct part *part, const struct settings *s) {
     struct lane lanes[FIRST + 1];
     const struct lane *const passing = &lanes[0], *const last = &lanes[FIRST];
+    const int rank = self(part)->rank;
     for (int c = 0; c <= FIRST; c++) lane_make(part, &lanes[c], s->large);
-    for (int rank = 0; rank < 2; rank++)
-        end_of_message(part, passing, s->middle, rank); /* NCCL connects ranks at their first */
+    struct vector message = passing->big;
+    message.count = s->middle / 4;
+    pass(part, passing, &message, 1); /* NCCL connects ranks at their first */
     stream_sync(passing->stream);
     for (int c = 1; c < FIRST; c++) vector_warm_up(part, &lanes[c].big, lanes[c].comm, lanes[c].stream);
     fill(part, lanes, FIRST + 1, s->seed);
-    end_of_message(part, passing, s->middle, 0);
+    message.seed = passing->big.seed;
+    if (rank == 0) pass(part, passing, &message, 1);
     doing(part, "the first call of communicator %d", FIRST);
     call(last, &last->big);
     stream_sync(last->stream);
     doing(part, "the message");
-    end_of_message(part, passing, s->middle, 1);
+    if (rank == 1) pass(part, passing, &message, 1);
     stream_sync(passing->stream);
     part_barrier(part);
     vector_check_all(part, &last->big);
-    if (self(part)->rank == 0)
-        vector_check(part, &(struct vector){s->middle / 4, passing->big.seed, 0, passing->big.recv}, 1, 1);
+    if (rank == 0) vector_check(part, &message, 1, 1);
     lanes_close(part, lanes, FIRST + 1);
 }
 

@@ -285,7 +285,29 @@ static void test_copy_engines(void) {
     EXPECT_GATHER(&table, 1 * M + 1, "nccl", NCCL_FORCED);
 }
 
+/* By rows a message ends at its sender; what is said is done. */
+static void test_messages(void) {
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 2);
+    struct bl_settings settings = settings_of("gpu any\nsendrecv 2 1G sendrecv_ll128\n");
+    const uint64_t ring = facts.layout.pair_quads * BL_QUAD * BL_LINE_DATA, at_once = bl_pair_at_once(&facts.layout);
+    struct bl_table table;
+
+    CHECK(at_once == ring / 4 * 3 && ring > 900 * K, "%llu bytes of %llu", (unsigned long long)at_once,
+          (unsigned long long)ring);
+    build(&table, &facts, &settings);
+    expect(&table, BL_SENDRECV, at_once, "sendrecv_ll128", BL_REASON_TUNED, __LINE__);
+    expect(&table, BL_SENDRECV, at_once + 1, "nccl", BL_REASON_STAGING, __LINE__);
+    settings.short_of_staging = true;
+    build(&table, &facts, &settings);
+    expect(&table, BL_SENDRECV, at_once + 1, "nccl", BL_REASON_BUDGET, __LINE__);
+    settings.routes[BL_SENDRECV] = "..32M sendrecv_ll128 | nccl";
+    build(&table, &facts, &settings);
+    expect(&table, BL_SENDRECV, 32 * M, "sendrecv_ll128", BL_REASON_SAID, __LINE__);
+    expect(&table, BL_SENDRECV, 32 * M + 1, "nccl", BL_REASON_NCCL_FORCED, __LINE__);
+}
+
 int main(void) {
+    test_messages();
     test_forced();
     test_routes();
     test_forced_others();
