@@ -112,10 +112,9 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
     const struct bl_algorithm *algorithm = &bl_algorithms[row->algorithm];
     enum bl_reason hindrance;
     uint64_t limit = algorithm_limit(r->build, algorithm, row->spread, &hindrance);
-    /* A longer message may wait for its receiver, where NCCL's would not: only if the user says so. */
-    if (reason == BL_REASON_TUNED && bl_kernel_pairs(algorithm->kernel[row->spread]) &&
-        limit > bl_pair_at_once(&facts->layout))
-        limit = bl_pair_at_once(&facts->layout);
+    /* Who sends longer ones may wait for a receiver where NCCL would not: only if the user says so. */
+    const uint64_t most = bl_kernel_unreceived(algorithm->kernel[row->spread], facts->nranks, &facts->layout);
+    if (reason == BL_REASON_TUNED && limit > most) limit = most;
     unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most_threads(facts));
     threads = bl_kernel_threads(algorithm->kernel[row->spread], facts->nranks, threads);
     /* Every block must be resident at once, and needs its epoch word. */

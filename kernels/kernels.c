@@ -16,9 +16,10 @@ static const uint64_t LARGE = 16 << 20;
 static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t), LEAST_RING = 64,
                       KEPT_RINGS_BYTES = 1 << 20;
 
-/* Of messages between two ranks: places of a pair's ring at most, of which those of all pairs may take an eighth; where one takes bytes of
- * any size. */
-static const uint64_t MOST_PAIR_QUADS = BL_PAIR_CHANNELS * BL_PAIR_DEPTH, ANY_SIZE = UINT64_C(1) << 40;
+/* Of messages between two ranks: the places of a pair's ring, at most; those that it has ahead of other memory, of which they may take an
+ * eighth, and keeps for messages of any size; where one takes bytes of any size. */
+static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = BL_PAIR_CHANNELS * BL_PAIR_DEPTH,
+                      ANY_SIZE = UINT64_C(1) << 40;
 /* A multiple of a line. */
 static const uint64_t CREDIT_BYTES = BL_MAX_RANKS * BL_PAIR_CREDIT * sizeof(uint64_t);
 
@@ -226,8 +227,15 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
     return 0;
 }
 
-uint64_t bl_pair_at_once(const struct bl_staging_layout *layout) {
-    return layout->pair_quads / 4 * 3 * BL_QUAD * BL_LINE_DATA; /* pairs.cuh */
+/* Three quarters of a ring are taken at once (pairs.cuh). */
+static uint64_t unreceived(uint64_t quads) {
+    return quads / 4 * 3 / BL_PAIR_AHEAD * BL_QUAD * BL_LINE_DATA;
+}
+
+uint64_t bl_kernel_unreceived(int kernel, int nranks, const struct bl_staging_layout *layout) {
+    if (bl_kernel_pairs(kernel)) return unreceived(layout->pair_quads);
+    if (bl_collective_has(bl_kernel_collective(kernel), BL_ROOTED)) return bl_kernel_capacity(kernel, nranks, layout);
+    return UINT64_MAX;
 }
 
 bool bl_kernel_in_pieces(int kernel, int nranks) {
@@ -240,8 +248,20 @@ static uint64_t divide_up(uint64_t a, uint64_t b) {
     return (a + b - 1) / b;
 }
 
+unsigned bl_pair_channels(const struct bl_staging_layout *layout) {
+    unsigned channels = 1;
+    while (channels < BL_PAIR_CHANNELS && 2 * channels * BL_PAIR_DEPTH <= layout->pair_quads) channels *= 2;
+    return channels;
+}
+
+unsigned bl_pair_lap_log2(const struct bl_staging_layout *layout) {
+    unsigned log2 = 0;
+    while (UINT64_C(3) << log2 < 4 * layout->pair_quads) log2++;
+    return log2;
+}
+
 unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads) {
-    const uint64_t most = lesser(layout->pair_quads / BL_PAIR_DEPTH, quads);
+    const uint64_t most = lesser(bl_pair_channels(layout), quads);
     uint64_t warps = 1;
     while (warps < most) warps *= 2;
     return (unsigned)warps;
@@ -335,9 +355,16 @@ static uint64_t plan_packets(int nranks, uint64_t *left) {
 /* Returns the places of a pair's ring. */
 static uint64_t plan_pairs(int nranks, uint64_t *left) {
     const uint64_t most = lesser(*left / 8, *left - least_lines(nranks));
-    uint64_t quads = MOST_PAIR_QUADS;
+    uint64_t quads = KEPT_PAIR_QUADS;
     while (quads > BL_PAIR_DEPTH && pair_bytes(nranks, quads) > most) quads /= 2;
     *left -= pair_bytes(nranks, quads);
+    return quads;
+}
+
+/* More of them, out of what the others leave. */
+static uint64_t grow_pairs(int nranks, uint64_t quads, uint64_t left) {
+    const uint64_t most = left + pair_bytes(nranks, quads);
+    while (quads < MOST_PAIR_QUADS && pair_bytes(nranks, 2 * quads) <= most) quads *= 2;
     return quads;
 }
 
@@ -406,6 +433,8 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     layout->oneway_lines = plan_rings(nranks, wanted, &left);
     const uint64_t fit = whole_steps(left / (2 * half_bytes(nranks, 1)));
     layout->peer_lines = lesser(fit, wanted);
+    left -= 2 * half_bytes(nranks, layout->peer_lines);
+    layout->pair_quads = grow_pairs(nranks, layout->pair_quads, left);
     layout->copy_bytes = slot;
     arrange(layout, nranks);
     return 0;
@@ -428,6 +457,7 @@ static uint64_t ring_lines_for(int kernel, uint64_t bytes) {
 void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_t bytes[BL_KERNELS]) {
     uint64_t peer_lines = 2 * LINES_STEP, ring = LEAST_RING;
     uint64_t ring_lines = KEPT_RINGS_BYTES / ((uint64_t)(nranks - 1) * LINE_BYTES);
+    uint64_t message = 0;
     bool pairs = false;
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         if (!bytes[kernel]) continue;
@@ -435,8 +465,12 @@ void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_
         const uint64_t peers = peer_lines_for(kernel, nranks, most), rings = ring_lines_for(kernel, most);
         if (peers > peer_lines) peer_lines = peers;
         if (rings > ring_lines) ring_lines = rings;
-        pairs = pairs || bl_kernel_pairs(kernel);
+        if (!bl_kernel_pairs(kernel)) continue;
+        pairs = true;
+        if (bytes[kernel] > message) message = bytes[kernel];
     }
+    while (layout->pair_quads > KEPT_PAIR_QUADS && unreceived(layout->pair_quads / 2) >= message)
+        layout->pair_quads /= 2;
     if (!pairs) layout->pair_quads = 0;
     while (ring < ring_lines) ring *= 2;
     layout->peer_lines = lesser(layout->peer_lines, whole_steps(peer_lines + LINES_STEP - 1));

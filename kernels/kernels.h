@@ -24,9 +24,10 @@ enum {
     BL_PAIR_STREAMS = 32,                  /* of a launch: to and from each peer, and what is copied */
     BL_PAIR_FEW = 4,                       /* of one that has fewer arguments */
     BL_PAIR_WARPS = 8 * BL_PAIR_BLOCKS,    /* of a launch: blocks have at most 256 threads */
-    BL_PAIR_DEPTH = 16,                    /* places of a channel */
+    BL_PAIR_DEPTH = 24,                    /* places of a channel, at least */
     BL_PAIR_CHANNELS = 128,                /* of a ring, at most */
     BL_PAIR_CREDIT = 1 + BL_PAIR_CHANNELS, /* what a receiver tells: when it begins, and for each channel */
+    BL_PAIR_AHEAD = 8,                     /* messages of a pair that wait for no receiver: so many does NCCL take */
     BL_PAIR_LAUNCHES = 2 * BL_MAX_RANKS,   /* behind the quads sent to each rank, and those received of each */
     BL_PAIR_WORDS = BL_PAIR_LAUNCHES + 1
 };
@@ -143,7 +144,7 @@ struct bl_staging_layout {
     uint64_t oneway_lines; /* a power of two */
     /* Of messages between two ranks: BL_PAIR_CREDIT words for each peer, rings [nranks - 1 sources][pair_quads] of four lines; see pairs.cuh. */
     uint64_t pair_offset;
-    uint64_t pair_quads; /* a power of two, at least BL_PAIR_DEPTH; 0: no route needs them */
+    uint64_t pair_quads; /* three times a power of two, at least BL_PAIR_DEPTH; 0: no route needs them */
     /* For copy engines: slots [bl_copy_slots()][nranks - 1 sources][copy_bytes], then struct bl_copy_words. */
     uint64_t copy_offset;
     uint64_t copy_bytes; /* 0 unless asked for */
@@ -241,7 +242,7 @@ struct bl_pairs_args {
     struct bl_kernel_args
         common; /* its buffers, stride, size and operation are not read, nor is its count, but to be told */
     uint32_t streams, pairs, pairs_log2; /* pairs: those to and from peers; rounded up */
-    uint32_t places;                     /* of a ring */
+    uint16_t channels, lap_log2;         /* of a ring; the numbers of a lap's positions: pairs.cuh */
     struct bl_pairs_stream stream[BL_PAIR_STREAMS];
     struct bl_pairs_message message[BL_PAIR_MESSAGES];
     uint8_t warp_stream[BL_PAIR_WARPS]; /* what each warp of the grid has; BL_PAIR_STREAMS: nothing */
@@ -250,7 +251,8 @@ struct bl_pairs_args {
 /* The same for few. */
 struct bl_pairs_few_args {
     struct bl_kernel_args common;
-    uint32_t streams, pairs, pairs_log2, places;
+    uint32_t streams, pairs, pairs_log2;
+    uint16_t channels, lap_log2;
     struct bl_pairs_stream stream[BL_PAIR_FEW];
     struct bl_pairs_message message[BL_PAIR_FEW];
 };
@@ -308,6 +310,10 @@ bool bl_kernel_few(int kernel);
 /* A batch of at most BL_BATCH_FEW messages, for a kernel that is for few. */
 void bl_batch_few(struct bl_batch_few_args *few, const struct bl_batch_args *batch);
 
+/* Bytes of the largest call of which several end at who sends though nobody receives yet: BL_PAIR_AHEAD messages to a peer, two broadcasts
+ * or reduces.  Of other kernels there is no such thing: UINT64_MAX. */
+uint64_t bl_kernel_unreceived(int kernel, int nranks, const struct bl_staging_layout *layout);
+
 /* Whether it carries messages between two ranks: struct bl_pairs_few_args, or struct bl_pairs_args if it is for a batch. */
 bool bl_kernel_pairs(int kernel);
 
@@ -315,11 +321,12 @@ bool bl_kernel_pairs(int kernel);
 uint64_t bl_pair_ring(const struct bl_staging_layout *layout, unsigned sender, unsigned receiver);
 uint64_t bl_pair_credit(const struct bl_staging_layout *layout, unsigned receiver);
 
+/* Of each ring: its channels, a power of two; how many positions a lap is counted for, four thirds of its places, as a power of two. */
+unsigned bl_pair_channels(const struct bl_staging_layout *layout);
+unsigned bl_pair_lap_log2(const struct bl_staging_layout *layout);
+
 /* Warps that so many quads of a stream are worth, a power of two. */
 unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads);
-
-/* Bytes that a pair's ring takes in any case: a message of no more ends at its sender without its receiver, if none is ahead of it. */
-uint64_t bl_pair_at_once(const struct bl_staging_layout *layout);
 
 /* Whether it needs a multicast object.  Then its grid is the same on all ranks, of as many blocks as bl_kernel_blocks() says. */
 bool bl_kernel_multicast(int kernel);

@@ -28,8 +28,7 @@ template <class Args> BL_DEVICE void copy_message(const Args &b, const struct bl
 
 /* False: leave the kernel. */
 template <class Args>
-BL_DEVICE bool do_stream(const Args &b, const struct bl_pairs_stream &stream, unsigned warp,
-                         const PairCursors &cursors) {
+BL_DEVICE bool do_stream(const Args &b, const struct bl_pairs_stream &stream, unsigned warp, PairCursors &cursors) {
     if (stream.kind == BL_PAIR_RECV) {
         const PairEnd end = pair_end(b, stream, warp);
         tell_pair_begun(end);
@@ -57,7 +56,7 @@ BL_DEVICE unsigned stream_of(const struct bl_pairs_few_args &b, unsigned warp) {
 template <class Args> BL_DEVICE void sendrecv_ll128(const Args &b) {
     const unsigned warp = thread_in_grid() / 32, i = stream_of(b, warp);
     stream_wait();
-    const PairCursors cursors = pairs_begin(b);
+    PairCursors cursors = pairs_begin(b);
     if (i >= b.streams)
         leave_cursors_of_others(b, cursors);
     else if (!do_stream(b, b.stream[i], warp - b.stream[i].first_warp, cursors))

@@ -5,13 +5,16 @@
  * device, what went through it.  The unit is a *quad*, four lines, which a warp carries in one access; a message takes as many quads as
  * it needs, at least one.  Both know a message's bytes, and NCCL matches the messages of a pair in order: so both come to the same
  * *position* for each of its quads, however many the pair has exchanged before, in whatever launches, eager or replayed.
- * Quad p lies at place p modulo the ring; its lines carry flag p + 1, which only grows from lap to lap.  What one launch has for a peer
- * is a *stream*: its messages one behind the other.
+ * A ring has three times a power of two of places, since twice would be too few, and four times more than there is room for.  A position
+ * has the number of a lap, and in its low bits a place; behind the last one comes the next lap, so a quarter of all numbers is left out,
+ * and nothing is ever divided ahead of a quad.  The quad's lines carry its position + 1 as their flag, which only grows.  What one launch
+ * has for a peer is a *stream*: its messages one behind the other.
  *
  * **Credit.** A quad may be sent when the one that it overwrites has been read.  The receiver says what it has read in two ways, by words in the
  * sender's staging.  When a launch begins: the position before which all is read, for its rank has ended the launch before.  That is
  * early, so it costs no time, and is what small messages live on.  And while it runs: the ring's places are dealt out to
- * *channels*, p modulo their number, BL_PAIR_DEPTH places each; of each the position behind a quad that it has read, each fourth time.
+ * *channels*, their place modulo the number of these, at least BL_PAIR_DEPTH places each; of each the position of a quad that it has read + 1,
+ * each fourth time.
  * So whoever sends no more than three quarters of a ring waits for nobody.  (Relaxed: the quad's loads brought what it held, so they
  * come before the word's store, and no store is made before the load that permits it.  There is nothing that a fence would bring along.)
  *
@@ -34,9 +37,9 @@ struct PairEnd {
     uint64_t first, quads; /* the position of its first quad */
     unsigned peer, warp, warps;
     unsigned char *ring;
-    uint64_t *begun, *credit; /* a word; one for each channel: both in the sender's staging */
-    uint32_t places, channels;
-    unsigned message, end; /* those of the launch that are its */
+    uint64_t *begun, *credit;       /* a word; one for each channel: both in the sender's staging */
+    uint32_t places, lap, channels; /* lap: the positions of one */
+    unsigned message, end;          /* those of the launch that are its */
 };
 
 /* A message of it. */
@@ -71,8 +74,9 @@ template <class Args> BL_DEVICE PairEnd pair_end(const Args &b, const struct bl_
     e.peer = stream.peer;
     e.warp = warp;
     e.warps = stream.warps;
-    e.places = b.places;
-    e.channels = b.places / BL_PAIR_DEPTH;
+    e.lap = 1u << b.lap_log2;
+    e.places = e.lap / 4 * 3;
+    e.channels = b.channels;
     e.begun = stream.credit;
     e.credit = stream.credit + 1;
     e.ring = stream.ring;
@@ -81,20 +85,27 @@ template <class Args> BL_DEVICE PairEnd pair_end(const Args &b, const struct bl_
     return e;
 }
 
-BL_DEVICE unsigned char *place_of_line(const PairEnd &e, uint64_t quad, unsigned line) {
-    return e.ring + ((((uint32_t)(e.first + quad) & (e.places - 1)) * BL_QUAD + line) * LINE_BYTES);
-}
-BL_DEVICE uint64_t *credit_of(const PairEnd &e, uint64_t quad) {
-    return e.credit + ((uint32_t)(e.first + quad) & (e.channels - 1));
+/* The position so many quads, less than a ring, behind one. */
+BL_DEVICE uint64_t behind(const PairEnd &e, uint64_t position, unsigned quads) {
+    const bool next_lap = ((uint32_t)position & (e.lap - 1)) + quads >= e.places;
+    return position + quads + (next_lap ? e.lap - e.places : 0);
 }
 
-/* Calls some(quad, message), for four quads of this warp that are whole, or one(quad, message), for each of its quads in turn; false of
+BL_DEVICE unsigned char *place_of_line(const PairEnd &e, uint64_t position, unsigned line) {
+    return e.ring + (((uint32_t)position & (e.lap - 1)) * BL_QUAD + line) * LINE_BYTES;
+}
+BL_DEVICE uint64_t *credit_of(const PairEnd &e, uint64_t position) {
+    return e.credit + ((uint32_t)position & (e.channels - 1));
+}
+
+/* Calls some(quad, position, message), for QUADS quads of this warp that are whole, or one(...), for each of its quads in turn; false of
  * either ends it. */
 template <int QUADS, class Args, class Some, class One>
 BL_DEVICE bool each_quad(const Args &b, const PairEnd &e, bool stored_to, Some some, One one) {
     const uint64_t ahead = (QUADS - 1) * (uint64_t)e.warps;
     unsigned i = e.message;
     PairMessage message = pair_message(b, i, stored_to);
+    uint64_t position = behind(e, e.first, e.warp);
     for (uint64_t quad = e.warp; quad < e.quads;) {
         if (i + 1 < e.end && quad >= b.message[i + 1].quads_before) {
             do i++;
@@ -102,8 +113,10 @@ BL_DEVICE bool each_quad(const Args &b, const PairEnd &e, bool stored_to, Some s
             message = pair_message(b, i, stored_to);
         }
         const bool together = quad - message.before + ahead < message.whole;
-        if (!(together ? some(quad, message) : one(quad, message))) return false;
-        quad += (together ? QUADS : 1) * (uint64_t)e.warps;
+        if (!(together ? some(quad, position, message) : one(quad, position, message))) return false;
+        const unsigned step = (together ? QUADS : 1) * e.warps;
+        quad += step;
+        position = behind(e, position, step);
     }
     return true;
 }
@@ -111,19 +124,19 @@ BL_DEVICE bool each_quad(const Args &b, const PairEnd &e, bool stored_to, Some s
 /* --- sending --- */
 
 /* Whether there is room for a quad if all before `read` has been read, or all of its channel. */
-BL_DEVICE bool has_room(const PairEnd &e, uint64_t quad, uint64_t read) {
-    return (int64_t)(read - (e.first + quad - e.places)) > 0;
+BL_DEVICE bool has_room(const PairEnd &e, uint64_t position, uint64_t read) {
+    return (int64_t)(read - (position - e.lap)) > 0;
 }
 
 /* Waits until there is room for the quads that this warp sends next; each lane asks for one of them.  All lanes of the warp call it
  * together, ahead of a warp_sync.  `read`: what the lane has heard. */
-BL_DEVICE bool await_credit(const struct bl_kernel_args &a, const PairEnd &e, uint64_t quad, uint64_t read,
+BL_DEVICE bool await_credit(const struct bl_kernel_args &a, const PairEnd &e, uint64_t position, uint64_t read,
                             Wait &wait) {
     for (;;) {
-        const bool room = has_room(e, quad, read);
+        const bool room = has_room(e, position, read);
         if (warp_all(room)) break;
         if (wait_is_long(wait) && !wait_on(a, wait, room ? a.rank : e.peer)) return false;
-        if (!room) read = load_relaxed_sys(credit_of(e, quad));
+        if (!room) read = load_relaxed_sys(credit_of(e, position));
     }
     wait_over(wait);
     return true;
@@ -132,9 +145,9 @@ BL_DEVICE bool await_credit(const struct bl_kernel_args &a, const PairEnd &e, ui
 /* QUADS quads of a warp, from `quad` on; all of their lines are whole, or need not be. */
 template <int QUADS, bool WHOLE>
 BL_DEVICE bool send_quads(const struct bl_kernel_args &a, const PairEnd &e, const PairMessage &p, uint64_t quad,
-                          uint64_t begun, Wait &wait) {
+                          uint64_t position, uint64_t begun, Wait &wait) {
     const unsigned lane = lane_in_warp(), line = lane / LINE_LANES;
-    const uint64_t asked = quad + lane % QUADS * (uint64_t)e.warps;
+    const uint64_t asked = behind(e, position, lane % QUADS * e.warps);
     Pair v[QUADS];
 #pragma unroll
     for (int k = 0; k < QUADS; k++) {
@@ -148,9 +161,9 @@ BL_DEVICE bool send_quads(const struct bl_kernel_args &a, const PairEnd &e, cons
     warp_sync(); /* lanes may have parted; a line is stored by all of its lanes at once */
 #pragma unroll
     for (int k = 0; k < QUADS; k++) {
-        const uint64_t q = quad + k * (uint64_t)e.warps;
+        const uint64_t q = quad + k * (uint64_t)e.warps, at = behind(e, position, k * e.warps);
         if ((WHOLE || (q - p.before) * BL_QUAD + line < p.lines) && !is_stopped(e.first))
-            store_line_relaxed_sys(place_of_line(e, q, line), lane % LINE_LANES, v[k], e.first + q + 1);
+            store_line_relaxed_sys(place_of_line(e, at, line), lane % LINE_LANES, v[k], at + 1);
     }
     return true;
 }
@@ -162,15 +175,19 @@ template <int QUADS, class Args> BL_DEVICE bool send_stream(const Args &b, const
     Wait wait = wait_begin(e.first);
     return each_quad<QUADS>(
         b, e, false,
-        [&](uint64_t quad, const PairMessage &p) { return send_quads<QUADS, true>(a, e, p, quad, begun, wait); },
-        [&](uint64_t quad, const PairMessage &p) { return send_quads<1, false>(a, e, p, quad, begun, wait); });
+        [&](uint64_t quad, uint64_t position, const PairMessage &p) {
+            return send_quads<QUADS, true>(a, e, p, quad, position, begun, wait);
+        },
+        [&](uint64_t quad, uint64_t position, const PairMessage &p) {
+            return send_quads<1, false>(a, e, p, quad, position, begun, wait);
+        });
 }
 
 /* --- receiving --- */
 
 template <int QUADS, bool WHOLE>
 BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, const PairMessage &p, uint64_t quad,
-                             Wait &wait) {
+                             uint64_t position, Wait &wait) {
     const unsigned lane = lane_in_warp(), line = lane / LINE_LANES, part = lane % LINE_LANES;
     const unsigned char *at[QUADS];
     LineView view[QUADS];
@@ -178,7 +195,7 @@ BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, c
 #pragma unroll
     for (int k = 0; k < QUADS; k++) {
         const uint64_t q = quad + k * (uint64_t)e.warps;
-        at[k] = kept(place_of_line(e, q, line));
+        at[k] = kept(place_of_line(e, behind(e, position, k * e.warps), line));
         view[k] = line_of({0, 0});
         if (WHOLE || (q - p.before) * BL_QUAD + line < p.lines) missing |= 1u << k;
     }
@@ -190,7 +207,7 @@ BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, c
         bool all = true;
 #pragma unroll
         for (int k = 0; k < QUADS; k++) {
-            const uint64_t flag = e.first + quad + k * (uint64_t)e.warps + 1;
+            const uint64_t flag = behind(e, position, k * e.warps) + 1;
             const bool here = warp_all((missing >> k & 1) == 0 || line_arrived(view[k], part, flag));
             all = all && here;
             if (here) missing &= ~(1u << k);
@@ -204,10 +221,10 @@ BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, c
         const uint64_t row = (quad + k * (uint64_t)e.warps - p.before) * BL_QUAD + line;
         if (WHOLE || row < p.lines) store_line(p.m, row, line_data(view[k]), WHOLE);
     }
-    const uint64_t read = quad + lane * (uint64_t)e.warps;
-    const bool told = ((uint32_t)(e.first + read) & (CREDIT_EVERY * e.channels - 1)) >= (CREDIT_EVERY - 1) * e.channels;
+    const uint64_t read = behind(e, position, lane % QUADS * e.warps);
+    const bool told = ((uint32_t)read & (CREDIT_EVERY * e.channels - 1)) >= (CREDIT_EVERY - 1) * e.channels;
     warp_sync(); /* all lanes have read their parts */
-    if (lane < QUADS && told) store_relaxed_sys(credit_of(e, read), e.first + read + 1);
+    if (lane < QUADS && told) store_relaxed_sys(credit_of(e, read), read + 1);
     return true;
 }
 
@@ -216,8 +233,12 @@ template <int QUADS, class Args> BL_DEVICE bool receive_stream(const Args &b, co
     Wait wait = wait_begin(e.first);
     return each_quad<QUADS>(
         b, e, true,
-        [&](uint64_t quad, const PairMessage &p) { return receive_quads<QUADS, true>(a, e, p, quad, wait); },
-        [&](uint64_t quad, const PairMessage &p) { return receive_quads<1, false>(a, e, p, quad, wait); });
+        [&](uint64_t quad, uint64_t position, const PairMessage &p) {
+            return receive_quads<QUADS, true>(a, e, p, quad, position, wait);
+        },
+        [&](uint64_t quad, uint64_t position, const PairMessage &p) {
+            return receive_quads<1, false>(a, e, p, quad, position, wait);
+        });
 }
 
 /* Tells the sender that this launch has begun; a warp of the stream does. */
@@ -233,7 +254,7 @@ struct PairCursors {
     unsigned stream;
     bool is_one;
     unsigned word;
-    uint64_t cursor, launches;
+    uint64_t position, launches; /* that of the stream, until it is left behind */
 };
 
 template <class Args> BL_DEVICE PairCursors pairs_begin(const Args &b) {
@@ -242,20 +263,27 @@ template <class Args> BL_DEVICE PairCursors pairs_begin(const Args &b) {
     c.stream = lane_in_warp() & ((1u << b.pairs_log2) - 1);
     c.is_one = c.stream < b.pairs;
     c.word = c.is_one ? word_of(b.stream[c.stream]) : 0;
-    c.cursor = c.is_one ? load_own(&own[c.word]) + b.stream[c.stream].quads : 0;
+    c.position = c.is_one ? load_own(&own[c.word]) : 0;
     c.launches = load_own(&own[BL_PAIR_LAUNCHES]) + 1;
     return c;
 }
 
+/* The position so many quads, which may be many laps, behind one. */
+BL_DEVICE uint64_t far_behind(uint64_t position, uint64_t quads, unsigned lap_log2) {
+    const uint64_t place = (position & ((UINT64_C(1) << lap_log2) - 1)) + quads;
+    return position + quads + ((place >> (lap_log2 - 2)) / 3 << (lap_log2 - 2));
+}
+
 BL_DEVICE void leave_cursors(const struct bl_kernel_args &a, const PairCursors &c, unsigned block) {
     uint64_t *const words = pair_cursors(a, block);
-    if (c.is_one) store_own(&words[c.word], c.cursor);
+    if (c.is_one) store_own(&words[c.word], c.position);
     if (c.stream == 0) store_own(&words[BL_PAIR_LAUNCHES], c.launches);
 }
 
-/* While others are waited for: nobody reads those in this launch. */
-template <class Args> BL_DEVICE void leave_cursors_of_others(const Args &b, const PairCursors &c) {
+/* While others are waited for: nobody reads those in this launch.  Every warp that goes on to pairs_end has called it once. */
+template <class Args> BL_DEVICE void leave_cursors_of_others(const Args &b, PairCursors &c) {
     const unsigned step = threads_in_grid() >> b.pairs_log2;
+    if (c.is_one) c.position = far_behind(c.position, b.stream[c.stream].quads, b.lap_log2);
     for (unsigned block = blocks_in_grid() + (thread_in_grid() >> b.pairs_log2); block < BL_PAIR_BLOCKS; block += step)
         leave_cursors(b.common, c, block);
 }

@@ -167,7 +167,8 @@ int bl_pairs_fill(struct bl_pairs_args *args, struct bl_route *grid, const struc
     const int taken = take_calls(calls, count, most, &words);
     unsigned warp = 0;
     args->streams = args->pairs_log2 = 0;
-    args->places = (uint32_t)args->common.layout.pair_quads;
+    args->channels = (uint16_t)bl_pair_channels(&args->common.layout);
+    args->lap_log2 = (uint16_t)bl_pair_lap_log2(&args->common.layout);
     for (int word = 0; word < 2 * BL_MAX_RANKS; word++)
         if (words >> word & 1) add_pair(&filling, calls, taken, word);
     args->pairs = args->streams;
@@ -192,7 +193,8 @@ bool bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *arg
     few->streams = args->streams;
     few->pairs = args->pairs;
     few->pairs_log2 = args->pairs_log2;
-    few->places = args->places;
+    few->channels = args->channels;
+    few->lap_log2 = args->lap_log2;
     memcpy(few->stream, args->stream, sizeof(few->stream));
     memcpy(few->message, args->message, sizeof(few->message));
     return true;

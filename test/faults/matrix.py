@@ -95,7 +95,7 @@ def made_beside():
 def budget():
     """Dozens of communicators: the first has all that it can use, the last is NCCL's, all are right."""
     case("budget", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 comm_budget", "--env BEELINE_DEBUG=INFO", "--env BEELINE_ALLREDUCE=oneshot_ll"),
-                          "--lines 4 'staging 52.0 MiB'", "--lines 56 ' staging [0-9.]+ MiB'", "--lines 64 'BEELINE_BUDGET is used up'", "--within 100"))
+                          "--lines 2 'staging 64.0 MiB'", "--lines 54 ' staging [0-9.]+ MiB'", "--lines 68 'BEELINE_BUDGET is used up'", "--within 100"))
     case("budget/none", expect(allreduce("processes", 2, "--env BEELINE_BUDGET=0", "--env BEELINE_DEBUG=INFO"),
                                "--lines 2 'rank 0: its process.s BEELINE_BUDGET is used up'"))
 

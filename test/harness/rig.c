@@ -21,24 +21,34 @@ void rig_settle(const struct rig *rig) {
 /* What pairs.cuh has ahead of the rings: a word for each receiver, and one for each of its channels. */
 enum { PAIR_WORDS_THERE = BL_MAX_RANKS * (1 + BL_PAIR_CHANNELS) };
 
+/* Of pairs: the last one, up to this number, that is a position. */
+static uint64_t pair_position(const struct bl_staging_layout *layout, uint64_t number) {
+    const uint64_t lap = UINT64_C(1) << bl_pair_lap_log2(layout), places = layout->pair_quads;
+    return number % lap < places ? number : number - number % lap + places - 1;
+}
+
 void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
     uint64_t words[BL_LOCAL_WORDS] = {0}, epochs[BL_MAX_BLOCKS];
-    uint64_t begun[PAIR_WORDS_THERE]; /* also what one-way launches have of them, for each rank */
+    uint64_t begun[BL_MAX_RANKS], told[PAIR_WORDS_THERE];
     for (int w = 0; w < BL_MAX_BLOCKS; w++) {
         epochs[w] = words[BL_WORD_EPOCHS + 2 * w] = epoch;
         words[BL_WORD_CURSORS + w] = cursor;
     }
+    const uint64_t position = pair_position(&rig->layout, cursor);
     for (int w = 0; w < BL_PAIR_BLOCKS * BL_PAIR_WORDS; w++)
-        words[BL_WORD_PAIRS + w] = w % BL_PAIR_WORDS < BL_PAIR_LAUNCHES ? cursor : 0;
-    for (int w = 0; w < PAIR_WORDS_THERE; w++) begun[w] = cursor;
+        words[BL_WORD_PAIRS + w] = w % BL_PAIR_WORDS < BL_PAIR_LAUNCHES ? position : 0;
+    for (int w = 0; w < PAIR_WORDS_THERE; w++) told[w] = position;
+    for (int r = 0; r < BL_MAX_RANKS; r++) begun[r] = cursor;
     each_rank (rig->part, i) {
         box_upload(rig->epochs[i], words, sizeof words);
-        box_upload(rig->staging[i] + rig->layout.oneway_offset, begun, BL_MAX_RANKS * sizeof *begun);
-        box_upload(rig->staging[i] + rig->layout.pair_offset, begun, sizeof begun);
+        box_upload(rig->staging[i] + rig->layout.oneway_offset, begun, sizeof begun);
+        box_upload(rig->staging[i] + rig->layout.pair_offset, told, sizeof told);
         if (rig->multicast) box_upload(rig->multicast->words[i], epochs, sizeof epochs);
     }
     rig_settle(rig);
 }
+
+enum { GUARD = 8 << 10 }; /* behind the staging: nobody writes there */
 
 static void map_staging(struct rig *rig, int i) {
     const struct part *part = rig->part;
@@ -51,7 +61,7 @@ static void map_staging(struct rig *rig, int i) {
             access[gpus++] = (CUmemAccessDesc){{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = part->rank[r].device},
                                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CU_OK(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-    rig->bytes = (rig->layout.bytes + granularity - 1) / granularity * granularity;
+    rig->bytes = (rig->layout.bytes + GUARD + granularity - 1) / granularity * granularity;
     CU_OK(cuMemCreate(&rig->handle[i], rig->bytes, &prop, 0));
     CU_OK(cuMemAddressReserve(&rig->staging[i], rig->bytes, 0, 0, 0));
     CU_OK(cuMemMap(rig->staging[i], rig->bytes, 0, rig->handle[i], 0));
@@ -85,9 +95,16 @@ void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool m
     rig_set_epochs(rig, 0, 0);
 }
 
+static void check_guard(const struct rig *rig, int i) {
+    unsigned char guard[GUARD];
+    CU_OK(cuMemcpyDtoH(guard, rig->staging[i] + rig->layout.bytes, GUARD));
+    for (int at = 0; at < GUARD; at++) CHECK(!guard[at], "rank %d: byte %d behind the staging was written", i, at);
+}
+
 void rig_close(struct rig *rig) {
     rig_drain(rig);
     each_rank (rig->part, i) {
+        check_guard(rig, i);
         for (int m = 0; m < bl_fatbin_count && first_there(rig->part, i) == i; m++)
             CU_OK(cuModuleUnload(rig->module[i][m]));
         CU_OK(cuMemUnmap(rig->staging[i], rig->bytes));
@@ -186,7 +203,8 @@ static void fill_pairs(struct bl_pairs_args *args, const struct call *calls, int
     CHECK(2 * messages <= BL_PAIR_MESSAGES);
     for (int m = 0; m < messages; m++) copies += calls[m].to_itself;
     args->streams = 0;
-    args->places = (uint32_t)args->common.layout.pair_quads;
+    args->channels = (uint16_t)bl_pair_channels(&args->common.layout);
+    args->lap_log2 = (uint16_t)bl_pair_lap_log2(&args->common.layout);
     for (int sends = 1; sends >= 0 && copies < messages; sends--) fill_stream(args, calls, messages, i, sends);
     args->pairs = args->streams;
     args->pairs_log2 = args->pairs / 2;
@@ -208,7 +226,8 @@ static void few_of(struct bl_pairs_few_args *few, const struct bl_pairs_args *ar
                                       .streams = args->streams,
                                       .pairs = args->pairs,
                                       .pairs_log2 = args->pairs_log2,
-                                      .places = args->places};
+                                      .channels = args->channels,
+                                      .lap_log2 = args->lap_log2};
     memcpy(few->stream, args->stream, sizeof few->stream);
     memcpy(few->message, args->message, sizeof few->message);
 }

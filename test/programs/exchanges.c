@@ -90,48 +90,6 @@ static void messages_patterns(struct part *part, const struct settings *s) {
     stream_close(stream);
 }
 
-/* --- messages_ahead: small ones are through for their sender before anybody receives --- */
-enum { AHEAD = 4 };
-
-static void ahead(struct part *part, const struct settings *s, bool grouped) {
-    const ncclComm_t comm = comm_open(part);
-    const CUstream stream = stream_open();
-    const int n = part->box->nranks;
-    struct messages list = {0};
-    messages_connect(part, s, n, comm, stream);
-    for (int k = 0; k < AHEAD; k++)
-        for (int to = 1; to < n; to++) messages_add(&list, 0, to, k == 2 ? 0 : s->small - (size_t)k);
-    messages_open(part, &list);
-    for (long k = 0; k < 3 * s->repeat; k++) {
-        messages_fill(part, &list, s->seed + (uint64_t)k);
-        part_barrier(part);
-        doing(part, "round %ld: sends that nobody receives yet", k);
-        if (grouped)
-            messages_group(part, &list, SENT, 0, list.count, comm, stream);
-        else
-            messages_post(part, &list, SENT, 0, list.count, comm, stream);
-        stream_sync(stream);
-        part_barrier(part);
-        doing(part, "round %ld: receives", k);
-        if (grouped) /* the other way round at this end */
-            messages_post(part, &list, RECEIVED, 0, list.count, comm, stream);
-        else
-            messages_group(part, &list, RECEIVED, 0, list.count, comm, stream);
-        stream_sync(stream);
-        messages_check(part, &list);
-    }
-    comm_close(part, comm);
-    stream_close(stream);
-    messages_close(&list);
-}
-
-static void messages_ahead(struct part *part, const struct settings *s) {
-    ahead(part, s, false);
-}
-static void messages_ahead_grouped(struct part *part, const struct settings *s) {
-    ahead(part, s, true);
-}
-
 /* --- messages_awaited: a receive waits for its send, of nothing, too --- */
 static void messages_awaited(struct part *part, const struct settings *s) {
     const ncclComm_t comm = comm_open(part);
@@ -314,8 +272,6 @@ static void gathers(struct part *part, const struct settings *s) {
 
 const struct program exchange_programs[] = {
     {"messages_patterns", messages_patterns},
-    {"messages_ahead", messages_ahead},
-    {"messages_ahead_grouped", messages_ahead_grouped},
     {"messages_awaited", messages_awaited},
     {"messages_abandoned", messages_abandoned},
     {"messages_chain", messages_chain},

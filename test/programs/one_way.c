@@ -1,6 +1,8 @@
 /* one_way.c - who has sent what it has to send is done: the root of small broadcasts, and those that reduce to a root. */
 #include "programs.h"
 
+#include <stdio.h>
+
 enum { MOST_AHEAD = 8 };
 
 struct one_way {
@@ -80,6 +82,50 @@ static void one_way_reduce_8(struct part *part, const struct settings *s) {
     ahead(part, s, true, 8);
 }
 
+/* --- one_way_unreceived: two calls of any size at least are through for who sends ahead of those who receive --- */
+enum { LEAST_UNRECEIVED = 2, MOST_UNRECEIVED = 12 };
+
+typedef void one_way_call(const struct vector *vector, int root, ncclComm_t comm, CUstream stream);
+
+static int unreceived(struct part *part, const struct settings *s, struct vector *vector, one_way_call *call,
+                      bool sends, ncclComm_t comm, CUstream stream) {
+    int calls = 0, taken = 0;
+    call(vector, 0, comm, stream); /* NCCL connects */
+    stream_sync(stream);
+    vector_fill(part, vector, s->seed + vector->count);
+    part_barrier(part);
+    doing(part, "%zu elements that nobody receives yet", vector->count);
+    for (; sends && calls < MOST_UNRECEIVED && taken == calls; calls++) {
+        call(vector, 0, comm, stream);
+        taken += is_through(stream);
+    }
+    part_barrier(part);
+    doing(part, "%zu elements: the others", vector->count);
+    for (; calls < MOST_UNRECEIVED; calls++) call(vector, 0, comm, stream);
+    stream_sync(stream);
+    CHECK(!sends || taken >= LEAST_UNRECEIVED, "%d calls of %zu elements end without a receiver", taken, vector->count);
+    return taken;
+}
+
+static void one_way_unreceived(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    const bool is_root = self(part)->rank == 0;
+    for (size_t bytes = s->small; bytes <= s->middle; bytes *= 4) {
+        struct vector vector;
+        vector_open(&vector, bytes);
+        const int broadcasts = unreceived(part, s, &vector, vector_broadcast, is_root, comm, stream);
+        vector_check(part, &vector, 0, 0);
+        const int reduces = unreceived(part, s, &vector, vector_reduce, !is_root, comm, stream);
+        if (is_root) vector_check(part, &vector, 0, last_rank(part));
+        if (self(part)->rank < 2)
+            printf("%8zu K: %d %s\n", bytes >> 10, is_root ? broadcasts : reduces, is_root ? "broadcasts" : "reduces");
+        vector_close(&vector);
+    }
+    comm_close(part, comm);
+    stream_close(stream);
+}
+
 /* --- the root leaves after its broadcasts, for which the others never call --- */
 enum farewell { FINALIZE, DESTROY, ABORT };
 
@@ -123,8 +169,13 @@ static void one_way_abort(struct part *part, const struct settings *s) {
 }
 
 const struct program one_way_programs[] = {
-    {"one_way_broadcast", one_way_broadcast}, {"one_way_broadcast_8", one_way_broadcast_8},
-    {"one_way_reduce", one_way_reduce},       {"one_way_reduce_8", one_way_reduce_8},
-    {"one_way_finalize", one_way_finalize},   {"one_way_destroy", one_way_destroy},
-    {"one_way_abort", one_way_abort},         {0},
+    {"one_way_broadcast", one_way_broadcast},
+    {"one_way_broadcast_8", one_way_broadcast_8},
+    {"one_way_reduce", one_way_reduce},
+    {"one_way_reduce_8", one_way_reduce_8},
+    {"one_way_finalize", one_way_finalize},
+    {"one_way_destroy", one_way_destroy},
+    {"one_way_abort", one_way_abort},
+    {"one_way_unreceived", one_way_unreceived},
+    {0},
 };

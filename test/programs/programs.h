@@ -30,7 +30,7 @@ struct program {
     void (*run)(struct part *part, const struct settings *settings);
 };
 extern const struct program stream_programs[], many_programs[], crowded_programs[], value_programs[], late_programs[],
-    one_way_programs[], end_programs[], exchange_programs[], order_programs[], mixed_programs[];
+    one_way_programs[], end_programs[], exchange_programs[], ahead_programs[], order_programs[], mixed_programs[];
 /* Which the real NCCL does not run. */
 extern const struct program unlisted_many_programs[], unlisted_end_programs[], unlisted_order_programs[];
 
@@ -70,6 +70,8 @@ CUgreenCtx green_open(struct part *part, unsigned share);
 CUstream green_stream_open(CUgreenCtx green);
 void green_close(CUgreenCtx green);
 void stream_sync(CUstream stream);
+/* Whether all of it ends in 0.3 s. */
+bool is_through(CUstream stream);
 /* What comes next on the stream waits so many microseconds.  May be captured. */
 void delay(CUstream stream, uint64_t us);
 /* A number below n that `seed` and `which` give; the same on all ranks if `which` is. */

@@ -160,6 +160,14 @@ void stream_sync(CUstream stream) {
     CU_OK(cuStreamSynchronize(stream));
 }
 
+bool is_through(CUstream stream) {
+    for (int ms = 0; ms < 300; ms++) {
+        if (cu.cuStreamQuery(stream) == CUDA_SUCCESS) return true;
+        usleep(1000);
+    }
+    return false;
+}
+
 static void CUDA_CB pass_time(void *us) {
     usleep((useconds_t)(uintptr_t)us);
 }

@@ -285,21 +285,38 @@ static void test_copy_engines(void) {
     EXPECT_GATHER(&table, 1 * M + 1, "nccl", NCCL_FORCED);
 }
 
-/* By rows a message ends at its sender; what is said is done. */
+/* Nor does who sends wait for a receiver by rows, where NCCL would not. */
+static void test_one_way(void) {
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 2);
+    struct bl_settings settings = settings_of("gpu any\nbroadcast 2 1G broadcast_ll128\n");
+    const uint64_t most = bl_kernel_unreceived(BL_KERNEL_BROADCAST_LL128, 2, &facts.layout);
+    struct bl_table table;
+
+    CHECK(most > 4 * M && most < 6 * M, "%llu bytes", (unsigned long long)most);
+    build(&table, &facts, &settings);
+    expect(&table, BL_BROADCAST, most, "broadcast_ll128", BL_REASON_TUNED, __LINE__);
+    expect(&table, BL_BROADCAST, most + 1, "nccl", BL_REASON_STAGING, __LINE__);
+    settings.routes[BL_BROADCAST] = "..32M broadcast_ll128 | nccl";
+    build(&table, &facts, &settings);
+    expect(&table, BL_BROADCAST, 32 * M, "broadcast_ll128", BL_REASON_SAID, __LINE__);
+}
+
+/* By rows as many messages end at their sender as with NCCL; what is said is done. */
 static void test_messages(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 2);
     struct bl_settings settings = settings_of("gpu any\nsendrecv 2 1G sendrecv_ll128\n");
-    const uint64_t ring = facts.layout.pair_quads * BL_QUAD * BL_LINE_DATA, at_once = bl_pair_at_once(&facts.layout);
+    const uint64_t ring = facts.layout.pair_quads * BL_QUAD * BL_LINE_DATA,
+                   most = bl_kernel_unreceived(BL_KERNEL_SENDRECV_LL128, 2, &facts.layout);
     struct bl_table table;
 
-    CHECK(at_once == ring / 4 * 3 && ring > 900 * K, "%llu bytes of %llu", (unsigned long long)at_once,
+    CHECK(BL_PAIR_AHEAD * most <= ring / 4 * 3 && most > 1 * M, "%llu bytes of %llu", (unsigned long long)most,
           (unsigned long long)ring);
     build(&table, &facts, &settings);
-    expect(&table, BL_SENDRECV, at_once, "sendrecv_ll128", BL_REASON_TUNED, __LINE__);
-    expect(&table, BL_SENDRECV, at_once + 1, "nccl", BL_REASON_STAGING, __LINE__);
+    expect(&table, BL_SENDRECV, most, "sendrecv_ll128", BL_REASON_TUNED, __LINE__);
+    expect(&table, BL_SENDRECV, most + 1, "nccl", BL_REASON_STAGING, __LINE__);
     settings.short_of_staging = true;
     build(&table, &facts, &settings);
-    expect(&table, BL_SENDRECV, at_once + 1, "nccl", BL_REASON_BUDGET, __LINE__);
+    expect(&table, BL_SENDRECV, most + 1, "nccl", BL_REASON_BUDGET, __LINE__);
     settings.routes[BL_SENDRECV] = "..32M sendrecv_ll128 | nccl";
     build(&table, &facts, &settings);
     expect(&table, BL_SENDRECV, 32 * M, "sendrecv_ll128", BL_REASON_SAID, __LINE__);
@@ -307,6 +324,7 @@ static void test_messages(void) {
 }
 
 int main(void) {
+    test_one_way();
     test_messages();
     test_forced();
     test_routes();

@@ -232,7 +232,7 @@ static int check_copy(const struct bl_pairs_args *args, unsigned s, const struct
 
 /* Warps lie one stream behind the other, and each finds its own. */
 static void check_warps(const struct bl_pairs_args *args, const struct bl_route *grid, const struct bl_route *most) {
-    const unsigned channels = (unsigned)(args->common.layout.pair_quads / BL_PAIR_DEPTH);
+    const unsigned channels = bl_pair_channels(&args->common.layout);
     unsigned warp = 0;
     for (unsigned s = 0; s < args->streams; s++) {
         const struct bl_pairs_stream *stream = &args->stream[s];
@@ -257,6 +257,7 @@ static void check_few(const struct bl_pairs_args *args, int taken) {
     CHECK(fits == (taken <= BL_PAIR_FEW), "%d messages", taken);
     if (!fits) return;
     CHECK(few.streams == args->streams && few.pairs == args->pairs && few.pairs_log2 == args->pairs_log2);
+    CHECK(few.channels == args->channels && few.lap_log2 == args->lap_log2);
     CHECK(!memcmp(few.stream, args->stream, few.streams * sizeof *few.stream));
     CHECK(!memcmp(few.message, args->message, (size_t)taken * sizeof *few.message));
     CHECK(!memcmp(&few.common.layout, &args->common.layout, sizeof few.common.layout));
