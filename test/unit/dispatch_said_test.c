@@ -229,7 +229,7 @@ static void test_copy_engines(void) {
         struct bl_settings settings = settings_of(NULL);
         struct bl_table plain, table;
         build(&plain, &slots, &settings);
-        CHECK(serves(&plain, BL_ALLGATHER, 1 * M), "by kernels");
+        CHECK(serves(&plain, BL_ALLGATHER, 128 * K), "by kernels");
         settings.copy_engines = true;
         build(&table, &slots, &settings);
         CHECK(serves(&table, BL_ALLGATHER, 1) && serves(&table, BL_ALLGATHER, 128 * K), "up to 128K by kernels");
