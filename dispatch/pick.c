@@ -75,7 +75,7 @@ static void visit(void *arg, const struct bl_tuning_row *row) {
     if (gpu != GPU_OTHER) reading->fits = true;
     /* The more ranks, the more a multicast object helps: what fewer ranks gain is a careful guess for more, not the reverse. */
     if (row->multicast && (!facts->multicast || row->ranks > facts->nranks)) return;
-    if (!user && gpu == GPU_NAME && row->ranks < facts->nranks) return;
+    if (!user && !row->multicast && gpu == GPU_NAME && row->ranks < facts->nranks) return;
     struct bl_fit fit = {
         .preference = preference[user][row->ranks == facts->nranks][gpu],
         .file = reading->place,

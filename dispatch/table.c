@@ -114,7 +114,10 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
     uint64_t limit = algorithm_limit(r->build, algorithm, row->spread, &hindrance);
     /* Who sends longer ones may wait for a receiver where NCCL would not: only if the user says so. */
     const uint64_t most = bl_kernel_unreceived(algorithm->kernel[row->spread], facts->nranks, &facts->layout);
-    if (reason == BL_REASON_TUNED && limit > most) limit = most;
+    if (reason == BL_REASON_TUNED && limit > most) {
+        limit = most;
+        hindrance = BL_REASON_UNRECEIVED;
+    }
     unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most_threads(facts));
     threads = bl_kernel_threads(algorithm->kernel[row->spread], facts->nranks, threads);
     /* Every block must be resident at once, and needs its epoch word. */

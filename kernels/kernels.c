@@ -16,8 +16,8 @@ static const uint64_t LARGE = 16 << 20;
 static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t), LEAST_RING = 64,
                       KEPT_RINGS_BYTES = 1 << 20;
 
-/* Of messages between two ranks: the places of a pair's ring, at most; those that it has ahead of other memory, of which they may take an
- * eighth, and keeps for messages of any size; where one takes bytes of any size. */
+/* Of messages between two ranks: places of a pair's ring, of which those of all pairs may take an eighth, and what others leave; the least that it
+ * keeps for messages of any size; where one takes bytes of any size. */
 static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = BL_PAIR_CHANNELS * BL_PAIR_DEPTH,
                       ANY_SIZE = UINT64_C(1) << 40;
 /* A multiple of a line. */
@@ -355,7 +355,7 @@ static uint64_t plan_packets(int nranks, uint64_t *left) {
 /* Returns the places of a pair's ring. */
 static uint64_t plan_pairs(int nranks, uint64_t *left) {
     const uint64_t most = lesser(*left / 8, *left - least_lines(nranks));
-    uint64_t quads = KEPT_PAIR_QUADS;
+    uint64_t quads = MOST_PAIR_QUADS;
     while (quads > BL_PAIR_DEPTH && pair_bytes(nranks, quads) > most) quads /= 2;
     *left -= pair_bytes(nranks, quads);
     return quads;

@@ -81,11 +81,11 @@ static bool has_result(const struct bl_selftest *test, const struct run *run) {
 
 /* Messages go round the rings and on, so that they wait for credit, in each channel.  Rings are taken for shorter for that: whole
  * ones hold megabytes for each pair.  No launch takes them for what they are before all ranks are through: what lies there then is of
- * positions that are gone, and credit for what has been read.  No more than three quarters of a whole ring went through, so the
- * next credit comes in each channel before its sender needs it (pairs.cuh).  A ring that is as short already is the same in both. */
+ * positions that are gone, and credit for what has been read.  A lap and a half of them ends at position 176, of a lap of 128; a whole ring whose three
+ * quarters begin there and end in its first lap needs no credit for these, which in most of its channels nobody has given yet.  Other rings are tried whole. */
 static uint64_t short_ring(uint64_t quads) {
-    enum { SHORT_RING = 4 * BL_PAIR_DEPTH };
-    return quads > 2 * SHORT_RING ? SHORT_RING : quads;
+    enum { SHORT_RING = 4 * BL_PAIR_DEPTH, BEHIND = SHORT_RING / 3 * 4 + SHORT_RING / 2 };
+    return BEHIND + quads / 4 * 3 <= quads ? SHORT_RING : quads;
 }
 
 static uint64_t lap_and_a_half(const struct bl_staging_layout *layout) {

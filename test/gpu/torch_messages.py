@@ -3,7 +3,7 @@
 
   torchrun --nproc_per_node 2 test/gpu/torch_messages.py [--json FILE] [--tag with]
 
-Checked: batch_isend_irecv (rings, both ways, with all), send and recv, all_to_all_single with splits (also of nothing), gather, scatter;
+Checked: batch_isend_irecv (rings, both ways, with all), send and recv, sends ahead of all receives, all_to_all_single with splits (also of nothing), gather, scatter;
 eager and, of all_to_all_single, in a CUDA graph.  Timed, with CUDA: an expert-parallel exchange of 256 tokens of 4096 bf16 a rank with
 uneven splits, there and back; even ones; an exchange with the neighbours; how long 8 KB take from the call at one end until the other end,
 which has posted its receive, has it.
@@ -19,6 +19,7 @@ import torch_common
 
 SIZES = (1, 3, 64, 1021, 4096, 65537, 262144, 1048579)
 TOKENS, HIDDEN = 256, 4096
+AHEAD = 8
 SAMPLES, CALLS = 21, 10
 
 
@@ -55,6 +56,19 @@ def pairs(run):
             run.check_equal(got, values(run, count, run.rank - 1, run.rank, salt), f"recv of {count}")
         if run.rank + 1 < run.size:
             dist.send(values(run, count, run.rank, run.rank + 1, salt), run.rank + 1)
+
+
+def unbatched(run):
+    """All sends first, and only then receives, none in a batch: NCCL takes eight messages ahead of their receives."""
+    peer = run.rank ^ 1
+    for salt, count in enumerate(SIZES if peer < run.size else ()):
+        sent = [values(run, count, run.rank, peer, salt + k) for k in range(AHEAD)]
+        got = [torch.full((count,), -1.0, device=run.device) for _ in sent]
+        works = [dist.isend(x, peer) for x in sent] + [dist.irecv(y, peer) for y in got]
+        for work in works:
+            work.wait()
+        for k, y in enumerate(got):
+            run.check_equal(y, values(run, count, peer, run.rank, salt + k), f"message {k} of {count}, unbatched")
 
 
 def splits_of(run, scale):
@@ -205,7 +219,7 @@ def times(run):
 def main():
     options = torch_common.parser(__doc__).parse_args()
     run = torch_common.Run(options)
-    for name, function in dict(batches=batches, pairs=pairs, all_to_all=all_to_all, rooted=rooted, times=times).items():
+    for name, function in dict(batches=batches, pairs=pairs, unbatched=unbatched, all_to_all=all_to_all, rooted=rooted, times=times).items():
         run.section(name, function)
     run.leave(run.finish())
 

@@ -86,9 +86,19 @@ static void messages_unreceived(struct part *part, const struct settings *s) {
     stream_close(stream);
 }
 
+/* The same of the first messages that a communicator has, of one size. */
+static void messages_unreceived_first(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    unreceived(part, s, s->small, s->small, comm, stream);
+    comm_close(part, comm);
+    stream_close(stream);
+}
+
 const struct program ahead_programs[] = {
     {"messages_ahead", messages_ahead},
     {"messages_ahead_grouped", messages_ahead_grouped},
     {"messages_unreceived", messages_unreceived},
     {0},
 };
+const struct program unlisted_ahead_programs[] = {{"messages_unreceived_first", messages_unreceived_first}, {0}};

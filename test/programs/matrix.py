@@ -114,11 +114,15 @@ for name, box in (("alone", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE
     case(f"messages_mixed_collectives/{name}", f"-g 3 --sms 8 {box}", f"programs --ranks 3 {SIZES} --middle 512K --large 1M --limit 15 messages_mixed_collectives")
 for name, box in (("alone", ""), ("beeline", f"{BEELINE} {BY_BEELINE}")):
     case(f"receive_ahead_of_first/{name}", f"-g 2 --sms 32 {box}", f"programs {SIZES} --middle 64K --limit 15 receive_ahead_of_first")
-# What the sender has ahead of its receivers: as much as NCCL takes of each size, up to the largest that rows may have (the emulated NCCL takes less).
+# What the sender has ahead of its receivers: as much as NCCL takes of each size, up to the largest that rows may have (the emulated NCCL takes
+# less); also with less memory, of a communicator's first messages.
+LONG = "--beeline --env BEELINE_TUNING_FILE=test/programs/long.tune"
 for ranks, most in ((2, "1M"), (3, "512K"), (4, "256K")):
-    case(f"messages_unreceived/{ranks}", f"-g {ranks} --beeline --env 'BEELINE_SENDRECV=..{most} sendrecv_ll128 | nccl'", f"programs --ranks {ranks} --seed $SEED --small 1K --middle {most} --large 2M --limit 40 messages_unreceived")
+    case(f"messages_unreceived/{ranks}", f"-g {ranks} {LONG}", f"programs --ranks {ranks} --seed $SEED --small 1K --middle {most} --large 2M --limit 40 messages_unreceived")
+for ranks, megabytes, most in ((2, 1, 4320), (2, 2, 17280), (2, 4, 34560), (2, 8, 69120), (3, 1, 1920), (3, 4, 17280), (4, 4, 8640)):
+    case(f"messages_unreceived_first/{ranks}/{megabytes}M", f"-g {ranks} {LONG} --env BEELINE_STAGING={megabytes}M", f"programs --ranks {ranks} --seed $SEED --small {most} --limit 40 messages_unreceived_first")
 for ranks, most in ((2, "4M"), (3, "1M"), (4, "1M")):
-    case(f"one_way_unreceived/{ranks}", f"-g {ranks} --beeline --env 'BEELINE_BROADCAST=..{most} broadcast_ll128 | nccl' --env 'BEELINE_REDUCE=..{most} reduce_ll128 | nccl'", f"programs --ranks {ranks} --seed $SEED --small 64K --middle {most} --limit 40 one_way_unreceived")
+    case(f"one_way_unreceived/{ranks}", f"-g {ranks} {LONG}", f"programs --ranks {ranks} --seed $SEED --small 64K --middle {most} --limit 40 one_way_unreceived")
 case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K --large 256K messages_unreceived one_way_unreceived")
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")

@@ -32,7 +32,8 @@ struct program {
 extern const struct program stream_programs[], many_programs[], crowded_programs[], value_programs[], late_programs[],
     one_way_programs[], end_programs[], exchange_programs[], ahead_programs[], order_programs[], mixed_programs[];
 /* Which the real NCCL does not run. */
-extern const struct program unlisted_many_programs[], unlisted_end_programs[], unlisted_order_programs[];
+extern const struct program unlisted_many_programs[], unlisted_end_programs[], unlisted_order_programs[],
+    unlisted_ahead_programs[];
 
 /* A part here is one rank: part->rank[0]. */
 static inline struct rank *self(struct part *part) {

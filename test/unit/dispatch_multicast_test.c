@@ -103,6 +103,17 @@ static void ranks(void) {
     }
 }
 
+/* Of what is built in, too, though other rows are not stretched to more ranks than they were measured with. */
+static void built_in_ranks(void) {
+    struct bl_table table;
+    for (int n = 4; n <= BL_MAX_RANKS; n++) {
+        const struct bl_facts facts = with_multicast(facts_of("NVIDIA H100 80GB HBM3", 90, n));
+        build(&table, &facts, NULL);
+        CHECK(strstr(table.source[BL_ALLREDUCE], "multicast built-in: NVIDIA H100") && strstr(table.source[BL_ALLREDUCE], "any GPU"),
+              "%d ranks: %s", n, table.source[BL_ALLREDUCE]);
+    }
+}
+
 static void reasons(void) {
     const struct bl_facts two = facts_of("NVIDIA H200", 90, 2), facts = with_multicast(facts_of("NVIDIA H200", 90, 4));
     struct bl_settings settings = settings_of("gpu any\nall_reduce 2 max twoshot_nvls\n");
@@ -207,6 +218,7 @@ static void many_rows(void) {
 int main(void) {
     laid_over();
     ranks();
+    built_in_ranks();
     reasons();
     forced();
     words();

@@ -295,7 +295,7 @@ static void test_one_way(void) {
     CHECK(most > 4 * M && most < 6 * M, "%llu bytes", (unsigned long long)most);
     build(&table, &facts, &settings);
     expect(&table, BL_BROADCAST, most, "broadcast_ll128", BL_REASON_TUNED, __LINE__);
-    expect(&table, BL_BROADCAST, most + 1, "nccl", BL_REASON_STAGING, __LINE__);
+    expect(&table, BL_BROADCAST, most + 1, "nccl", BL_REASON_UNRECEIVED, __LINE__);
     settings.routes[BL_BROADCAST] = "..32M broadcast_ll128 | nccl";
     build(&table, &facts, &settings);
     expect(&table, BL_BROADCAST, 32 * M, "broadcast_ll128", BL_REASON_SAID, __LINE__);
@@ -313,10 +313,10 @@ static void test_messages(void) {
           (unsigned long long)ring);
     build(&table, &facts, &settings);
     expect(&table, BL_SENDRECV, most, "sendrecv_ll128", BL_REASON_TUNED, __LINE__);
-    expect(&table, BL_SENDRECV, most + 1, "nccl", BL_REASON_STAGING, __LINE__);
+    expect(&table, BL_SENDRECV, most + 1, "nccl", BL_REASON_UNRECEIVED, __LINE__);
     settings.short_of_staging = true;
     build(&table, &facts, &settings);
-    expect(&table, BL_SENDRECV, most + 1, "nccl", BL_REASON_BUDGET, __LINE__);
+    expect(&table, BL_SENDRECV, most + 1, "nccl", BL_REASON_UNRECEIVED, __LINE__);
     settings.routes[BL_SENDRECV] = "..32M sendrecv_ll128 | nccl";
     build(&table, &facts, &settings);
     expect(&table, BL_SENDRECV, 32 * M, "sendrecv_ll128", BL_REASON_SAID, __LINE__);
