@@ -109,7 +109,8 @@ static void built_in_ranks(void) {
     for (int n = 4; n <= BL_MAX_RANKS; n++) {
         const struct bl_facts facts = with_multicast(facts_of("NVIDIA H100 80GB HBM3", 90, n));
         build(&table, &facts, NULL);
-        CHECK(strstr(table.source[BL_ALLREDUCE], "multicast built-in: NVIDIA H100") && strstr(table.source[BL_ALLREDUCE], "any GPU"),
+        CHECK(strstr(table.source[BL_ALLREDUCE], "multicast built-in: NVIDIA H100") &&
+                  strstr(table.source[BL_ALLREDUCE], "any GPU"),
               "%d ranks: %s", n, table.source[BL_ALLREDUCE]);
     }
 }
