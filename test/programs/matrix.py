@@ -136,5 +136,7 @@ case("soak", "-g 2 --beeline", f"soak --ranks 2 {SOAK} --calls 10000 --most 64K 
 # Calls of NCCL's are between Beeline's: all messages; the large ones.
 case("soak-ordered", f"-g 2 --beeline {BY_NCCL} --env NCCL_LAUNCH_ORDER_IMPLICIT=1", f"soak --ranks 2 {SOAK} --calls 3000 --most 64K --no-shrink")
 case("soak-messages", f"-g 3 --beeline {MIXED}", f"soak --ranks 3 {SOAK} --calls 3000 --most 64K --no-shrink")
+# Calls of up to a megabyte in many launches each, and messages many times as long as their rings.
+case("soak-small_staging", f"-g 2 --sms 132 --beeline {BY_BEELINE} --env BEELINE_STAGING=1M", f"soak --ranks 2 {SOAK} --calls 2500 --most 1M --no-shrink")
 case("soak-4", "-g 4 --beeline", f"soak --ranks 4 {SOAK} --calls 800 --most 16K --no-shrink")
 case("soak-long", "-g 4 --beeline", f"soak --ranks 4 {SOAK} --seconds 120 --most 64K", "soak timeout=300 ")
