@@ -12,8 +12,7 @@ enum gpu_match { GPU_OTHER, GPU_ANY, GPU_ARCH, GPU_NAME, GPU_MATCHES };
 
 /* How a row's file, number of ranks and GPU rank together: higher is better, 0 is no candidate.  Rows for this number
  * of ranks come before rows for another; of those, the user's before built-in ones; `gpu any` of the built-in ones is
- * last.  What is built in for another GPU of the architecture says nothing of this one, nor what was measured with fewer ranks of
- * what more may gain. */
+ * last.  What is built in for another GPU of the architecture says nothing of this one. */
 enum { MEASURED = 4 }; /* here, with so many ranks, or it is the user's word; from so much on */
 static const int preference[2][2][GPU_MATCHES] = {
     /* built-in */ {/* other ranks */ {0, 1, 0, 2}, /* these ranks */ {0, 1, 0, MEASURED}},
@@ -73,9 +72,10 @@ static void visit(void *arg, const struct bl_tuning_row *row) {
     const bool user = reading->place >= 0;
     const enum gpu_match gpu = match(row, facts);
     if (gpu != GPU_OTHER) reading->fits = true;
-    /* The more ranks, the more a multicast object helps: what fewer ranks gain is a careful guess for more, not the reverse. */
-    if (row->multicast && (!facts->multicast || row->ranks > facts->nranks)) return;
-    if (!user && !row->multicast && gpu == GPU_NAME && row->ranks < facts->nranks) return;
+    if (row->multicast && !facts->multicast) return;
+    /* What more ranks gain is a careful guess for fewer, and not the reverse; but the more ranks, the more a multicast object helps. */
+    const bool bold = row->multicast ? row->ranks > facts->nranks : row->ranks < facts->nranks;
+    if (bold && (row->multicast || (!user && gpu == GPU_NAME))) return;
     struct bl_fit fit = {
         .preference = preference[user][row->ranks == facts->nranks][gpu],
         .file = reading->place,

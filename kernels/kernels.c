@@ -16,8 +16,8 @@ static const uint64_t LARGE = 16 << 20;
 static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t), LEAST_RING = 64,
                       KEPT_RINGS_BYTES = 1 << 20;
 
-/* Of messages between two ranks: places of a pair's ring, of which those of all pairs may take an eighth, and what others leave; the least that it
- * keeps for messages of any size; where one takes bytes of any size. */
+/* Of messages between two ranks: places of a pair's ring, at most, where the rings may take an eighth, and what the others leave; what a ring
+ * keeps, however short its messages are; the capacity of what takes bytes of any size. */
 static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = BL_PAIR_CHANNELS * BL_PAIR_DEPTH,
                       ANY_SIZE = UINT64_C(1) << 40;
 /* A multiple of a line. */
@@ -249,15 +249,12 @@ static uint64_t divide_up(uint64_t a, uint64_t b) {
 }
 
 unsigned bl_pair_channels(const struct bl_staging_layout *layout) {
-    unsigned channels = 1;
-    while (channels < BL_PAIR_CHANNELS && 2 * channels * BL_PAIR_DEPTH <= layout->pair_quads) channels *= 2;
-    return channels;
+    return (unsigned)lesser(layout->pair_quads / BL_PAIR_DEPTH,
+                            BL_PAIR_CHANNELS); /* DEPTH is three times a power of two, too */
 }
 
 unsigned bl_pair_lap_log2(const struct bl_staging_layout *layout) {
-    unsigned log2 = 0;
-    while (UINT64_C(3) << log2 < 4 * layout->pair_quads) log2++;
-    return log2;
+    return (unsigned)__builtin_ctzll(layout->pair_quads) + 2; /* a third of the places, and a quarter of the lap */
 }
 
 unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads) {
@@ -457,21 +454,18 @@ static uint64_t ring_lines_for(int kernel, uint64_t bytes) {
 void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_t bytes[BL_KERNELS]) {
     uint64_t peer_lines = 2 * LINES_STEP, ring = LEAST_RING;
     uint64_t ring_lines = KEPT_RINGS_BYTES / ((uint64_t)(nranks - 1) * LINE_BYTES);
-    uint64_t message = 0;
-    bool pairs = false;
+    uint64_t message = 0; /* the longest; 0: no route has any */
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         if (!bytes[kernel]) continue;
         const uint64_t most = lesser(bytes[kernel], 4 * LARGE); /* more than any staging holds at once */
         const uint64_t peers = peer_lines_for(kernel, nranks, most), rings = ring_lines_for(kernel, most);
         if (peers > peer_lines) peer_lines = peers;
         if (rings > ring_lines) ring_lines = rings;
-        if (!bl_kernel_pairs(kernel)) continue;
-        pairs = true;
-        if (bytes[kernel] > message) message = bytes[kernel];
+        if (bl_kernel_pairs(kernel) && bytes[kernel] > message) message = bytes[kernel];
     }
     while (layout->pair_quads > KEPT_PAIR_QUADS && unreceived(layout->pair_quads / 2) >= message)
         layout->pair_quads /= 2;
-    if (!pairs) layout->pair_quads = 0;
+    if (!message) layout->pair_quads = 0;
     while (ring < ring_lines) ring *= 2;
     layout->peer_lines = lesser(layout->peer_lines, whole_steps(peer_lines + LINES_STEP - 1));
     layout->oneway_lines = lesser(layout->oneway_lines, ring);

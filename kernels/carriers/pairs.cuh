@@ -254,7 +254,7 @@ struct PairCursors {
     unsigned stream;
     bool is_one;
     unsigned word;
-    uint64_t position, launches; /* that of the stream, until it is left behind */
+    uint64_t position, launches; /* of the stream's first quad; of what comes behind its last one, once that is left */
 };
 
 template <class Args> BL_DEVICE PairCursors pairs_begin(const Args &b) {
