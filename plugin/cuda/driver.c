@@ -83,6 +83,24 @@ int bl_driver_attribute(CUdevice device, CUdevice_attribute attribute) {
     return bl_driver()->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
 }
 
+CUresult bl_driver_launch(CUfunction function, unsigned blocks, unsigned threads, bool early, CUstream stream,
+                          void *args) {
+    void *parameters[] = {args};
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = stream,
+                                   .attrs = &attribute,
+                                   .numAttrs = 1};
+    return early ? bl_driver()->cuLaunchKernelEx(&config, function, parameters, NULL)
+                 : bl_driver()->cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL);
+}
+
 CUresult bl_driver_urgent_stream(CUstream *stream) {
     int lowest, highest;
     const CUresult status = bl_driver()->cuCtxGetStreamPriorityRange(&lowest, &highest);

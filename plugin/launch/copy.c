@@ -243,11 +243,9 @@ static CUresult empty(const struct step *s, CUstream stream) {
     const uint64_t places =
         (uint64_t)(uintptr_t)args.slot_to | (uint64_t)(uintptr_t)args.own | (uint64_t)(uintptr_t)args.own_to | 16;
     const unsigned blocks = BLOCKS * call->route.blocks * (unsigned)(16 / (places & -places));
-    void *parameters[] = {&args};
-    return status == CUDA_SUCCESS
-               ? bl_driver()->cuLaunchKernel(comm->function[BL_KERNEL_ALLGATHER_CE][call->request.datatype], blocks, 1,
-                                             1, call->route.threads, 1, 1, 0, stream, parameters, NULL)
-               : status;
+    return status == CUDA_SUCCESS ? bl_driver_launch(comm->function[BL_KERNEL_ALLGATHER_CE][call->request.datatype],
+                                                     blocks, call->route.threads, false, stream, &args)
+                                  : status;
 }
 
 static CUresult wait_for_stream(CUstream waiting, CUstream stream, CUevent event) {

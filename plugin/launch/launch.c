@@ -7,45 +7,29 @@
 #include "pairs.h"
 #include "room.h"
 
-/* A launch that may start before the work ahead of it on the stream is over spares the time between two kernels where
- * that work is a kernel, too; all of Beeline's wait for it before they touch memory. */
-static CUresult launch_early(CUfunction function, const struct bl_route *route, CUstream stream, void **parameters) {
-    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-                               .value.programmaticStreamSerializationAllowed = 1};
-    CUlaunchConfig config = {.gridDimX = route->blocks,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = route->threads,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = stream,
-                             .attrs = &early,
-                             .numAttrs = 1};
-    return bl_driver()->cuLaunchKernelEx(&config, function, parameters, NULL);
-}
-
-/* What became of a call's launches. */
-struct outcome {
+/* A call's launches. */
+struct launches {
+    bool
+        captured; /* only then they may be early: a caller's stream may be destroyed with work under way (bl_driver_launch) */
     unsigned launched;
     CUresult status; /* of the last */
 };
 
 static ncclResult_t launch_kernel(const struct bl_comm *comm, const struct bl_route *route, int datatype,
-                                  CUstream stream, void *args, struct outcome *outcome) {
-    void *parameters[] = {args};
-    CUfunction function = comm->function[route->kernel][datatype];
-    CUresult status = comm->early_launch ? launch_early(function, route, stream, parameters)
-                                         : bl_driver()->cuLaunchKernel(function, route->blocks, 1, 1, route->threads, 1,
-                                                                       1, 0, stream, parameters, NULL);
-    outcome->launched += status == CUDA_SUCCESS;
-    outcome->status = status;
+                                  CUstream stream, void *args, struct launches *launches) {
+    const CUfunction function = comm->function[route->kernel][datatype];
+    const bool early = comm->early_launch && launches->captured;
+    const CUresult status = bl_driver_launch(function, route->blocks, route->threads, early, stream, args);
+    launches->launched += status == CUDA_SUCCESS;
+    launches->status = status;
     if (status == CUDA_SUCCESS) return ncclSuccess;
     bl_warn("launch of %s on rank %d failed: %s", bl_kernel_name(route->kernel), comm->rank,
             bl_driver_strerror(status));
     return ncclUnhandledCudaError;
 }
 
-static ncclResult_t launch_message(const struct bl_call *call, const struct bl_route *route, struct outcome *outcome) {
+static ncclResult_t launch_message(const struct bl_call *call, const struct bl_route *route,
+                                   struct launches *launches) {
     const struct bl_comm *comm = call->comm;
     const struct bl_request *request = &call->request;
     const uint64_t size = bl_datatype_size(request->datatype);
@@ -61,7 +45,7 @@ static ncclResult_t launch_message(const struct bl_call *call, const struct bl_r
         args.sendbuff = call->sendbuff ? (const char *)call->sendbuff + done * size : NULL;
         args.recvbuff = call->recvbuff ? (char *)call->recvbuff + done * size : NULL;
         args.count = request->count - done < most ? request->count - done : most;
-        result = launch_kernel(comm, route, request->datatype, call->stream, &args, outcome);
+        result = launch_kernel(comm, route, request->datatype, call->stream, &args, launches);
     }
     return result;
 }
@@ -96,7 +80,7 @@ static void fill_batch(struct bl_batch_args *args, const struct bl_call *const *
 }
 
 static ncclResult_t launch_messages(const struct bl_call *const *calls, int count, const struct bl_route *route,
-                                    struct outcome *outcome) {
+                                    struct launches *launches) {
     const enum bl_kernel for_few = bl_algorithms[route->algorithm].few;
     const bool is_few = for_few != BL_KERNEL_NONE && count <= BL_BATCH_FEW;
     struct bl_route grid = *route;
@@ -108,12 +92,12 @@ static ncclResult_t launch_messages(const struct bl_call *const *calls, int coun
         bl_batch_few(&few, &args);
     }
     return launch_kernel(calls[0]->comm, &grid, calls[0]->request.datatype, calls[0]->stream,
-                         is_few ? (void *)&few : &args, outcome);
+                         is_few ? (void *)&few : &args, launches);
 }
 
 /* In several launches, one behind the other, where one does not hold all. */
 static ncclResult_t launch_pairs(const struct bl_call *const *calls, int count, const struct bl_route *route,
-                                 struct outcome *outcome) {
+                                 struct launches *launches) {
     const struct bl_comm *comm = calls[0]->comm;
     const int datatype = calls[0]->request.datatype; /* the kernel is the same for all */
     ncclResult_t result = ncclSuccess;
@@ -126,7 +110,7 @@ static ncclResult_t launch_pairs(const struct bl_call *const *calls, int count, 
         done += bl_pairs_fill(&args, &grid, calls + done, count - done);
         const bool is_few = bl_pairs_few(&few, &args);
         if (!is_few) grid.kernel = BL_KERNEL_SENDRECV_LL128_BATCH;
-        result = launch_kernel(comm, &grid, datatype, calls[0]->stream, is_few ? (void *)&few : &args, outcome);
+        result = launch_kernel(comm, &grid, datatype, calls[0]->stream, is_few ? (void *)&few : &args, launches);
     }
     return result;
 }
@@ -140,12 +124,12 @@ static ncclResult_t ended(const struct bl_comm *comm) {
 /* A call that failed: this rank is no longer where its peers are, so the communicator must not go on; but what a capture was
  * to hold the driver throws away with the graph, and what it refuses because something captures is refused on all ranks. */
 static void fail(struct bl_comm *comm, const struct bl_order_turn *turn, const struct bl_route *route,
-                 const struct outcome *outcome, ncclResult_t error) {
-    const CUresult status = outcome->status == CUDA_SUCCESS ? bl_order_failure() : outcome->status;
+                 const struct launches *launches, ncclResult_t error) {
+    const CUresult status = launches->status == CUDA_SUCCESS ? bl_order_failure() : launches->status;
     const bool refused =
         status >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && status <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     bl_room_taken(comm);
-    if (turn->capturing || (refused && !outcome->launched)) return;
+    if (turn->capturing || (refused && !launches->launched)) return;
     bl_comm_break(comm, error, "Beeline: a call of %s on rank %d of %d failed half way, and its peers count on it",
                   bl_kernel_name(route->kernel), comm->rank, comm->nranks);
 }
@@ -169,10 +153,10 @@ static ncclResult_t turn_end(struct bl_comm *comm, CUstream stream, const struct
 }
 
 static ncclResult_t launch(const struct bl_call *const *calls, int count, const struct bl_route *route,
-                           const struct bl_order_turn *turn, struct outcome *outcome) {
+                           const struct bl_order_turn *turn, struct launches *launches) {
     if (route->kernel == BL_KERNEL_ALLGATHER_CE) return bl_copy_launch(calls[0], turn);
-    if (bl_kernel_pairs(route->kernel)) return launch_pairs(calls, count, route, outcome);
-    return count == 1 ? launch_message(calls[0], route, outcome) : launch_messages(calls, count, route, outcome);
+    if (bl_kernel_pairs(route->kernel)) return launch_pairs(calls, count, route, launches);
+    return count == 1 ? launch_message(calls[0], route, launches) : launch_messages(calls, count, route, launches);
 }
 
 ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
@@ -180,28 +164,29 @@ ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
     struct bl_order_turn turn;
     struct bl_visit visit;
     struct bl_route route = calls[0]->route;
-    struct outcome outcome = {0, CUDA_SUCCESS};
+    struct launches launches = {false, 0, CUDA_SUCCESS};
     const CUstream stream = calls[0]->stream;
     if (bl_kernel_pairs(route.kernel)) bl_pairs_grid(calls, count, &route);
     if (!bl_comm_visit(comm, &visit)) return ended(comm);
     ncclResult_t result = turn_begin(comm, stream, &route, &turn);
-    if (result == ncclSuccess) result = launch(calls, count, &route, &turn, &outcome);
+    launches.captured = turn.capturing;
+    if (result == ncclSuccess) result = launch(calls, count, &route, &turn, &launches);
     if (result == ncclSuccess) result = turn_end(comm, stream, &turn);
     for (int i = 0; i < count && result == ncclSuccess; i++)
         bl_stats_count(comm, &calls[i]->request, (int)route.kernel);
     if (comm->stats) comm->stats->batches += result == ncclSuccess && count > 1;
-    if (result != ncclSuccess) fail(comm, &turn, &route, &outcome, result);
+    if (result != ncclSuccess) fail(comm, &turn, &route, &launches, result);
     bl_comm_leave(comm, &visit);
     return result;
 }
 
 ncclResult_t bl_launch_bare(const struct bl_call *call) {
-    struct outcome outcome = {0, CUDA_SUCCESS};
-    if (!bl_kernel_pairs(call->route.kernel)) return launch_message(call, &call->route, &outcome);
+    struct launches launches = {true, 0, CUDA_SUCCESS};
+    if (!bl_kernel_pairs(call->route.kernel)) return launch_message(call, &call->route, &launches);
     struct bl_call ends[2];
     bl_call_around(call, ends);
     const struct bl_call *const both[] = {&ends[0], &ends[1]};
-    return launch_pairs(both, 2, &call->route, &outcome);
+    return launch_pairs(both, 2, &call->route, &launches);
 }
 
 ncclResult_t bl_launch_check(const struct bl_call *const *calls, int count) {

@@ -12,8 +12,8 @@
  * is launched in pieces.  A launch that fails has the communicator fail from then on: its peers count on it. */
 ncclResult_t bl_launch(const struct bl_call *const *calls, int count);
 
-/* A call's kernels, in pieces where it takes some, and nothing else: for set-up, which has the communicator to itself.  Of sends and
- * receives: both of bl_call_around. */
+/* A call's kernels, in pieces where it takes some, and nothing else, on a stream that captures: for set-up, which has the communicator
+ * to itself.  Of sends and receives: both of bl_call_around. */
 ncclResult_t bl_launch_bare(const struct bl_call *call);
 
 /* To be asked before anything of a group is launched: ncclInvalidUsage if a message to itself has one end only. */

@@ -227,10 +227,9 @@ int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, co
 
 static int launch_kernel(const struct bl_selftest *test, const struct bl_comm *comm, enum bl_kernel kernel,
                          enum bl_datatype datatype, unsigned blocks, unsigned threads, void *args) {
-    void *parameters[] = {args};
-    BL_DRIVER_CHECK(bl_driver()->cuLaunchKernel(comm->function[kernel][datatype], blocks, 1, 1, threads, 1, 1, 0,
-                                                test->stream, parameters, NULL),
-                    "launching a kernel (cuLaunchKernel)");
+    BL_DRIVER_CHECK(
+        bl_driver_launch(comm->function[kernel][datatype], blocks, threads, comm->early_launch, test->stream, args),
+        "launching a kernel (%s)", comm->early_launch ? "cuLaunchKernelEx" : "cuLaunchKernel");
     return 0;
 }
 

@@ -52,7 +52,7 @@ DRIVER = (
     ("cuMemImportFromShareableHandle", 2, "CUDA_ERROR_INVALID_VALUE", "importing the staging of rank"),
     ("cuMemCreate", 2, "CUDA_ERROR_OUT_OF_MEMORY", "self-test: allocating [0-9]+ MiB of device memory"),
     ("cuStreamCreate", 4, "CUDA_ERROR_OUT_OF_MEMORY", "making a stream"),
-    ("cuLaunchKernel", 2, "CUDA_ERROR_LAUNCH_FAILED", "self-test: launching a kernel"),
+    ("cuLaunchKernelEx", 2, "CUDA_ERROR_LAUNCH_FAILED", "self-test: launching a kernel"),
     ("cuMemcpyHtoDAsync", 1, "CUDA_ERROR_INVALID_VALUE", "copying to the device"),
 )
 

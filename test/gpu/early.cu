@@ -1,12 +1,14 @@
 /* early.cu - who waits for whom where kernels start early (programmatic dependent launch)?  A program for GPUs.
  *
- *   early [--tries N] [--spin US] [--gpus N] [--only chain|collective]
+ *   early [--tries N] [--spin US] [--gpus N] [--only chain|gone|collective]
  *
  * On one stream: kernel A lets its dependents start (griddepcontrol.launch_dependents) at its very start, runs on for --spin
  * microseconds and only then writes; then kernels B of some kind; then who reads what A wrote:
  *   chain       kernel C, alone on a GPU, no library: does it see what A wrote?  Says how often, and fails only where it must
  *   collective  an all-reduce of 2 ranks (or --gpus), a thread each: every element is checked
- * Both launched as they come and in a captured graph.  Linked to NCCL by name; what is preloaded is the caller's affair.
+ * Both launched as they come and in a captured graph.
+ *   gone        A waits for the host, B comes behind it; the stream is destroyed, and a kernel on the next stream that is made waits for
+ *               B.  Does that end?  Says how often, and fails where B is not early, or in a graph  Linked to NCCL by name; what is preloaded is the caller's affair.
  * Exit status: 0; 1 after a wrong result; 77 where there is no GPU for it.
  */
 #include <cuda_runtime.h>
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CUDA_OK(call)                                                                                                  \
     do {                                                                                                               \
@@ -236,6 +239,69 @@ static long chains(void) {
     return wrong;
 }
 
+/* --- gone: the stream is destroyed, and another one made --- */
+enum { GO, B_DONE, BEGUN, END, WORDS, GONE_TRIES = 5, PATIENCE_MS = 200 };
+
+/* In the host's memory. */
+__global__ void wait_then_tell(volatile unsigned *awaited, volatile unsigned *begun, volatile unsigned *told) {
+    wait_for_what_came_before();
+    *begun = 1;
+    while (awaited && !*awaited) {
+    }
+    *told = 1;
+}
+
+static bool comes(volatile unsigned *word, int ms) {
+    for (int us = 0; us < ms * 1000 && !*word; us += 50) usleep(50);
+    return *word;
+}
+
+/* Whether the heir's kernel ends. */
+static bool ends_behind(bool early, bool captured, bool heir_captured, volatile unsigned *words) {
+    cudaStream_t old, heir;
+    for (int i = 0; i < WORDS; i++) words[i] = 0;
+    CUDA_OK(cudaStreamCreateWithFlags(&old, cudaStreamNonBlocking));
+    {
+        Issue issue(old, captured, [=] {
+            launch(wait_then_tell, 1, false, old, words + GO, words + END, words + END);
+            launch(wait_then_tell, 1, early, old, (volatile unsigned *)NULL, words + END, words + B_DONE);
+        });
+        issue();
+    } /* the graph's instance is destroyed under way, too */
+    CUDA_OK(cudaStreamDestroy(old));
+    CUDA_OK(cudaStreamCreateWithFlags(&heir, cudaStreamNonBlocking));
+    Issue behind(heir, heir_captured,
+                 [=] { launch(wait_then_tell, 1, early, heir, words + B_DONE, words + BEGUN, words + END); });
+    behind();
+    comes(words + BEGUN, 2);
+    words[GO] = 1;
+    const bool ends = comes(words + B_DONE, PATIENCE_MS);
+    words[B_DONE] = 1;
+    CUDA_OK(cudaStreamSynchronize(heir));
+    CUDA_OK(cudaStreamDestroy(heir));
+    CUDA_OK(cudaDeviceSynchronize());
+    return ends;
+}
+
+static long gone(void) {
+    unsigned *words;
+    long wrong = 0;
+    CUDA_OK(cudaSetDevice(0));
+    CUDA_OK(cudaHostAlloc(&words, WORDS * sizeof *words, cudaHostAllocMapped));
+    for (int way = 0; way < 8; way++) {
+        const bool early = way & 1, captured = way & 2, heir_captured = way & 4;
+        long ended = 0;
+        for (int k = 0; k < GONE_TRIES; k++) ended += ends_behind(early, captured, heir_captured, words);
+        printf("gone       %-7s A, B%-7s of a destroyed stream, %-7s C on its heir waits for B: ends in %ld of %d\n",
+               captured ? "graph" : "eager", early ? ", early" : "", heir_captured ? "graph" : "eager", ended,
+               GONE_TRIES);
+        fflush(stdout);
+        if (captured || !early) wrong += GONE_TRIES - ended;
+    }
+    CUDA_OK(cudaFreeHost(words));
+    return wrong;
+}
+
 /* --- collective: an all-reduce of what A wrote --- */
 enum { MOST_RANKS = 8 };
 static const size_t counts[] = {250, 16384, 262144}; /* elements: small, middle, 1 MB */
@@ -336,7 +402,8 @@ int main(int argc, char **argv) {
         else if (value && strcmp(argv[i], "--only") == 0)
             options.only = argv[++i];
         else {
-            fprintf(stderr, "early: %s; accepted: --tries N, --spin US, --gpus N, --only chain|collective\n", argv[i]);
+            fprintf(stderr, "early: %s; accepted: --tries N, --spin US, --gpus N, --only chain|gone|collective\n",
+                    argv[i]);
             return 2;
         }
     }
@@ -352,8 +419,11 @@ int main(int argc, char **argv) {
         return 77;
     }
     printf("%s, compute capability %d.%d\n", properties.name, properties.major, properties.minor);
-    long wrong = strcmp(options.only, "collective") ? chains() : 0;
-    if (strcmp(options.only, "chain")) {
+    const auto wanted = [](const char *what) { return !*options.only || strcmp(options.only, what) == 0; };
+    long wrong = 0;
+    if (wanted("chain")) wrong += chains();
+    if (wanted("gone")) wrong += gone();
+    if (wanted("collective")) {
         if (options.gpus < 2 || options.gpus > MOST_RANKS || gpus < options.gpus) {
             printf("early: collective: %ld GPUs wanted, %d here\n", options.gpus, gpus);
             return wrong ? 1 : 77;

@@ -93,6 +93,61 @@ static void reused_stream(struct part *part, const struct settings *s) {
     for (int i = 0; i < SLOTS; i++) vector_close(&vector[i]);
 }
 
+/* --- heir_of_stream: a stream is destroyed with calls under way, and the next one made in its place has a call of another communicator, which
+ * the other ranks make only when they have the results of all before; captured: those calls are graphs --- */
+enum { UNDER_WAY = 3 };
+
+static void heir(struct part *part, const struct settings *s, bool captured) {
+    const ncclComm_t comm = comm_open(part), other = comm_open(part);
+    const bool first = self(part)->rank == 0;
+    struct vector vector[UNDER_WAY], behind;
+    struct graph graph;
+    CUevent ended;
+    CUstream kept = stream_open();
+    CU_OK(cuEventCreate(&ended, CU_EVENT_DISABLE_TIMING));
+    for (int i = 0; i < UNDER_WAY; i++) vector_open(&vector[i], s->small);
+    vector_open(&behind, s->small);
+    vector_warm_up(part, &vector[0], comm, kept);
+    vector_warm_up(part, &behind, other, kept);
+    for (long k = 0; k < s->repeat; k++) {
+        for (int i = 0; i < UNDER_WAY; i++) vector_fill(part, &vector[i], s->seed + (uint64_t)(UNDER_WAY * k + i));
+        vector_fill(part, &behind, s->seed + (uint64_t)k);
+        part_barrier(part);
+        doing(part, "round %ld: calls on a stream that is destroyed", k);
+        if (!first) usleep(20000); /* all of rank 0's are launched before */
+        CUstream passing = stream_open();
+        if (captured) capture_begin(passing);
+        for (int i = 0; i < UNDER_WAY; i++) vector_allreduce(&vector[i], comm, passing);
+        if (captured) capture_end(passing, &graph);
+        if (captured) CU_OK(cuGraphLaunch(graph.exec, passing));
+        CU_OK(cuEventRecord(ended, passing));
+        if (!first) stream_sync(passing);
+        stream_close(passing);
+        doing(part, "round %ld: a call on its heir", k);
+        passing = stream_open();
+        vector_allreduce(&behind, other, passing);
+        stream_sync(passing);
+        stream_close(passing);
+        CU_OK(cuEventSynchronize(ended));
+        for (int i = 0; i < UNDER_WAY; i++) vector_check_all(part, &vector[i]);
+        vector_check_all(part, &behind);
+        if (captured) graph_close(&graph);
+    }
+    comm_close(part, other);
+    comm_close(part, comm);
+    CU_OK(cuEventDestroy(ended));
+    stream_close(kept);
+    for (int i = 0; i < UNDER_WAY; i++) vector_close(&vector[i]);
+    vector_close(&behind);
+}
+
+static void heir_of_stream(struct part *part, const struct settings *s) {
+    heir(part, s, false);
+}
+static void heir_of_stream_captured(struct part *part, const struct settings *s) {
+    heir(part, s, true);
+}
+
 /* --- captured_beside_eager: two captures at once, each with calls on two streams, and eager calls in between --- */
 struct branches {
     CUstream stream[2];
@@ -379,6 +434,8 @@ const struct program stream_programs[] = {
     {"destroyed_stream_pending", destroyed_stream_pending},
     {"destroyed_stream_captured", destroyed_stream_captured},
     {"reused_stream", reused_stream},
+    {"heir_of_stream", heir_of_stream},
+    {"heir_of_stream_captured", heir_of_stream_captured},
     {"group_on_streams", group_on_streams},
     {"captured_beside_eager", captured_beside_eager},
     {"captured_after_small", captured_after_small},

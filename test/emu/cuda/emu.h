@@ -168,6 +168,7 @@ struct emu_context {
     struct emu_stream *legacy;
     struct emu_queue *queues; /* as many as there are connections; NULL where nobody said how many */
     unsigned streams;         /* made so far */
+    struct emu_stream *left;  /* destroyed with work under way since the last one was made */
 };
 struct emu_context *emu_current(void);            /* NULL if none; of a green one, the primary */
 struct emu_green *emu_current_green(void);        /* NULL if none, or none such */
@@ -382,6 +383,9 @@ struct emu_stream {
     bool worker, ending;
     struct emu_queue *queue;     /* NULL: it shares none */
     uint64_t running;            /* number there of what runs */
+    bool in_kernel;              /* what runs is a launch */
+    struct emu_stream *heir;     /* which has its queue now; NULL: none */
+    struct emu_stream *left;     /* destroyed before it, and has none either */
     struct emu_capture *capture; /* NULL while eager */
     struct emu_node **deps;      /* where the next captured node hangs */
     int ndeps;

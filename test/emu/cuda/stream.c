@@ -22,6 +22,24 @@ struct emu_entry {
 static uint64_t next_id;
 static _Thread_local struct emu_stream *per_thread[EMU_MAX_DEVICES];
 
+/* Seen with driver 580: of a stream that is destroyed with work under way the next one has the queue, and what was launched early on
+ * the old one does not begin before the first kernel on the new one has ended; here, any that runs there. */
+static void inherit(struct emu_stream *stream) {
+    for (struct emu_stream *old = stream->context->left; old; old = old->left) old->heir = stream;
+    stream->context->left = NULL;
+}
+
+static void leave_queue(struct emu_stream *stream) {
+    if (stream->completed == stream->submitted) return;
+    stream->left = stream->context->left;
+    stream->context->left = stream;
+}
+
+static void wait_for_heir(const struct emu_stream *stream, const struct emu_op *op) {
+    const bool early = op->kind == EMU_OP_KERNEL && op->kernel.early;
+    while (early && stream->heir && stream->heir->in_kernel) pthread_cond_wait(&emu.progress, &emu.lock);
+}
+
 struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, int priority) {
     struct emu_stream *stream = emu_object_new(EMU_STREAM, sizeof *stream);
     if (!stream) return NULL;
@@ -33,6 +51,7 @@ struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, i
     stream->queue = emu_queue_next(context);
     stream->tail = &stream->head;
     pthread_cond_init(&stream->work, NULL);
+    inherit(stream);
     return stream;
 }
 
@@ -59,6 +78,8 @@ static void *worker(void *argument) {
         stream->running = entry->number;
         for (int i = 0; i < entry->count; i++) emu_wait_until(entry->after[i].stream, entry->after[i].submitted);
         if (!emu_queue_holds(&entry->op)) emu_queue_take(stream->queue, entry->number);
+        wait_for_heir(stream, &entry->op);
+        stream->in_kernel = entry->op.kind == EMU_OP_KERNEL;
         emu_unlock();
         emu_op_run(&entry->op, &(struct emu_issuer){.stream = stream});
         emu_op_free(&entry->op);
@@ -67,6 +88,7 @@ static void *worker(void *argument) {
         stream->head = entry->next;
         if (!stream->head) stream->tail = &stream->head;
         stream->completed++;
+        stream->in_kernel = false;
         pthread_cond_broadcast(&emu.progress);
         free(entry->after);
         free(entry);
@@ -298,6 +320,7 @@ EMU_LOCKED(cuStreamDestroy_v2, 2000, (CUstream handle), (handle)) {
     if (!stream || stream->legacy) return CUDA_ERROR_INVALID_HANDLE;
     if (stream->green && !stream->green->object.alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (stream->capture) stream->capture->invalid = true;
+    leave_queue(stream);
     emu_stream_end(stream);
     return CUDA_SUCCESS;
 }

@@ -151,3 +151,10 @@ static void count(const struct bl_kernel_args &args) {
     if (before == threads_in_grid() - 1) store_own((uint64_t *)args.recvbuff, before + 1);
 }
 BL_KERNEL(test_count, count)
+
+/* The same, and may be launched early. */
+static void count_behind(const struct bl_kernel_args &args) {
+    stream_wait();
+    count(args);
+}
+BL_KERNEL(test_count_behind, count_behind)

@@ -55,6 +55,57 @@ TEST(queues, "1", "CUDA_DEVICE_MAX_CONNECTIONS=2", 1, ALWAYS) {
     test_box_close(&box);
 }
 
+/* A stream is destroyed while a gate is shut on it, and another one is made, with a second gate on it.  What comes behind the first gate waits
+ * for the second, too, where it was launched early, and only there. */
+static CUresult launch(struct test_box *box, const char *kernel, int gate, bool early, CUstream stream) {
+    struct bl_kernel_args args = test_args(box, 0);
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value.programmaticStreamSerializationAllowed = early};
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 1,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream,
+                             .attrs = &attribute,
+                             .numAttrs = 1};
+    CUfunction function = NULL;
+    OK(cuModuleGetFunction(&function, box->module[0], kernel));
+    args.staging[0] += 8 * gate; /* its word */
+    void *parameters[] = {&args};
+    return cuLaunchKernelEx(&config, function, parameters, NULL);
+}
+
+static void inherited(bool early) {
+    struct test_box box;
+    CUstream old, heir;
+    CUevent event;
+    test_box_open(&box, 1);
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamCreate(&old, CU_STREAM_NON_BLOCKING));
+    OK(launch(&box, "test_gate", 0, false, old));
+    OK(launch(&box, "test_count_behind", 0, early, old));
+    OK(cuEventRecord(event, old));
+    OK(cuStreamDestroy(old));
+    OK(cuStreamCreate(&heir, CU_STREAM_NON_BLOCKING));
+    OK(launch(&box, "test_gate", 1, false, heir));
+    CHECK(waits(heir));
+    OK(cuStreamWriteValue64(box.stream[0], box.staging[0], 1, 0));
+    OK(cuStreamWaitEvent(box.stream[0], event, CU_EVENT_WAIT_DEFAULT));
+    CHECK(early ? waits(box.stream[0]) : ends(box.stream[0]));
+    CUstream other;
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamWriteValue64(other, box.staging[0] + 8, 1, 0));
+    CHECK(ends(heir) && ends(box.stream[0]));
+    OK(cuStreamDestroy(heir));
+    OK(cuStreamDestroy(other));
+    OK(cuEventDestroy(event));
+    test_box_close(&box);
+}
+TRIAL(queue_inherited, "1", NULL, 2, ALWAYS, inherited(false))
+TRIAL(queue_inherited_early, "1", NULL, 2, ALWAYS, inherited(true))
+
 /* A graph of two branches, of which one waits for what the other writes: only an edge says which comes first. */
 static void branches(bool edge) {
     struct test_box box;
