@@ -136,9 +136,25 @@ static ncclResult_t with_batch(const struct bl_collected *calls, int first,
     return todo(batch, count);
 }
 
+/* All launches of the communicator whose turn calls[c] has, in turn with those of the same communicator's other ranks here. */
+static ncclResult_t launch_with_siblings(struct bl_collected *calls, int c, int comms) {
+    ncclResult_t result = ncclSuccess;
+    while (calls[c].turn >= 0 && result == ncclSuccess) {
+        const uint64_t id = calls[calls[c].turn].call.comm->id;
+        for (int d = c; d < comms && result == ncclSuccess; d++) {
+            const int first = calls[d].turn;
+            if (first < 0 || calls[first].call.comm->id != id) continue;
+            result = with_batch(calls, first, bl_launch);
+            calls[d].turn = calls[first].next_lead;
+        }
+    }
+    return result;
+}
+
 ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, bool beside) {
     ncclResult_t result = ncclSuccess;
-    int comms = 0; /* calls[c].turn for c below it: of each communicator, the launch whose turn it is */
+    int comms =
+        0; /* calls[c].turn for c below it: of each communicator, the launch whose turn it is; -1: all are launched */
     for (int i = 0; i < count; i++) { /* a communicator may have ended since: its calls go nowhere */
         calls[i].planned = !atomic_load(&calls[i].call.comm->active) || calls[i].beside != beside;
         calls[i].lead = -1;
@@ -150,15 +166,6 @@ ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, bool beside) 
     }
     for (int i = 0; i < count && result == ncclSuccess; i++)
         if (calls[i].lead == i) result = with_batch(calls, i, bl_launch_check);
-    while (comms > 0) {
-        int left = 0;
-        for (int c = 0; c < comms && result == ncclSuccess; c++) {
-            const int first = calls[c].turn;
-            result = with_batch(calls, first, bl_launch);
-            if (calls[first].next_lead >= 0) calls[left++].turn = calls[first].next_lead;
-        }
-        if (result != ncclSuccess) break;
-        comms = left;
-    }
+    for (int c = 0; c < comms && result == ncclSuccess; c++) result = launch_with_siblings(calls, c, comms);
     return result;
 }

@@ -6,9 +6,10 @@
  * as streams, buffers, captures, or what else is in the group.  A launch takes the place of its first call, on the
  * stream of that call; the streams of the others wait for it as it waits for them.
  *
- * The communicators' launches go out in turn, the first of each, the second of each: a thread that drives several GPUs and
- * collects all calls of one before the next's would else fill a GPU's queue with launches that wait for the others, and wait
- * itself until there is room.
+ * One communicator's launches go out before the next one's, in the order of their first calls, as with NCCL: on the stream that they may share a
+ * peer has them so, too, if it makes a group for each.  Of a communicator that has several ranks here those of its ranks go
+ * out in turn, the first of each, the second of each: a thread that drives several GPUs and collects all calls of one before the
+ * next's would else fill a GPU's queue with launches that wait for the others, and wait itself until there is room.
  */
 #ifndef BEELINE_FUSE_H
 #define BEELINE_FUSE_H
@@ -20,7 +21,7 @@ struct bl_collected {
     int next;      /* the call behind it in its launch, -1 if it is the last; this and what follows is fuse.c's own */
     int lead;      /* the first call of its launch, whose route is the launch's; -1: it is in none */
     int next_lead; /* of a launch's first call: that of the communicator's next launch, or -1 */
-    int turn;      /* not of this call: place in a list of launches that are next */
+    int turn;      /* not of this call: place in a list of launches that are next, or -1 */
     int index;     /* of one end of a message: the how-many-th of its pair and direction in the group */
     bool planned;
     bool beside; /* it is on a stream of the communicator's own, beside NCCL's calls; beside.h */

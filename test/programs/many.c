@@ -216,6 +216,49 @@ static void nccl_between_reversed(struct part *part, const struct settings *s) {
     between(part, s, s->middle, s->large);
 }
 
+/* --- grouped_apart: calls of two communicators on one stream, of which rank 0 makes one group, and the others one for each communicator --- */
+enum { TWO = 2 };
+
+static void grouped_apart(struct part *part, const struct settings *s) {
+    ncclComm_t comm[TWO];
+    struct vector sum[TWO], last[TWO]; /* which only the last rank has */
+    CUstream stream = stream_open();
+    for (int c = 0; c < TWO; c++) {
+        comm[c] = comm_open(part);
+        vector_open(&sum[c], s->small);
+        vector_open(&last[c], s->small);
+        vector_warm_up(part, &sum[c], comm[c], stream);
+    }
+    for (long k = 0; k < s->repeat; k++) {
+        const bool apart = self(part)->rank != 0;
+        for (int c = 0; c < TWO; c++) {
+            vector_fill(part, &sum[c], s->seed + (uint64_t)(TWO * k + c));
+            vector_fill(part, &last[c], s->seed + (uint64_t)(TWO * k + c) + 7);
+        }
+        part_barrier(part);
+        doing(part, "round %ld: two communicators %s", k, apart ? "in a group each" : "in one group");
+        NCCL_OK(ncclGroupStart());
+        for (int c = 0; c < TWO; c++) {
+            if (c && apart) NCCL_OK(ncclGroupEnd());
+            if (c && apart) NCCL_OK(ncclGroupStart());
+            vector_allreduce(&sum[c], comm[c], stream);
+            vector_reduce(&last[c], last_rank(part), comm[c], stream);
+        }
+        NCCL_OK(ncclGroupEnd());
+        stream_sync(stream);
+        for (int c = 0; c < TWO; c++) {
+            vector_check_all(part, &sum[c]);
+            if (self(part)->rank == last_rank(part)) vector_check_all(part, &last[c]);
+        }
+    }
+    for (int c = 0; c < TWO; c++) {
+        comm_close(part, comm[c]);
+        vector_close(&sum[c]);
+        vector_close(&last[c]);
+    }
+    stream_close(stream);
+}
+
 const struct program many_programs[] = {
     {"many_communicators", many_communicators},
     {"many_communicators_12", many_communicators_12},
@@ -225,6 +268,7 @@ const struct program many_programs[] = {
     {"many_communicators_threads", many_communicators_threads},
     {"nccl_between", nccl_between},
     {"nccl_between_reversed", nccl_between_reversed},
+    {"grouped_apart", grouped_apart},
     {0},
 };
 
