@@ -38,11 +38,11 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
 #pragma unroll
                 for (int i = 1; i < N; i++)
                     if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, v, flag);
-                if (lies_apart(in, own, line)) store_line(own, line, v);
+                if (lies_apart(in, own, line)) store_end_line(own, line, v);
             }
             Wait wait = wait_begin(flag);
             if (!receive_from_each<N>(a, a.nranks, region, line, flag, active, wait,
-                                      [&](unsigned peer, Pair got) { store_line(block_of(out, peer), line, got); }))
+                                      [&](unsigned peer, Pair got) { store_end_line(block_of(out, peer), line, got); }))
                 return;
         }
     } else {

@@ -20,7 +20,7 @@ BL_DEVICE void allgather_ll128_warps(const struct bl_kernel_args &a) {
     const auto load = [&](unsigned, uint64_t line) { return load_end_line(in, line); };
     const auto store = [&](unsigned peer, uint64_t line, Pair v) {
         const Message block = block_of(out, peer);
-        if (peer != a.rank || lies_apart(in, block, line)) store_line(block, line, v);
+        if (peer != a.rank || lies_apart(in, block, line)) store_end_line(block, line, v);
     };
     if (gather_in_bundles(a, peer_region(a, e), lines_of(in), flag, load, store)) epoch_end(a, flag);
 }

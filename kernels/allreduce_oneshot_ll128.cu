@@ -72,7 +72,7 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out 
     Wait wait = wait_begin(flag);
     Pair sum;
     if (!receive_and_reduce<T, N>(a, region, line, flag, active, false, own, sum, wait)) return false;
-    if (active) store_line(out, line, sum);
+    if (active) store_end_line(out, line, sum);
     return true;
 }
 

@@ -20,7 +20,7 @@ template <class T> BL_DEVICE void allreduce_oneshot_ll128_warps(const struct bl_
     const uint64_t lines = lines_of(in);
     const auto load = [&](unsigned, uint64_t line) { return load_end_line(in, line); };
     const auto finish = [&](const Bundle &t, uint64_t first, const QuadLine &, const uint64_t *sums, Wait &) {
-        return store_sums(t, first, lines, sums, [&](uint64_t line, Pair sum) { store_line(out, line, sum); });
+        return store_sums(t, first, lines, sums, [&](uint64_t line, Pair sum) { store_end_line(out, line, sum); });
     };
     if (reduce_in_bundles<T>(a, rank_region(a, e), lines, flag, load, finish)) epoch_end(a, flag);
 }

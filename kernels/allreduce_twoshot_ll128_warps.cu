@@ -33,7 +33,7 @@ template <class T> BL_DEVICE void allreduce_twoshot_ll128_warps(const struct bl_
         if (!exchange_in_bundle(a, results, t, q, flag, mine, theirs, wait)) return false;
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
-            if (has_rank(a, t, q, k)) store_line(out, rank_in_bundle(t, k) * run + q.line, theirs[k]);
+            if (has_rank(a, t, q, k)) store_end_line(out, rank_in_bundle(t, k) * run + q.line, theirs[k]);
         return true;
     };
     if (reduce_in_bundles<T>(a, inputs, run, flag, load, finish)) epoch_end(a, flag);

@@ -31,10 +31,10 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
                 receivers = alone ? whole_grid() : share_of(sending, 32);
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
     const auto load = [&](unsigned peer, uint64_t line, bool is_whole = false) {
-        return load_line(block_of(in, peer), line, is_whole);
+        return load_end_line(block_of(in, peer), line, is_whole);
     };
     const auto store = [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
-        store_line(block_of(out, peer), line, v, is_whole);
+        store_end_line(block_of(out, peer), line, v, is_whole);
     };
 
     if (in_share(senders)) {

@@ -23,10 +23,10 @@ template <int N> BL_DEVICE bool send_message(const struct bl_kernel_args &a, One
     const Message in = message_of(a.sendbuff, bytes, false), out = message_of(a.recvbuff, bytes);
     return send_to_all<N>(
         a, o.region, lines_of(in), whole_lines(in), whole_grid(), o.flag,
-        [&](uint64_t line, bool is_whole) { return load_line(in, line, is_whole); },
+        [&](uint64_t line, bool is_whole) { return load_end_line(in, line, is_whole); },
         [&](uint64_t line) { prefetch_line(in, line); },
         [&](uint64_t line, Pair v) {
-            if (in.base != out.base) store_line(out, line, v);
+            if (in.base != out.base) store_end_line(out, line, v);
         },
         [&] { return ready_to_send(a, o, TO_ALL); });
 }
@@ -41,7 +41,7 @@ BL_DEVICE bool receive_message(const struct bl_kernel_args &a, const OneWay &o, 
         warp_sync(); /* lanes may have parted where the last line was stored */
         if (!receive_lines<1>(a, o.region, line, a.root, o.flag, line < lines, false, {0, 0}, words, wait))
             return false;
-        if (line < lines) store_line(out, line, {words[0][0], words[0][1]});
+        if (line < lines) store_end_line(out, line, {words[0][0], words[0][1]});
     }
     return true;
 }

@@ -21,7 +21,7 @@
 BL_DEVICE bool send_to_root(const struct bl_kernel_args &a, OneWay &o, const Message &in) {
     return send_run<1>(/* two at a time were slower */
                        whole_grid(), lines_of(in), whole_lines(in),
-                       [&](uint64_t line, bool is_whole) { return load_line(in, line, is_whole); }, NoPrefetch(),
+                       [&](uint64_t line, bool is_whole) { return load_end_line(in, line, is_whole); }, NoPrefetch(),
                        [&](uint64_t line, Pair v) { send_line(a, o.region, a.root, line, v, o.flag); },
                        [](uint64_t, Pair) {}, [&] { return ready_to_send(a, o, 1u << a.root); });
 }
@@ -35,8 +35,8 @@ template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_arg
         tell_begun(a, o);
         if (!reduce_all<T, N>(
                 a, o.region, lines_of(in), whole_grid(), o.flag, false,
-                [&](uint64_t line) { return load_line(in, line); },
-                [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
+                [&](uint64_t line) { return load_end_line(in, line); },
+                [&](uint64_t line, Pair sum) { store_end_line(out, line, sum); }))
             return;
     } else if (!send_to_root(a, o, in)) {
         return;

@@ -83,7 +83,7 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
         send_to_each<N, 1>(a, region, lines, whole_grid(), flag, load_end, NoPrefetch());
         if (!reduce_all<T, N>(
                 a, region, lines, whole_grid(), flag, false, [&](uint64_t line) { return load_end(a.rank, line); },
-                [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
+                [&](uint64_t line, Pair sum) { store_end_line(out, line, sum); }))
             return;
     }
     epoch_end(a, flag);

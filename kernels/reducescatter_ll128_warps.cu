@@ -23,7 +23,7 @@ template <class T> BL_DEVICE void reducescatter_ll128_warps(const struct bl_kern
     const uint64_t lines = lines_of(out);
     const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
     const auto finish = [&](const Bundle &t, uint64_t first, const QuadLine &, const uint64_t *sums, Wait &) {
-        return store_sums(t, first, lines, sums, [&](uint64_t line, Pair sum) { store_line(out, line, sum); });
+        return store_sums(t, first, lines, sums, [&](uint64_t line, Pair sum) { store_end_line(out, line, sum); });
     };
     if (reduce_in_bundles<T>(a, peer_region(a, e), lines, flag, load, finish)) epoch_end(a, flag);
 }

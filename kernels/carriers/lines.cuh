@@ -27,6 +27,11 @@ BL_DEVICE bool part_is_whole(const Message &m, uint64_t first, unsigned part) {
     return 8 * (first + (part == 7 ? 8 : part + 9)) <= m.bytes;
 }
 
+/* Whether all words of the message are, and aligned. */
+BL_DEVICE bool has_whole_words(const Message &m) {
+    return m.aligned && m.bytes % 8 == 0;
+}
+
 /* The 8 bytes from byte `from` (1..7) of `low` on, which go on in `high`. */
 BL_DEVICE uint64_t across(uint64_t low, uint64_t high, unsigned from) {
     return low >> (8 * from) | high << (64 - 8 * from);
@@ -86,14 +91,15 @@ BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
 }
 
 /* As load_part for a part that may well be the message's end: whole words come without a branch, so that the loads of several
- * messages are under way together.  Where messages are long, load_part is the faster. */
+ * messages are under way together, and lanes stay together behind them.  In the loops of long messages load_part may be the faster:
+ * docs/notebook.md. */
 BL_DEVICE Pair load_end_part(const Message &m, uint64_t first, unsigned part) {
+    if (!has_whole_words(m)) return load_part(m, first, part);
     const uint64_t k = first + part;
-    const unsigned x = bytes_of_word(m, k), y = part == 7 ? 0 : bytes_of_word(m, k + 8);
-    if (!m.aligned || (x & 7) != 0 || (y & 7) != 0) return load_part(m, first, part);
+    const unsigned char *p = m.base + 8 * k;
     Pair v = {0, 0};
-    if (x) v.x = load_own((const uint64_t *)(m.base + 8 * k));
-    if (y) v.y = load_own((const uint64_t *)(m.base + 8 * k + 64));
+    if (k < m.words) v.x = load_own((const uint64_t *)p);
+    if (part != 7 && k + 8 < m.words) v.y = load_own((const uint64_t *)(p + 64));
     return v;
 }
 
@@ -138,6 +144,15 @@ BL_DEVICE void store_part(const Message &m, uint64_t first, unsigned part, Pair 
     }
 }
 
+/* As store_part, for the same. */
+BL_DEVICE void store_end_part(const Message &m, uint64_t first, unsigned part, Pair v) {
+    if (!has_whole_words(m)) return store_part(m, first, part, v);
+    const uint64_t k = first + part;
+    unsigned char *p = m.base + 8 * k;
+    if (k < m.words) store_own((uint64_t *)p, v.x);
+    if (part != 7 && k + 8 < m.words) store_own((uint64_t *)(p + 64), v.y);
+}
+
 /* --- a run of them: which lane has which part --- */
 
 BL_DEVICE uint64_t lines_of(const Message &m) {
@@ -158,8 +173,9 @@ BL_DEVICE Pair load_line(const Message &m, uint64_t line, bool whole = false) {
     const unsigned part = lane_in_warp() % LINE_LANES;
     return whole ? load_whole_part(m, line * LINE_WORDS, part) : load_part(m, line * LINE_WORDS, part);
 }
-BL_DEVICE Pair load_end_line(const Message &m, uint64_t line) {
-    return load_end_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
+BL_DEVICE Pair load_end_line(const Message &m, uint64_t line, bool whole = false) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    return whole ? load_whole_part(m, line * LINE_WORDS, part) : load_end_part(m, line * LINE_WORDS, part);
 }
 BL_DEVICE void prefetch_line(const Message &m, uint64_t line) {
     prefetch_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
@@ -170,6 +186,13 @@ BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v, bool whole = 
         store_whole_part(m, line * LINE_WORDS, part, v);
     else
         store_part(m, line * LINE_WORDS, part, v);
+}
+BL_DEVICE void store_end_line(const Message &m, uint64_t line, Pair v, bool whole = false) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    if (whole)
+        store_whole_part(m, line * LINE_WORDS, part, v);
+    else
+        store_end_part(m, line * LINE_WORDS, part, v);
 }
 /* The same by two groups that have a word a lane: the line's first eight, and the rest. */
 BL_DEVICE void store_line_by_halves(const Message &m, uint64_t line, unsigned half, uint64_t word) {

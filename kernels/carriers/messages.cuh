@@ -106,7 +106,8 @@ template <class T, class Args> BL_DEVICE Pair load_line(const BatchInput<T, Args
     const unsigned i = message_of_line(in.batch, line);
     return load_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
-template <class T, class Args> BL_DEVICE Pair load_end_line(const BatchInput<T, Args> &in, uint64_t line) {
+template <class T, class Args>
+BL_DEVICE Pair load_end_line(const BatchInput<T, Args> &in, uint64_t line, bool = false) {
     const unsigned i = message_of_line(in.batch, line);
     return load_end_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
@@ -115,7 +116,11 @@ template <class T, class Args> BL_DEVICE void prefetch_line(const BatchInput<T, 
 template <class T, class Args>
 BL_DEVICE void store_line(const BatchOutput<T, Args> &out, uint64_t line, Pair v, bool = false) {
     const unsigned i = message_of_line(out.batch, line);
-    store_line(message_at(out, i), line_in_message(out.batch, i, line), v);
+    store_end_line(message_at(out, i), line_in_message(out.batch, i, line), v);
+}
+template <class T, class Args>
+BL_DEVICE void store_end_line(const BatchOutput<T, Args> &out, uint64_t line, Pair v, bool = false) {
+    store_line(out, line, v);
 }
 template <class T, class Args>
 BL_DEVICE void store_line_by_halves(const BatchOutput<T, Args> &out, uint64_t line, unsigned half, uint64_t word) {

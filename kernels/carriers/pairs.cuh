@@ -153,7 +153,7 @@ BL_DEVICE bool send_quads(const struct bl_kernel_args &a, const PairEnd &e, cons
     for (int k = 0; k < QUADS; k++) {
         const uint64_t at = (quad + k * (uint64_t)e.warps - p.before) * BL_QUAD + line;
         v[k] = Pair{0, 0};
-        if (WHOLE || at < p.lines) v[k] = WHOLE ? load_line(p.m, at, true) : load_end_line(p.m, at);
+        if (WHOLE || at < p.lines) v[k] = load_end_line(p.m, at, WHOLE);
     }
     /* Behind the loads, which wait neither for `begun` nor for the pair's position. */
     const uint64_t read = has_room(e, asked, begun) ? begun : load_relaxed_sys(credit_of(e, asked));
@@ -219,7 +219,7 @@ BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, c
 #pragma unroll
     for (int k = 0; k < QUADS; k++) {
         const uint64_t row = (quad + k * (uint64_t)e.warps - p.before) * BL_QUAD + line;
-        if (WHOLE || row < p.lines) store_line(p.m, row, line_data(view[k]), WHOLE);
+        if (WHOLE || row < p.lines) store_end_line(p.m, row, line_data(view[k]), WHOLE);
     }
     const uint64_t read = behind(e, position, lane % QUADS * e.warps);
     const bool told = ((uint32_t)read & (CREDIT_EVERY * e.channels - 1)) >= (CREDIT_EVERY - 1) * e.channels;
