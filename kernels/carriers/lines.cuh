@@ -11,7 +11,7 @@
  * of neighbouring words and drop them: of the whole message if nobody stores to it during the launch, else (in place) of its
  * own line only, since those of other lines may be stored to at any time, and a race between accesses of different sizes has
  * no meaning in the PTX memory model.  Within a line there is none: a byte is stored by lanes that have exchanged words with
- * its owner, which has loaded it before; all eight lanes call store_part together, and a warp_sync stands between them and
+ * its owner, which has loaded it before; all eight lanes call store_part, or store_end_part, together, and a warp_sync stands between them and
  * the loads.
  */
 #ifndef BEELINE_LINES_CUH

@@ -114,13 +114,14 @@ BL_DEVICE Pair load_end_line(const BatchInput<T, Args> &in, uint64_t line, bool 
 /* Batches are of small messages. */
 template <class T, class Args> BL_DEVICE void prefetch_line(const BatchInput<T, Args> &, uint64_t) {}
 template <class T, class Args>
-BL_DEVICE void store_line(const BatchOutput<T, Args> &out, uint64_t line, Pair v, bool = false) {
+BL_DEVICE void store_end_line(const BatchOutput<T, Args> &out, uint64_t line, Pair v, bool = false) {
     const unsigned i = message_of_line(out.batch, line);
     store_end_line(message_at(out, i), line_in_message(out.batch, i, line), v);
 }
+/* Each message has an end of its own. */
 template <class T, class Args>
-BL_DEVICE void store_end_line(const BatchOutput<T, Args> &out, uint64_t line, Pair v, bool = false) {
-    store_line(out, line, v);
+BL_DEVICE void store_line(const BatchOutput<T, Args> &out, uint64_t line, Pair v, bool = false) {
+    store_end_line(out, line, v);
 }
 template <class T, class Args>
 BL_DEVICE void store_line_by_halves(const BatchOutput<T, Args> &out, uint64_t line, unsigned half, uint64_t word) {

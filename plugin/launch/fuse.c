@@ -136,16 +136,29 @@ static ncclResult_t with_batch(const struct bl_collected *calls, int first,
     return todo(batch, count);
 }
 
-/* All launches of the communicator whose turn calls[c] has, in turn with those of the same communicator's other ranks here. */
-static ncclResult_t launch_with_siblings(struct bl_collected *calls, int c, int comms) {
+static uint64_t id_of(const struct bl_collected *calls, int c) {
+    return calls[calls[c].turn].call.comm->id;
+}
+
+/* Of the communicators that have launches left, that of the least id; -1: none has. */
+static int next_communicator(const struct bl_collected *calls, int comms) {
+    int least = -1;
+    for (int c = 0; c < comms; c++)
+        if (calls[c].turn >= 0 && (least < 0 || id_of(calls, c) < id_of(calls, least))) least = c;
+    return least;
+}
+
+/* All launches of a communicator, of its ranks here in turn. */
+static ncclResult_t launch_communicator(struct bl_collected *calls, int comms, uint64_t id) {
     ncclResult_t result = ncclSuccess;
-    while (calls[c].turn >= 0 && result == ncclSuccess) {
-        const uint64_t id = calls[calls[c].turn].call.comm->id;
-        for (int d = c; d < comms && result == ncclSuccess; d++) {
-            const int first = calls[d].turn;
-            if (first < 0 || calls[first].call.comm->id != id) continue;
+    for (bool left = true; left && result == ncclSuccess;) {
+        left = false;
+        for (int c = 0; c < comms && result == ncclSuccess; c++) {
+            if (calls[c].turn < 0 || id_of(calls, c) != id) continue;
+            const int first = calls[c].turn;
             result = with_batch(calls, first, bl_launch);
-            calls[d].turn = calls[first].next_lead;
+            calls[c].turn = calls[first].next_lead;
+            left = left || calls[c].turn >= 0;
         }
     }
     return result;
@@ -153,8 +166,8 @@ static ncclResult_t launch_with_siblings(struct bl_collected *calls, int c, int 
 
 ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, bool beside) {
     ncclResult_t result = ncclSuccess;
-    int comms =
-        0; /* calls[c].turn for c below it: of each communicator, the launch whose turn it is; -1: all are launched */
+    /* calls[c].turn for c below it: of each communicator, and of each of its ranks here, the launch whose turn it is; -1: all are launched */
+    int comms = 0;
     for (int i = 0; i < count; i++) { /* a communicator may have ended since: its calls go nowhere */
         calls[i].planned = !atomic_load(&calls[i].call.comm->active) || calls[i].beside != beside;
         calls[i].lead = -1;
@@ -166,6 +179,7 @@ ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, bool beside) 
     }
     for (int i = 0; i < count && result == ncclSuccess; i++)
         if (calls[i].lead == i) result = with_batch(calls, i, bl_launch_check);
-    for (int c = 0; c < comms && result == ncclSuccess; c++) result = launch_with_siblings(calls, c, comms);
+    for (int c; result == ncclSuccess && (c = next_communicator(calls, comms)) >= 0;)
+        result = launch_communicator(calls, comms, id_of(calls, c));
     return result;
 }

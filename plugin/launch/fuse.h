@@ -6,10 +6,11 @@
  * as streams, buffers, captures, or what else is in the group.  A launch takes the place of its first call, on the
  * stream of that call; the streams of the others wait for it as it waits for them.
  *
- * One communicator's launches go out before the next one's, in the order of their first calls, as with NCCL: on the stream that they may share a
- * peer has them so, too, if it makes a group for each.  Of a communicator that has several ranks here those of its ranks go
- * out in turn, the first of each, the second of each: a thread that drives several GPUs and collects all calls of one before the
- * next's would else fill a GPU's queue with launches that wait for the others, and wait itself until there is room.
+ * One communicator's launches go out before the next one's, in the order of their ids, which is the same on all ranks: they may share a stream,
+ * and a peer may have called the other one first.  (NCCL goes by hashes of its own, for the same end.)  Of a communicator that has several ranks here
+ * those of its ranks go out in turn, the first of each, the second of each: a thread that drives several GPUs and collects all
+ * calls of one before the next's would else fill a GPU's queue with launches that wait for the others, and wait itself until
+ * there is room.
  */
 #ifndef BEELINE_FUSE_H
 #define BEELINE_FUSE_H

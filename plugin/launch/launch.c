@@ -7,10 +7,9 @@
 #include "pairs.h"
 #include "room.h"
 
-/* A call's launches. */
+/* A call's launches.  Only captured ones may be early: a caller's stream may be destroyed with work under way (bl_driver_launch). */
 struct launches {
-    bool
-        captured; /* only then they may be early: a caller's stream may be destroyed with work under way (bl_driver_launch) */
+    bool captured;
     unsigned launched;
     CUresult status; /* of the last */
 };

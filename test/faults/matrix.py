@@ -67,6 +67,10 @@ def driver_calls_fail():
         case(f"driver/{function}/{nth}/{mode}",
              expect(allreduce(mode, 3, f"--fault {function}@{rank}#{nth}={error}", "--env BEELINE_SETUP_TIMEOUT=12"),
                     f"--warn '{LEFT}rank {rank}: .*{text}'"))
+    # By which kernels are launched that may not start early.
+    case("driver/cuLaunchKernel/2/processes",
+         expect(allreduce("processes", 3, "--fault cuLaunchKernel@1#2=CUDA_ERROR_LAUNCH_FAILED", "--env BEELINE_SETUP_TIMEOUT=12",
+                          "--env BEELINE_EARLY_LAUNCH=0"), f"--warn '{LEFT}rank 1: .*self-test: launching a kernel'"))
 
 
 def resume():

@@ -6,9 +6,9 @@
  * microseconds and only then writes; then kernels B of some kind; then who reads what A wrote:
  *   chain       kernel C, alone on a GPU, no library: does it see what A wrote?  Says how often, and fails only where it must
  *   collective  an all-reduce of 2 ranks (or --gpus), a thread each: every element is checked
- * Both launched as they come and in a captured graph.
- *   gone        A waits for the host, B comes behind it; the stream is destroyed, and a kernel on the next stream that is made waits for
- *               B.  Does that end?  Says how often, and fails where B is not early, or in a graph  Linked to NCCL by name; what is preloaded is the caller's affair.
+ *   gone        (A waits for the host.)  The stream is destroyed, and a kernel on the next one that is made waits for B: does B end?  Says how
+ *               often, and fails where B is not early, or in a graph
+ * All launched as they come and in a captured graph.  Linked to NCCL by name; what is preloaded is the caller's affair.
  * Exit status: 0; 1 after a wrong result; 77 where there is no GPU for it.
  */
 #include <cuda_runtime.h>
@@ -256,7 +256,7 @@ static bool comes(volatile unsigned *word, int ms) {
     return *word;
 }
 
-/* Whether the heir's kernel ends. */
+/* Whether B ends, though the heir's kernel waits for it; then all is let go. */
 static bool ends_behind(bool early, bool captured, bool heir_captured, volatile unsigned *words) {
     cudaStream_t old, heir;
     for (int i = 0; i < WORDS; i++) words[i] = 0;
@@ -420,6 +420,10 @@ int main(int argc, char **argv) {
     }
     printf("%s, compute capability %d.%d\n", properties.name, properties.major, properties.minor);
     const auto wanted = [](const char *what) { return !*options.only || strcmp(options.only, what) == 0; };
+    if (!wanted("chain") && !wanted("gone") && !wanted("collective")) {
+        fprintf(stderr, "early: --only %s; accepted: chain, gone, collective\n", options.only);
+        return 2;
+    }
     long wrong = 0;
     if (wanted("chain")) wrong += chains();
     if (wanted("gone")) wrong += gone();

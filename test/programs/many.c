@@ -216,10 +216,10 @@ static void nccl_between_reversed(struct part *part, const struct settings *s) {
     between(part, s, s->middle, s->large);
 }
 
-/* --- grouped_apart: calls of two communicators on one stream, of which rank 0 makes one group, and the others one for each communicator --- */
+/* --- grouped_crosswise: calls of two communicators on one stream, as one group; rank 0 calls the one first, the others the other --- */
 enum { TWO = 2 };
 
-static void grouped_apart(struct part *part, const struct settings *s) {
+static void grouped_crosswise(struct part *part, const struct settings *s) {
     ncclComm_t comm[TWO];
     struct vector sum[TWO], last[TWO]; /* which only the last rank has */
     CUstream stream = stream_open();
@@ -230,17 +230,15 @@ static void grouped_apart(struct part *part, const struct settings *s) {
         vector_warm_up(part, &sum[c], comm[c], stream);
     }
     for (long k = 0; k < s->repeat; k++) {
-        const bool apart = self(part)->rank != 0;
         for (int c = 0; c < TWO; c++) {
             vector_fill(part, &sum[c], s->seed + (uint64_t)(TWO * k + c));
             vector_fill(part, &last[c], s->seed + (uint64_t)(TWO * k + c) + 7);
         }
         part_barrier(part);
-        doing(part, "round %ld: two communicators %s", k, apart ? "in a group each" : "in one group");
+        doing(part, "round %ld: a group of two communicators", k);
         NCCL_OK(ncclGroupStart());
-        for (int c = 0; c < TWO; c++) {
-            if (c && apart) NCCL_OK(ncclGroupEnd());
-            if (c && apart) NCCL_OK(ncclGroupStart());
+        for (int i = 0; i < TWO; i++) {
+            const int c = self(part)->rank == 0 ? i : TWO - 1 - i;
             vector_allreduce(&sum[c], comm[c], stream);
             vector_reduce(&last[c], last_rank(part), comm[c], stream);
         }
@@ -268,7 +266,7 @@ const struct program many_programs[] = {
     {"many_communicators_threads", many_communicators_threads},
     {"nccl_between", nccl_between},
     {"nccl_between_reversed", nccl_between_reversed},
-    {"grouped_apart", grouped_apart},
+    {"grouped_crosswise", grouped_crosswise},
     {0},
 };
 

@@ -37,9 +37,10 @@ def programs(box):
 
 
 def early(box):
-    """Kernels that start early ahead of a collective; on one GPU alone, who waits for whom."""
+    """Kernels that start early ahead of a collective; on one GPU alone, who waits for whom, also where the stream is destroyed."""
     path = built(box, "gpu/early")
     return [Step("alone", [path, "--only", "chain"], box.env(preload=False), 40, "early: ok"),
+            Step("stream destroyed", [path, "--only", "gone"], box.env(preload=False), 40, "early: ok"),
             Step("with Beeline", [path, "--only", "collective", "--tries", 300], box.env(), 40, "early: ok")]
 
 

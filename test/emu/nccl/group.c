@@ -73,23 +73,36 @@ static ncclResult_t run_jobs(struct emu_job *jobs) {
     return result;
 }
 
-/* One plan a communicator, in the order in which they were first used. */
+/* Equal on all ranks, and else as good as drawn; of a communicator's ranks here one behind the other. */
+static uint64_t place_of(const struct ncclComm *comm) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const char *c = comm->name; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    return (hash ^ hash >> 32) << 8 | (unsigned)comm->rank;
+}
+
+/* The task of the communicator that comes behind the one of that place, NULL: none does. */
+static struct emu_task *first_behind(struct emu_task *tasks, const uint64_t *place) {
+    struct emu_task *least = NULL;
+    for (struct emu_task *task = tasks; task; task = task->next)
+        if ((!place || place_of(task->comm) > *place) && (!least || place_of(task->comm) < place_of(least->comm)))
+            least = task;
+    return least;
+}
+
+/* One plan a communicator, in the order of hashes, as the real one does. */
 static ncclResult_t launch_tasks(struct emu_task *tasks, size_t ntasks) {
     ncclResult_t result = ncclSuccess;
-    struct emu_task **mine = calloc(ntasks ? ntasks : 1, sizeof *mine);
+    struct emu_task **mine = calloc(ntasks ? ntasks : 1, sizeof *mine), *first = first_behind(tasks, NULL);
     if (!mine) return emu_fail(ncclSystemError, "out of memory");
     for (struct emu_task *task = tasks; task; task = task->next) emu_p2p_announce(task->comm, &task->op);
-    for (struct emu_task *first = tasks; first && (result == ncclSuccess || result == ncclInProgress);
-         first = first->next) {
+    while (first && (result == ncclSuccess || result == ncclInProgress)) {
         int n = 0;
-        bool launched = false;
-        for (struct emu_task *before = tasks; before != first; before = before->next)
-            launched = launched || before->comm == first->comm;
-        if (launched) continue;
-        for (struct emu_task *task = first; task; task = task->next)
+        for (struct emu_task *task = tasks; task; task = task->next)
             if (task->comm == first->comm) mine[n++] = task;
+        const uint64_t place = place_of(first->comm); /* it may have ended behind its launch */
         const ncclResult_t one = (first->comm->blocking ? emu_launch : emu_launch_later)(first->comm, mine, n);
         if (one != ncclSuccess) result = one;
+        first = first_behind(tasks, &place);
     }
     free(mine);
     return result;
