@@ -128,8 +128,8 @@ struct bl_comm {
     struct bl_kernel_args args; /* all but the buffers, count and redop is filled at set-up */
     CUfunction function[BL_KERNELS][BL_DATATYPES];
     uint64_t most_bytes[BL_KERNELS]; /* of one launch */
-    bool early_launch;               /* captured launches ask to start early: the kernels can wait */
-    struct bl_control *control;      /* host address of args.control */
+    bool early_launch; /* launches ask to start early where they may (bl_driver_launch): the kernels can wait */
+    struct bl_control *control; /* host address of args.control */
     struct bl_order order;
     struct bl_beside beside;
     struct bl_hold room;

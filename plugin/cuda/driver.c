@@ -86,6 +86,7 @@ int bl_driver_attribute(CUdevice device, CUdevice_attribute attribute) {
 CUresult bl_driver_launch(CUfunction function, unsigned blocks, unsigned threads, bool early, CUstream stream,
                           void *args) {
     void *parameters[] = {args};
+    if (!early) return bl_driver()->cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL);
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value.programmaticStreamSerializationAllowed = 1};
     const CUlaunchConfig config = {.gridDimX = blocks,
@@ -97,8 +98,7 @@ CUresult bl_driver_launch(CUfunction function, unsigned blocks, unsigned threads
                                    .hStream = stream,
                                    .attrs = &attribute,
                                    .numAttrs = 1};
-    return early ? bl_driver()->cuLaunchKernelEx(&config, function, parameters, NULL)
-                 : bl_driver()->cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL);
+    return bl_driver()->cuLaunchKernelEx(&config, function, parameters, NULL);
 }
 
 CUresult bl_driver_urgent_stream(CUstream *stream) {

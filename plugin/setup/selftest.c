@@ -225,6 +225,8 @@ int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, co
     return 0;
 }
 
+/* Early, as graphs have them; and with driver 580 all graphs are faster where a process's first launch on a GPU is early
+ * (docs/benchmarks/h100-x2-2026-11-25.md). */
 static int launch_kernel(const struct bl_selftest *test, const struct bl_comm *comm, enum bl_kernel kernel,
                          enum bl_datatype datatype, unsigned blocks, unsigned threads, void *args) {
     BL_DRIVER_CHECK(

@@ -55,8 +55,6 @@ TEST(queues, "1", "CUDA_DEVICE_MAX_CONNECTIONS=2", 1, ALWAYS) {
     test_box_close(&box);
 }
 
-/* A stream is destroyed while a gate is shut on it, and another one is made, with a second gate on it.  What comes behind the first gate waits
- * for the second, too, where it was launched early, and only there. */
 static CUresult launch(struct test_box *box, const char *kernel, int gate, bool early, CUstream stream) {
     struct bl_kernel_args args = test_args(box, 0);
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -77,6 +75,8 @@ static CUresult launch(struct test_box *box, const char *kernel, int gate, bool 
     return cuLaunchKernelEx(&config, function, parameters, NULL);
 }
 
+/* A stream is destroyed while a gate is shut on it, and another one is made, with a second gate on it.  What comes behind the first gate waits
+ * for the second, too, where it was launched early, and only there. */
 static void inherited(bool early) {
     struct test_box box;
     CUstream old, heir;
