@@ -178,10 +178,13 @@ static void messages_mixed_abandoned(struct part *part, const struct settings *s
         else
             group_end(comm);
         if (!at_once) usleep(20000);
+        /* Rank 0 first: of a peer's abort its group would hear as of an error, if that is still on its way. */
+        if (self(part)->rank != 0) part_barrier(part);
         const double start = box_seconds();
         NCCL_OK(ncclCommAbort(comm));
         stream_sync(stream);
         took(box_seconds() - start);
+        if (self(part)->rank == 0) part_barrier(part);
         messages_close(&list); /* NCCL's kernel may leave anything behind when it is told to end */
         stream_close(stream);
         part_barrier(part);
