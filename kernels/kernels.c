@@ -72,19 +72,26 @@ static const struct {
     enum share share;
     enum instances instances; /* instantiate.cuh, nvls.cuh */
     unsigned traits;          /* enum bl_trait */
-    bool warps, batch, few;
+    bool warps, batch, few, brief;
 } kernels[BL_KERNELS] = {
 #define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, with_warps, with_batch, traits)               \
-    [BL_KERNEL_##KERNEL] = {#name, #symbol, BL_##collective, share, instances, traits, false, false, false},           \
+    [BL_KERNEL_##KERNEL] = {#name, #symbol, BL_##collective, share, instances, traits, false, false, false, false},    \
     BL_IF_##with_warps(,                                                                                               \
                        [BL_KERNEL_##KERNEL##_WARPS] = {#name ":warps", #symbol "_warps", BL_##collective, share, ONE,  \
-                                                       traits, true, false, false}, )                                  \
+                                                       traits, true, false, false, false}, )                           \
         BL_IF_##with_batch(,                                                                                           \
                            [BL_KERNEL_##KERNEL##_BATCH] = {#name "_batch", #symbol "_batch", BL_##collective, share,   \
-                                                           BATCHED, traits, false, true, false}, )                     \
+                                                           BATCHED, traits, false, true, false, false}, )              \
             BL_FEW_##with_batch(,                                                                                      \
                                 [BL_KERNEL_##KERNEL##_FEW] = {#name "_few", #symbol "_few", BL_##collective, share,    \
-                                                              BATCHED, traits, false, true, true}, )
+                                                              BATCHED, traits, false, true, true, false}, )            \
+                BL_SHORT_##with_batch(                                                                                 \
+                    ,                                                                                                  \
+                    [BL_KERNEL_##KERNEL##_SHORT] = {#name "_short", #symbol "_short", BL_##collective, share,          \
+                                                    instances, traits, false, false, false, true},                     \
+                    [BL_KERNEL_##KERNEL##_SHORT_BATCH] = {#name "_short_batch", #symbol "_short_batch",                \
+                                                          BL_##collective, share, BATCHED, traits, false, true, false, \
+                                                          true}, )
 #include "algorithms.def"
 };
 
@@ -154,6 +161,31 @@ void bl_batch_few(struct bl_batch_few_args *few, const struct bl_batch_args *bat
 
 bool bl_kernel_pairs(int kernel) {
     return is_kernel(kernel) && kernels[kernel].share == PAIRS;
+}
+
+bool bl_kernel_short(int kernel) {
+    return is_kernel(kernel) && kernels[kernel].brief;
+}
+
+bool bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args) {
+    const struct bl_pairs_stream *last = &args->stream[args->streams - 1];
+    if (args->streams > BL_PAIR_FEW || last->first + last->messages > BL_PAIR_FEW) return false;
+    few->common = args->common;
+    few->streams = args->streams;
+    few->pairs = args->pairs;
+    few->pairs_log2 = args->pairs_log2;
+    few->channels = args->channels;
+    few->lap_log2 = args->lap_log2;
+    memcpy(few->stream, args->stream, sizeof(few->stream));
+    memcpy(few->message, args->message, sizeof(few->message));
+    return true;
+}
+
+enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few) {
+    bool brief = args->pairs == args->streams; /* else something is copied */
+    for (uint32_t i = 0; i < args->streams; i++) brief = brief && args->stream[i].quads <= args->stream[i].warps;
+    if (brief) return few ? BL_KERNEL_SENDRECV_LL128_SHORT : BL_KERNEL_SENDRECV_LL128_SHORT_BATCH;
+    return few ? BL_KERNEL_SENDRECV_LL128 : BL_KERNEL_SENDRECV_LL128_BATCH;
 }
 
 bool bl_kernel_multicast(int kernel) {

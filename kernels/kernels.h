@@ -87,17 +87,24 @@ enum bl_collective_trait {
 #define BL_IF_WARPS(otherwise, ...) __VA_ARGS__
 #define BL_IF_BATCH(otherwise, ...) __VA_ARGS__
 #define BL_IF_FEW(otherwise, ...)   __VA_ARGS__
-/* Of its column `batch`: whether there is one for few messages, too. */
-#define BL_FEW_NONE(otherwise, ...)  otherwise
-#define BL_FEW_BATCH(otherwise, ...) otherwise
-#define BL_FEW_FEW(otherwise, ...)   __VA_ARGS__
+#define BL_IF_SHORT(otherwise, ...) __VA_ARGS__
+/* Of its column `batch`: whether there is one for few messages, too; whether there are two for short ones. */
+#define BL_FEW_NONE(otherwise, ...)    otherwise
+#define BL_FEW_BATCH(otherwise, ...)   otherwise
+#define BL_FEW_FEW(otherwise, ...)     __VA_ARGS__
+#define BL_FEW_SHORT(otherwise, ...)   otherwise
+#define BL_SHORT_NONE(otherwise, ...)  otherwise
+#define BL_SHORT_BATCH(otherwise, ...) otherwise
+#define BL_SHORT_FEW(otherwise, ...)   otherwise
+#define BL_SHORT_SHORT(otherwise, ...) __VA_ARGS__
 
 /* One to four for each row of algorithms.def. */
 enum bl_kernel {
     BL_KERNEL_NONE = -1,
 #define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, warps, batch, traits)                         \
     BL_KERNEL_##KERNEL, BL_IF_##warps(, BL_KERNEL_##KERNEL##_WARPS, ) BL_IF_##batch(, BL_KERNEL_##KERNEL##_BATCH, )    \
-                            BL_FEW_##batch(, BL_KERNEL_##KERNEL##_FEW, )
+                            BL_FEW_##batch(, BL_KERNEL_##KERNEL##_FEW, )                                               \
+                                BL_SHORT_##batch(, BL_KERNEL_##KERNEL##_SHORT, BL_KERNEL_##KERNEL##_SHORT_BATCH, )
 #include "algorithms.def"
     BL_KERNELS
 };
@@ -316,6 +323,15 @@ uint64_t bl_kernel_unreceived(int kernel, int nranks, const struct bl_staging_la
 
 /* Whether it carries messages between two ranks: struct bl_pairs_few_args, or struct bl_pairs_args if it is for a batch. */
 bool bl_kernel_pairs(int kernel);
+
+/* Whether it stands for another where bl_pairs_kernel says so, and is never asked for by itself. */
+bool bl_kernel_short(int kernel);
+
+/* The same launch with fewer arguments; false if it is too much. */
+bool bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args);
+
+/* The kernel that carries these messages, with all arguments or with few of them: where no warp has more than a quad, one that is short. */
+enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few);
 
 /* Where the ring of what `sender` sends to `receiver` lies in the receiver's staging, and the words of its credit in the sender's. */
 uint64_t bl_pair_ring(const struct bl_staging_layout *layout, unsigned sender, unsigned receiver);

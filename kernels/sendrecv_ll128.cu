@@ -53,7 +53,7 @@ BL_DEVICE unsigned stream_of(const struct bl_pairs_few_args &b, unsigned warp) {
     return i;
 }
 
-template <class Args> BL_DEVICE void sendrecv_ll128(const Args &b) {
+template <class Args> BL_DEVICE void do_streams(const Args &b) {
     const unsigned warp = thread_in_grid() / 32, i = stream_of(b, warp);
     stream_wait();
     PairCursors cursors = pairs_begin(b);
@@ -64,5 +64,41 @@ template <class Args> BL_DEVICE void sendrecv_ll128(const Args &b) {
     pairs_end(b, cursors);
 }
 
-BL_KERNEL_OF(struct bl_pairs_few_args, bl_sendrecv_ll128_bytes, sendrecv_ll128)
-BL_KERNEL_OF(struct bl_pairs_args, bl_sendrecv_ll128_batch_bytes, sendrecv_ll128)
+/* --- launches of which no warp has more than a quad, and nothing is copied --- */
+
+/* The cursors are read behind what the other end waits for: where there are loops that costs more than it gains (docs/notebook.md). */
+template <class Args> BL_DEVICE PairCursors moved_cursors(const Args &b) {
+    PairCursors cursors = pairs_begin(b);
+    leave_cursors_of_others(b, cursors);
+    return cursors;
+}
+
+/* False: leave the kernel. */
+template <class Args>
+BL_DEVICE bool do_quad(const Args &b, const struct bl_pairs_stream &stream, unsigned warp, PairCursors &cursors) {
+    const PairEnd end = pair_end(b, stream, warp);
+    if (stream.kind == BL_PAIR_RECV) {
+        tell_pair_begun(end);
+        cursors = moved_cursors(b);
+        return receive_quad(b, end);
+    }
+    if (!send_quad(b, end)) return false;
+    cursors = moved_cursors(b);
+    return true;
+}
+
+template <class Args> BL_DEVICE void do_quads(const Args &b) {
+    const unsigned warp = thread_in_grid() / 32, i = stream_of(b, warp);
+    PairCursors cursors;
+    stream_wait();
+    if (i >= b.streams)
+        cursors = moved_cursors(b);
+    else if (!do_quad(b, b.stream[i], warp - b.stream[i].first_warp, cursors))
+        return;
+    pairs_end(b, cursors);
+}
+
+BL_KERNEL_OF(struct bl_pairs_few_args, bl_sendrecv_ll128_bytes, do_streams)
+BL_KERNEL_OF(struct bl_pairs_args, bl_sendrecv_ll128_batch_bytes, do_streams)
+BL_KERNEL_OF(struct bl_pairs_few_args, bl_sendrecv_ll128_short_bytes, do_quads)
+BL_KERNEL_OF(struct bl_pairs_args, bl_sendrecv_ll128_short_batch_bytes, do_quads)

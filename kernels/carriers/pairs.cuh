@@ -98,6 +98,14 @@ BL_DEVICE uint64_t *credit_of(const PairEnd &e, uint64_t position) {
     return e.credit + ((uint32_t)position & (e.channels - 1));
 }
 
+/* The message that a quad is of. */
+template <class Args>
+BL_DEVICE PairMessage message_of_quad(const Args &b, const PairEnd &e, uint64_t quad, bool stored_to) {
+    unsigned i = e.message;
+    while (i + 1 < e.end && quad >= b.message[i + 1].quads_before) i++;
+    return pair_message(b, i, stored_to);
+}
+
 /* Calls some(quad, position, message), for QUADS quads of this warp that are whole, or one(...), for each of its quads in turn; false of
  * either ends it. */
 template <int QUADS, class Args, class Some, class One>
@@ -183,6 +191,15 @@ template <int QUADS, class Args> BL_DEVICE bool send_stream(const Args &b, const
         });
 }
 
+/* The same where a warp has a quad at most. */
+template <class Args> BL_DEVICE bool send_quad(const Args &b, const PairEnd &e) {
+    const uint64_t begun = load_relaxed_sys(e.begun);
+    if (e.warp >= e.quads) return true;
+    Wait wait = wait_begin(e.first);
+    return send_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp, false), e.warp, behind(e, e.first, e.warp),
+                                begun, wait);
+}
+
 /* --- receiving --- */
 
 template <int QUADS, bool WHOLE>
@@ -239,6 +256,13 @@ template <int QUADS, class Args> BL_DEVICE bool receive_stream(const Args &b, co
         [&](uint64_t quad, uint64_t position, const PairMessage &p) {
             return receive_quads<1, false>(a, e, p, quad, position, wait);
         });
+}
+
+template <class Args> BL_DEVICE bool receive_quad(const Args &b, const PairEnd &e) {
+    if (e.warp >= e.quads) return true;
+    Wait wait = wait_begin(e.first);
+    return receive_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp, true), e.warp, behind(e, e.first, e.warp),
+                                   wait);
 }
 
 /* Tells the sender that this launch has begun; a warp of the stream does. */

@@ -108,7 +108,7 @@ static ncclResult_t launch_pairs(const struct bl_call *const *calls, int count, 
         struct bl_pairs_few_args few;
         done += bl_pairs_fill(&args, &grid, calls + done, count - done);
         const bool is_few = bl_pairs_few(&few, &args);
-        if (!is_few) grid.kernel = BL_KERNEL_SENDRECV_LL128_BATCH;
+        grid.kernel = bl_pairs_kernel(&args, is_few);
         result = launch_kernel(comm, &grid, datatype, calls[0]->stream, is_few ? (void *)&few : &args, launches);
     }
     return result;

@@ -186,16 +186,3 @@ int bl_pairs_fill(struct bl_pairs_args *args, struct bl_route *grid, const struc
     args->common.count = (uint64_t)taken; /* to be told */
     return taken;
 }
-
-bool bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args) {
-    if (args->streams > BL_PAIR_FEW || args->common.count > BL_PAIR_FEW) return false;
-    few->common = args->common;
-    few->streams = args->streams;
-    few->pairs = args->pairs;
-    few->pairs_log2 = args->pairs_log2;
-    few->channels = args->channels;
-    few->lap_log2 = args->lap_log2;
-    memcpy(few->stream, args->stream, sizeof(few->stream));
-    memcpy(few->message, args->message, sizeof(few->message));
-    return true;
-}

@@ -24,7 +24,4 @@ void bl_pairs_grid(const struct bl_call *const *calls, int count, struct bl_rout
 /* The next of these calls that a launch of no larger a grid holds: writes its arguments, and the grid; returns how many they are. */
 int bl_pairs_fill(struct bl_pairs_args *args, struct bl_route *grid, const struct bl_call *const *calls, int count);
 
-/* The same with fewer arguments; false if it is too much. */
-bool bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args);
-
 #endif

@@ -221,17 +221,6 @@ static void fill_pairs(struct bl_pairs_args *args, const struct call *calls, int
     memset(&args->warp_stream[warps], BL_PAIR_STREAMS, config->gridDimX * per_block - warps);
 }
 
-static void few_of(struct bl_pairs_few_args *few, const struct bl_pairs_args *args) {
-    *few = (struct bl_pairs_few_args){.common = args->common,
-                                      .streams = args->streams,
-                                      .pairs = args->pairs,
-                                      .pairs_log2 = args->pairs_log2,
-                                      .channels = args->channels,
-                                      .lap_log2 = args->lap_log2};
-    memcpy(few->stream, args->stream, sizeof few->stream);
-    memcpy(few->message, args->message, sizeof few->message);
-}
-
 unsigned rig_threads(const struct rig *rig, const struct shape *shape) {
     return bl_kernel_threads(shape->kernel, rig->part->count, shape->threads);
 }
@@ -280,6 +269,7 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
     struct shape here = *shape;
+    int kernel = shape->kernel;
     if (i % 2 && shape->odd_blocks) here.most_blocks = shape->odd_blocks;
     CUlaunchConfig config = {.gridDimX = rig_blocks(rig, &here, bytes),
                              .gridDimY = 1,
@@ -292,11 +282,12 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
                              .numAttrs = 1};
     if (pairs) {
         fill_pairs(&args.pairs, calls, shape->messages, i, &config);
-        few_of(&few.pairs, &args.pairs);
+        if (is_few) CHECK(bl_pairs_few(&few.pairs, &args.pairs));
+        kernel = bl_pairs_kernel(&args.pairs, is_few);
     } else if (is_few) {
         bl_batch_few(&few.batch, &args.batch);
     }
-    CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, shape->kernel, calls->datatype), parameters, NULL));
+    CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, kernel, calls->datatype), parameters, NULL));
 }
 
 int rig_failed(const struct rig *rig) {

@@ -26,9 +26,9 @@ struct rig {
     const struct multicast *multicast; /* NULL, or what the kernels that need it are launched with; the caller's */
 };
 
-/* Whether it can: copy engines do the other one's work. */
+/* Whether it can be asked to: copy engines do the one's work, and the others are picked by what there is to carry. */
 static inline bool rig_launches(int kernel) {
-    return kernel != BL_KERNEL_ALLGATHER_CE;
+    return kernel != BL_KERNEL_ALLGATHER_CE && !bl_kernel_short(kernel);
 }
 
 struct shape {

@@ -251,10 +251,29 @@ static void check_warps(const struct bl_pairs_args *args, const struct bl_route 
     for (; warp < all; warp++) CHECK(args->warp_stream[warp] >= args->streams, "warp %u has nothing to do", warp);
 }
 
+/* A short one where each warp has a quad at most, and nothing is copied. */
+static unsigned kernels_seen[BL_KERNELS];
+static void check_kernel(const struct bl_pairs_args *args, bool few) {
+    static const enum bl_kernel kernel[2][2] = {
+        {BL_KERNEL_SENDRECV_LL128_BATCH, BL_KERNEL_SENDRECV_LL128},
+        {BL_KERNEL_SENDRECV_LL128_SHORT_BATCH, BL_KERNEL_SENDRECV_LL128_SHORT},
+    };
+    bool is_short = true;
+    for (unsigned s = 0; s < args->streams; s++) {
+        const struct bl_pairs_stream *stream = &args->stream[s];
+        if (stream->kind == BL_PAIR_COPY || stream->quads > stream->warps) is_short = false;
+    }
+    const enum bl_kernel given = bl_pairs_kernel(args, few);
+    CHECK(given == kernel[is_short][few], "%s", bl_kernel_name(given));
+    CHECK(bl_kernel_short(given) == is_short && bl_kernel_pairs(given) && bl_kernel_batch(given) == !few);
+    kernels_seen[given]++;
+}
+
 static void check_few(const struct bl_pairs_args *args, int taken) {
     struct bl_pairs_few_args few;
     const bool fits = bl_pairs_few(&few, args);
     CHECK(fits == (taken <= BL_PAIR_FEW), "%d messages", taken);
+    check_kernel(args, fits);
     if (!fits) return;
     CHECK(few.streams == args->streams && few.pairs == args->pairs && few.pairs_log2 == args->pairs_log2);
     CHECK(few.channels == args->channels && few.lap_log2 == args->lap_log2);
@@ -501,5 +520,7 @@ int main(void) {
     test_split();
     test_sharing();
     test_beside_collectives();
+    for (int k = 0; k < BL_KERNELS; k++)
+        CHECK(!bl_kernel_pairs(k) || kernels_seen[k], "no launch of %s", bl_kernel_name(k));
     return say_checks();
 }
