@@ -1,7 +1,7 @@
 """The stages of gpu-check, in order of importance."""
 from beeline.tuning.process import Stage
 
-from . import checks, collectives, perf, programs, torch, vllm
+from . import checks, collectives, jax, perf, programs, torch, vllm
 
 STAGES = {stage.name: stage for stage in (
     Stage("facts", checks.facts),
@@ -34,6 +34,7 @@ STAGES = {stage.name: stage for stage in (
     Stage("perf-others", collectives.others, 40),
     Stage("torch-distributed", torch.distributed, on_gpus=True),
     Stage("truth", torch.truth, on_gpus=True),
+    Stage("jax", jax.jax, on_gpus=True),
     Stage("vllm", vllm.vllm, by_name=True),  # needs a network
     Stage("programs", programs.programs, 600, by_name=True),  # these need `make gpu-programs`
     Stage("early", programs.early, on_gpus=True, by_name=True),
