@@ -29,13 +29,19 @@ static void begin_launch(struct plan *plan, int i) {
     plan->launches++;
 }
 
+static bool is_collective_of(const struct bl_collected *collected, const struct bl_comm *comm) {
+    return collected->call.comm == comm && !bl_collective_has(collected->call.request.collective, BL_PAIRED);
+}
+
 static void plan_collectives(struct plan *plan, struct bl_comm *comm, int first, int count) {
     struct bl_collected *calls = plan->calls;
-    struct bl_fuser fuser;
+    struct bl_fuser fuser; /* of some KB, which a group of messages alone need not write */
     struct bl_route route;
-    bl_fuser_begin(&fuser, &comm->table);
-    for (int i = first; i < count; i++) {
-        if (calls[i].call.comm != comm || bl_collective_has(calls[i].call.request.collective, BL_PAIRED)) continue;
+    int i = first;
+    while (i < count && !is_collective_of(&calls[i], comm)) i++;
+    if (i < count) bl_fuser_begin(&fuser, &comm->table);
+    for (; i < count; i++) {
+        if (!is_collective_of(&calls[i], comm)) continue;
         const int before = bl_fuser_add(&fuser, &calls[i].call.request, i, &route);
         if (before == BL_FUSE_BEGINS) {
             begin_launch(plan, i);
@@ -64,19 +70,19 @@ static int merge(struct bl_collected *calls, int a, int b) {
 /* lists[k] has 2^k calls, or none. */
 static int sort_pairs(struct bl_collected *calls, int list) {
     enum { LISTS = 32 };
-    int lists[LISTS], all = -1;
-    for (int k = 0; k < LISTS; k++) lists[k] = -1;
+    int lists[LISTS], used = 0, all = -1;
     while (list >= 0) {
         int one = list, k = 0;
         list = calls[list].next;
         calls[one].next = -1;
-        for (; lists[k] >= 0; k++) {
+        for (; k < used && lists[k] >= 0; k++) {
             one = merge(calls, lists[k], one);
             lists[k] = -1;
         }
         lists[k] = one;
+        if (k == used) used++;
     }
-    for (int k = 0; k < LISTS; k++) all = merge(calls, lists[k], all);
+    for (int k = 0; k < used; k++) all = merge(calls, lists[k], all);
     return all;
 }
 
