@@ -167,27 +167,6 @@ bool bl_kernel_short(int kernel) {
     return is_kernel(kernel) && kernels[kernel].brief;
 }
 
-bool bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args) {
-    const struct bl_pairs_stream *last = &args->stream[args->streams - 1];
-    if (args->streams > BL_PAIR_FEW || last->first + last->messages > BL_PAIR_FEW) return false;
-    few->common = args->common;
-    few->streams = args->streams;
-    few->pairs = args->pairs;
-    few->pairs_log2 = args->pairs_log2;
-    few->channels = args->channels;
-    few->lap_log2 = args->lap_log2;
-    memcpy(few->stream, args->stream, sizeof(few->stream));
-    memcpy(few->message, args->message, sizeof(few->message));
-    return true;
-}
-
-enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few) {
-    bool brief = args->pairs == args->streams; /* else something is copied */
-    for (uint32_t i = 0; i < args->streams; i++) brief = brief && args->stream[i].quads <= args->stream[i].warps;
-    if (brief) return few ? BL_KERNEL_SENDRECV_LL128_SHORT : BL_KERNEL_SENDRECV_LL128_SHORT_BATCH;
-    return few ? BL_KERNEL_SENDRECV_LL128 : BL_KERNEL_SENDRECV_LL128_BATCH;
-}
-
 bool bl_kernel_multicast(int kernel) {
     return has(kernel, BL_NVLS);
 }
@@ -278,22 +257,6 @@ bool bl_kernel_in_pieces(int kernel, int nranks) {
 
 static uint64_t divide_up(uint64_t a, uint64_t b) {
     return (a + b - 1) / b;
-}
-
-unsigned bl_pair_channels(const struct bl_staging_layout *layout) {
-    return (unsigned)lesser(layout->pair_quads / BL_PAIR_DEPTH,
-                            BL_PAIR_CHANNELS); /* DEPTH is three times a power of two, too */
-}
-
-unsigned bl_pair_lap_log2(const struct bl_staging_layout *layout) {
-    return (unsigned)__builtin_ctzll(layout->pair_quads) + 2; /* a third of the places, and a quarter of the lap */
-}
-
-unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads) {
-    const uint64_t most = lesser(bl_pair_channels(layout), quads);
-    uint64_t warps = 1;
-    while (warps < most) warps *= 2;
-    return (unsigned)warps;
 }
 
 uint64_t bl_pair_ring(const struct bl_staging_layout *layout, unsigned sender, unsigned receiver) {

@@ -64,7 +64,7 @@ template <class Args> BL_DEVICE void do_streams(const Args &b) {
     pairs_end(b, cursors);
 }
 
-/* --- launches of which no warp has more than a quad, and nothing is copied --- */
+/* --- launches of which no warp has more than a quad --- */
 
 /* The cursors are read behind what the other end waits for: where there are loops that costs more than it gains (docs/notebook.md). */
 template <class Args> BL_DEVICE PairCursors moved_cursors(const Args &b) {
@@ -73,8 +73,8 @@ template <class Args> BL_DEVICE PairCursors moved_cursors(const Args &b) {
     return cursors;
 }
 
-/* False: leave the kernel. */
-template <class Args>
+/* False: leave the kernel.  COPIES: messages to oneself are among them, for which others would pay 0.04 us. */
+template <bool COPIES, class Args>
 BL_DEVICE bool do_quad(const Args &b, const struct bl_pairs_stream &stream, unsigned warp, PairCursors &cursors) {
     const PairEnd end = pair_end(b, stream, warp);
     if (stream.kind == BL_PAIR_RECV) {
@@ -82,23 +82,27 @@ BL_DEVICE bool do_quad(const Args &b, const struct bl_pairs_stream &stream, unsi
         cursors = moved_cursors(b);
         return receive_quad(b, end);
     }
-    if (!send_quad(b, end)) return false;
+    if (COPIES && stream.kind == BL_PAIR_COPY)
+        copy_message(b, stream, warp);
+    else if (!send_quad(b, end))
+        return false;
     cursors = moved_cursors(b);
     return true;
 }
 
-template <class Args> BL_DEVICE void do_quads(const Args &b) {
+template <bool COPIES, class Args> BL_DEVICE void do_quads(const Args &b) {
     const unsigned warp = thread_in_grid() / 32, i = stream_of(b, warp);
+    const bool has_quad = i < b.streams && warp - b.stream[i].first_warp < b.stream[i].quads;
     PairCursors cursors;
     stream_wait();
-    if (i >= b.streams)
+    if (!has_quad)
         cursors = moved_cursors(b);
-    else if (!do_quad(b, b.stream[i], warp - b.stream[i].first_warp, cursors))
+    else if (!do_quad<COPIES>(b, b.stream[i], warp - b.stream[i].first_warp, cursors))
         return;
     pairs_end(b, cursors);
 }
 
 BL_KERNEL_OF(struct bl_pairs_few_args, bl_sendrecv_ll128_bytes, do_streams)
 BL_KERNEL_OF(struct bl_pairs_args, bl_sendrecv_ll128_batch_bytes, do_streams)
-BL_KERNEL_OF(struct bl_pairs_few_args, bl_sendrecv_ll128_short_bytes, do_quads)
-BL_KERNEL_OF(struct bl_pairs_args, bl_sendrecv_ll128_short_batch_bytes, do_quads)
+BL_KERNEL_OF(struct bl_pairs_few_args, bl_sendrecv_ll128_short_bytes, do_quads<false>)
+BL_KERNEL_OF(struct bl_pairs_args, bl_sendrecv_ll128_short_batch_bytes, do_quads<true>)

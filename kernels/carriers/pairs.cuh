@@ -191,10 +191,9 @@ template <int QUADS, class Args> BL_DEVICE bool send_stream(const Args &b, const
         });
 }
 
-/* The same where a warp has a quad at most. */
+/* The same for a warp that has one quad. */
 template <class Args> BL_DEVICE bool send_quad(const Args &b, const PairEnd &e) {
     const uint64_t begun = load_relaxed_sys(e.begun);
-    if (e.warp >= e.quads) return true;
     Wait wait = wait_begin(e.first);
     return send_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp, false), e.warp, behind(e, e.first, e.warp),
                                 begun, wait);
@@ -259,7 +258,6 @@ template <int QUADS, class Args> BL_DEVICE bool receive_stream(const Args &b, co
 }
 
 template <class Args> BL_DEVICE bool receive_quad(const Args &b, const PairEnd &e) {
-    if (e.warp >= e.quads) return true;
     Wait wait = wait_begin(e.first);
     return receive_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp, true), e.warp, behind(e, e.first, e.warp),
                                    wait);

@@ -262,10 +262,9 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
         args.common.multicast_words = (uint64_t *)rig->multicast->words[i];
     }
     const bool pairs = bl_kernel_pairs(shape->kernel), batch = bl_kernel_batch(shape->kernel);
-    const bool is_few = pairs ? !batch : bl_kernel_few(shape->kernel);
+    bool is_few = pairs ? !batch : bl_kernel_few(shape->kernel);
     const uint64_t bytes = batch && !pairs ? fill_batch(&args.batch, calls, shape->messages, i)
                                            : calls->count * bl_datatype_size(calls->datatype);
-    void *parameters[] = {is_few ? (void *)&few : &args}; /* a kernel for one message takes the beginning */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
     struct shape here = *shape;
@@ -283,10 +282,11 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
     if (pairs) {
         fill_pairs(&args.pairs, calls, shape->messages, i, &config);
         if (is_few) CHECK(bl_pairs_few(&few.pairs, &args.pairs));
-        kernel = bl_pairs_kernel(&args.pairs, is_few);
+        if (!shape->general) kernel = bl_pairs_kernel(&args.pairs, &is_few);
     } else if (is_few) {
         bl_batch_few(&few.batch, &args.batch);
     }
+    void *parameters[] = {is_few ? (void *)&few : &args}; /* a kernel for one message takes the beginning */
     CU_OK(cuLaunchKernelEx(&config, find_function(rig, i, kernel, calls->datatype), parameters, NULL));
 }
 

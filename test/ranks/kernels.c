@@ -104,6 +104,7 @@ static void draw_call(struct trial *trial, struct call *call, int kernel, int da
     call->datatype = datatype;
     call->redop = redop;
     call->count = 1 + ref_below(s, scale < most ? scale : most);
+    if (is_paired(kernel) && call->seed % 16 == 1) call->count = 0; /* messages of nothing are messages */
     call->to_itself = is_paired(kernel) && call->seed % 4 == 0;
     call->in_place = ref_below(s, 3) == 0;
     call->send_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
@@ -133,6 +134,7 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
     shape->threads = threads[ref_below(s, 4)];
     if (shape->threads > (unsigned)trial->most_threads) shape->threads = (unsigned)trial->most_threads;
     draw_grid(trial, shape);
+    shape->general = is_paired(shape->kernel) && ref_below(s, 2);
     if (bl_kernel_few(shape->kernel) && left > BL_BATCH_FEW) left = BL_BATCH_FEW;
     shape->messages = bl_kernel_batch(shape->kernel) ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
     if (bl_kernel_pairs(shape->kernel) && !bl_kernel_batch(shape->kernel) && left > 1)
@@ -238,6 +240,7 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
             call->seed = seed_for(kernel, call->redop, ref_next(&trial->state));
             call->count = count[(done + done / counts * 7) % counts];
             call->to_itself = is_paired(kernel) && done / places % 4 > 1;
+            shape.general = is_paired(kernel) && done % 2;
             call->in_place = place >= classes * classes;
             call->send_offset = place % classes * size;
             call->recv_offset = place / classes % classes * size;
@@ -332,14 +335,16 @@ static void epochs(struct part *part, const struct options *o) {
 
 enum { AFTERWARDS = 40 }; /* launches */
 
-/* Of each kernel, on a rig of its own; each rank's first call is prepared. */
+/* Of each kernel, on a rig of its own; each rank's first call is prepared.  Where another may stand for it, of both. */
 static void each_kernel(struct part *part, const struct options *o, uint64_t timeout_ns,
                         void (*run)(struct trial *, struct call *, const struct shape *)) {
-    for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
+    for (int of = 0; of < 2 * BL_KERNELS; of++) {
+        const int kernel = of / 2;
         struct trial trial;
-        const struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = 2, .messages = 1};
+        const struct shape shape = {
+            .kernel = kernel, .threads = 64, .most_blocks = 2, .messages = 1, .general = of % 2};
         struct call call = {.collective = bl_kernel_collective(kernel), .datatype = BL_INT32, .count = 100, .seed = 1};
-        if (!rig_launches(kernel)) continue;
+        if (!rig_launches(kernel) || (shape.general && !is_paired(kernel))) continue;
         trial_open(&trial, part, o);
         trial.rig.timeout_ns = timeout_ns;
         if (launchable(&trial, kernel)) {
@@ -438,10 +443,42 @@ static void leave(struct part *part, const struct options *o) {
     each_kernel(part, o, 0, leave_wait);
 }
 
+/* Messages of 3 quads by 4 warps, and then some that go round the ring, ahead of a rank that is late: what the fourth warp said
+ * of a quad that it has not would be taken for room. */
+static void idle_warps(struct part *part, const struct options *o) {
+    enum { QUAD = BL_QUAD * BL_LINE_DATA, ROUNDS = 8 };
+    const struct shape shape = {.kernel = BL_KERNEL_SENDRECV_LL128, .threads = 64, .most_blocks = 8, .messages = 1};
+    struct call three = {.collective = BL_SENDRECV, .datatype = BL_UINT8, .count = 3 * QUAD, .seed = 1}, round = three;
+    struct trial trial;
+    uint64_t more = 0;
+    trial_open_on(&trial, part, o, bl_staging_minimum(part->count));
+    while (bl_pair_channels(&trial.rig.layout) < 4) { /* the shortest ring of which a stream has 4 warps */
+        trial_close(&trial);
+        trial_open_on(&trial, part, o, bl_staging_minimum(part->count) + (more += 64 << 10));
+    }
+    round.count = (trial.rig.layout.pair_quads + 2) * QUAD;
+    call_prepare(part, &three);
+    call_prepare(part, &round);
+    for (int k = 0; k < ROUNDS; k++) {
+        const int late = k % part->count;
+        for (int i = 0; i < part->count; i++) rig_launch(&trial.rig, &three, &shape, i);
+        rig_drain(&trial.rig);
+        for (int i = 1; i < part->count; i++) rig_launch(&trial.rig, &round, &shape, (late + i) % part->count);
+        nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+        rig_launch(&trial.rig, &round, &shape, late);
+        rig_drain(&trial.rig);
+        rig_expect_no_error(&trial.rig);
+        call_check(part, &three);
+        call_check(part, &round);
+    }
+    call_free(part, &three);
+    call_free(part, &round);
+    trial_close(&trial);
+}
+
 /* On rings of one channel, of some, and of many; and a message of nothing, which is waited for. */
 static void pairs(struct part *part, const struct options *o) {
     static const uint64_t more[] = {0, 1 << 20, 8 << 20};
-    const struct shape shape = {.kernel = BL_KERNEL_SENDRECV_LL128, .threads = 64, .most_blocks = 2, .messages = 1};
     struct call nothing = {.collective = BL_SENDRECV, .datatype = BL_INT32, .seed = 1};
     struct trial trial;
     for (size_t k = 0; k < sizeof more / sizeof *more; k++) {
@@ -456,15 +493,20 @@ static void pairs(struct part *part, const struct options *o) {
         salvos(&trial, o, true);
         trial_close(&trial);
     }
-    trial_open(&trial, part, o);
-    call_prepare(part, &nothing);
-    rig_launch(&trial.rig, &nothing, &shape, 0);
-    await_report(&trial, 0, &shape, 0);
-    for (int i = 1; i < part->count; i++) rig_launch(&trial.rig, &nothing, &shape, i);
-    rig_drain(&trial.rig);
-    call_check(part, &nothing);
-    call_free(part, &nothing);
-    trial_close(&trial);
+    for (int general = 0; general < 2; general++) {
+        const struct shape shape = {
+            .kernel = BL_KERNEL_SENDRECV_LL128, .threads = 64, .most_blocks = 2, .messages = 1, .general = general};
+        trial_open(&trial, part, o);
+        call_prepare(part, &nothing);
+        rig_launch(&trial.rig, &nothing, &shape, 0);
+        await_report(&trial, 0, &shape, 0);
+        for (int i = 1; i < part->count; i++) rig_launch(&trial.rig, &nothing, &shape, i);
+        rig_drain(&trial.rig);
+        call_check(part, &nothing);
+        call_free(part, &nothing);
+        trial_close(&trial);
+    }
+    idle_warps(part, o);
 }
 
 static const struct {

@@ -251,7 +251,7 @@ static void check_warps(const struct bl_pairs_args *args, const struct bl_route 
     for (; warp < all; warp++) CHECK(args->warp_stream[warp] >= args->streams, "warp %u has nothing to do", warp);
 }
 
-/* A short one where each warp has a quad at most, and nothing is copied. */
+/* A short one where each warp has a quad at most; with all arguments where something is copied. */
 static unsigned kernels_seen[BL_KERNELS];
 static void check_kernel(const struct bl_pairs_args *args, bool few) {
     static const enum bl_kernel kernel[2][2] = {
@@ -259,12 +259,10 @@ static void check_kernel(const struct bl_pairs_args *args, bool few) {
         {BL_KERNEL_SENDRECV_LL128_SHORT_BATCH, BL_KERNEL_SENDRECV_LL128_SHORT},
     };
     bool is_short = true;
-    for (unsigned s = 0; s < args->streams; s++) {
-        const struct bl_pairs_stream *stream = &args->stream[s];
-        if (stream->kind == BL_PAIR_COPY || stream->quads > stream->warps) is_short = false;
-    }
-    const enum bl_kernel given = bl_pairs_kernel(args, few);
-    CHECK(given == kernel[is_short][few], "%s", bl_kernel_name(given));
+    for (unsigned s = 0; s < args->streams; s++) is_short = is_short && args->stream[s].quads <= args->stream[s].warps;
+    const bool expected = few && !(is_short && args->pairs < args->streams);
+    const enum bl_kernel given = bl_pairs_kernel(args, &few);
+    CHECK(given == kernel[is_short][expected] && few == expected, "%s", bl_kernel_name(given));
     CHECK(bl_kernel_short(given) == is_short && bl_kernel_pairs(given) && bl_kernel_batch(given) == !few);
     kernels_seen[given]++;
 }
