@@ -4,6 +4,7 @@ import ast
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -319,6 +320,17 @@ def test_others(_):
     runs = [(step.argv[step.argv.index("--mode") + 1], next(how for how in ("-t", "--spawn") if how in step.argv)) for step in steps]
     assert runs == [("graph", "-t")] * 2 + [("eager", "--spawn")] * 2 and len({step.name for step in steps}) == 4, runs
     assert all(step.argv[step.argv.index("-c") + 1] == "all_to_all,broadcast,reduce,sendrecv" for step in steps)
+
+
+def test_jax(_):
+    """Three ways, each with Beeline, which must have served something, and without; a process for each rank where that is said."""
+    steps = STAGES["jax"].steps(Box("build", 4, [4, 2], "/tmp"))
+    ways = [("--command-buffers" in step.argv, "--processes" in step.argv, "LD_PRELOAD" in step.env, "_ll128" in step.want) for step in steps]
+    assert ways == [(graphs, processes, preload, preload) for graphs, processes in ((False, False), (True, False), (False, True))
+                    for preload in (True, False)], ways
+    assert all(step.argv[step.argv.index("--gpus") + 1] == "4" for step in steps) and STAGES["jax"].by_name
+    assert re.search(steps[0].want, "jax 1, 2 ranks: 3 passed, 0 failed\nstats: rank 0 of 2: sendrecv_ll128 5 calls") and not re.search(
+        steps[0].want, "jax 1, 2 ranks: 3 passed, 0 failed\nstats: rank 0 of 2: nccl 5 calls")
 
 
 def test_vllm(results):

@@ -34,7 +34,7 @@ STAGES = {stage.name: stage for stage in (
     Stage("perf-others", collectives.others, 40),
     Stage("torch-distributed", torch.distributed, on_gpus=True),
     Stage("truth", torch.truth, on_gpus=True),
-    Stage("jax", jax.jax, on_gpus=True),
+    Stage("jax", jax.jax, on_gpus=True, by_name=True),  # needs JAX
     Stage("vllm", vllm.vllm, by_name=True),  # needs a network
     Stage("programs", programs.programs, 600, by_name=True),  # these need `make gpu-programs`
     Stage("early", programs.early, on_gpus=True, by_name=True),
