@@ -17,13 +17,15 @@ _Static_assert((int)BL_SUM == (int)ncclSum && (int)BL_PROD == (int)ncclProd && (
                    (int)BL_MIN == (int)ncclMin && (int)BL_AVG == (int)ncclAvg,
                "operations have the values of nccl.h");
 
+_Static_assert(BL_REASONS + BL_KERNELS <= 64, "of what was logged there is a bit for each");
+
 /* At INFO: one line the first time that a route is taken, or refused for a new reason. */
 static void tell_route(struct bl_comm *comm, const struct bl_call *call) {
     const struct bl_route *route = &call->route;
     const struct bl_request *request = &call->request;
     unsigned bit = route->algorithm == BL_ROUTE_NCCL ? (unsigned)route->why : BL_REASONS + (unsigned)route->kernel;
     uint64_t *logged = &comm->logged[request->collective];
-    if (!bl_log_enabled(BL_LOG_INFO) || bit >= 64 || *logged >> bit & 1) return;
+    if (!bl_log_enabled(BL_LOG_INFO) || *logged >> bit & 1) return;
     *logged |= UINT64_C(1) << bit;
     bl_log(BL_LOG_INFO, "communicator %016llx rank %d: %s of %llu %s %s goes to %s: %s", (unsigned long long)comm->id,
            comm->rank, bl_collective_name(request->collective), (unsigned long long)request->count,
