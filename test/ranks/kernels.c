@@ -4,6 +4,7 @@
  *
  *   shapes      every algorithm, grid and datatype after any other on the same staging; grids may differ between ranks
  *   alignments  every algorithm with every alignment of either buffer, with counts next to the edges of words and lines
+ *   longest     every algorithm with as long a message as there is room for, of whole lines, by grids of few threads and of many
  *   epochs      epochs that start next to the wrap of 32 bits and to the last that there are
  *   late        ranks whose launches come late
  *   places      so, of grids that are resident as a whole on odd ranks only: `--sms 4`, which hold PLACES blocks
@@ -134,7 +135,8 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
     shape->threads = threads[ref_below(s, 4)];
     if (shape->threads > (unsigned)trial->most_threads) shape->threads = (unsigned)trial->most_threads;
     draw_grid(trial, shape);
-    shape->general = is_paired(shape->kernel) && ref_below(s, 2);
+    shape->general =
+        is_paired(shape->kernel) && *s >> 20 & 1; /* no draw more: the runs of other kernels stay as they are */
     if (bl_kernel_few(shape->kernel) && left > BL_BATCH_FEW) left = BL_BATCH_FEW;
     shape->messages = bl_kernel_batch(shape->kernel) ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
     if (bl_kernel_pairs(shape->kernel) && !bl_kernel_batch(shape->kernel) && left > 1)
@@ -255,6 +257,31 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
     for (int k = 0; k < CALLS; k++) call_free(trial->rig.part, &calls[k]);
 }
 
+/* --- long messages: runs of lines, of which drawn ones have few --- */
+
+static void longest_of(struct trial *trial, int kernel) {
+    static const struct shape grids[] = {{.threads = 32, .most_blocks = 1}, {.threads = 64, .most_blocks = 10}};
+    const bool blocks = collective_has_blocks(bl_kernel_collective(kernel));
+    const uint64_t capacity = bl_kernel_capacity(kernel, trial->rig.part->count, &trial->rig.layout),
+                   room = blocks ? MOST_BYTES / trial->rig.part->count : MOST_BYTES,
+                   most = capacity < room ? capacity : room;
+    for (size_t k = 0; k < sizeof grids / sizeof *grids; k++) {
+        struct shape shape = grids[k];
+        struct call call = {.collective = bl_kernel_collective(kernel),
+                            .datatype = BL_INT32,
+                            .count = most / sizeof(int32_t),
+                            .seed = seed_for(kernel, BL_SUM, ref_next(&trial->state))};
+        shape.kernel = kernel;
+        shape.messages = 1;
+        call_prepare(trial->rig.part, &call);
+        for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, &call, &shape, i);
+        rig_drain(&trial->rig);
+        rig_expect_no_error(&trial->rig);
+        call_check(trial->rig.part, &call);
+        call_free(trial->rig.part, &call);
+    }
+}
+
 /* --- what main chooses from --- */
 
 static void shapes(struct part *part, const struct options *o) {
@@ -275,6 +302,14 @@ static void alignments(struct part *part, const struct options *o) {
             if (covers(&trial, kernel, datatypes[d], BL_SUM) && (d == 0 || bl_kernel_reduces(kernel)))
                 alignments_of(&trial, o, kernel, datatypes[d]);
         }
+    trial_close(&trial);
+}
+
+static void longest(struct part *part, const struct options *o) {
+    struct trial trial;
+    trial_open(&trial, part, o);
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++)
+        if (launchable(&trial, kernel) && covers(&trial, kernel, BL_INT32, BL_SUM)) longest_of(&trial, kernel);
     trial_close(&trial);
 }
 
@@ -512,9 +547,9 @@ static void pairs(struct part *part, const struct options *o) {
 static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
-} parts[] = {
-    {"shapes", shapes}, {"alignments", alignments}, {"late", late},     {"places", places},   {"oneway", oneway},
-    {"pairs", pairs},   {"multicast", multicast},   {"epochs", epochs}, {"timeout", timeout}, {"abort", leave}};
+} parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"longest", longest}, {"late", late},
+             {"places", places}, {"oneway", oneway},         {"pairs", pairs},     {"multicast", multicast},
+             {"epochs", epochs}, {"timeout", timeout},       {"abort", leave}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -523,7 +558,7 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes alignments late places oneway pairs multicast epochs timeout abort");
+    FAIL("names: shapes alignments longest late places oneway pairs multicast epochs timeout abort");
 }
 
 int main(int argc, char **argv) {

@@ -232,7 +232,7 @@ row("kernels/{name}/{ranks}", dict(name=("epochs", "timeout", "abort"), ranks=(2
 # Several bundles in a block, a warp for each rank: by default blocks are too small for that.
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
 row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), options="--block 256 --sms 4 ", k=least({2: 20, 5: 8}), **ALONE)
-row("kernels/{name}/{ranks}", dict(name=("alignments",), ranks=(2, 3, 4)), **{**SALVOS, "k": lambda p: 20 // p.ranks})
+row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), **{**SALVOS, "k": lambda p: 20 // p.ranks})
 
 # --- scenarios ---
 
