@@ -327,12 +327,12 @@ bool bl_kernel_pairs(int kernel);
 /* Whether it stands for another where bl_pairs_kernel says so, and is never asked for by itself. */
 bool bl_kernel_short(int kernel);
 
-/* The same launch with fewer arguments; false if it is too much. */
-bool bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args);
+/* The kernel that carries these messages: where no warp has more than a quad, one that is short; if `few`, one that takes few
+ * arguments, where these are enough: not of short messages of which some are copied. */
+enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few);
 
-/* The kernel that carries these messages: where no warp has more than a quad, one that is short.  *few: whether few arguments would do; then
- * whether the kernel takes these: short messages of which some are copied have one that takes all. */
-enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool *few);
+/* The same launch for a kernel that takes few. */
+void bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args);
 
 /* Where the ring of what `sender` sends to `receiver` lies in the receiver's staging, and the words of its credit in the sender's. */
 uint64_t bl_pair_ring(const struct bl_staging_layout *layout, unsigned sender, unsigned receiver);

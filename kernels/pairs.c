@@ -19,9 +19,17 @@ unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads) {
     return warps;
 }
 
-bool bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args) {
+enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few) {
     const struct bl_pairs_stream *last = &args->stream[args->streams - 1];
-    if (args->streams > BL_PAIR_FEW || last->first + last->messages > BL_PAIR_FEW) return false;
+    const bool copies = args->pairs < args->streams;
+    bool brief = true;
+    for (uint32_t i = 0; i < args->streams; i++) brief = brief && args->stream[i].quads <= args->stream[i].warps;
+    few = few && args->streams <= BL_PAIR_FEW && last->first + last->messages <= BL_PAIR_FEW && !(brief && copies);
+    if (brief) return few ? BL_KERNEL_SENDRECV_LL128_SHORT : BL_KERNEL_SENDRECV_LL128_SHORT_BATCH;
+    return few ? BL_KERNEL_SENDRECV_LL128 : BL_KERNEL_SENDRECV_LL128_BATCH;
+}
+
+void bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args) {
     few->common = args->common;
     few->streams = args->streams;
     few->pairs = args->pairs;
@@ -30,14 +38,4 @@ bool bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *arg
     few->lap_log2 = args->lap_log2;
     memcpy(few->stream, args->stream, sizeof(few->stream));
     memcpy(few->message, args->message, sizeof(few->message));
-    return true;
-}
-
-enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool *few) {
-    const bool copies = args->pairs < args->streams;
-    bool brief = true;
-    for (uint32_t i = 0; i < args->streams; i++) brief = brief && args->stream[i].quads <= args->stream[i].warps;
-    if (brief && copies) *few = false;
-    if (brief) return *few ? BL_KERNEL_SENDRECV_LL128_SHORT : BL_KERNEL_SENDRECV_LL128_SHORT_BATCH;
-    return *few ? BL_KERNEL_SENDRECV_LL128 : BL_KERNEL_SENDRECV_LL128_BATCH;
 }

@@ -29,19 +29,13 @@ static void begin_launch(struct plan *plan, int i) {
     plan->launches++;
 }
 
-static bool is_collective_of(const struct bl_collected *collected, const struct bl_comm *comm) {
-    return collected->call.comm == comm && !bl_collective_has(collected->call.request.collective, BL_PAIRED);
-}
-
 static void plan_collectives(struct plan *plan, struct bl_comm *comm, int first, int count) {
     struct bl_collected *calls = plan->calls;
-    struct bl_fuser fuser; /* of some KB, which a group of messages alone need not write */
+    struct bl_fuser fuser;
     struct bl_route route;
-    int i = first;
-    while (i < count && !is_collective_of(&calls[i], comm)) i++;
-    if (i < count) bl_fuser_begin(&fuser, &comm->table);
-    for (; i < count; i++) {
-        if (!is_collective_of(&calls[i], comm)) continue;
+    bl_fuser_begin(&fuser, &comm->table);
+    for (int i = first; i < count; i++) {
+        if (calls[i].call.comm != comm || bl_collective_has(calls[i].call.request.collective, BL_PAIRED)) continue;
         const int before = bl_fuser_add(&fuser, &calls[i].call.request, i, &route);
         if (before == BL_FUSE_BEGINS) {
             begin_launch(plan, i);
@@ -120,14 +114,16 @@ static void plan_pairs(struct plan *plan, const struct bl_comm *comm, int first,
 static int plan(struct bl_collected *calls, int first, int count) {
     struct bl_comm *comm = calls[first].call.comm;
     struct plan plan = {.calls = calls, .first = -1, .last = -1};
+    bool collectives = false;
     for (int i = first; i < count; i++) {
         if (calls[i].call.comm != comm) continue;
+        collectives = collectives || !bl_collective_has(calls[i].call.request.collective, BL_PAIRED);
         calls[i].planned = true;
         calls[i].next = -1;
         calls[i].next_lead = -1;
         plan.all++;
     }
-    plan_collectives(&plan, comm, first, count);
+    if (collectives) plan_collectives(&plan, comm, first, count); /* else its 7 KB need not be written */
     plan_pairs(&plan, comm, first, count);
     tell_fused(comm, plan.all, plan.launches);
     return plan.first;

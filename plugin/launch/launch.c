@@ -107,8 +107,9 @@ static ncclResult_t launch_pairs(const struct bl_call *const *calls, int count, 
         struct bl_route grid = *route;
         struct bl_pairs_few_args few;
         done += bl_pairs_fill(&args, &grid, calls + done, count - done);
-        bool is_few = bl_pairs_few(&few, &args);
-        grid.kernel = bl_pairs_kernel(&args, &is_few);
+        grid.kernel = bl_pairs_kernel(&args, true);
+        const bool is_few = !bl_kernel_batch(grid.kernel);
+        if (is_few) bl_pairs_few(&few, &args);
         result = launch_kernel(comm, &grid, datatype, calls[0]->stream, is_few ? (void *)&few : &args, launches);
     }
     return result;

@@ -20,8 +20,8 @@ enum { LONG = 128 << 10, SHORT = 16 << 10 };
 
 /* Halves alternate from launch to launch, so kernels that have halves run twice.  The packets are all written, if there are
  * no more than 4 ranks; of the lines enough that every peer, a good part of the multiprocessors and the crews of all-reduce
- * are met: bytes of one region take one way.  So do the lines that are spread over warps, and short
- * messages, which are not run. */
+ * are met: bytes of one region take one way.  So do the lines that are spread over warps, and
+ * short messages, which are not run. */
 static const struct run staging_runs[] = {
     {BL_KERNEL_ALLREDUCE_ONESHOT_LL, BL_UINT64, LONG},
     {BL_KERNEL_ALLREDUCE_ONESHOT_LL, BL_UINT64, LONG},

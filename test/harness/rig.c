@@ -281,8 +281,11 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
                              .numAttrs = 1};
     if (pairs) {
         fill_pairs(&args.pairs, calls, shape->messages, i, &config);
-        if (is_few) CHECK(bl_pairs_few(&few.pairs, &args.pairs));
-        if (!shape->general) kernel = bl_pairs_kernel(&args.pairs, &is_few);
+        kernel = bl_pairs_kernel(&args.pairs, is_few);
+        CHECK(!is_few || !bl_kernel_batch(kernel) || bl_kernel_short(kernel), "more messages than few");
+        if (shape->general) kernel = shape->kernel;
+        is_few = !bl_kernel_batch(kernel);
+        if (is_few) bl_pairs_few(&few.pairs, &args.pairs);
     } else if (is_few) {
         bl_batch_few(&few.batch, &args.batch);
     }

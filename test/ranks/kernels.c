@@ -122,6 +122,14 @@ static void draw_grid(struct trial *trial, struct shape *shape) {
     shape->odd_blocks = uneven ? 1 + (unsigned)ref_below(s, PLACES) : 0;
 }
 
+/* The largest call of a kernel, of which a buffer holds MOST_BYTES. */
+static uint64_t most_bytes(const struct trial *trial, int kernel) {
+    const int ranks = trial->rig.part->count;
+    const uint64_t capacity = bl_kernel_capacity(kernel, ranks, &trial->rig.layout);
+    const uint64_t room = collective_has_blocks(bl_kernel_collective(kernel)) ? MOST_BYTES / ranks : MOST_BYTES;
+    return capacity < room ? capacity : room;
+}
+
 /* A launch of one call, or of at most `left`. */
 static void draw(struct trial *trial, struct call *calls, struct shape *shape, int left) {
     static const unsigned threads[] = {32, 64, 128, 256};
@@ -146,10 +154,7 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
         datatype = (int)ref_below(s, REF_DATATYPES);
         redop = (int)ref_below(s, REF_REDOPS);
     } while (!covers(trial, shape->kernel, datatype, redop));
-    uint64_t most = bl_kernel_capacity(shape->kernel, trial->rig.part->count, &trial->rig.layout);
-    const bool blocks = collective_has_blocks(bl_kernel_collective(shape->kernel));
-    const uint64_t room = blocks ? MOST_BYTES / trial->rig.part->count : MOST_BYTES;
-    if (most > room) most = room;
+    uint64_t most = most_bytes(trial, shape->kernel);
     if (bl_kernel_batch(shape->kernel)) {
         const uint64_t lines = most / (uint64_t)shape->messages / BL_LINE_DATA;
         most = (lines ? lines : 1) * BL_LINE_DATA;
@@ -260,21 +265,15 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
 /* --- long messages: runs of lines, of which drawn ones have few --- */
 
 static void longest_of(struct trial *trial, int kernel) {
-    static const struct shape grids[] = {{.threads = 32, .most_blocks = 1}, {.threads = 64, .most_blocks = 10}};
-    const bool blocks = collective_has_blocks(bl_kernel_collective(kernel));
-    const uint64_t capacity = bl_kernel_capacity(kernel, trial->rig.part->count, &trial->rig.layout),
-                   room = blocks ? MOST_BYTES / trial->rig.part->count : MOST_BYTES,
-                   most = capacity < room ? capacity : room;
+    const struct shape grids[] = {{.kernel = kernel, .threads = 32, .most_blocks = 1, .messages = 1},
+                                  {.kernel = kernel, .threads = 64, .most_blocks = 10, .messages = 1}};
     for (size_t k = 0; k < sizeof grids / sizeof *grids; k++) {
-        struct shape shape = grids[k];
         struct call call = {.collective = bl_kernel_collective(kernel),
                             .datatype = BL_INT32,
-                            .count = most / sizeof(int32_t),
+                            .count = most_bytes(trial, kernel) / sizeof(int32_t),
                             .seed = seed_for(kernel, BL_SUM, ref_next(&trial->state))};
-        shape.kernel = kernel;
-        shape.messages = 1;
         call_prepare(trial->rig.part, &call);
-        for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, &call, &shape, i);
+        for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, &call, &grids[k], i);
         rig_drain(&trial->rig);
         rig_expect_no_error(&trial->rig);
         call_check(trial->rig.part, &call);

@@ -251,28 +251,29 @@ static void check_warps(const struct bl_pairs_args *args, const struct bl_route 
     for (; warp < all; warp++) CHECK(args->warp_stream[warp] >= args->streams, "warp %u has nothing to do", warp);
 }
 
-/* A short one where each warp has a quad at most; with all arguments where something is copied. */
 static unsigned kernels_seen[BL_KERNELS];
-static void check_kernel(const struct bl_pairs_args *args, bool few) {
+
+/* A short one where each warp has a quad at most; with all arguments where messages are too many, or short and some are copied. */
+static enum bl_kernel check_kernel(const struct bl_pairs_args *args, int taken) {
     static const enum bl_kernel kernel[2][2] = {
         {BL_KERNEL_SENDRECV_LL128_BATCH, BL_KERNEL_SENDRECV_LL128},
         {BL_KERNEL_SENDRECV_LL128_SHORT_BATCH, BL_KERNEL_SENDRECV_LL128_SHORT},
     };
     bool is_short = true;
     for (unsigned s = 0; s < args->streams; s++) is_short = is_short && args->stream[s].quads <= args->stream[s].warps;
-    const bool expected = few && !(is_short && args->pairs < args->streams);
-    const enum bl_kernel given = bl_pairs_kernel(args, &few);
-    CHECK(given == kernel[is_short][expected] && few == expected, "%s", bl_kernel_name(given));
+    const bool few = taken <= BL_PAIR_FEW && !(is_short && args->pairs < args->streams);
+    const enum bl_kernel given = bl_pairs_kernel(args, true), all = bl_pairs_kernel(args, false);
+    CHECK(given == kernel[is_short][few], "%d messages: %s", taken, bl_kernel_name(given));
+    CHECK(all == kernel[is_short][false], "all arguments: %s", bl_kernel_name(all));
     CHECK(bl_kernel_short(given) == is_short && bl_kernel_pairs(given) && bl_kernel_batch(given) == !few);
     kernels_seen[given]++;
+    return given;
 }
 
 static void check_few(const struct bl_pairs_args *args, int taken) {
     struct bl_pairs_few_args few;
-    const bool fits = bl_pairs_few(&few, args);
-    CHECK(fits == (taken <= BL_PAIR_FEW), "%d messages", taken);
-    check_kernel(args, fits);
-    if (!fits) return;
+    if (bl_kernel_batch(check_kernel(args, taken))) return;
+    bl_pairs_few(&few, args);
     CHECK(few.streams == args->streams && few.pairs == args->pairs && few.pairs_log2 == args->pairs_log2);
     CHECK(few.channels == args->channels && few.lap_log2 == args->lap_log2);
     CHECK(!memcmp(few.stream, args->stream, few.streams * sizeof *few.stream));
