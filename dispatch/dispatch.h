@@ -27,6 +27,7 @@ struct bl_facts {
     enum bl_link link;    /* bl_link_class of all pairs */
     unsigned nvlinks;     /* of a GPU; the fewest of the ranks; 0: not known */
     bool nccl_nvls;       /* NCCL may use NVLink multicast */
+    bool zero_ctas;       /* what NCCL can do without multiprocessors is NCCL's (the zero-CTA policy) */
     bool multicast;       /* the communicator has a multicast object */
     unsigned most_blocks; /* of a launch: multiprocessors of the rank that has fewest, or maxCTAs if less */
     unsigned max_threads; /* per block; the fewest of the ranks, at most BL_MAX_THREADS */

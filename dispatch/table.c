@@ -8,7 +8,7 @@
 /* Two blocks of 256 threads of any kernel fit on a multiprocessor: two communicators may then run at once. */
 enum { DEFAULT_THREADS = 256 };
 
-/* A kernel that is over in some microseconds takes less from others than its hand-over to the copy engines takes time. */
+/* A kernel that is over in some microseconds takes less from others than a hand-over to copy engines, of Beeline or of NCCL, takes time. */
 static const uint64_t LEFT_TO_KERNELS = 128 << 10;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
@@ -264,6 +264,11 @@ static bool takes_copies(const struct ranges *r) {
            algorithm_limit(r->build, &bl_algorithms[copy], BL_BY_LINES, &why) > LEFT_TO_KERNELS;
 }
 
+/* Whether those above LEFT_TO_KERNELS are NCCL's, whose copy engines move them between symmetric windows. */
+static bool takes_no_blocks(const struct ranges *r) {
+    return r->build->facts->zero_ctas && (r->collective == BL_ALLGATHER || r->collective == BL_ALLTOALL);
+}
+
 /* In NCCL's place: what carries most, and of what carries as much the last, which sends fewest bytes. */
 static void add_in_rank_order(struct ranges *r, uint64_t max_bytes) {
     struct bl_routes_row said = {.algorithm = BL_ROUTE_NCCL, .spread = BL_NO_SPREAD};
@@ -350,12 +355,15 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
 
     const uint64_t said = add_said(&r);
     const bool copies = said != UINT64_MAX && takes_copies(&r);
-    add_all_rows(&r, copies ? LEFT_TO_KERNELS : UINT64_MAX);
+    add_all_rows(&r, copies || takes_no_blocks(&r) ? LEFT_TO_KERNELS : UINT64_MAX);
     if (copies) {
         const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
         add_algorithm(&r, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
     }
-    add_left(&r, UINT64_MAX, plain->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED);
+    add_left(&r, UINT64_MAX,
+             takes_no_blocks(&r) ? BL_REASON_ZERO_CTAS
+             : plain->rows       ? BL_REASON_NCCL_TUNED
+                                 : BL_REASON_UNTUNED);
     describe_source(&r, said != 0);
     if (said != UINT64_MAX && !bl_pick_measured(plain)) table->unmeasured |= 1u << collective;
     if (is_invariant(build, collective)) table->invariant |= 1u << collective;

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
+#include <strings.h>
 
 #include "base/log.h"
 #include "base/params.h"
@@ -40,13 +42,25 @@ struct call_config {
 /* A member that ends behind the structure's size is not there. */
 #define HAS(config, member) ((config)->size >= offsetof(__typeof__(*(config)), member) + sizeof((config)->member))
 
+/* Of NCCL_CTA_POLICY, which NCCL reads so: one digit, or names. */
+static bool has_zero(const char *policy) {
+    if (*policy >= '0' && *policy <= '9') return *policy == '2';
+    while (*policy) {
+        const size_t length = strcspn(policy, "|");
+        if (length == 4 && !strncasecmp(policy, "ZERO", length)) return true;
+        policy += length + (policy[length] == '|');
+    }
+    return false;
+}
+
 struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {
     const struct comm_config *config = (const struct comm_config *)given;
-    struct bl_wishes wishes = {.max_blocks = (int)bl_params()->max_ctas};
+    const char *policy = bl_params()->cta_policy;
+    struct bl_wishes wishes = {.max_blocks = (int)bl_params()->max_ctas, .zero_ctas = policy && has_zero(policy)};
     if (!config || config->magic != magic) return wishes;
     if (!wishes.max_blocks && HAS(config, max_ctas) && config->max_ctas > 0) wishes.max_blocks = config->max_ctas;
-    if (HAS(config, cta_policy) && config->version >= NAMES && config->cta_policy != UNSET)
-        wishes.copy_engines = (config->cta_policy & POLICY_ZERO) != 0;
+    if (!policy && HAS(config, cta_policy) && config->version >= NAMES && config->cta_policy != UNSET)
+        wishes.zero_ctas = (config->cta_policy & POLICY_ZERO) != 0;
     if (HAS(config, comm_name) && config->version >= NAMES && config->comm_name)
         snprintf(wishes.name, sizeof(wishes.name), "%s", config->comm_name);
     return wishes;

@@ -14,12 +14,12 @@
 
 /* What matters to Beeline of a communicator's configuration; all zero: nothing is asked for. */
 struct bl_wishes {
-    bool copy_engines; /* a policy that leaves the multiprocessors alone */
-    int max_blocks;    /* of a launch (maxCTAs); 0: as many as it takes */
-    char name[64];     /* commName, cut off; "" if there is none */
+    bool zero_ctas; /* the zero-CTA policy */
+    int max_blocks; /* of a launch (maxCTAs); 0: as many as it takes */
+    char name[64];  /* commName, cut off; "" if there is none */
 };
 
-/* NULL: nothing is asked for.  The environment (NCCL_MAX_CTAS) comes before the configuration, as in NCCL. */
+/* NULL: nothing is asked for.  The environment (NCCL_MAX_CTAS, NCCL_CTA_POLICY) comes before the configuration, as in NCCL. */
 struct bl_wishes bl_config_wishes(const ncclConfig_t *config);
 
 /* BL_REASON_CONFIG if a call's configuration asks for what NCCL alone can do: its own number of blocks or algorithm,

@@ -131,7 +131,10 @@ struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nr
         if (all[rank].arch < least.arch) least.arch = all[rank].arch;
         if (all[rank].nvlinks < least.nvlinks) least.nvlinks = all[rank].nvlinks;
     }
-    for (int rank = 0; rank < nranks; rank++) least.nccl_nvls = least.nccl_nvls || all[rank].nccl_nvls;
+    for (int rank = 0; rank < nranks; rank++) {
+        least.nccl_nvls = least.nccl_nvls || all[rank].nccl_nvls;
+        least.zero_ctas = least.zero_ctas || all[rank].zero_ctas;
+    }
     for (int rank = 0; rank < nranks; rank++)
         if (all[rank].max_blocks && all[rank].max_blocks < least.max_blocks) least.max_blocks = all[rank].max_blocks;
     return least;

@@ -20,7 +20,7 @@ struct bl_identity {
     int32_t arch;              /* 90 for sm_90 */
     uint32_t sms, max_threads;
     uint16_t nvlinks, nvswitch;                    /* active ones, 0: not known; they lead to switches */
-    uint16_t nccl_nvls;                            /* NCCL may use multicast here */
+    uint16_t nccl_nvls, zero_ctas;                 /* NCCL may use multicast here; the zero-CTA policy */
     uint16_t copy_engines, copy_possible;          /* whether they are asked for here; not possible: copy_reason */
     uint16_t multicast_wanted, multicast_possible; /* not possible: multicast_reason */
     uint32_t max_blocks;                           /* of a launch, as asked for; 0: nothing is */
@@ -36,7 +36,7 @@ struct bl_identity {
     char settings[2048];
 };
 
-/* Fills in all but the nonce, max_blocks, `offered` and what is said of copy engines and blocking.  Never fails: what cannot be
+/* Fills in all but the nonce, max_blocks, `offered` and what is said of policies, copy engines and blocking.  Never fails: what cannot be
  * learnt makes the rank not capable. */
 void bl_identity_fill(struct bl_identity *identity, CUdevice device);
 
@@ -53,11 +53,11 @@ bool bl_identity_short(const struct bl_identity *all, int nranks);
 int bl_identity_multicast(const struct bl_identity *all, int nranks);
 
 /* The same for every rank: the fewest multiprocessors, threads, blocks (UINT_MAX: any) and NVLinks, the lowest architecture, and
- * whether NCCL may use multicast on any. */
+ * whether NCCL may use multicast, and is to do without blocks what it can, on any. */
 struct bl_identity_least {
     unsigned sms, max_threads, max_blocks, nvlinks;
     int arch;
-    bool nccl_nvls;
+    bool nccl_nvls, zero_ctas;
 };
 struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nranks);
 

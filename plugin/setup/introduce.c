@@ -70,7 +70,8 @@ int bl_introduce_know_oneself(struct bl_member *member) {
     member->resources->reserved = identity->offered = bl_budget_reserve(comm->device, identity->staging);
     identity->max_blocks = (uint32_t)member->resources->wishes.max_blocks;
     identity->nonblocking = member->resources->nonblocking;
-    identity->copy_engines = member->resources->wishes.copy_engines || wants_copy_engines();
+    identity->zero_ctas = member->resources->wishes.zero_ctas;
+    identity->copy_engines = wants_copy_engines();
     identity->copy_possible = bl_copy_possible();
     if (!identity->copy_possible) snprintf(identity->copy_reason, sizeof(identity->copy_reason), "%s", bl_why());
     bl_context_pop();

@@ -75,6 +75,7 @@ struct bl_facts bl_tables_facts(const struct bl_identity *all, int nranks, enum 
         .link = link,
         .nvlinks = least.nvlinks,
         .nccl_nvls = least.nccl_nvls,
+        .zero_ctas = least.zero_ctas,
         .most_blocks = least.sms < least.max_blocks ? least.sms : least.max_blocks,
         .max_threads = least.max_threads,
         .layout = *layout,

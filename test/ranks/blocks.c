@@ -341,7 +341,7 @@ static void revoked(struct part *part, const struct options *o) {
     abandon(part, o, revoke, true);
 }
 
-/* --- who asks for copy engines --- */
+/* --- who is to do without blocks --- */
 
 enum { LARGE = 300000 }; /* bytes of a block that kernels do not get then */
 
@@ -351,8 +351,7 @@ static void expect_route(struct part *part, ncclComm_t *comms, const char *wante
         const char *large = box_route(comms[i], BL_ALLGATHER, LARGE, ncclInt8, ncclSum);
         const char *small = box_route(comms[i], BL_ALLGATHER, 1000, ncclInt8, ncclSum);
         CHECK(large && !strcmp(large, wanted), "%s: large ones go to %s, expected %s", what, large, wanted);
-        CHECK(small && !strncmp(small, "allgather_", 10) && strcmp(small, "allgather_ce"), "%s: small ones go to %s",
-              what, small);
+        CHECK(small && !strncmp(small, "allgather_", 10), "%s: small ones go to %s", what, small);
     }
     struct call call = {.collective = BL_ALLGATHER, .count = LARGE, .seed = 5, .in_place = true};
     call_prepare(part, &call);
@@ -375,7 +374,7 @@ static void split(struct part *part, const ncclComm_t *parents, ncclConfig_t *co
     each_rank_in_group (part, i) NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], config));
 }
 
-/* The zero-CTA policy of a config, which a split without a config inherits, and one with a config does not. */
+/* The zero-CTA policy of a config, with which long all-gathers are NCCL's, and which a split without a config inherits, and one with a config does not. */
 static void policy(struct part *part, const struct options *o) {
 #ifdef NCCL_CTA_POLICY_ZERO
     ncclComm_t comms[2][BOX_RANKS], child[BOX_RANKS], grandchild[BOX_RANKS];
@@ -383,21 +382,21 @@ static void policy(struct part *part, const struct options *o) {
     zero.CTAPolicy = NCCL_CTA_POLICY_ZERO;
     both.CTAPolicy = NCCL_CTA_POLICY_ZERO | NCCL_CTA_POLICY_EFFICIENCY;
     make_config(part, 1, &zero, comms[0]);
-    expect_route(part, comms[0], "allgather_ce", "the policy in a config");
+    expect_route(part, comms[0], "nccl", "the policy in a config");
     make_config(part, 3, &plain, comms[1]);
     const char *otherwise = box_route(comms[1][0], BL_ALLGATHER, LARGE, ncclInt8, ncclSum);
-    CHECK(otherwise && strcmp(otherwise, "allgather_ce"), "without the policy");
+    CHECK(otherwise && strcmp(otherwise, "nccl"), "without the policy");
     split(part, comms[0], NULL, child);
-    expect_route(part, child, "allgather_ce", "inherited");
+    expect_route(part, child, "nccl", "inherited");
     split(part, child, NULL, grandchild);
-    expect_route(part, grandchild, "allgather_ce", "inherited twice");
+    expect_route(part, grandchild, "nccl", "inherited twice");
     part_destroy_communicators(part, grandchild);
     part_destroy_communicators(part, child);
     split(part, comms[0], &plain, child);
     expect_route(part, child, otherwise, "not inherited by a config of its own");
     part_destroy_communicators(part, child);
     split(part, comms[1], &both, child);
-    expect_route(part, child, "allgather_ce", "the policy in a split's config");
+    expect_route(part, child, "nccl", "the policy in a split's config");
     part_destroy_communicators(part, child);
     split(part, comms[1], NULL, child);
     expect_route(part, child, otherwise, "nothing to inherit");

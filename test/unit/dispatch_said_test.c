@@ -285,6 +285,39 @@ static void test_copy_engines(void) {
     EXPECT_GATHER(&table, 1 * M + 1, "nccl", NCCL_FORCED);
 }
 
+/* With the policy, kernels serve up to 128K of what NCCL has copy engines for as they are tuned, NCCL all beyond, and nothing else changes. */
+static void test_zero_ctas(void) {
+    for (int n = 2; n <= BL_MAX_RANKS; n++) {
+        struct bl_facts facts = with_slots(facts_of("NVIDIA H200", 90, n)), zero = facts;
+        struct bl_table plain, table;
+        zero.zero_ctas = true;
+        build(&plain, &facts, NULL);
+        build(&table, &zero, NULL);
+        for (int c = 0; c < BL_COLLECTIVES; c++) {
+            if (c != BL_ALLGATHER && c != BL_ALLTOALL) {
+                CHECK(!memcmp(table.range[c], plain.range[c], sizeof table.range[c]), "%d ranks: other collectives", n);
+                continue;
+            }
+            CHECK(serves(&table, (enum bl_collective)c, 128 * K) == serves(&plain, (enum bl_collective)c, 128 * K),
+                  "%d ranks: up to 128K as tuned", n);
+            struct bl_route route = select_for(&table, (enum bl_collective)c, 128 * K + 1);
+            CHECK(route.algorithm == BL_ROUTE_NCCL && route.why == BL_REASON_ZERO_CTAS, "%d ranks: above", n);
+        }
+    }
+    struct bl_facts zero = with_slots(facts_of("NVIDIA H200", 90, 4));
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table table;
+    zero.zero_ctas = true;
+    settings.copy_engines = true; /* Beeline's own are asked for */
+    build(&table, &zero, &settings);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ce", COPY_ENGINES);
+    settings.copy_engines = false;
+    settings.routes[BL_ALLGATHER] = "..1M allgather_ll128";
+    build(&table, &zero, &settings);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ll128", SAID);
+    EXPECT_GATHER(&table, 1 * M + 1, "nccl", ZERO_CTAS);
+}
+
 /* By rows who sends has two broadcasts ahead; what is said is done. */
 static void test_one_way(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 2);
@@ -330,5 +363,6 @@ int main(void) {
     test_routes();
     test_forced_others();
     test_copy_engines();
+    test_zero_ctas();
     return say_checks();
 }
