@@ -130,6 +130,7 @@ struct bl_comm {
     uint64_t most_bytes[BL_KERNELS]; /* of one launch */
     bool early_launch; /* launches ask to start early where they may (bl_driver_launch): the kernels can wait */
     struct bl_control *control; /* host address of args.control */
+    bool unmixed, in_order;     /* as the environment or its configuration asks: real/config.h */
     struct bl_order order;
     struct bl_beside beside;
     struct bl_hold room;

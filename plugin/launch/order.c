@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include "base/log.h"
-#include "base/params.h"
 #include "base/why.h"
 
 static _Thread_local CUresult failure; /* of the last of this thread's calls here that failed */
@@ -132,18 +131,19 @@ bool bl_order_follow(struct bl_comm *comm, CUstream stream, const struct bl_orde
 
 static ncclResult_t before_captured(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
     ncclResult_t result = ncclSuccess;
-    if (bl_order_follow(comm, stream, turn, &result) || !bl_params()->graph_mixing) return result;
+    if (bl_order_follow(comm, stream, turn, &result) || comm->unmixed) return result;
     return bl_order_wait(stream, &comm->order.event, 1, turn);
 }
 
-static ncclResult_t before_eager(const struct bl_order *order, CUstream stream, const struct bl_order_turn *turn) {
-    const bool replays = order->captured_ever && bl_params()->graph_mixing;
+static ncclResult_t before_eager(const struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+    const struct bl_order *order = &comm->order;
+    const bool replays = order->captured_ever && !comm->unmixed;
     const bool follows = !order->used || is_last_stream(order, turn);
     return follows && !replays ? ncclSuccess : bl_order_wait(stream, &order->event, 1, turn);
 }
 
 ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
-    return turn->capturing ? before_captured(comm, stream, turn) : before_eager(&comm->order, stream, turn);
+    return turn->capturing ? before_captured(comm, stream, turn) : before_eager(comm, stream, turn);
 }
 
 /* Notes the nodes that the call ends with, which the next one in this graph depends on. */
@@ -181,14 +181,15 @@ static ncclResult_t move_record(struct bl_order_capture *capture, const struct b
     return ncclSuccess;
 }
 
-static ncclResult_t after_captured(struct bl_order *order, CUstream stream, const struct bl_order_turn *turn) {
+static ncclResult_t after_captured(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
+    struct bl_order *order = &comm->order;
     CUgraph graph;
     pthread_mutex_lock(&captures_lock);
     struct bl_order_capture *capture = capture_of(order, turn);
     if (!capture) capture = new_capture(order, turn);
     const struct bl_order_capture before = *capture;
     ncclResult_t result = note_nodes(capture, stream, &graph);
-    if (result == ncclSuccess && bl_params()->graph_mixing) result = move_record(capture, &before, graph, order->event);
+    if (result == ncclSuccess && !comm->unmixed) result = move_record(capture, &before, graph, order->event);
     pthread_mutex_unlock(&captures_lock);
     return result;
 }
@@ -197,7 +198,7 @@ ncclResult_t bl_order_after(struct bl_comm *comm, CUstream stream, const struct 
     struct bl_order *order = &comm->order;
     ncclResult_t result = ncclSuccess;
     if (turn->capturing) {
-        result = after_captured(order, stream, turn);
+        result = after_captured(comm, stream, turn);
         order->captured_ever = true;
     } else if (atomic_load(&comm->beside.state) != BL_BESIDE_APART) {
         CHECK_RETURN(bl_driver()->cuEventRecord(order->event, stream));

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/params.h"
-
 /* OTHERS: narrow launches that a wide one leaves room for. */
 enum { OTHERS = 3, SM_BLOCKS = 2, NCCL_SMS = 32 /* of a kernel of NCCL's, at most by default */ };
 enum { ISSUE_NAPS = 100, NAP_NS = 20000 }; /* how long, 2 ms, a call waits for what other threads are issuing */
@@ -332,7 +330,7 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
         hold(comm, *blocks);
         return ncclSuccess;
     }
-    if (bl_params()->launch_order && !alone(room)) {
+    if (comm->in_order && !alone(room)) {
         if (!turn->capturing) hold(comm, *blocks);
         return chain(room, comm, stream, turn, 0);
     }
@@ -359,7 +357,7 @@ ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const stru
     const bool crowded = first_of_nccl(room, comm);
     if (!turn->capturing) hold(comm, OF_NCCL);
     if (alone(room)) return ncclSuccess;
-    if (bl_params()->launch_order) return chain(room, comm, stream, turn, 0);
+    if (comm->in_order) return chain(room, comm, stream, turn, 0);
     /* Messages, which may wait for what comes behind this, are no wider. */
     return crowded && !turn->capturing ? chain(room, comm, stream, turn, space_of(room).messages) : ncclSuccess;
 }

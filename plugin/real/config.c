@@ -13,7 +13,7 @@
 #include "base/params.h"
 #include "real.h"
 
-enum { UNSET = INT_MIN, POLICY_ZERO = 2, NAMES = 22700 /* no older config has names, policies */ };
+enum { UNSET = INT_MIN, POLICY_ZERO = 2, GRAPHS_MIXED = 2, NAMES = 22700 /* no older config has names, policies */ };
 static const unsigned magic = 0xcafebeef;
 
 /* The beginning of ncclConfig_t. */
@@ -24,7 +24,8 @@ struct comm_config {
     const char *net_name;
     int split_share, traffic_class;
     const char *comm_name;
-    int collnet_enable, cta_policy;
+    int collnet_enable, cta_policy, shrink_share, nvls_ctas, net_channels, nvlink_schedule, graph_usage, rma_contexts,
+        p2p_peers, graph_stream_order, launch_order;
 };
 
 /* The beginning of ncclCollConfig_t. */
@@ -56,11 +57,18 @@ static bool has_zero(const char *policy) {
 struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {
     const struct comm_config *config = (const struct comm_config *)given;
     const char *policy = bl_params()->cta_policy;
-    struct bl_wishes wishes = {.max_blocks = (int)bl_params()->max_ctas, .zero_ctas = policy && has_zero(policy)};
+    struct bl_wishes wishes = {.max_blocks = (int)bl_params()->max_ctas,
+                               .zero_ctas = policy && has_zero(policy),
+                               .unmixed = !bl_params()->graph_mixing,
+                               .in_order = bl_params()->launch_order};
     if (!config || config->magic != magic) return wishes;
     if (!wishes.max_blocks && HAS(config, max_ctas) && config->max_ctas > 0) wishes.max_blocks = config->max_ctas;
     if (!policy && HAS(config, cta_policy) && config->version >= NAMES && config->cta_policy != UNSET)
         wishes.zero_ctas = (config->cta_policy & POLICY_ZERO) != 0;
+    if (!bl_params_said(&bl_params()->graph_mixing) && HAS(config, graph_usage) && config->graph_usage != UNSET)
+        wishes.unmixed = config->graph_usage != GRAPHS_MIXED;
+    if (!bl_params_said(&bl_params()->launch_order) && HAS(config, launch_order) && config->launch_order != UNSET)
+        wishes.in_order = config->launch_order != 0;
     if (HAS(config, comm_name) && config->version >= NAMES && config->comm_name)
         snprintf(wishes.name, sizeof(wishes.name), "%s", config->comm_name);
     return wishes;

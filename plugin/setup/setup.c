@@ -261,6 +261,8 @@ static struct bl_comm *enlist(const struct bl_setup_request *request, bool nonbl
     comm->handle = *request->handle;
     comm->id = bl_meeting_id(&request->meeting);
     comm->resources = resources;
+    comm->unmixed = request->wishes.unmixed;
+    comm->in_order = request->wishes.in_order;
     comm->stats = bl_stats_new();
     /* One that does not fit takes part in set-up all the same, as a rank that cannot be served. */
     resources->unlisted = !bl_comm_insert(comm, &stale);

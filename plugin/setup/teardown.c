@@ -7,7 +7,6 @@
 #include "launch/copy.h"
 #include "base/log.h"
 #include "launch/order.h"
-#include "base/params.h"
 #include "launch/room.h"
 #include "comm/stats.h"
 #include "base/thread.h"
@@ -80,7 +79,7 @@ static bool has_ended(struct bl_comm *comm) {
 /* Whether the communicator's launches have ended. */
 static enum rest at_rest(struct bl_comm *comm, uint64_t deadline) {
     if (!has_run(comm)) return AT_REST;
-    if (comm->order.captured_ever && !bl_params()->graph_mixing) return context_at_rest(comm, deadline);
+    if (comm->order.captured_ever && comm->unmixed) return context_at_rest(comm, deadline);
     while (!has_ended(comm))
         if (!pass(comm, deadline)) return BUSY;
     return AT_REST;

@@ -31,7 +31,7 @@ void bl_teardown_drain(struct bl_comm *comm);
 /* A nonblocking communicator is finalized, and must not be waited for.  False while Beeline's launches have not ended. */
 bool bl_teardown_finalize(struct bl_comm *comm);
 
-/* Whether it is finalized, and they have not.  Of replays that nothing orders (NCCL_GRAPH_MIXING_SUPPORT=0) nothing is known: destroy
+/* Whether it is finalized, and they have not.  Of replays that nothing orders (comm->unmixed) nothing is known: destroy
  * waits for the whole context then.  From any thread. */
 bool bl_teardown_finalizing(struct bl_comm *comm);
 

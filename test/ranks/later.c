@@ -259,6 +259,108 @@ static void max_ctas(struct part *part, const struct options *o) {
     }
 }
 
+/* ncclConfig_t of NCCL 2.32, nothing of it said. */
+struct newest {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share, traffic_class;
+    const char *name;
+    int unsaid[6], graph_usage, unsaid_too[3], launch_order, last[4];
+};
+
+static struct newest newest_config(int graph_usage, int launch_order) {
+    enum { NO = NCCL_CONFIG_UNDEF_INT };
+    return (struct newest){.size = sizeof(struct newest),
+                           .magic = 0xcafebeef,
+                           .version = 23203,
+                           .blocking = NO,
+                           .cga_cluster_size = NO,
+                           .min_ctas = NO,
+                           .max_ctas = NO,
+                           .split_share = NO,
+                           .traffic_class = NO,
+                           .unsaid = {NO, NO, NO, NO, NO, NO},
+                           .graph_usage = graph_usage,
+                           .unsaid_too = {NO, NO, NO},
+                           .launch_order = launch_order,
+                           .last = {NO, NO, NO, NO}};
+}
+
+static void make_newest(struct part *part, int which, int graph_usage, int launch_order, ncclComm_t *comms) {
+    struct newest config = newest_config(graph_usage, launch_order);
+    ncclUniqueId id;
+    box_unique_id(part, which, &id);
+    each_rank_in_group (part, i)
+        NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, (ncclConfig_t *)&config));
+}
+
+static int events_in(CUgraph graph) {
+    CUgraphNode nodes[64];
+    size_t count = 64;
+    int events = 0;
+    CU_OK(cuGraphGetNodes(graph, nodes, &count));
+    for (size_t i = 0; i < count; i++) {
+        CUgraphNodeType type;
+        CU_OK(cuGraphNodeGetType(nodes[i], &type));
+        events += type == CU_GRAPH_NODE_TYPE_WAIT_EVENT || type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    }
+    return events;
+}
+
+/* An all-reduce captured, and replayed: how many nodes of its graph are of events. */
+static int events_captured(struct part *part, ncclComm_t *comms) {
+    CUstream stream[BOX_RANKS];
+    struct chain chain;
+    struct graphs graphs;
+    int events = 0;
+    part_streams(part, 0, stream);
+    chain_open(part, &chain, 5000);
+    graphs_begin(part, 0);
+    chain_allreduce(part, &chain, comms, stream);
+    graphs_end(part, 0, &graphs);
+    for (int i = 0; i < part->count; i++) events = events_in(graphs.graph[i]);
+    graphs_launch(part, &graphs, 0);
+    part_synchronize(part);
+    chain_check(part, &chain);
+    graphs_free(part, &graphs);
+    chain_close(part, &chain);
+    return events;
+}
+
+/* graphUsageMode: what never overlaps has no nodes of events, which graphs that a device launches, or bodies of loops, cannot have.  A
+ * child has what its parent has, or what its own config says. */
+static void graph_usage(struct part *part, const struct options *o) {
+    static const struct { int usage, events; } modes[] = {{NCCL_CONFIG_UNDEF_INT, 2}, {2, 2}, {1, 0}, {0, 0}};
+    for (int k = 0; k < 4; k++) {
+        ncclComm_t made[BOX_RANKS], comms[BOX_RANKS];
+        make_newest(part, 1 + k, modes[k].usage, NCCL_CONFIG_UNDEF_INT, made);
+        CHECK(events_captured(part, made) == modes[k].events, "graphUsageMode %d", modes[k].usage);
+        part_split(part, made, comms);
+        CHECK(events_captured(part, comms) == modes[k].events, "graphUsageMode %d of the parent", modes[k].usage);
+        part_destroy_communicators(part, comms);
+        struct newest plain = newest_config(2, NCCL_CONFIG_UNDEF_INT);
+        each_rank_in_group (part, i)
+            NCCL_OK(ncclCommSplit(made[i], 0, part->rank[i].rank, &comms[i], (ncclConfig_t *)&plain));
+        CHECK(events_captured(part, comms) == 2, "graphUsageMode 2 of the child's own");
+        part_destroy_communicators(part, comms);
+        part_destroy_communicators(part, made);
+    }
+}
+
+/* launchOrderImplicit: a captured call waits for the other communicator, too. */
+static void launch_order(struct part *part, const struct options *o) {
+    ncclComm_t first[BOX_RANKS], second[BOX_RANKS];
+    make_newest(part, 1, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, first);
+    for (int order = 0; order < 2; order++) {
+        make_newest(part, 2 + order, NCCL_CONFIG_UNDEF_INT, order, second);
+        CHECK(events_captured(part, second) == 2 + order, "launchOrderImplicit %d", order);
+        part_destroy_communicators(part, second);
+    }
+    part_destroy_communicators(part, first);
+}
+
 const struct scenario later_scenarios[] = {
     {.name = "later_suspended", .run = suspended},
     {.name = "later_suspended_plain", .run = suspended_plain},
@@ -267,5 +369,7 @@ const struct scenario later_scenarios[] = {
     {.name = "later_suspended_destroyed", .run = suspended_destroyed},
     {.name = "later_configured", .run = configured},
     {.name = "later_max_ctas", .run = max_ctas, .no_communicators = true},
+    {.name = "later_graph_usage", .run = graph_usage, .no_communicators = true},
+    {.name = "later_launch_order", .run = launch_order, .no_communicators = true},
     {0},
 };

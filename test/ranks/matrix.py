@@ -255,7 +255,7 @@ row("{scenario}/{mode}", dict(scenario="""
     other_collectives other_send_receive other_premulsum other_one_rank
     fused_many fused_replayed fused_two_communicators fused_streams fused_streams_captured fused_destroyed
     turn_first_forwarded turn_gated turn_nonblocking turn_per_thread turn_simulated turn_destroyed_behind
-    later_suspended later_suspended_plain later_suspended_mixed later_suspended_destroyed later_configured later_max_ctas turn_made_beside
+    later_suspended later_suspended_plain later_suspended_mixed later_suspended_destroyed later_configured later_max_ctas later_graph_usage later_launch_order turn_made_beside
     """.split(), mode=MODES), ranks=turn((2, 4, 3), "scenario", "mode"), environment=MIXED, options=ROOM, C=ANY, **SCENARIOS)
 # Graphs that never overlap what is beside them need no event of their own.
 row("no_mixing/{scenario}", dict(scenario=("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")),
