@@ -320,7 +320,16 @@ static int events_captured(struct part *part, ncclComm_t *comms) {
     graphs_begin(part, 0);
     chain_allreduce(part, &chain, comms, stream);
     graphs_end(part, 0, &graphs);
-    for (int i = 0; i < part->count; i++) events = events_in(graphs.graph[i]);
+    for (int i = 0; i < part->count; i++) {
+        CUgraphExec exec;
+        events = events_in(graphs.graph[i]);
+        part_enter(part, i);
+        const CUresult status =
+            cu.cuGraphInstantiateWithFlags(&exec, graphs.graph[i], CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
+        CHECK(status == (events ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS), "for launches by a device: %d",
+              (int)status);
+        if (status == CUDA_SUCCESS) CU_OK(cuGraphExecDestroy(exec));
+    }
     graphs_launch(part, &graphs, 0);
     part_synchronize(part);
     chain_check(part, &chain);

@@ -38,6 +38,7 @@ STAGES = {stage.name: stage for stage in (
     Stage("vllm", vllm.vllm, by_name=True),  # needs a network
     Stage("programs", programs.programs, 600, by_name=True),  # these need `make gpu-programs`
     Stage("early", programs.early, on_gpus=True, by_name=True),
+    Stage("nested", programs.nested, on_gpus=True, by_name=True),
     Stage("soak", programs.soak, by_name=True),
     Stage("lines", programs.lines, on_gpus=True, by_name=True),
 )}

@@ -44,6 +44,13 @@ def early(box):
             Step("with Beeline", [path, "--only", "collective", "--tries", 300], box.env(), 40, "early: ok")]
 
 
+def nested(box):
+    """Calls in the bodies of conditional nodes, and in graphs for launches by a device: by NCCL alone, then by Beeline."""
+    path = built(box, "gpu/nested")
+    return [Step("NCCL alone", [path], box.env(preload=False, NCCL_GRAPH_MIXING_SUPPORT=0), 60, "nested: ok"),
+            Step("with Beeline", [path], box.env(NCCL_GRAPH_MIXING_SUPPORT=0), 60, "nested: ok")]
+
+
 def soak(box):
     """Random collectives from one seed, every byte checked; a little with NCCL alone, so that a failure is Beeline's."""
     path, (seconds, alone) = built(box, "programs/soak"), box.pick(("100", "10"), ("10", "5"))

@@ -242,6 +242,19 @@ static struct emu_exec *instantiate(struct emu_graph *graph) {
     return NULL;
 }
 
+/* Kernels, copies and fills alone; as seen on hardware, also of bodies of conditional nodes, which the box does not have. */
+static bool is_for_devices(const struct emu_graph *graph) {
+    bool is = true;
+    for (int i = 0; i < graph->count; i++) {
+        CUgraphNodeType type;
+        cuGraphNodeGetType_body((CUgraphNode)graph->nodes[i], &type);
+        is = is && (type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+                    type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_GRAPH ||
+                    type == CU_GRAPH_NODE_TYPE_EMPTY);
+    }
+    return is;
+}
+
 EMU_LOCKED(cuGraphInstantiateWithFlags, 11040, (CUgraphExec * out, CUgraph handle, unsigned long long flags),
            (out, handle, flags)) {
     struct emu_context *context;
@@ -249,6 +262,7 @@ EMU_LOCKED(cuGraphInstantiateWithFlags, 11040, (CUgraphExec * out, CUgraph handl
     if (!out || !graph) return CUDA_ERROR_INVALID_VALUE;
     EMU_TRY(emu_context_need(&context));
     EMU_TRY(emu_capture_unsafe()); /* seen on hardware: not while this thread captures */
+    if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH && !is_for_devices(graph)) return CUDA_ERROR_INVALID_VALUE;
     *out = (CUgraphExec)instantiate(graph);
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

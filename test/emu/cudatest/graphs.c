@@ -210,6 +210,7 @@ TEST(capture_events, "1", NULL, 1, ALWAYS) {
     OK(cuStreamEndCapture(stream, &graph));
     OK(cuGraphGetNodes(graph, NULL, &nodes));
     CHECK(nodes == 3);
+    EXPECT(cuGraphInstantiate(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH), CUDA_ERROR_INVALID_VALUE);
     OK(cuGraphInstantiate(&exec, graph, 0));
     for (int i = 0; i < 3; i++) {
         uint64_t value = 0;
