@@ -23,15 +23,16 @@ enum bl_link {
 /* The facts that a table is built from; equal on all ranks (agreed at set-up). */
 struct bl_facts {
     int nranks;
-    int arch;             /* 90 for sm_90; the lowest of the ranks */
-    enum bl_link link;    /* bl_link_class of all pairs */
-    unsigned nvlinks;     /* of a GPU; the fewest of the ranks; 0: not known */
-    bool nccl_nvls;       /* NCCL may use NVLink multicast */
-    bool zero_ctas;       /* what NCCL can do without multiprocessors is NCCL's (the zero-CTA policy) */
-    bool multicast;       /* the communicator has a multicast object */
-    unsigned most_blocks; /* of a launch: multiprocessors of the rank that has fewest, or maxCTAs if less */
-    unsigned max_threads; /* per block; the fewest of the ranks, at most BL_MAX_THREADS */
-    char gpu[64];         /* "NVIDIA H200"; rank 0's */
+    int arch;                 /* 90 for sm_90; the lowest of the ranks */
+    enum bl_link link;        /* bl_link_class of all pairs */
+    unsigned nvlinks;         /* of a GPU; the fewest of the ranks; 0: not known */
+    bool nccl_nvls;           /* NCCL may use NVLink multicast */
+    bool zero_ctas;           /* what NCCL can do without multiprocessors is NCCL's (the zero-CTA policy) */
+    bool multicast;           /* the communicator has a multicast object */
+    unsigned multiprocessors; /* of the rank that has fewest */
+    unsigned most_blocks;     /* of a launch: as many, or maxCTAs if less */
+    unsigned max_threads;     /* per block; the fewest of the ranks, at most BL_MAX_THREADS */
+    char gpu[64];             /* "NVIDIA H200"; rank 0's */
     struct bl_staging_layout layout;
 };
 

@@ -11,6 +11,10 @@ enum { DEFAULT_THREADS = 256 };
 /* A kernel that is over in some microseconds takes less from others than a hand-over to copy engines, of Beeline or of NCCL, takes time. */
 static const uint64_t LEFT_TO_KERNELS = 128 << 10;
 
+/* What a block sends to all peers in 4 us (8 GB/s: docs/notebook.md), by which a call is then later than one that has all blocks; NCCL's
+ * small ones are as much later. */
+static const uint64_t FOR_A_BLOCK = 32 << 10;
+
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
 /* Copies between GPUs of one call of allgather_ce: each is three entries of a stream's queue, which is said to have room for 1024.
@@ -76,6 +80,16 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
     return capacity;
 }
 
+/* Most bytes for a row that was measured with more blocks than a launch may have: half of them take 3 to 16 % longer, less is out of
+ * proportion, and nobody has measured it. */
+static uint64_t narrow_limit(const struct build *build, const struct bl_tuning_row *row) {
+    const struct bl_facts *facts = build->facts;
+    const unsigned measured = row->blocks ? row->blocks : facts->multiprocessors;
+    const bool engines = bl_algorithms[row->algorithm].kernel[row->spread] == BL_KERNEL_ALLGATHER_CE;
+    if (engines || 2 * facts->most_blocks >= measured) return UINT64_MAX;
+    return FOR_A_BLOCK * facts->most_blocks / (uint64_t)(facts->nranks - 1);
+}
+
 struct ranges {
     const struct build *build;
     struct bl_table *table;
@@ -117,6 +131,10 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
     if (reason == BL_REASON_TUNED && limit > most) {
         limit = most;
         hindrance = BL_REASON_UNRECEIVED;
+    }
+    if (reason == BL_REASON_TUNED && limit > narrow_limit(r->build, row)) {
+        limit = narrow_limit(r->build, row);
+        hindrance = BL_REASON_NARROW;
     }
     unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most_threads(facts));
     threads = bl_kernel_threads(algorithm->kernel[row->spread], facts->nranks, threads);

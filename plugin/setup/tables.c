@@ -76,6 +76,7 @@ struct bl_facts bl_tables_facts(const struct bl_identity *all, int nranks, enum 
         .nvlinks = least.nvlinks,
         .nccl_nvls = least.nccl_nvls,
         .zero_ctas = least.zero_ctas,
+        .multiprocessors = least.sms,
         .most_blocks = least.sms < least.max_blocks ? least.sms : least.max_blocks,
         .max_threads = least.max_threads,
         .layout = *layout,

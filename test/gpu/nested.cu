@@ -35,7 +35,8 @@
 
 enum { RANKS = 2, ROUNDS = 5, REPLAYS = 10 };
 enum kind { PLAIN, IF, WHILE, FOR_DEVICES, KINDS };
-static const char *const names[KINDS] = {"a graph of its own", "the body of an if", "the body of a while", "for launches by a device"};
+static const char *const names[KINDS] = {"a graph of its own", "the body of an if", "the body of a while",
+                                         "for launches by a device"};
 static const size_t counts[] = {1000, 130000, 16900000}; /* Beeline's by packets, by lines, and NCCL's */
 
 static ncclUniqueId id;
@@ -97,7 +98,8 @@ static void check(const struct place *place, size_t count, enum kind kind) {
     for (size_t i = 0; i < count; i++) {
         const float expected = element(0, i) + element(1, i);
         if (got[i] == expected) continue;
-        fprintf(stderr, "nested: rank %d: %s, %zu elements: [%zu] is %g, expected %g\n", place->rank, names[kind], count, i, got[i], expected);
+        fprintf(stderr, "nested: rank %d: %s, %zu elements: [%zu] is %g, expected %g\n", place->rank, names[kind],
+                count, i, got[i], expected);
         exit(1);
     }
 }

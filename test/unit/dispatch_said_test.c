@@ -318,6 +318,43 @@ static void test_zero_ctas(void) {
     EXPECT_GATHER(&table, 1 * M + 1, "nccl", ZERO_CTAS);
 }
 
+/* Of few blocks a launch carries what few carry; what is said to be carried, or measured with as few, is. */
+static void test_narrow(void) {
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 2), narrow = facts;
+    struct bl_settings settings = settings_of(NULL);
+    struct bl_table plain, table;
+    build(&plain, &facts, &settings);
+    narrow.most_blocks = 66; /* half of them */
+    build(&table, &narrow, &settings);
+    CHECK(select_for(&table, BL_ALLGATHER, 16 * M).algorithm == select_for(&plain, BL_ALLGATHER, 16 * M).algorithm,
+          "half");
+    narrow.most_blocks = 8;
+    build(&table, &narrow, &settings);
+    for (int c = 0; c < BL_COLLECTIVES; c++) {
+        CHECK(serves(&table, (enum bl_collective)c, 256 * K), "%s", bl_collective_name((enum bl_collective)c));
+        struct bl_route route = select_for(&table, (enum bl_collective)c, 256 * K + 1);
+        CHECK(route.algorithm == BL_ROUTE_NCCL && route.why == BL_REASON_NARROW, "%s",
+              bl_collective_name((enum bl_collective)c));
+    }
+    EXPECT_GATHER(&table, 1024 * M, "nccl", NCCL_TUNED);
+    settings.batch_invariant = true;
+    build(&table, &narrow, &settings);
+    CHECK(select_for(&table, BL_ALLREDUCE, 64 * M).why == BL_REASON_BATCH_INVARIANT, "every size");
+    settings = settings_of("gpu any\nall_gather 2 1M allgather_ll128 blocks=16\nall_gather 2 4M allgather_ll128\n");
+    build(&table, &narrow, &settings);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ll128", TUNED);
+    EXPECT_GATHER(&table, 1 * M + 1, "nccl", NARROW);
+    settings.routes[BL_ALLGATHER] = "allgather_ll128";
+    build(&table, &narrow, &settings);
+    EXPECT_GATHER(&table, 16 * M, "allgather_ll128", FORCED);
+    facts = narrow = facts_of("NVIDIA H200", 90, 4);
+    narrow.most_blocks = 24;
+    settings = settings_of(NULL);
+    build(&table, &narrow, &settings);
+    EXPECT_GATHER(&table, 256 * K, "allgather_ll128", TUNED);
+    EXPECT_GATHER(&table, 256 * K + 1, "nccl", NARROW);
+}
+
 /* By rows who sends has two broadcasts ahead; what is said is done. */
 static void test_one_way(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 2);
@@ -364,5 +401,6 @@ int main(void) {
     test_forced_others();
     test_copy_engines();
     test_zero_ctas();
+    test_narrow();
     return say_checks();
 }

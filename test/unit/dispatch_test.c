@@ -291,7 +291,7 @@ static void test_limits(void) {
     /* Few multiprocessors, small blocks, or facts that make no sense: still a grid that can be resident. */
     static const unsigned odd[][2] = {{1, 512}, {0, 0}, {7, 100}, {100000, 512}, {1000, 32}, {2, 4096}};
     for (unsigned i = 0; i < sizeof odd / sizeof *odd; i++) {
-        facts.most_blocks = odd[i][0];
+        facts.multiprocessors = facts.most_blocks = odd[i][0];
         facts.max_threads = odd[i][1];
         build(&table, &facts, NULL);
         struct bl_route route = select_bytes(&table, 128 * K);

@@ -26,6 +26,7 @@ static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks) {
                              .arch = arch,
                              .link = BL_LINK_NVSWITCH,
                              .nvlinks = 18,
+                             .multiprocessors = 132,
                              .most_blocks = 132,
                              .max_threads = BL_MAX_THREADS};
     snprintf(facts.gpu, sizeof facts.gpu, "%s", gpu);
