@@ -104,7 +104,7 @@ def interrupted(folder):
     check(first.returncode == 130 and ended and not os.path.exists(out), f"{lines}{rest}{said}")
     done = box(4, BEELINE, *arguments, env=homes(folder))
     steps = re.findall(r"% .* left  (.*): ok", done.stdout)
-    check(f"9 steps, {ended[1]} of them done before" in done.stdout and len(steps) == 9 - int(ended[1]) and not any(step in "".join(lines) + rest for step in steps), done.stdout)
+    check(f"9 steps, {ended[1]} of them done before" in done.stdout and len(steps) == 9 - int(ended[1]) and not any(step in "".join(lines) + rest for step in steps), f"{lines}{rest}{done.stdout}")
     check(len(re.findall(r"^# tuned \w+ 2: 20", read(out), re.M)) == 2, read(out))
 
 

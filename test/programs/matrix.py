@@ -89,13 +89,15 @@ MIXED = "--env 'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl'"
 WAYS = {"forced": BY_BEELINE, "small_staging": f"{BY_BEELINE} --env BEELINE_STAGING=1M", "forwarded": BY_NCCL, "table": ""}
 
 
-def messages(prefix, names, box="", attributes="", half=None):
-    """A case for each number of ranks, by threads and by processes; half 0 or 1: in turn by the one and by the other."""
+def messages(prefix, names, box="", attributes="", half=None, soak=False):
+    """A case for each number of ranks, by threads and by processes; half 0 or 1: in turn by the one and by the other; soak: 4 ranks in `make soak` only."""
     for ranks in (2, 3, 4):
         those = " ".join(name for name in names if ranks > 2 or name not in OF_THREE)
         for number, (mode, option, by) in enumerate((("threads", "-g", ""), ("processes", "-n", "--processes "))):
             if those and half in (None, (ranks + number) % 2):
-                case(f"{prefix}/{ranks}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}{SIZES} {those}", attributes)
+                rare = soak and ranks == 4
+                case(f"{'soak/' * rare}{prefix}/{ranks}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}{SIZES} {those}",
+                     attributes + "soak timeout=600 " * rare)
 
 
 messages("messages-alone", MESSAGES + OF_THREE + REFUSED)
@@ -104,7 +106,7 @@ for name in MESSAGES + OF_THREE:
 # Streams share one queue, in which what waits holds up what is behind it; of a program that needs two streams NCCL alone does not come to an end.
 ONE_QUEUE, BESIDE = "--env CUDA_DEVICE_MAX_CONNECTIONS=1", [name for name in MESSAGES + OF_THREE if name != "messages_awaited"]
 messages("messages-one_queue-alone", BESIDE, ONE_QUEUE, half=0)
-messages("messages-one_queue", BESIDE, f"--beeline {MIXED} {ONE_QUEUE}")
+messages("messages-one_queue", BESIDE, f"--beeline {MIXED} {ONE_QUEUE}", half=1, soak=True)
 # What Beeline has of such a group leaves NCCL's part its room, but for one place, among few multiprocessors.
 MIXED_WIDE = "--env 'BEELINE_SENDRECV=..256K sendrecv_ll128 | nccl'"
 for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED_WIDE}")):
@@ -127,7 +129,7 @@ case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K -
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")
 for number, (name, way) in enumerate(WAYS.items()):
-    messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}", half=number % 2)
+    messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}", half=number % 2, soak=name != "table")
 
 print("early_in_graphs | test/programs/early_in_graphs")
 

@@ -227,12 +227,13 @@ row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), r
 
 ALONE = dict(program="kernels", without_beeline=True, mode="groups", word="{name}")
 SALVOS = dict(options=NVLS + "--arch 100 ", k=least({2: 20, 7: 6, 16: 3}), **ALONE)
-row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS), **SALVOS)
+row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS),
+    soak=lambda p: SOAK if p.name == "pairs" and p.ranks == 16 else "", **SALVOS)
 row("kernels/{name}/{ranks}", dict(name=("epochs", "timeout", "abort"), ranks=(2, 3, 16)), **SALVOS)
 # Several bundles in a block, a warp for each rank: by default blocks are too small for that.
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
 row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), options="--block 256 --sms 4 ", k=least({2: 20, 5: 8}), **ALONE)
-row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), **{**SALVOS, "k": lambda p: 20 // p.ranks})
+row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "k": lambda p: (14 if p.name == "alignments" else 20) // p.ranks})
 
 # --- scenarios ---
 
@@ -292,7 +293,7 @@ ENDS = ("blocks_abandoned", "blocks_revoked")
 row("{scenario}/{copying}/{mode}", dict(scenario=ENDS, copying=("copy", "forced"), mode=MODES), ranks=turn((2, 4, 3), "mode"),
     environment=of("copying", COPYING), a="allgather_ce", **SCENARIOS)
 # Streams share queues, and in each one some wait.
-row("{scenario}/connections/{connections}/{mode}", dict(scenario=ENDS, connections=(3, 8), mode=MODES), ranks=2,
+row("{scenario}/connections/{connections}", dict(scenario=ENDS, connections=(3, 8)), mode=turn(MODES, "scenario", "connections"), ranks=2,
     environment=f"{COPYING['copy']} CUDA_DEVICE_MAX_CONNECTIONS={{connections}}", a="allgather_ce", **SCENARIOS)
 row("{scenario}/line/{mode}", dict(scenario=ENDS, mode=MODES), ranks=turn((3, 2, 4), "mode"),
     environment=forced("allgather_ll128"), a="allgather_ll128", **SCENARIOS)
@@ -302,6 +303,7 @@ row("{scenario}/line/{mode}", dict(scenario=ENDS, mode=MODES), ranks=turn((3, 2,
 BITS = "BEELINE_TUNING_FILE=test/ranks/bits.tune"
 INVARIANT = f"BEELINE_BATCH_INVARIANT=1 {BITS}"
 row("{scenario}/{ranks}/{first}", dict(scenario=("bits_any_size",), ranks=(2, 3, 4, 8), types=REDUCED), mode=turn(MODES, "ranks", "types"),
+    soak=lambda p: SOAK if p.ranks == 8 and not p.at["types"] else "",
     environment=turn((INVARIANT, f"{INVARIANT} {SMALL}"), "ranks", "types"), o=lambda p: "sum" if p.ranks == 8 else "sum,prod,avg", **SCENARIOS)
 row("{scenario}/fused/{limit}", dict(scenario=("bits_any_size",), limit=("0", "2K", "1G")), mode=turn(MODES, "limit"), ranks=turn((3, 4, 2), "limit"),
     environment=f"{INVARIANT} BEELINE_FUSE_MAX={{limit}}", t="float,bfloat16", o="sum", **SCENARIOS)
@@ -329,9 +331,9 @@ LAUNCHES_OF = {"all_gather": ("all_gather", "64,65,140,1,2,63", 123111), "reduce
                "broadcast": ("broadcast", "64,65,140,1,2,63,8,9", 12311111), "reduce": ("reduce", "64,65,140,1,2,63,8,9", 12311111),
                "rooted": ("broadcast,reduce", "2,128,130,4", 2242),
                "four": ("all_reduce,all_gather,reduce_scatter,all_to_all", "4,8,60,160", 4444)}
-row("fused/launches/{what}/{mode}", dict(what=tuple(LAUNCHES), mode=MODES), ranks=turn((4, 7, 3), "mode"), program="scenarios",
+row("fused/launches/{what}", dict(what=tuple(LAUNCHES)), mode=turn(MODES, "what"), ranks=turn((4, 7, 3), "what"), program="scenarios",
     environment=lambda p: LAUNCHES[p.what][0], c=lambda p: LAUNCHES[p.what][1], k=lambda p: LAUNCHES[p.what][2], word="fused_launches")
-row("fused/launches/{what}/{mode}", dict(what=tuple(LAUNCHES_OF), mode=MODES), ranks=turn((3, 4, 2), "mode"), program="scenarios",
+row("fused/launches/{what}", dict(what=tuple(LAUNCHES_OF)), mode=turn(MODES, "what"), ranks=turn((3, 4, 2), "what"), program="scenarios",
     C=lambda p: LAUNCHES_OF[p.what][0], c=lambda p: LAUNCHES_OF[p.what][1], k=lambda p: LAUNCHES_OF[p.what][2], word="fused_launches")
 # Streams that have room for less than a group's launches.
 row("{scenario}/shallow/{ranks}", dict(scenario=("fused_two_communicators",), ranks=(2, 3)), mode="groups", options=ROOMY,
@@ -356,6 +358,7 @@ BY_SWITCH = ("half,bfloat16,int32,uint32,int64,uint64", "sum,min,max")
 COVERED = {"oneshot_nvls": ("all", "all"), "twoshot_nvls": BY_SWITCH, "allgather_nvls": ("uint8,bfloat16,double", "sum"), "reducescatter_nvls": BY_SWITCH}
 MULTICAST = dict(environment="BEELINE_MULTICAST=1", e=" ")
 row("{algorithm}/{ranks}", dict(algorithm=tuple(COVERED), ranks=RANKS), mode=turn(MODES, "algorithm", "ranks"),
+    soak=lambda p: SOAK if p.ranks == 16 and p.algorithm != "allgather_nvls" else "",
     options=lambda p: NVLS + turn(GRIDS, "algorithm", "ranks")(p), t=lambda p: COVERED[p.algorithm][0], o=lambda p: COVERED[p.algorithm][1],
     c=edges(least({2: 5000, 8: 1500}), "uint8"), x="elements", b=8, k=least({2: 150, 7: 80, 16: 40}), **MULTICAST)
 # What has sums alone; what the sm_100 family has.
