@@ -43,27 +43,42 @@ struct call_config {
 /* A member that ends behind the structure's size is not there. */
 #define HAS(config, member) ((config)->size >= offsetof(__typeof__(*(config)), member) + sizeof((config)->member))
 
-/* Of NCCL_CTA_POLICY, which NCCL reads so: one digit, or names. */
-static bool has_zero(const char *policy) {
-    if (*policy >= '0' && *policy <= '9') return *policy == '2';
+/* Of two bounds of which 0 is none. */
+static int lesser(int a, int b) {
+    return a && (a < b || !b) ? a : b;
+}
+
+static int most_channels(void) {
+    return bl_params()->batch_invariant ? 0 : (int)bl_params()->max_channels;
+}
+
+/* Of NCCL_CTA_POLICY, which NCCL reads so: one digit, or names.  Whether ZERO is among them; -1: nothing is said that NCCL knows. */
+static int says_zero(const char *policy) {
+    int says = -1;
+    if (!policy) return -1;
+    if (*policy >= '0' && *policy <= '9') return *policy > '2' ? -1 : *policy == '2';
     while (*policy) {
         const size_t length = strcspn(policy, "|");
-        if (length == 4 && !strncasecmp(policy, "ZERO", length)) return true;
+        if (length == 4 && !strncasecmp(policy, "ZERO", length)) return 1;
+        if ((length == 7 && !strncasecmp(policy, "DEFAULT", length)) ||
+            (length == 10 && !strncasecmp(policy, "EFFICIENCY", length)))
+            says = 0;
         policy += length + (policy[length] == '|');
     }
-    return false;
+    return says;
 }
 
 struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {
     const struct comm_config *config = (const struct comm_config *)given;
-    const char *policy = bl_params()->cta_policy;
-    struct bl_wishes wishes = {.max_blocks = (int)bl_params()->max_ctas,
-                               .zero_ctas = policy && has_zero(policy),
+    const int zero = says_zero(bl_params()->cta_policy);
+    struct bl_wishes wishes = {.max_blocks = lesser((int)bl_params()->max_ctas, most_channels()),
+                               .zero_ctas = zero > 0,
                                .unmixed = !bl_params()->graph_mixing,
                                .in_order = bl_params()->launch_order};
     if (!config || config->magic != magic) return wishes;
-    if (!wishes.max_blocks && HAS(config, max_ctas) && config->max_ctas > 0) wishes.max_blocks = config->max_ctas;
-    if (!policy && HAS(config, cta_policy) && config->version >= NAMES && config->cta_policy != UNSET)
+    if (!bl_params()->max_ctas && HAS(config, max_ctas) && config->max_ctas > 0)
+        wishes.max_blocks = lesser(config->max_ctas, most_channels());
+    if (zero < 0 && HAS(config, cta_policy) && config->version >= NAMES && config->cta_policy != UNSET)
         wishes.zero_ctas = (config->cta_policy & POLICY_ZERO) != 0;
     if (!bl_params_said(&bl_params()->graph_mixing) && HAS(config, graph_usage) && config->graph_usage != UNSET)
         wishes.unmixed = config->graph_usage != GRAPHS_MIXED;

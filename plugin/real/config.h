@@ -22,7 +22,7 @@ struct bl_wishes {
     char name[64];  /* commName, cut off; "" if there is none */
 };
 
-/* NULL: nothing is asked for.  The environment (NCCL_MAX_CTAS, NCCL_CTA_POLICY, NCCL_GRAPH_MIXING_SUPPORT, NCCL_LAUNCH_ORDER_IMPLICIT) comes before the configuration, as in NCCL. */
+/* NULL: nothing is asked for.  The environment (NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS, NCCL_CTA_POLICY, NCCL_GRAPH_MIXING_SUPPORT, NCCL_LAUNCH_ORDER_IMPLICIT) comes before the configuration, as in NCCL. */
 struct bl_wishes bl_config_wishes(const ncclConfig_t *config);
 
 /* BL_REASON_CONFIG if a call's configuration asks for what NCCL alone can do: its own number of blocks or algorithm,

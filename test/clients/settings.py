@@ -86,6 +86,7 @@ def params_accepted(case):
         "NCCL_CTA_POLICY": ("0", "1", "2", "ZERO", "EFFICIENCY", "-7x"),
         "NCCL_GRAPH_MIXING_SUPPORT": ("0", "1", "-2"),
         "NCCL_MAX_CTAS": ("4", "-1", "many"),
+        "NCCL_MAX_NCHANNELS": ("4", "-2", "0"),
     }.items():
         for text in texts:
             parameters(case, **{name: text})

@@ -288,7 +288,8 @@ row("{scenario}/{copying}/{mode}", dict(scenario=BLOCK_SCENARIOS, copying=tuple(
 row("{scenario}/connections/{ranks}", dict(scenario=BLOCK_SCENARIOS, ranks=(2, 3, 4)), mode=turn(MODES, "scenario", "ranks"),
     environment=lambda p: f"{COPYING['forced']} CUDA_DEVICE_MAX_CONNECTIONS={p.ranks + 1}", options=ROOM, **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("blocks_same_bits",), mode=MODES), ranks=turn((4, 3, 2), "mode"), **SCENARIOS)
-row("{scenario}/{mode}", dict(scenario=("blocks_policy",), mode=MODES), ranks=turn((2, 4, 3), "mode"), **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("blocks_policy",), mode=MODES), ranks=turn((2, 4, 3), "mode"),
+    environment=turn(("", "NCCL_CTA_POLICY=DEFAULT", "NCCL_CTA_POLICY=any"), "mode"), **SCENARIOS)
 ENDS = ("blocks_abandoned", "blocks_revoked")
 row("{scenario}/{copying}/{mode}", dict(scenario=ENDS, copying=("copy", "forced"), mode=MODES), ranks=turn((2, 4, 3), "mode"),
     environment=of("copying", COPYING), a="allgather_ce", **SCENARIOS)
