@@ -117,7 +117,7 @@ static void text_format(const struct bl_param_row *row, const void *member, char
     snprintf(text, size, "%s", value ? value : "");
 }
 static void text_accepted(const struct bl_param_row *row, char *text, size_t size) {
-    snprintf(text, size, "a path");
+    snprintf(text, size, "%s", row->names ? row->names : "a path");
 }
 static bool routes_parse(const struct bl_param_row *row, const char *text, void *member) {
     struct bl_routes routes;

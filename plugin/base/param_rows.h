@@ -17,7 +17,7 @@ typedef uint64_t bl_param_bytes;        /* with K/M/G */
 typedef uint64_t bl_param_count;        /* times, too */
 typedef int bl_param_choice;            /* index of a name */
 typedef const char *bl_param_routes;    /* of a collective, or nccl; NULL if unset */
-typedef const char *bl_param_text;      /* a path; NULL if unset */
+typedef const char *bl_param_text;      /* NULL if unset */
 typedef const char *bl_param_selection; /* of communicators; NULL if unset */
 
 struct bl_params {
@@ -42,7 +42,7 @@ struct bl_param_row {
     size_t offset; /* of the member in struct bl_params */
     const char *category, *help;
     uint64_t value, low, high;     /* default and range; of a choice, its index */
-    const char *names;             /* of a choice: "NONE|WARN" */
+    const char *names;             /* of a choice: "NONE|WARN"; of a text: what it may be, NULL for a path */
     enum bl_collective collective; /* of routes */
 };
 

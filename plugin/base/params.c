@@ -180,13 +180,6 @@ const struct bl_params *bl_params(void) {
     return &params;
 }
 
-bool bl_params_said(const void *member) {
-    bl_params();
-    for (int i = 0; i < ROWS; i++)
-        if (member_of(&bl_param_rows[i]) == member) return sources[i].variable && !sources[i].refused;
-    return false;
-}
-
 static bool is_shared(const struct bl_param_row *row) {
     for (size_t i = 0; i < sizeof(shared_categories) / sizeof(shared_categories[0]); i++)
         if (strcmp(row->category, shared_categories[i]) == 0) return true;

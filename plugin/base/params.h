@@ -13,9 +13,6 @@
 
 const struct bl_params *bl_params(void);
 
-/* Whether the environment says what this member of bl_params() is, and is accepted. */
-bool bl_params_said(const void *member);
-
 /* The settings that ranks must share (categories routes and memory), as text "VARIABLE=value ..." for the comparison
  * with rank 0's (truncates). */
 void bl_params_shared(char *text, size_t size);

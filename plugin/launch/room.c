@@ -166,6 +166,17 @@ static unsigned captured_by(const struct bl_comm *comm) {
     return atomic_load_explicit(&comm->room.captured, memory_order_relaxed);
 }
 
+static void note_captured(struct bl_comm *comm, unsigned blocks) {
+    if (blocks > captured_by(comm)) atomic_store(&comm->room.captured, blocks);
+}
+
+/* Under the lock: whether others have graphs whose replays leave no event, so that nothing can be behind them. */
+static bool has_untold(const struct bl_room *room, const struct bl_comm *comm) {
+    for (int i = 0; i < atomic_load(&room->count); i++)
+        if (room->comms[i] != comm && room->comms[i]->unmixed && captured_by(room->comms[i])) return true;
+    return false;
+}
+
 /* What a communicator's eager calls may hold; none, once its event has come, if `ask`. */
 static uint64_t held_by(struct bl_comm *comm, bool ask) {
     uint64_t word = atomic_load(&comm->room.holds);
@@ -291,8 +302,8 @@ static ncclResult_t take_captured(struct bl_room *room, const struct space *spac
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
     const bool fits = fit(space, held, kernel, blocks);
-    if (!fits && bl_kernel_pairs(kernel)) narrow_to(space, space->kept, kernel, blocks);
-    if (*blocks > captured_by(comm)) atomic_store(&comm->room.captured, *blocks);
+    if (!fits && (bl_kernel_pairs(kernel) || has_untold(room, comm))) narrow_to(space, space->kept, kernel, blocks);
+    note_captured(comm, *blocks);
     pthread_mutex_unlock(&room->lock);
     return fits || bl_kernel_pairs(kernel) ? ncclSuccess : chain(room, comm, stream, turn, 0);
 }
@@ -307,7 +318,7 @@ static ncclResult_t take_eager(struct bl_room *room, const struct space *space, 
         *blocks = wanted;
         fits = fit(space, held_by_others(room, comm, kernel, true), kernel, blocks);
     }
-    if (!fits && bl_kernel_pairs(kernel)) narrow_to(space, space->kept, kernel, blocks);
+    if (!fits && (bl_kernel_pairs(kernel) || has_untold(room, comm))) narrow_to(space, space->kept, kernel, blocks);
     hold(comm, *blocks);
     comm->room.turn = ++room->turns;
     pthread_mutex_unlock(&room->lock);
@@ -331,7 +342,10 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
         return ncclSuccess;
     }
     if (comm->in_order && !alone(room)) {
-        if (!turn->capturing) hold(comm, *blocks);
+        if (turn->capturing)
+            note_captured(comm, *blocks);
+        else
+            hold(comm, *blocks);
         return chain(room, comm, stream, turn, 0);
     }
     const struct space space = space_of(room);
@@ -355,7 +369,10 @@ ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const stru
     if (!room) return ncclSuccess;
     note_multiprocessors(room, comm, stream, turn);
     const bool crowded = first_of_nccl(room, comm);
-    if (!turn->capturing) hold(comm, OF_NCCL);
+    if (!turn->capturing)
+        hold(comm, OF_NCCL);
+    else if (comm->in_order)
+        note_captured(comm, 1); /* others are to be behind its replays */
     if (alone(room)) return ncclSuccess;
     if (comm->in_order) return chain(room, comm, stream, turn, 0);
     /* Messages, which may wait for what comes behind this, are no wider. */

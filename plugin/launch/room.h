@@ -26,7 +26,9 @@
  * its GPU find room as if there were no others.  Where a group has calls of both there (beside.h), or anywhere messages
  * of NCCL's and collectives of Beeline's, the communicator's own kernel of NCCL's is one that may be in flight.
  *
- * With NCCL_LAUNCH_ORDER_IMPLICIT=1, or where a communicator's config asks for it, each call, NCCL's, too, is behind all earlier ones of its GPU.
+ * With NCCL_LAUNCH_ORDER_IMPLICIT=1, or where a communicator's config asks for it, each call, NCCL's, too, is behind all earlier ones
+ * of its GPU.  Replays that nothing orders (comm->unmixed) leave no event that anything could be behind: beside graphs of such ones,
+ * what does not fit is as narrow as messages are there.
  *
  * Threads: any.  What a launch takes is decided and said under a lock, which is held for a look at the other communicators' events,
  * never for a call that may wait.

@@ -1,11 +1,13 @@
 /* config.c - see config.h. */
 #include "config.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -52,7 +54,16 @@ static int most_channels(void) {
     return bl_params()->batch_invariant ? 0 : (int)bl_params()->max_channels;
 }
 
-/* Of NCCL_CTA_POLICY, which NCCL reads so: one digit, or names.  Whether ZERO is among them; -1: nothing is said that NCCL knows. */
+/* A number, as NCCL reads it (of what is none, 0); `unsaid` if the variable is not set. */
+static long long number(const char *text, long long unsaid) {
+    if (!text) return unsaid;
+    errno = 0;
+    const long long value = strtoll(text, NULL, 0);
+    return errno ? unsaid : value;
+}
+
+/* Of NCCL_CTA_POLICY, which NCCL 2.29 and later read so: one digit, or names (before, a number).  Whether ZERO is among them; -1: nothing
+ * is said that NCCL knows. */
 static int says_zero(const char *policy) {
     int says = -1;
     if (!policy) return -1;
@@ -70,19 +81,21 @@ static int says_zero(const char *policy) {
 
 struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {
     const struct comm_config *config = (const struct comm_config *)given;
-    const int zero = says_zero(bl_params()->cta_policy);
-    struct bl_wishes wishes = {.max_blocks = lesser((int)bl_params()->max_ctas, most_channels()),
+    const struct bl_params *params = bl_params();
+    const int zero = says_zero(params->cta_policy);
+    const long long mixing = number(params->graph_mixing, UNSET), order = number(params->launch_order, UNSET);
+    struct bl_wishes wishes = {.max_blocks = lesser((int)params->max_ctas, most_channels()),
                                .zero_ctas = zero > 0,
-                               .unmixed = !bl_params()->graph_mixing,
-                               .in_order = bl_params()->launch_order};
+                               .unmixed = mixing == 0,
+                               .in_order = order != UNSET && order != 0};
     if (!config || config->magic != magic) return wishes;
-    if (!bl_params()->max_ctas && HAS(config, max_ctas) && config->max_ctas > 0)
+    if (!params->max_ctas && HAS(config, max_ctas) && config->max_ctas > 0)
         wishes.max_blocks = lesser(config->max_ctas, most_channels());
     if (zero < 0 && HAS(config, cta_policy) && config->version >= NAMES && config->cta_policy != UNSET)
         wishes.zero_ctas = (config->cta_policy & POLICY_ZERO) != 0;
-    if (!bl_params_said(&bl_params()->graph_mixing) && HAS(config, graph_usage) && config->graph_usage != UNSET)
+    if (mixing != 0 && mixing != 1 && HAS(config, graph_usage) && config->graph_usage != UNSET)
         wishes.unmixed = config->graph_usage != GRAPHS_MIXED;
-    if (!bl_params_said(&bl_params()->launch_order) && HAS(config, launch_order) && config->launch_order != UNSET)
+    if (order == UNSET && HAS(config, launch_order) && config->launch_order != UNSET)
         wishes.in_order = config->launch_order != 0;
     if (HAS(config, comm_name) && config->version >= NAMES && config->comm_name)
         snprintf(wishes.name, sizeof(wishes.name), "%s", config->comm_name);

@@ -18,6 +18,8 @@ enum { POLL_NS = 200000 };
 /* So long an abort waits for a set-up, and then for what leaves by itself; a thread waits on. */
 static const uint64_t SETUP_NS = 300000000, REST_NS = 500000000;
 
+static const uint64_t UNTOLD_NS = UINT64_C(5000000000); /* that destroy waits for replays that leave no event */
+
 static void nap(void) {
     bl_nap(POLL_NS);
 }
@@ -104,12 +106,14 @@ static bool deserted(struct bl_comm *comm, uint64_t deadline) {
 void bl_teardown_drain(struct bl_comm *comm) {
     if (!bl_resources_are_ours(comm)) return;
     deserted(comm, UINT64_MAX);
-    if (comm->resources->stuck || at_rest(comm, UINT64_MAX) == AT_REST) return;
+    /* What else the context runs may wait for the caller. */
+    const bool untold = comm->order.captured_ever && comm->unmixed;
+    if (comm->resources->stuck || at_rest(comm, untold ? bl_clock_ns() + UNTOLD_NS : UINT64_MAX) == AT_REST) return;
     comm->resources->stuck = true;
-    bl_warn(
-        "communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured?); its "
-        "staging is not freed",
-        (unsigned long long)comm->id, comm->rank);
+    bl_warn("communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured, or "
+            "busy while nothing orders "
+            "replays?); its staging is not freed",
+            (unsigned long long)comm->id, comm->rank);
 }
 
 /* Teardown takes `control` away, then waits for those who may still be looking: one of the two sees the other. */

@@ -32,7 +32,7 @@ void bl_teardown_drain(struct bl_comm *comm);
 bool bl_teardown_finalize(struct bl_comm *comm);
 
 /* Whether it is finalized, and they have not.  Of replays that nothing orders (comm->unmixed) nothing is known: destroy
- * waits for the whole context then.  From any thread. */
+ * waits for the whole context then, some seconds, and else leaves the staging as it is.  From any thread. */
 bool bl_teardown_finalizing(struct bl_comm *comm);
 
 /* Serves no more, and tells what runs to leave; the communicator stays known.  From then on the waits of copy engines are

@@ -84,7 +84,8 @@ def params_accepted(case):
         "BEELINE_BATCH_INVARIANT": ("0", "1", "off", "Yes"),
         "VLLM_BATCH_INVARIANT": ("0", "1", "2", "true"),
         "NCCL_CTA_POLICY": ("0", "1", "2", "ZERO", "EFFICIENCY", "-7x"),
-        "NCCL_GRAPH_MIXING_SUPPORT": ("0", "1", "-2"),
+        "NCCL_GRAPH_MIXING_SUPPORT": ("0", "1", "-2", "on"),
+        "NCCL_LAUNCH_ORDER_IMPLICIT": ("0", "1", "2"),
         "NCCL_MAX_CTAS": ("4", "-1", "many"),
         "NCCL_MAX_NCHANNELS": ("4", "-2", "0"),
     }.items():

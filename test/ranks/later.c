@@ -3,6 +3,7 @@
 #include "scenarios.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "real/nccl_later.h"
@@ -288,7 +289,7 @@ static struct newest newest_config(int graph_usage, int launch_order) {
                            .last = {NO, NO, NO, NO}};
 }
 
-static void make_newest(struct part *part, int which, int graph_usage, int launch_order, ncclComm_t *comms) {
+void part_make_configured(struct part *part, int which, int graph_usage, int launch_order, ncclComm_t *comms) {
     struct newest config = newest_config(graph_usage, launch_order);
     ncclUniqueId id;
     box_unique_id(part, which, &id);
@@ -322,6 +323,7 @@ static int events_captured(struct part *part, ncclComm_t *comms) {
     graphs_end(part, 0, &graphs);
     for (int i = 0; i < part->count; i++) {
         CUgraphExec exec;
+        CHECK(i == 0 || events == events_in(graphs.graph[i]), "each rank's graph is alike");
         events = events_in(graphs.graph[i]);
         part_enter(part, i);
         const CUresult status =
@@ -338,36 +340,74 @@ static int events_captured(struct part *part, ncclComm_t *comms) {
     return events;
 }
 
+/* What a variable says in place of a config, if it says one of the numbers that NCCL knows; `otherwise` if not. */
+static int said(const char *variable, int otherwise) {
+    const char *text = getenv(variable);
+    return text && (!strcmp(text, "0") || !strcmp(text, "1")) ? *text - '0' : otherwise;
+}
+
 /* graphUsageMode: what never overlaps has no nodes of events, which graphs that a device launches, or bodies of loops, cannot have.  A
- * child has what its parent has, or what its own config says. */
+ * child has what its parent has, or what its own config says; the environment comes before all. */
 static void graph_usage(struct part *part, const struct options *o) {
-    static const struct { int usage, events; } modes[] = {{NCCL_CONFIG_UNDEF_INT, 2}, {2, 2}, {1, 0}, {0, 0}};
+    static const int modes[] = {NCCL_CONFIG_UNDEF_INT, 2, 1, 0};
     for (int k = 0; k < 4; k++) {
         ncclComm_t made[BOX_RANKS], comms[BOX_RANKS];
-        make_newest(part, 1 + k, modes[k].usage, NCCL_CONFIG_UNDEF_INT, made);
-        CHECK(events_captured(part, made) == modes[k].events, "graphUsageMode %d", modes[k].usage);
+        const int events = 2 * said("NCCL_GRAPH_MIXING_SUPPORT", k < 2);
+        part_make_configured(part, 1 + k, modes[k], NCCL_CONFIG_UNDEF_INT, made);
+        CHECK(events_captured(part, made) == events, "graphUsageMode %d", modes[k]);
         part_split(part, made, comms);
-        CHECK(events_captured(part, comms) == modes[k].events, "graphUsageMode %d of the parent", modes[k].usage);
+        CHECK(events_captured(part, comms) == events, "graphUsageMode %d of the parent", modes[k]);
         part_destroy_communicators(part, comms);
-        struct newest plain = newest_config(2, NCCL_CONFIG_UNDEF_INT);
+        struct newest mixed = newest_config(2, NCCL_CONFIG_UNDEF_INT);
         each_rank_in_group (part, i)
-            NCCL_OK(ncclCommSplit(made[i], 0, part->rank[i].rank, &comms[i], (ncclConfig_t *)&plain));
-        CHECK(events_captured(part, comms) == 2, "graphUsageMode 2 of the child's own");
+            NCCL_OK(ncclCommSplit(made[i], 0, part->rank[i].rank, &comms[i], (ncclConfig_t *)&mixed));
+        CHECK(events_captured(part, comms) == 2 * said("NCCL_GRAPH_MIXING_SUPPORT", 1), "of the child's own");
         part_destroy_communicators(part, comms);
         part_destroy_communicators(part, made);
     }
 }
 
-/* launchOrderImplicit: a captured call waits for the other communicator, too. */
+/* launchOrderImplicit: a captured call waits for the other communicators, too; one of a child does. */
 static void launch_order(struct part *part, const struct options *o) {
-    ncclComm_t first[BOX_RANKS], second[BOX_RANKS];
-    make_newest(part, 1, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, first);
+    ncclComm_t first[BOX_RANKS], second[BOX_RANKS], child[BOX_RANKS];
+    part_make_configured(part, 1, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, first);
     for (int order = 0; order < 2; order++) {
-        make_newest(part, 2 + order, NCCL_CONFIG_UNDEF_INT, order, second);
-        CHECK(events_captured(part, second) == 2 + order, "launchOrderImplicit %d", order);
+        const int in_order = said("NCCL_LAUNCH_ORDER_IMPLICIT", order);
+        part_make_configured(part, 2 + order, NCCL_CONFIG_UNDEF_INT, order, second);
+        CHECK(events_captured(part, second) == 2 + in_order, "launchOrderImplicit %d", order);
+        part_split(part, second, child);
+        CHECK(events_captured(part, child) == 2 + 2 * in_order, "launchOrderImplicit %d of the parent", order);
+        part_destroy_communicators(part, child);
         part_destroy_communicators(part, second);
     }
     part_destroy_communicators(part, first);
+}
+
+/* Replays that leave no event: who finds no room beside their graphs is narrow, since it cannot be behind them. */
+static void untold_room(struct part *part, const struct options *o) {
+    enum { COMMS = 6 };
+    ncclComm_t comms[COMMS][BOX_RANKS];
+    CUstream stream[BOX_RANKS];
+    part_streams(part, 0, stream);
+    for (int k = 0; k < COMMS; k++) part_make_configured(part, 1 + k, 1, NCCL_CONFIG_UNDEF_INT, comms[k]);
+    unsigned grid[COMMS];
+    for (int k = 0; k < COMMS; k++) {
+        struct chain chain;
+        struct graphs graphs;
+        chain_open(part, &chain, 500000);
+        graphs_begin(part, 0);
+        chain_allreduce(part, &chain, comms[k], stream);
+        graphs_end(part, 0, &graphs);
+        grid[k] = widest(graphs.graph[0]);
+        graphs_launch(part, &graphs, 0);
+        part_synchronize(part);
+        chain_check(part, &chain);
+        graphs_free(part, &graphs);
+        chain_close(part, &chain);
+    }
+    CHECK(grid[0] > 8, "the first has %u blocks", grid[0]);
+    CHECK(grid[COMMS - 1] <= 2, "the last has %u, the one before %u", grid[COMMS - 1], grid[COMMS - 2]);
+    for (int k = 0; k < COMMS; k++) part_destroy_communicators(part, comms[k]);
 }
 
 const struct scenario later_scenarios[] = {
@@ -380,5 +420,6 @@ const struct scenario later_scenarios[] = {
     {.name = "later_max_ctas", .run = max_ctas, .no_communicators = true},
     {.name = "later_graph_usage", .run = graph_usage, .no_communicators = true},
     {.name = "later_launch_order", .run = launch_order, .no_communicators = true},
+    {.name = "later_untold_room", .run = untold_room, .no_communicators = true},
     {0},
 };

@@ -255,13 +255,21 @@ row("{scenario}/{mode}", dict(scenario="""
     argument_errors argument_zero_count argument_huge_count argument_not_covered argument_unequal_ranks
     other_collectives other_send_receive other_premulsum other_one_rank
     fused_many fused_replayed fused_two_communicators fused_streams fused_streams_captured fused_destroyed
-    turn_first_forwarded turn_gated turn_nonblocking turn_per_thread turn_simulated turn_destroyed_behind
+    turn_first_forwarded turn_gated turn_nonblocking turn_per_thread turn_simulated turn_destroyed_behind turn_in_order
     later_suspended later_suspended_plain later_suspended_mixed later_suspended_destroyed later_configured later_max_ctas later_graph_usage later_launch_order turn_made_beside
     """.split(), mode=MODES), ranks=turn((2, 4, 3), "scenario", "mode"), environment=MIXED, options=ROOM, C=ANY, **SCENARIOS)
 # Graphs that never overlap what is beside them need no event of their own.
 row("no_mixing/{scenario}", dict(scenario=("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")),
     mode=turn(MODES, "scenario"), ranks=turn((2, 3), "scenario"),
     environment="NCCL_GRAPH_MIXING_SUPPORT=0", **SCENARIOS)
+# What the environment says comes before configs, if NCCL knows it; also of what is NCCL's.
+row("{scenario}/said/{said}", dict(scenario=("later_graph_usage",), said=("0", "1", "-2")), mode=turn(MODES, "said"), ranks=2,
+    environment="NCCL_GRAPH_MIXING_SUPPORT={said}", **SCENARIOS)
+row("{scenario}/said/{said}", dict(scenario=("later_launch_order",), said=("0", "1")), mode=turn(MODES, "said"), ranks=2,
+    environment="NCCL_LAUNCH_ORDER_IMPLICIT={said}", **SCENARIOS)
+row("{scenario}", dict(scenario=("later_untold_room",)), mode="groups", ranks=2, options="--sms 32 ", environment="BEELINE_ALLREDUCE=twoshot_ll128", **SCENARIOS)
+row("{scenario}/nccl", dict(scenario=("turn_in_order",)), mode="groups", ranks=2, environment="BEELINE_ALLREDUCE=nccl", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("turn_destroyed_beside",), mode=MODES), ranks=2, attributes="warn-ok leak-ok", **SCENARIOS)
 # What an abort cannot wait for may be reported as left behind, and said.
 row("{scenario}/threads", dict(scenario=("turn_aborted_behind",)), mode="threads", ranks=3, attributes="warn-ok leak-ok", **SCENARIOS)
 # A child that somebody gives up while it is set up is left to NCCL, and said.

@@ -184,6 +184,66 @@ static void per_thread(struct part *part, const struct options *o) {
 
 /* Destroyed while calls of it, eager or replayed behind an eager one, are held back: they come right, and nothing that they use is
  * gone. */
+/* Communicators in launch order (launchOrderImplicit), on streams that nothing else joins: the second's call is behind the first's, eager
+ * or replayed. */
+static void in_order(struct part *part, const struct options *o) {
+    ncclComm_t one[BOX_RANKS], other[BOX_RANKS];
+    CUstream first[BOX_RANKS], second[BOX_RANKS];
+    part_make_configured(part, 1, NCCL_CONFIG_UNDEF_INT, 1, one);
+    part_make_configured(part, 2, NCCL_CONFIG_UNDEF_INT, 1, other);
+    part_streams(part, 0, first);
+    part_streams(part, 1, second);
+    for (int replayed = 0; replayed < 2; replayed++) {
+        struct chain chain;
+        struct gate gate;
+        struct graphs graphs;
+        chain_open(part, &chain, 2000);
+        if (replayed) {
+            graphs_begin(part, 0);
+            chain_allreduce(part, &chain, one, first);
+            graphs_end(part, 0, &graphs);
+        }
+        part_synchronize(part);
+        gate_shut(part, &gate, first);
+        if (replayed)
+            graphs_launch(part, &graphs, 0);
+        else
+            chain_allreduce(part, &chain, one, first);
+        chain_allreduce(part, &chain, other, second);
+        chain_end(part, &chain, &gate);
+        if (replayed) graphs_free(part, &graphs);
+    }
+    part_destroy_communicators(part, other);
+    part_destroy_communicators(part, one);
+}
+
+/* One whose replays leave no event (graphUsageMode 1), while a stream waits for the host: nobody can tell what runs, and destroy comes
+ * back all the same. */
+static void destroyed_beside(struct part *part, const struct options *o) {
+    ncclComm_t comms[BOX_RANKS];
+    CUstream first[BOX_RANKS], second[BOX_RANKS];
+    struct chain chain;
+    struct gate gate;
+    struct graphs graphs;
+    part_make_configured(part, 1, 1, NCCL_CONFIG_UNDEF_INT, comms);
+    part_streams(part, 0, first);
+    part_streams(part, 1, second);
+    chain_open(part, &chain, 2000);
+    graphs_begin(part, 0);
+    chain_allreduce(part, &chain, comms, first);
+    graphs_end(part, 0, &graphs);
+    graphs_launch(part, &graphs, 0);
+    part_synchronize(part);
+    chain_check(part, &chain);
+    graphs_free(part, &graphs);
+    gate_shut(part, &gate, second);
+    each_rank_in_group (part, i) NCCL_OK(ncclCommDestroy(comms[i]));
+    gate_open(&gate);
+    part_drain(part);
+    chain_close(part, &chain);
+    gate_free(part, &gate);
+}
+
 static void destroyed_behind(struct part *part, const struct options *o) {
     for (int replayed = 0; replayed < 2; replayed++) {
         struct chain chain;
@@ -340,6 +400,8 @@ const struct scenario turn_scenarios[] = {
     {.name = "turn_nonblocking", .run = nonblocking, .no_communicators = true},
     {.name = "turn_per_thread", .run = per_thread},
     {.name = "turn_simulated", .run = simulated},
+    {.name = "turn_in_order", .run = in_order, .no_communicators = true},
+    {.name = "turn_destroyed_beside", .run = destroyed_beside, .no_communicators = true},
     {.name = "turn_destroyed_behind", .run = destroyed_behind, .no_communicators = true},
     {.name = "turn_aborted_behind", .run = aborted_behind, .no_communicators = true},
     {.name = "turn_switched", .run = switched},

@@ -242,15 +242,14 @@ static struct emu_exec *instantiate(struct emu_graph *graph) {
     return NULL;
 }
 
-/* Kernels, copies and fills alone; as seen on hardware, also of bodies of conditional nodes, which the box does not have. */
+/* Kernels, copies and fills alone, as seen on hardware; also of bodies of conditional nodes, which the box does not have. */
 static bool is_for_devices(const struct emu_graph *graph) {
     bool is = true;
     for (int i = 0; i < graph->count; i++) {
         CUgraphNodeType type;
         cuGraphNodeGetType_body((CUgraphNode)graph->nodes[i], &type);
         is = is && (type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
-                    type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_GRAPH ||
-                    type == CU_GRAPH_NODE_TYPE_EMPTY);
+                    type == CU_GRAPH_NODE_TYPE_MEMSET);
     }
     return is;
 }
