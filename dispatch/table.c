@@ -11,8 +11,8 @@ enum { DEFAULT_THREADS = 256 };
 /* A kernel that is over in some microseconds takes less from others than a hand-over to copy engines, of Beeline or of NCCL, takes time. */
 static const uint64_t LEFT_TO_KERNELS = 128 << 10;
 
-/* What a block sends to all peers in 4 us (8 GB/s: docs/notebook.md), by which a call is then later than one that has all blocks; NCCL's
- * small ones are as much later. */
+/* What a block sends to all peers in 4 us (8 GB/s: docs/notebook.md), by which a call is then later than one that has all blocks.  Beside
+ * NCCL with as few blocks it was not measured. */
 static const uint64_t FOR_A_BLOCK = 32 << 10;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
