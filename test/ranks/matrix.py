@@ -269,7 +269,7 @@ row("{scenario}/said/{said}", dict(scenario=("later_launch_order",), said=("0", 
     environment="NCCL_LAUNCH_ORDER_IMPLICIT={said}", **SCENARIOS)
 row("{scenario}", dict(scenario=("later_untold_room",)), mode="groups", ranks=2, options="--sms 32 ", environment="BEELINE_ALLREDUCE=twoshot_ll128", **SCENARIOS)
 row("{scenario}/nccl", dict(scenario=("turn_in_order",)), mode="groups", ranks=2, environment="BEELINE_ALLREDUCE=nccl", **SCENARIOS)
-row("{scenario}/{mode}", dict(scenario=("turn_destroyed_beside",), mode=MODES), ranks=2, attributes="warn-ok leak-ok", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("turn_destroyed_beside",), mode=("processes", "threads")), ranks=2, attributes="warn-ok leak-ok", **SCENARIOS)
 # What an abort cannot wait for may be reported as left behind, and said.
 row("{scenario}/threads", dict(scenario=("turn_aborted_behind",)), mode="threads", ranks=3, attributes="warn-ok leak-ok", **SCENARIOS)
 # A child that somebody gives up while it is set up is left to NCCL, and said.
@@ -312,8 +312,8 @@ row("{scenario}/line/{mode}", dict(scenario=ENDS, mode=MODES), ranks=turn((3, 2,
 BITS = "BEELINE_TUNING_FILE=test/ranks/bits.tune"
 INVARIANT = f"BEELINE_BATCH_INVARIANT=1 {BITS}"
 row("{scenario}/{ranks}/{first}", dict(scenario=("bits_any_size",), ranks=(2, 3, 4, 8), types=REDUCED), mode=turn(MODES, "ranks", "types"),
-    soak=lambda p: SOAK if p.ranks == 8 and not p.at["types"] else "",
-    environment=turn((INVARIANT, f"{INVARIANT} {SMALL}"), "ranks", "types"), o=lambda p: "sum" if p.ranks == 8 else "sum,prod,avg", **SCENARIOS)
+    soak=lambda p: SOAK if p.ranks == 8 else "",
+    environment=turn((INVARIANT, f"{INVARIANT} {SMALL}"), "ranks", "types"), o=lambda p: {4: "sum,avg", 8: "sum"}.get(p.ranks, "sum,prod,avg"), **SCENARIOS)
 row("{scenario}/fused/{limit}", dict(scenario=("bits_any_size",), limit=("0", "2K", "1G")), mode=turn(MODES, "limit"), ranks=turn((3, 4, 2), "limit"),
     environment=f"{INVARIANT} BEELINE_FUSE_MAX={{limit}}", t="float,bfloat16", o="sum", **SCENARIOS)
 row("{scenario}/{ranks}", dict(scenario=("bits_by_both",), ranks=(2, 3)), mode=turn(MODES, "ranks"), environment=BITS, t="float,bfloat16", o="avg", **SCENARIOS)

@@ -187,16 +187,16 @@ static void per_thread(struct part *part, const struct options *o) {
 /* Communicators in launch order (launchOrderImplicit), on streams that nothing else joins: the second's call is behind the first's, eager
  * or replayed. */
 static void in_order(struct part *part, const struct options *o) {
-    ncclComm_t one[BOX_RANKS], other[BOX_RANKS];
-    CUstream first[BOX_RANKS], second[BOX_RANKS];
-    part_make_configured(part, 1, NCCL_CONFIG_UNDEF_INT, 1, one);
-    part_make_configured(part, 2, NCCL_CONFIG_UNDEF_INT, 1, other);
-    part_streams(part, 0, first);
-    part_streams(part, 1, second);
     for (int replayed = 0; replayed < 2; replayed++) {
+        ncclComm_t one[BOX_RANKS], other[BOX_RANKS];
+        CUstream first[BOX_RANKS], second[BOX_RANKS];
         struct chain chain;
         struct gate gate;
         struct graphs graphs;
+        part_make_configured(part, 1 + 2 * replayed, NCCL_CONFIG_UNDEF_INT, 1, one);
+        part_make_configured(part, 2 + 2 * replayed, NCCL_CONFIG_UNDEF_INT, 1, other);
+        part_streams(part, 0, first);
+        part_streams(part, 1, second);
         chain_open(part, &chain, 2000);
         if (replayed) {
             graphs_begin(part, 0);
@@ -212,9 +212,9 @@ static void in_order(struct part *part, const struct options *o) {
         chain_allreduce(part, &chain, other, second);
         chain_end(part, &chain, &gate);
         if (replayed) graphs_free(part, &graphs);
+        part_destroy_communicators(part, other);
+        part_destroy_communicators(part, one);
     }
-    part_destroy_communicators(part, other);
-    part_destroy_communicators(part, one);
 }
 
 /* One whose replays leave no event (graphUsageMode 1), while a stream waits for the host: nobody can tell what runs, and destroy comes
