@@ -32,6 +32,7 @@ STAGES = {stage.name: stage for stage in (
     Stage("fsdp", torch.fsdp, 100, on_gpus=True),
     Stage("overlap", torch.overlap, 50, on_gpus=True),
     Stage("perf-others", collectives.others, 40),
+    Stage("perf-narrow", perf.narrow, 300, by_name=True),
     Stage("torch-distributed", torch.distributed, on_gpus=True),
     Stage("truth", torch.truth, on_gpus=True),
     Stage("jax", jax.jax, on_gpus=True, by_name=True),  # needs JAX

@@ -23,6 +23,15 @@ def big(box):
     return [box.perf(f"{n} ranks", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=60) for n in box.ranks[:1]]
 
 
+def narrow(box):
+    """With few blocks on both sides, Beeline's kernels at all sizes: where NCCL begins then (FOR_A_BLOCK in dispatch/table.c)."""
+    sizes = box.pick("-b 16K -e 64M -f 4 -n 7 -G 10 --seconds 0.3", "-b 1K -e 4K -f 4 -n 1 -G 1 -w 0")
+    lines = {f"BEELINE_{name.upper()}": f"{name}_ll128" for name in ("allgather", "reducescatter", "alltoall", "broadcast", "reduce", "sendrecv")}
+    lines["BEELINE_ALLREDUCE"] = "..4M oneshot_ll128 | ..1G twoshot_ll128 | nccl"
+    return [box.perf(f"{n} ranks, {blocks} blocks", "-t", n, "-c", "all", "--mode", "graph", "--place", "out", *sizes, limit=60, NCCL_MAX_CTAS=blocks, **lines)
+            for n in box.ranks for blocks in (4, 8, 16, 24, 32, 48)]
+
+
 def groups(box):
     """64 calls in one group: what a step of training or a list of small tensors issues."""
     sizes = box.pick("--group 64 -b 4K -e 64K -f 4 -n 15 -G 4 -w 2 --seconds 0.5", "--group 6 -b 1K -e 1K -n 2 -G 1 -w 1")
