@@ -132,8 +132,9 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
         limit = most;
         hindrance = BL_REASON_UNRECEIVED;
     }
-    if (reason == BL_REASON_TUNED && limit > narrow_limit(r->build, row)) {
-        limit = narrow_limit(r->build, row);
+    const uint64_t narrow = narrow_limit(r->build, row);
+    if (reason == BL_REASON_TUNED && limit > narrow) {
+        limit = narrow;
         hindrance = BL_REASON_NARROW;
     }
     unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most_threads(facts));
@@ -284,7 +285,7 @@ static bool takes_copies(const struct ranges *r) {
 
 /* Whether those above LEFT_TO_KERNELS are NCCL's, whose copy engines move them between symmetric windows. */
 static bool takes_no_blocks(const struct ranges *r) {
-    return r->build->facts->zero_ctas && (r->collective == BL_ALLGATHER || r->collective == BL_ALLTOALL);
+    return r->build->facts->zero_ctas && bl_collective_has(r->collective, BL_GATHERS);
 }
 
 /* In NCCL's place: what carries most, and of what carries as much the last, which sends fewest bytes. */
@@ -372,16 +373,14 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
     struct ranges r = {.build = build, .table = table, .collective = collective};
 
     const uint64_t said = add_said(&r);
-    const bool copies = said != UINT64_MAX && takes_copies(&r);
-    add_all_rows(&r, copies || takes_no_blocks(&r) ? LEFT_TO_KERNELS : UINT64_MAX);
+    const bool copies = said != UINT64_MAX && takes_copies(&r), no_blocks = takes_no_blocks(&r);
+    add_all_rows(&r, copies || no_blocks ? LEFT_TO_KERNELS : UINT64_MAX);
     if (copies) {
         const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
         add_algorithm(&r, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);
     }
-    add_left(&r, UINT64_MAX,
-             takes_no_blocks(&r) ? BL_REASON_ZERO_CTAS
-             : plain->rows       ? BL_REASON_NCCL_TUNED
-                                 : BL_REASON_UNTUNED);
+    const enum bl_reason left = plain->rows ? BL_REASON_NCCL_TUNED : BL_REASON_UNTUNED;
+    add_left(&r, UINT64_MAX, no_blocks ? BL_REASON_ZERO_CTAS : left);
     describe_source(&r, said != 0);
     if (said != UINT64_MAX && !bl_pick_measured(plain)) table->unmeasured |= 1u << collective;
     if (is_invariant(build, collective)) table->invariant |= 1u << collective;

@@ -10,7 +10,7 @@
  *   captured beside anything else the graph begins by waiting for the communicator's event and ends by recording it (as
  *                                 NCCL's own does), and each eager call from then on waits for it, too: replays and eager
  *                                 calls take turns in the order in which they are issued.  NCCL_GRAPH_MIXING_SUPPORT=0, or
- *                                 graphUsageMode in a config, leaves that out for those who never overlap the two.
+ *                                 graphUsageMode 0 or 1 in a config, leaves that out for those who never overlap the two.
  *
  * A stream is named only while the caller's call lasts: it may be destroyed right behind it, and its handle may be another
  * stream's then.  So what is kept of it is its id, which no other stream will have.

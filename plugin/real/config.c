@@ -8,8 +8,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "base/params.h"
@@ -45,60 +43,48 @@ struct call_config {
 /* A member that ends behind the structure's size is not there. */
 #define HAS(config, member) ((config)->size >= offsetof(__typeof__(*(config)), member) + sizeof((config)->member))
 
-/* Of two bounds of which 0 is none. */
-static int lesser(int a, int b) {
-    return a && (a < b || !b) ? a : b;
+static void read_config(struct bl_wishes *wishes, const struct comm_config *config) {
+    if (HAS(config, max_ctas) && config->max_ctas > 0) wishes->max_blocks = config->max_ctas;
+    if (HAS(config, cta_policy) && config->version >= NAMES && config->cta_policy != UNSET)
+        wishes->zero_ctas = (config->cta_policy & POLICY_ZERO) != 0;
+    if (HAS(config, graph_usage) && config->graph_usage != UNSET) wishes->unmixed = config->graph_usage != GRAPHS_MIXED;
+    if (HAS(config, launch_order) && config->launch_order != UNSET) wishes->in_order = config->launch_order != 0;
+    if (HAS(config, comm_name) && config->version >= NAMES && config->comm_name)
+        snprintf(wishes->name, sizeof(wishes->name), "%s", config->comm_name);
 }
 
-static int most_channels(void) {
-    return bl_params()->batch_invariant ? 0 : (int)bl_params()->max_channels;
-}
-
-/* A number, as NCCL reads it (of what is none, 0); `unsaid` if the variable is not set. */
-static long long number(const char *text, long long unsaid) {
-    if (!text) return unsaid;
+/* A number, as NCCL reads it (of what is none, 0); UNSET if the variable is not set. */
+static long long number(const char *text) {
+    if (!text) return UNSET;
     errno = 0;
     const long long value = strtoll(text, NULL, 0);
-    return errno ? unsaid : value;
+    return errno ? UNSET : value;
 }
 
-/* Of NCCL_CTA_POLICY, which NCCL 2.29 and later read so: one digit, or names (before, a number).  Whether ZERO is among them; -1: nothing
- * is said that NCCL knows. */
-static int says_zero(const char *policy) {
-    int says = -1;
-    if (!policy) return -1;
-    if (*policy >= '0' && *policy <= '9') return *policy > '2' ? -1 : *policy == '2';
-    while (*policy) {
-        const size_t length = strcspn(policy, "|");
-        if (length == 4 && !strncasecmp(policy, "ZERO", length)) return 1;
-        if ((length == 7 && !strncasecmp(policy, "DEFAULT", length)) ||
-            (length == 10 && !strncasecmp(policy, "EFFICIENCY", length)))
-            says = 0;
-        policy += length + (policy[length] == '|');
-    }
-    return says;
+/* Whether NCCL_CTA_POLICY has ZERO; UNSET if it says nothing that NCCL knows.  NCCL 2.29 and later read one digit, or names; before, a
+ * number. */
+static int has_zero(const char *policy) {
+    if (!policy) return UNSET;
+    if (*policy >= '0' && *policy <= '9') return *policy > '2' ? UNSET : *policy == '2';
+    if (bl_param_is_one_of("ZERO", policy)) return true;
+    return bl_param_is_one_of("DEFAULT", policy) || bl_param_is_one_of("EFFICIENCY", policy) ? false : UNSET;
+}
+
+static void read_environment(struct bl_wishes *wishes, const struct bl_params *params) {
+    const int zero = has_zero(params->cta_policy), channels = params->batch_invariant ? 0 : (int)params->max_channels;
+    const long long mixing = number(params->graph_mixing), order = number(params->launch_order);
+    if (params->max_ctas) wishes->max_blocks = (int)params->max_ctas;
+    if (channels && (!wishes->max_blocks || channels < wishes->max_blocks)) wishes->max_blocks = channels;
+    if (zero != UNSET) wishes->zero_ctas = zero;
+    if (mixing == 0 || mixing == 1) wishes->unmixed = !mixing;
+    if (order != UNSET) wishes->in_order = order != 0;
 }
 
 struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {
     const struct comm_config *config = (const struct comm_config *)given;
-    const struct bl_params *params = bl_params();
-    const int zero = says_zero(params->cta_policy);
-    const long long mixing = number(params->graph_mixing, UNSET), order = number(params->launch_order, UNSET);
-    struct bl_wishes wishes = {.max_blocks = lesser((int)params->max_ctas, most_channels()),
-                               .zero_ctas = zero > 0,
-                               .unmixed = mixing == 0,
-                               .in_order = order != UNSET && order != 0};
-    if (!config || config->magic != magic) return wishes;
-    if (!params->max_ctas && HAS(config, max_ctas) && config->max_ctas > 0)
-        wishes.max_blocks = lesser(config->max_ctas, most_channels());
-    if (zero < 0 && HAS(config, cta_policy) && config->version >= NAMES && config->cta_policy != UNSET)
-        wishes.zero_ctas = (config->cta_policy & POLICY_ZERO) != 0;
-    if (mixing != 0 && mixing != 1 && HAS(config, graph_usage) && config->graph_usage != UNSET)
-        wishes.unmixed = config->graph_usage != GRAPHS_MIXED;
-    if (order == UNSET && HAS(config, launch_order) && config->launch_order != UNSET)
-        wishes.in_order = config->launch_order != 0;
-    if (HAS(config, comm_name) && config->version >= NAMES && config->comm_name)
-        snprintf(wishes.name, sizeof(wishes.name), "%s", config->comm_name);
+    struct bl_wishes wishes = {0};
+    if (config && config->magic == magic) read_config(&wishes, config);
+    read_environment(&wishes, bl_params());
     return wishes;
 }
 

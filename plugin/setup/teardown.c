@@ -78,10 +78,15 @@ static bool has_ended(struct bl_comm *comm) {
     return status != CUDA_ERROR_NOT_READY;
 }
 
+/* Whether it may have replays that leave no event. */
+static bool has_untold(const struct bl_comm *comm) {
+    return comm->order.captured_ever && comm->unmixed;
+}
+
 /* Whether the communicator's launches have ended. */
 static enum rest at_rest(struct bl_comm *comm, uint64_t deadline) {
     if (!has_run(comm)) return AT_REST;
-    if (comm->order.captured_ever && comm->unmixed) return context_at_rest(comm, deadline);
+    if (has_untold(comm)) return context_at_rest(comm, deadline);
     while (!has_ended(comm))
         if (!pass(comm, deadline)) return BUSY;
     return AT_REST;
@@ -107,12 +112,11 @@ void bl_teardown_drain(struct bl_comm *comm) {
     if (!bl_resources_are_ours(comm)) return;
     deserted(comm, UINT64_MAX);
     /* What else the context runs may wait for the caller. */
-    const bool untold = comm->order.captured_ever && comm->unmixed;
-    if (comm->resources->stuck || at_rest(comm, untold ? bl_clock_ns() + UNTOLD_NS : UINT64_MAX) == AT_REST) return;
+    const uint64_t deadline = has_untold(comm) ? bl_clock_ns() + UNTOLD_NS : UINT64_MAX;
+    if (comm->resources->stuck || at_rest(comm, deadline) == AT_REST) return;
     comm->resources->stuck = true;
     bl_warn("communicator %016llx rank %d: whether its last calls ended cannot be told (is a stream being captured, or "
-            "busy while nothing orders "
-            "replays?); its staging is not freed",
+            "busy while nothing orders replays?); its staging is not freed",
             (unsigned long long)comm->id, comm->rank);
 }
 

@@ -19,22 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CUDA_OK(call)                                                                                                  \
-    do {                                                                                                               \
-        cudaError_t error_ = call;                                                                                     \
-        if (error_ != cudaSuccess) {                                                                                   \
-            fprintf(stderr, "early: line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(error_));                  \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-#define NCCL_OK(call)                                                                                                  \
-    do {                                                                                                               \
-        ncclResult_t result_ = call;                                                                                   \
-        if (result_ != ncclSuccess) {                                                                                  \
-            fprintf(stderr, "early: line %d: %s: %s\n", __LINE__, #call, ncclGetErrorString(result_));                 \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "checked.cuh"
 
 /* --- on the device --- */
 enum { A_BLOCKS = 8, THREADS = 256 };

@@ -14,16 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checked.cuh"
 #include "core/primitives.cuh"
-
-#define CUDA_OK(call)                                                                                                  \
-    do {                                                                                                               \
-        cudaError_t error_ = call;                                                                                     \
-        if (error_ != cudaSuccess) {                                                                                   \
-            fprintf(stderr, "lines: line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(error_));                  \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { MOST_GPUS = 8, THREADS = 256, LINE = 128, PACKET = 16 };
 enum : size_t {

@@ -16,22 +16,7 @@
 #include <stdlib.h>
 #include <vector>
 
-#define CUDA_OK(call)                                                                                                  \
-    do {                                                                                                               \
-        cudaError_t error_ = call;                                                                                     \
-        if (error_ != cudaSuccess) {                                                                                   \
-            fprintf(stderr, "nested: line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(error_));                 \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-#define NCCL_OK(call)                                                                                                  \
-    do {                                                                                                               \
-        ncclResult_t result_ = call;                                                                                   \
-        if (result_ != ncclSuccess) {                                                                                  \
-            fprintf(stderr, "nested: line %d: %s: %s\n", __LINE__, #call, ncclGetErrorString(result_));                \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "checked.cuh"
 
 enum { RANKS = 2, ROUNDS = 5, REPLAYS = 10 };
 enum kind { PLAIN, IF, WHILE, FOR_DEVICES, KINDS };

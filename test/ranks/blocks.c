@@ -374,7 +374,8 @@ static void split(struct part *part, const ncclComm_t *parents, ncclConfig_t *co
     each_rank_in_group (part, i) NCCL_OK(ncclCommSplit(parents[i], 0, part->rank[i].rank, &comms[i], config));
 }
 
-/* The zero-CTA policy of a config, with which long all-gathers are NCCL's, and which a split without a config inherits, and one with a config does not. */
+/* The zero-CTA policy of a config, with which long all-gathers are NCCL's; a split without a config inherits it, one with a config does
+ * not. */
 static void policy(struct part *part, const struct options *o) {
 #ifdef NCCL_CTA_POLICY_ZERO
     ncclComm_t comms[2][BOX_RANKS], child[BOX_RANKS], grandchild[BOX_RANKS];

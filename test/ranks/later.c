@@ -224,15 +224,36 @@ static unsigned widest(CUgraph graph) {
     return blocks;
 }
 
+/* An all-reduce captured, looked at, and replayed: what is seen of its graph, alike on all ranks. */
+static unsigned captured(struct part *part, ncclComm_t *comms, size_t count, unsigned (*look)(CUgraph)) {
+    CUstream stream[BOX_RANKS];
+    struct chain chain;
+    struct graphs graphs;
+    unsigned seen = 0;
+    part_streams(part, 0, stream);
+    chain_open(part, &chain, count);
+    graphs_begin(part, 0);
+    chain_allreduce(part, &chain, comms, stream);
+    graphs_end(part, 0, &graphs);
+    each_rank (part, i) {
+        const unsigned one = look(graphs.graph[i]);
+        CHECK(i == 0 || one == seen, "%u, %u", one, seen);
+        seen = one;
+    }
+    graphs_launch(part, &graphs, 0);
+    part_synchronize(part);
+    chain_check(part, &chain);
+    graphs_free(part, &graphs);
+    chain_close(part, &chain);
+    return seen;
+}
+
 /* maxCTAs bounds the blocks of whoever serves, of a child by split, too. */
 static void max_ctas(struct part *part, const struct options *o) {
     static const unsigned limits[] = {1, 3};
     for (int round = 0; round < 2; round++) {
         ncclUniqueId id;
         ncclComm_t made[BOX_RANKS], comms[BOX_RANKS];
-        CUstream stream[BOX_RANKS];
-        struct chain chain;
-        struct graphs graphs;
         box_unique_id(part, 1 + round, &id);
         each_rank_in_group (part, i) {
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -240,20 +261,9 @@ static void max_ctas(struct part *part, const struct options *o) {
             NCCL_OK(ncclCommInitRankConfig(&made[i], part->box->nranks, id, part->rank[i].rank, &config));
         }
         part_split(part, made, comms);
-        part_streams(part, 0, stream);
-        for (int who = 0; who < 2; who++) {
-            chain_open(part, &chain, 2000); /* as much as Beeline serves with one */
-            graphs_begin(part, 0);
-            chain_allreduce(part, &chain, who ? comms : made, stream);
-            graphs_end(part, 0, &graphs);
-            for (int i = 0; i < part->count; i++)
-                CHECK(widest(graphs.graph[i]) >= 1 && widest(graphs.graph[i]) <= limits[round], "%u blocks",
-                      widest(graphs.graph[i]));
-            graphs_launch(part, &graphs, 0);
-            part_synchronize(part);
-            chain_check(part, &chain);
-            graphs_free(part, &graphs);
-            chain_close(part, &chain);
+        for (int who = 0; who < 2; who++) { /* as much as Beeline serves with one block */
+            const unsigned blocks = captured(part, who ? comms : made, 2000, widest);
+            CHECK(blocks >= 1 && blocks <= limits[round], "%u blocks", blocks);
         }
         part_destroy_communicators(part, comms);
         part_destroy_communicators(part, made);
@@ -297,53 +307,32 @@ void part_make_configured(struct part *part, int which, int graph_usage, int lau
         NCCL_OK(ncclCommInitRankConfig(&comms[i], part->box->nranks, id, part->rank[i].rank, (ncclConfig_t *)&config));
 }
 
-static int events_in(CUgraph graph) {
+/* How many nodes are of events; a device can launch a graph that has none. */
+static unsigned events_in(CUgraph graph) {
     CUgraphNode nodes[64];
+    CUgraphExec exec;
     size_t count = 64;
-    int events = 0;
+    unsigned events = 0;
     CU_OK(cuGraphGetNodes(graph, nodes, &count));
     for (size_t i = 0; i < count; i++) {
         CUgraphNodeType type;
         CU_OK(cuGraphNodeGetType(nodes[i], &type));
         events += type == CU_GRAPH_NODE_TYPE_WAIT_EVENT || type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
     }
+    const CUresult status = cu.cuGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
+    CHECK(status == (events ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS), "for launches by a device: %d", (int)status);
+    if (status == CUDA_SUCCESS) CU_OK(cuGraphExecDestroy(exec));
     return events;
 }
 
-/* An all-reduce captured, and replayed: how many nodes of its graph are of events. */
-static int events_captured(struct part *part, ncclComm_t *comms) {
-    CUstream stream[BOX_RANKS];
-    struct chain chain;
-    struct graphs graphs;
-    int events = 0;
-    part_streams(part, 0, stream);
-    chain_open(part, &chain, 5000);
-    graphs_begin(part, 0);
-    chain_allreduce(part, &chain, comms, stream);
-    graphs_end(part, 0, &graphs);
-    for (int i = 0; i < part->count; i++) {
-        CUgraphExec exec;
-        CHECK(i == 0 || events == events_in(graphs.graph[i]), "each rank's graph is alike");
-        events = events_in(graphs.graph[i]);
-        part_enter(part, i);
-        const CUresult status =
-            cu.cuGraphInstantiateWithFlags(&exec, graphs.graph[i], CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
-        CHECK(status == (events ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS), "for launches by a device: %d",
-              (int)status);
-        if (status == CUDA_SUCCESS) CU_OK(cuGraphExecDestroy(exec));
-    }
-    graphs_launch(part, &graphs, 0);
-    part_synchronize(part);
-    chain_check(part, &chain);
-    graphs_free(part, &graphs);
-    chain_close(part, &chain);
-    return events;
+static unsigned events_captured(struct part *part, ncclComm_t *comms) {
+    return captured(part, comms, 5000, events_in);
 }
 
 /* What a variable says in place of a config, if it says one of the numbers that NCCL knows; `otherwise` if not. */
-static int said(const char *variable, int otherwise) {
+static unsigned said(const char *variable, unsigned otherwise) {
     const char *text = getenv(variable);
-    return text && (!strcmp(text, "0") || !strcmp(text, "1")) ? *text - '0' : otherwise;
+    return text && (!strcmp(text, "0") || !strcmp(text, "1")) ? (unsigned)(*text - '0') : otherwise;
 }
 
 /* graphUsageMode: what never overlaps has no nodes of events, which graphs that a device launches, or bodies of loops, cannot have.  A
@@ -352,7 +341,7 @@ static void graph_usage(struct part *part, const struct options *o) {
     static const int modes[] = {NCCL_CONFIG_UNDEF_INT, 2, 1, 0};
     for (int k = 0; k < 4; k++) {
         ncclComm_t made[BOX_RANKS], comms[BOX_RANKS];
-        const int events = 2 * said("NCCL_GRAPH_MIXING_SUPPORT", k < 2);
+        const unsigned events = 2 * said("NCCL_GRAPH_MIXING_SUPPORT", k < 2);
         part_make_configured(part, 1 + k, modes[k], NCCL_CONFIG_UNDEF_INT, made);
         CHECK(events_captured(part, made) == events, "graphUsageMode %d", modes[k]);
         part_split(part, made, comms);
@@ -372,7 +361,7 @@ static void launch_order(struct part *part, const struct options *o) {
     ncclComm_t first[BOX_RANKS], second[BOX_RANKS], child[BOX_RANKS];
     part_make_configured(part, 1, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, first);
     for (int order = 0; order < 2; order++) {
-        const int in_order = said("NCCL_LAUNCH_ORDER_IMPLICIT", order);
+        const unsigned in_order = said("NCCL_LAUNCH_ORDER_IMPLICIT", (unsigned)order);
         part_make_configured(part, 2 + order, NCCL_CONFIG_UNDEF_INT, order, second);
         CHECK(events_captured(part, second) == 2 + in_order, "launchOrderImplicit %d", order);
         part_split(part, second, child);
@@ -387,24 +376,9 @@ static void launch_order(struct part *part, const struct options *o) {
 static void untold_room(struct part *part, const struct options *o) {
     enum { COMMS = 6 };
     ncclComm_t comms[COMMS][BOX_RANKS];
-    CUstream stream[BOX_RANKS];
-    part_streams(part, 0, stream);
-    for (int k = 0; k < COMMS; k++) part_make_configured(part, 1 + k, 1, NCCL_CONFIG_UNDEF_INT, comms[k]);
     unsigned grid[COMMS];
-    for (int k = 0; k < COMMS; k++) {
-        struct chain chain;
-        struct graphs graphs;
-        chain_open(part, &chain, 500000);
-        graphs_begin(part, 0);
-        chain_allreduce(part, &chain, comms[k], stream);
-        graphs_end(part, 0, &graphs);
-        grid[k] = widest(graphs.graph[0]);
-        graphs_launch(part, &graphs, 0);
-        part_synchronize(part);
-        chain_check(part, &chain);
-        graphs_free(part, &graphs);
-        chain_close(part, &chain);
-    }
+    for (int k = 0; k < COMMS; k++) part_make_configured(part, 1 + k, 1, NCCL_CONFIG_UNDEF_INT, comms[k]);
+    for (int k = 0; k < COMMS; k++) grid[k] = captured(part, comms[k], 500000, widest);
     CHECK(grid[0] > 8, "the first has %u blocks", grid[0]);
     CHECK(grid[COMMS - 1] <= 2, "the last has %u, the one before %u", grid[COMMS - 1], grid[COMMS - 2]);
     for (int k = 0; k < COMMS; k++) part_destroy_communicators(part, comms[k]);

@@ -262,11 +262,12 @@ row("{scenario}/{mode}", dict(scenario="""
 row("no_mixing/{scenario}", dict(scenario=("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")),
     mode=turn(MODES, "scenario"), ranks=turn((2, 3), "scenario"),
     environment="NCCL_GRAPH_MIXING_SUPPORT=0", **SCENARIOS)
-# What the environment says comes before configs, if NCCL knows it; also of what is NCCL's.
+# What the environment says comes before configs, if NCCL knows it.
 row("{scenario}/said/{said}", dict(scenario=("later_graph_usage",), said=("0", "1", "-2")), mode=turn(MODES, "said"), ranks=2,
     environment="NCCL_GRAPH_MIXING_SUPPORT={said}", **SCENARIOS)
 row("{scenario}/said/{said}", dict(scenario=("later_launch_order",), said=("0", "1")), mode=turn(MODES, "said"), ranks=2,
     environment="NCCL_LAUNCH_ORDER_IMPLICIT={said}", **SCENARIOS)
+# Calls of NCCL's in launch order, too; replays that leave no event.
 row("{scenario}", dict(scenario=("later_untold_room",)), mode="groups", ranks=2, options="--sms 32 ", environment="BEELINE_ALLREDUCE=twoshot_ll128", **SCENARIOS)
 row("{scenario}/nccl", dict(scenario=("turn_in_order",)), mode="groups", ranks=2, environment="BEELINE_ALLREDUCE=nccl", **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("turn_destroyed_beside",), mode=("processes", "threads")), ranks=2, attributes="warn-ok leak-ok", **SCENARIOS)

@@ -49,9 +49,9 @@ void chain_finish(struct part *part, struct chain *chain); /* synchronizes, chec
 
 /* The part's streams number s, its communicators. */
 void part_streams(const struct part *part, int s, CUstream stream[BOX_RANKS]);
+void part_comms(const struct part *part, ncclComm_t comms[BOX_RANKS]);
 
 /* Communicators with an ncclConfig_t of NCCL 2.32 that says these two, or does not (NCCL_CONFIG_UNDEF_INT). */
 void part_make_configured(struct part *part, int which, int graph_usage, int launch_order, ncclComm_t *comms);
-void part_comms(const struct part *part, ncclComm_t comms[BOX_RANKS]);
 
 #endif

@@ -182,8 +182,6 @@ static void per_thread(struct part *part, const struct options *o) {
 
 /* --- the end --- */
 
-/* Destroyed while calls of it, eager or replayed behind an eager one, are held back: they come right, and nothing that they use is
- * gone. */
 /* Communicators in launch order (launchOrderImplicit), on streams that nothing else joins: the second's call is behind the first's, eager
  * or replayed. */
 static void in_order(struct part *part, const struct options *o) {
@@ -244,6 +242,8 @@ static void destroyed_beside(struct part *part, const struct options *o) {
     gate_free(part, &gate);
 }
 
+/* Destroyed while calls of it, eager or replayed behind an eager one, are held back: they come right, and nothing that they use is
+ * gone. */
 static void destroyed_behind(struct part *part, const struct options *o) {
     for (int replayed = 0; replayed < 2; replayed++) {
         struct chain chain;
