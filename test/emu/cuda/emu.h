@@ -268,7 +268,7 @@ CUdevice emu_device_of_index(int index);      /* -1 if not visible */
 
 /* --- op.c: what streams and graphs execute --- */
 struct emu_event;
-struct emu_exec;
+struct emu_plan;
 struct emu_function;
 enum emu_op_kind {
     EMU_OP_EMPTY,
@@ -322,15 +322,15 @@ struct emu_op {
             unsigned count;
         } memop; /* owns list */
         struct {
-            struct emu_exec *exec;
+            struct emu_plan *plan;
             uint64_t *versions;
-        } graph; /* owns versions */
+        } graph; /* owns versions, and a use of the plan */
     };
 };
 /* Who does it: an eager stream, or a node of the graph that runs on the stream. */
 struct emu_issuer {
     struct emu_stream *stream;
-    const struct emu_exec *exec; /* NULL if eager */
+    const struct emu_plan *plan; /* NULL if eager */
     int node;
 };
 /* Without the lock; returns when it is done. */
@@ -339,7 +339,7 @@ void emu_op_submit(const struct emu_op *op, void (*done)(void *, CUresult),
                    void *argument); /* a kernel, to the engine */
 struct emu_op emu_op_copy(const struct emu_op *op);
 void emu_op_free(struct emu_op *op);
-void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, struct emu_stream *stream); /* replay.c */
+void emu_graph_run(struct emu_plan *plan, const uint64_t *versions, struct emu_stream *stream); /* replay.c */
 
 /* --- memop.c --- */
 CUresult emu_memop_run(const struct emu_op *op, const struct emu_issuer *by);
@@ -454,7 +454,7 @@ CUresult emu_capture_refuse(struct emu_stream *stream);       /* of a call that 
 bool emu_capture_any(const struct emu_context *context, bool invalidate);
 void emu_set_deps(struct emu_node ***deps, int *ndeps, struct emu_node *const *from, int count);
 
-/* --- graph.c --- */
+/* --- graph.c: nodes and edges; exec.c: what is launched --- */
 struct emu_node {
     struct emu_object object;
     struct emu_graph *graph;
@@ -468,17 +468,20 @@ struct emu_graph {
     struct emu_node **nodes;
     int count, space;
 };
-struct emu_exec {
-    struct emu_object object;
-    struct emu_context *context;
+struct emu_plan {
+    int uses; /* launches that are not over, and the exec that has it */
     int count;
     struct emu_op *ops;
-    int **next, *nnext, *indegree;  /* edges by index */
+    int **next, *nnext, *indegree; /* edges by index */
+};
+struct emu_exec {
+    struct emu_object object;
+    struct emu_plan *plan;
     struct emu_stream *last_stream; /* launches of one exec never overlap */
     uint64_t last_submitted;
-    int launches; /* that are not over */
 };
-void emu_exec_done(struct emu_exec *exec); /* one of its launches is over; with the lock held */
+void emu_plan_done(struct emu_plan *plan);              /* one of its uses is over; with the lock held */
+CUgraphNodeType emu_node_type(const struct emu_op *op); /* as programs see it */
 struct emu_graph *emu_graph_new(void);
 CUresult emu_graph_check(const struct emu_graph *graph, const CUgraphNode *nodes,
                          size_t count); /* are they its nodes? */

@@ -1,4 +1,4 @@
-/* graph.c - graphs: nodes and edges, and what instantiating makes of them. */
+/* graph.c - graphs: nodes and edges. */
 #include "emu.h"
 
 #include <stdlib.h>
@@ -131,7 +131,7 @@ EMU_LOCKED(cuGraphRemoveDependencies_v2, 12030,
     return change_edges(graph, from, to, count, false);
 }
 
-EMU_CALL(cuGraphNodeGetType, 10000, (CUgraphNode handle, CUgraphNodeType *type), (handle, type)) {
+CUgraphNodeType emu_node_type(const struct emu_op *op) {
     static const CUgraphNodeType types[] = {
         [EMU_OP_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,     [EMU_OP_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
         [EMU_OP_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,     [EMU_OP_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
@@ -139,10 +139,13 @@ EMU_CALL(cuGraphNodeGetType, 10000, (CUgraphNode handle, CUgraphNodeType *type),
         [EMU_OP_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT, [EMU_OP_MEMOP] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
         [EMU_OP_GRAPH] = CU_GRAPH_NODE_TYPE_GRAPH,
     };
-    struct emu_node *node = emu_object_get(handle, EMU_NODE);
+    return op->kind == EMU_OP_HOST && op->host.holds ? CU_GRAPH_NODE_TYPE_KERNEL : types[op->kind];
+}
+
+EMU_CALL(cuGraphNodeGetType, 10000, (CUgraphNode handle, CUgraphNodeType *type), (handle, type)) {
+    const struct emu_node *node = emu_object_get(handle, EMU_NODE);
     if (!node || !type) return CUDA_ERROR_INVALID_VALUE;
-    *type = types[node->op.kind];
-    if (node->op.kind == EMU_OP_HOST && node->op.host.holds) *type = CU_GRAPH_NODE_TYPE_KERNEL;
+    *type = emu_node_type(&node->op);
     return CUDA_SUCCESS;
 }
 
@@ -150,9 +153,7 @@ EMU_CALL(cuGraphNodeGetType, 10000, (CUgraphNode handle, CUgraphNodeType *type),
 EMU_CALL(cuGraphKernelNodeGetParams_v2, 12000, (CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2 *params),
          (handle, params)) {
     struct emu_node *node = emu_object_get(handle, EMU_NODE);
-    CUgraphNodeType type;
-    if (!node || !params || cuGraphNodeGetType_body(handle, &type) || type != CU_GRAPH_NODE_TYPE_KERNEL)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (!node || !params || emu_node_type(&node->op) != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
     *params = (CUDA_KERNEL_NODE_PARAMS_v2){.gridDimX = node->op.kind == EMU_OP_HOST ? node->op.host.holds : 0};
     if (node->op.kind == EMU_OP_HOST) return CUDA_SUCCESS;
     const unsigned *grid = node->op.kernel.grid, *block = node->op.kernel.block;
@@ -195,125 +196,4 @@ EMU_LOCKED(cuGraphAddHostNode, 10000,
     if (!host || !host->fn) return CUDA_ERROR_INVALID_VALUE;
     struct emu_op op = {.kind = EMU_OP_HOST, .host = {.function = host->fn, .argument = host->userData}};
     return add(out, graph, deps, ndeps, &op);
-}
-
-static void exec_free(struct emu_exec *exec) {
-    for (int i = 0; exec->ops && i < exec->count; i++) emu_op_free(&exec->ops[i]);
-    for (int i = 0; exec->next && i < exec->count; i++) free(exec->next[i]);
-    free(exec->ops);
-    free(exec->next);
-    free(exec->nnext);
-    free(exec->indegree);
-    exec->ops = NULL;
-    exec->next = NULL;
-    emu_object_end(exec);
-}
-
-void emu_exec_done(struct emu_exec *exec) {
-    if (--exec->launches == 0 && !exec->object.alive) exec_free(exec);
-}
-
-static struct emu_exec *instantiate(struct emu_graph *graph) {
-    struct emu_exec *exec = emu_object_new(EMU_EXEC, sizeof *exec);
-    if (!exec) return NULL;
-    size_t count = (size_t)graph->count;
-    exec->context = emu_current();
-    exec->ops = calloc(count + 1, sizeof *exec->ops);
-    exec->next = calloc(count + 1, sizeof *exec->next);
-    exec->nnext = calloc(count + 1, sizeof *exec->nnext);
-    exec->indegree = calloc(count + 1, sizeof *exec->indegree);
-    bool good = exec->ops && exec->next && exec->nnext && exec->indegree;
-    for (int i = 0; good && i < graph->count; i++) {
-        struct emu_node *node = graph->nodes[i];
-        exec->ops[i] = emu_op_copy(&node->op);
-        exec->count = i + 1;
-        exec->indegree[i] = node->ndeps;
-        for (int j = 0; good && j < node->ndeps; j++) {
-            int from = node->deps[j]->index;
-            int *more = realloc(exec->next[from], (size_t)(exec->nnext[from] + 1) * sizeof *more);
-            good = more;
-            if (!good) break;
-            exec->next[from] = more;
-            more[exec->nnext[from]++] = i;
-        }
-    }
-    if (good) return exec;
-    exec_free(exec);
-    return NULL;
-}
-
-/* Kernels, copies and fills alone, as seen on hardware; also of bodies of conditional nodes, which the box does not have. */
-static bool is_for_devices(const struct emu_graph *graph) {
-    bool is = true;
-    for (int i = 0; i < graph->count; i++) {
-        CUgraphNodeType type;
-        cuGraphNodeGetType_body((CUgraphNode)graph->nodes[i], &type);
-        is = is && (type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
-                    type == CU_GRAPH_NODE_TYPE_MEMSET);
-    }
-    return is;
-}
-
-EMU_LOCKED(cuGraphInstantiateWithFlags, 11040, (CUgraphExec * out, CUgraph handle, unsigned long long flags),
-           (out, handle, flags)) {
-    struct emu_context *context;
-    struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH);
-    if (!out || !graph) return CUDA_ERROR_INVALID_VALUE;
-    EMU_TRY(emu_context_need(&context));
-    EMU_TRY(emu_capture_unsafe()); /* seen on hardware: not while this thread captures */
-    if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH && !is_for_devices(graph)) return CUDA_ERROR_INVALID_VALUE;
-    *out = (CUgraphExec)instantiate(graph);
-    return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-EMU_ROW(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags)
-
-EMU_LOCKED(cuGraphExecDestroy, 10000, (CUgraphExec handle), (handle)) {
-    struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);
-    if (!exec) return CUDA_ERROR_INVALID_VALUE;
-    emu_object_end(exec); /* no new launch; those under way finish, and the last frees it */
-    if (!exec->launches) exec_free(exec);
-    return CUDA_SUCCESS;
-}
-
-EMU_CALL(cuGraphUpload, 11010, (CUgraphExec handle, CUstream stream), (handle, stream)) {
-    return emu_object_get(handle, EMU_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* Of the events of nodes that record or wait, when the graph is launched, in stream order with other records.  Waits are for what
- * was recorded before that, none for a record of the same graph: a GPU may be kinder, and no graph may count on it. */
-static uint64_t *event_versions(const struct emu_exec *exec) {
-    uint64_t *versions = calloc((size_t)exec->count + 1, sizeof *versions);
-    for (int i = 0; versions && i < exec->count; i++)
-        if (exec->ops[i].kind == EMU_OP_WAIT) versions[i] = exec->ops[i].event.event->recorded;
-    for (int i = 0; versions && i < exec->count; i++) {
-        struct emu_op *op = &exec->ops[i];
-        if (op->kind != EMU_OP_RECORD) continue;
-        op->event.event->capture = NULL;
-        versions[i] = ++op->event.event->recorded;
-    }
-    return versions;
-}
-
-EMU_LOCKED(cuGraphLaunch, 10000, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle)) {
-    struct emu_stream *stream;
-    struct emu_exec *exec = emu_object_get(handle, EMU_EXEC);
-    if (!exec) return CUDA_ERROR_INVALID_VALUE;
-    EMU_TRY(emu_stream_usable(stream_handle, &stream));
-    EMU_TRY(emu_capture_refuse(stream)); /* child graphs are not emulated */
-    for (int i = 0; i < exec->count; i++) {
-        struct emu_function *function = exec->ops[i].kind == EMU_OP_KERNEL ? exec->ops[i].kernel.function : NULL;
-        if (function && !function->object.alive) emu_object_gone(function, function); /* its module was unloaded */
-    }
-    uint64_t *versions = event_versions(exec);
-    if (!versions) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (exec->last_stream && exec->last_stream != stream && exec->last_stream->completed < exec->last_submitted)
-        emu_push_after(stream, exec->last_stream, exec->last_submitted);
-    struct emu_op op = {
-        .kind = EMU_OP_GRAPH, .context = stream->context, .graph = {.exec = exec, .versions = versions}};
-    exec->launches++;
-    emu_push(stream, &op);
-    exec->last_stream = stream;
-    exec->last_submitted = stream->submitted;
-    return CUDA_SUCCESS;
 }

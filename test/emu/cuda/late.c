@@ -139,15 +139,15 @@ static bool overlaps(const struct late *late, uintptr_t address, size_t bytes) {
 }
 
 /* Is there a way along the edges? */
-static bool leads(const struct emu_exec *exec, int from, int to) {
-    bool *seen = calloc((size_t)exec->count, 1), found = false;
-    int *open = malloc((size_t)exec->count * sizeof *open), nopen = 0;
+static bool leads(const struct emu_plan *plan, int from, int to) {
+    bool *seen = calloc((size_t)plan->count, 1), found = false;
+    int *open = malloc((size_t)plan->count * sizeof *open), nopen = 0;
     if (!seen || !open) found = true; /* less to notice, nothing wrong */
     if (!found) open[nopen++] = from;
     while (nopen && !found) {
         int node = open[--nopen];
-        for (int i = 0; i < exec->nnext[node] && !found; i++) {
-            int next = exec->next[node][i];
+        for (int i = 0; i < plan->nnext[node] && !found; i++) {
+            int next = plan->next[node][i];
             found = next == to;
             if (!seen[next]) open[nopen++] = next;
             seen[next] = true;
@@ -161,8 +161,8 @@ static bool leads(const struct emu_exec *exec, int from, int to) {
 /* Did it come before what `by` does now? */
 static bool before(const struct late *late, const struct emu_issuer *by) {
     if (late->by.stream != by->stream) return false;
-    if (!late->by.exec || late->by.node == by->node) return true;
-    return by->exec && leads(by->exec, late->by.node, by->node);
+    if (!late->by.plan || late->by.node == by->node) return true;
+    return by->plan && leads(by->plan, late->by.node, by->node);
 }
 
 void emu_late_flush(const struct emu_issuer *by) {
@@ -190,7 +190,7 @@ void emu_late_flush_stream(const struct emu_stream *stream) {
 void emu_late_leave_graph(const struct emu_stream *stream) {
     pthread_mutex_lock(&lock);
     for (struct late *late = first; late; late = late->next)
-        if (late->by.stream == stream) late->by.exec = NULL;
+        if (late->by.stream == stream) late->by.plan = NULL;
     pthread_mutex_unlock(&lock);
 }
 

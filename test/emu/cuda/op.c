@@ -109,7 +109,7 @@ CUresult emu_op_run(struct emu_op *op, const struct emu_issuer *by) {
     case EMU_OP_RECORD: emu_event_complete(op->event.event, op->event.version, by->stream); break;
     case EMU_OP_WAIT: emu_event_wait(op->event.event, op->event.version, by->stream); break;
     case EMU_OP_MEMOP: result = emu_memop_run(op, by); break;
-    case EMU_OP_GRAPH: emu_graph_run(op->graph.exec, op->graph.versions, by->stream); break;
+    case EMU_OP_GRAPH: emu_graph_run(op->graph.plan, op->graph.versions, by->stream); break;
     }
     emu_speed_pass(by->stream, op->takes);
     if (result != CUDA_SUCCESS && op->context) {
@@ -142,7 +142,7 @@ void emu_op_free(struct emu_op *op) {
     if (op->kind == EMU_OP_GRAPH) {
         free(op->graph.versions);
         emu_lock();
-        emu_exec_done(op->graph.exec);
+        emu_plan_done(op->graph.plan);
         emu_unlock();
     }
     op->kind = EMU_OP_EMPTY;

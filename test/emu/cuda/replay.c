@@ -16,7 +16,7 @@ struct step {
 struct run {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct emu_exec *exec;
+    struct emu_plan *plan;
     const uint64_t *versions;
     struct emu_stream *stream;
     struct step *steps;
@@ -40,8 +40,8 @@ static void take(struct run *run, int index) {
 
 static void finish(struct run *run, int index) {
     pthread_mutex_lock(&run->lock);
-    for (int i = 0; i < run->exec->nnext[index]; i++) {
-        int next = run->exec->next[index][i];
+    for (int i = 0; i < run->plan->nnext[index]; i++) {
+        int next = run->plan->next[index][i];
         if (--run->waiting[next] == 0) run->ready[run->nready++] = next;
     }
     run->done++;
@@ -52,7 +52,7 @@ static void finish(struct run *run, int index) {
 
 static void kernel_done(void *argument, CUresult result) {
     struct step *step = argument;
-    struct emu_context *context = step->run->exec->ops[step->index].context;
+    struct emu_context *context = step->run->plan->ops[step->index].context;
     if (result != CUDA_SUCCESS) {
         emu_lock();
         context->sticky = result;
@@ -62,9 +62,9 @@ static void kernel_done(void *argument, CUresult result) {
 }
 
 static void run_here(struct run *run, int index) {
-    struct emu_op op = run->exec->ops[index];
+    struct emu_op op = run->plan->ops[index];
     if (op.kind == EMU_OP_RECORD || op.kind == EMU_OP_WAIT) op.event.version = run->versions[index];
-    emu_op_run(&op, &(struct emu_issuer){run->stream, run->exec, index});
+    emu_op_run(&op, &(struct emu_issuer){run->stream, run->plan, index});
     finish(run, index);
 }
 
@@ -75,19 +75,19 @@ static void *helper(void *argument) {
 }
 
 static void start_kernel(struct run *run, int index) {
-    struct emu_op *op = &run->exec->ops[index];
+    struct emu_op *op = &run->plan->ops[index];
     if (op->context->sticky != CUDA_SUCCESS || op->context->abandoned) {
         finish(run, index);
         return;
     }
-    emu_late_flush(&(struct emu_issuer){run->stream, run->exec, index});
+    emu_late_flush(&(struct emu_issuer){run->stream, run->plan, index});
     emu_speed_pass(run->stream, op->takes);
     emu_op_submit(op, kernel_done, &run->steps[index]);
 }
 
 /* Nodes that may block get a thread of their own, unless nothing else is to be done meanwhile. */
 static void start(struct run *run, int index, bool alone) {
-    struct emu_op *op = &run->exec->ops[index];
+    struct emu_op *op = &run->plan->ops[index];
     if (op->kind == EMU_OP_KERNEL) {
         start_kernel(run, index);
         return;
@@ -98,22 +98,22 @@ static void start(struct run *run, int index, bool alone) {
 
 /* Puts the nodes into the queues of their GPUs, in a drawn order. */
 static bool line_up(struct run *run, uint64_t *random) {
-    const int count = run->exec->count;
+    const int count = run->plan->count;
     int *waiting = malloc((size_t)count * sizeof *waiting), *ready = malloc((size_t)count * sizeof *ready);
     int last[EMU_MAX_DEVICES], nready = 0;
     run->behind = malloc((size_t)count * sizeof *run->behind);
     if (waiting && ready && run->behind) {
         for (int d = 0; d < EMU_MAX_DEVICES; d++) last[d] = -1;
         for (int i = 0; i < count; i++)
-            if (!(waiting[i] = run->exec->indegree[i])) ready[nready++] = i;
+            if (!(waiting[i] = run->plan->indegree[i])) ready[nready++] = i;
         while (nready) {
             const int pick = (int)(emu_random(random) % (uint64_t)nready), index = ready[pick];
-            const struct emu_context *context = run->exec->ops[index].context;
+            const struct emu_context *context = run->plan->ops[index].context;
             ready[pick] = ready[--nready];
             run->behind[index] = context ? last[context->device] : -1;
             if (context) last[context->device] = index;
-            for (int i = 0; i < run->exec->nnext[index]; i++)
-                if (--waiting[run->exec->next[index][i]] == 0) ready[nready++] = run->exec->next[index][i];
+            for (int i = 0; i < run->plan->nnext[index]; i++)
+                if (--waiting[run->plan->next[index][i]] == 0) ready[nready++] = run->plan->next[index][i];
         }
     }
     free(waiting);
@@ -131,30 +131,30 @@ static int pick(const struct run *run, uint64_t *random) {
     return -1;
 }
 
-void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, struct emu_stream *stream) {
+void emu_graph_run(struct emu_plan *plan, const uint64_t *versions, struct emu_stream *stream) {
     static _Atomic uint64_t launches;
     struct run run = {.lock = PTHREAD_MUTEX_INITIALIZER,
                       .changed = PTHREAD_COND_INITIALIZER,
-                      .exec = exec,
+                      .plan = plan,
                       .versions = versions,
                       .stream = stream};
     uint64_t random =
         emu_config.seed * 0x51ed27 + (uint64_t)(emu_config.local_rank + 1) * 0x9e3779b97f4a7c15 + ++launches;
-    size_t count = (size_t)exec->count;
+    size_t count = (size_t)plan->count;
     run.steps = calloc(count + 1, sizeof *run.steps);
     run.waiting = calloc(count + 1, sizeof *run.waiting);
     run.ready = calloc(count + 1, sizeof *run.ready);
     run.taken = calloc(count + 1, sizeof *run.taken);
-    run.left = exec->count;
+    run.left = plan->count;
     if (run.steps && run.waiting && run.ready && run.taken && (!stream->queue || line_up(&run, &random))) {
-        for (int i = 0; i < exec->count; i++) {
+        for (int i = 0; i < plan->count; i++) {
             run.steps[i] = (struct step){&run, i};
-            run.waiting[i] = exec->indegree[i];
+            run.waiting[i] = plan->indegree[i];
             if (!run.waiting[i]) run.ready[run.nready++] = i;
         }
         int started = 0;
         pthread_mutex_lock(&run.lock);
-        while (run.done < exec->count) {
+        while (run.done < plan->count) {
             const int place = pick(&run, &random);
             if (place < 0) {
                 pthread_cond_wait(&run.changed, &run.lock);
@@ -164,7 +164,7 @@ void emu_graph_run(struct emu_exec *exec, const uint64_t *versions, struct emu_s
             run.ready[place] = run.ready[--run.nready];
             bool alone = !run.nready && run.done == started;
             started++;
-            if (!emu_queue_holds(&exec->ops[index])) take(&run, index);
+            if (!emu_queue_holds(&plan->ops[index])) take(&run, index);
             pthread_mutex_unlock(&run.lock);
             start(&run, index, alone);
             pthread_mutex_lock(&run.lock);

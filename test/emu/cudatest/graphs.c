@@ -50,6 +50,64 @@ TEST(capture, "1", NULL, 3, ALWAYS) {
     test_box_close(&box);
 }
 
+/* Fills of so many bytes one behind the other, the first with `value`, the others with one more each. */
+static CUgraph captured_fills(struct test_box *box, int fills, uint8_t value) {
+    CUgraph graph;
+    OK(cuStreamBeginCapture(box->stream[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    for (int i = 0; i < fills; i++) OK(cuMemsetD8Async(box->result[0], (uint8_t)(value + i), 8, box->stream[0]));
+    OK(cuStreamEndCapture(box->stream[0], &graph));
+    return graph;
+}
+
+TEST(exec_update, "1", NULL, 3, ALWAYS) {
+    struct test_box box;
+    CUgraphExec exec;
+    CUgraphExecUpdateResultInfo info;
+    CUstream side;
+    uint64_t before = 0, value = 0;
+    test_box_open(&box, 1);
+    const CUstream stream = box.stream[0];
+    const CUdeviceptr gate = box.result[0] + 64;
+    OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    OK(settled(cuMemsetD32(gate, 0, 1)));
+    CUgraph first = captured_fills(&box, 2, 0x10), second = captured_fills(&box, 2, 0x20),
+            longer = captured_fills(&box, 3, 0x30), other;
+    OK(cuGraphInstantiate(&exec, first, 0));
+    /* What is under way when it is updated stays what it was. */
+    OK(cuStreamWaitValue32(stream, gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuMemcpyDtoDAsync(box.result[0] + 8, box.result[0], 8, stream));
+    OK(cuGraphExecUpdate(exec, second, &info));
+    CHECK(info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS && !info.errorNode);
+    OK(cuGraphDestroy(second));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamWriteValue32(side, gate, 1, 0));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(&before, box.result[0] + 8, 8));
+    OK(cuMemcpyDtoH(&value, box.result[0], 8));
+    CHECK(before == 0x1111111111111111ull && value == 0x2121212121212121ull);
+    /* What is not alike is refused, and leaves the instance as it is. */
+    EXPECT(cuGraphExecUpdate(exec, longer, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    CHECK(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    captured_copy(&box, box.result[0], 1);
+    OK(cuMemsetD8Async(box.result[0], 1, 8, stream));
+    OK(cuStreamEndCapture(stream, &other));
+    EXPECT(cuGraphExecUpdate(exec, other, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    CHECK(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED && info.errorNode);
+    OK(cuMemsetD8Async(box.result[0], 0, 8, stream));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(&value, box.result[0], 8));
+    CHECK(value == 0x2121212121212121ull);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(first));
+    OK(cuGraphDestroy(longer));
+    OK(cuGraphDestroy(other));
+    OK(cuStreamDestroy(side));
+    test_box_close(&box);
+}
+
 TEST(capture_fork, "1", NULL, 3, ALWAYS) {
     struct test_box box;
     CUgraph graph;

@@ -1,0 +1,105 @@
+/* updates.c - graphs that are captured anew and given to an instance that there is, as inference engines do each step. */
+#include "programs.h"
+
+#include <stdio.h>
+
+enum { COMMS = 2, SETS = 2 };
+struct step {
+    ncclComm_t comm;
+    CUstream stream;
+    const struct vector *first, *second, *third;
+};
+
+/* One call, and a group of two that may share a launch. */
+static CUgraph capture(const struct step *step) {
+    CUgraph graph;
+    capture_begin(step->stream);
+    vector_allreduce(step->first, step->comm, step->stream);
+    NCCL_OK(ncclGroupStart());
+    vector_allreduce(step->second, step->comm, step->stream);
+    vector_broadcast(step->third, 0, step->comm, step->stream);
+    NCCL_OK(ncclGroupEnd());
+    CU_OK(cuStreamEndCapture(step->stream, &graph));
+    return graph;
+}
+
+/* The instance becomes what is captured now, by an update or, if that is refused, made anew; returns whether it was. */
+static bool update(CUgraphExec *exec, const struct step *step) {
+    CUgraphExecUpdateResultInfo info;
+    const CUgraph graph = capture(step);
+    const bool refused = !*exec || cu.cuGraphExecUpdate(*exec, graph, &info) != CUDA_SUCCESS;
+    if (refused && *exec) CU_OK(cuGraphExecDestroy(*exec));
+    if (refused) CU_OK(cuGraphInstantiateWithFlags(exec, graph, 0));
+    CU_OK(cuGraphDestroy(graph)); /* whatever it held is the instance's now */
+    return refused;
+}
+
+/* --- updated_graphs: of each size, then from size to size; each update while the launch before it is under way.  A second capture of the
+ * same calls is like the first, so that no update of it is refused --- */
+struct updates {
+    struct step step[SETS];
+    CUgraphExec exec;
+    struct vector eager;
+    int tried, refused;
+};
+
+static void round_of(struct part *part, struct updates *u, struct vector set[SETS][3], uint64_t seed, bool known) {
+    for (int i = 0; i < SETS; i++)
+        for (int v = 0; v < 3; v++) vector_fill(part, &set[i][v], seed + (uint64_t)(3 * i + v));
+    vector_fill(part, &u->eager, seed);
+    part_barrier(part);
+    for (int i = 0; i < SETS; i++) {
+        const struct step *step = &u->step[i];
+        const bool first = !u->exec, refused = update(&u->exec, step);
+        u->tried += !first;
+        u->refused += refused && !first;
+        CHECK(!refused || !known, "rank %d: an instance cannot be updated by a second capture of the same calls",
+              self(part)->rank);
+        CU_OK(cuGraphLaunch(u->exec, step->stream));
+        if (i == 0) vector_allreduce(&u->eager, u->step[1].comm, step->stream);
+    }
+    stream_sync(u->step[0].stream);
+    vector_check_all(part, &u->eager);
+    for (int i = 0; i < SETS; i++) {
+        vector_check_all(part, &set[i][0]);
+        vector_check_all(part, &set[i][1]);
+        vector_check(part, &set[i][2], 0, 0);
+    }
+}
+
+static void updated_graphs(struct part *part, const struct settings *s) {
+    enum { SIZES = 3 };
+    const size_t sizes[SIZES] = {s->small, s->middle, s->large};
+    const CUstream stream = stream_open();
+    ncclComm_t comm[COMMS];
+    struct vector set[SIZES][SETS][3];
+    struct updates u = {0};
+    vector_open(&u.eager, s->small);
+    for (int c = 0; c < COMMS; c++) comm[c] = comm_open(part);
+    for (int z = 0; z < SIZES; z++)
+        for (int i = 0; i < SETS; i++)
+            for (int v = 0; v < 3; v++) vector_open(&set[z][i][v], v ? s->small : sizes[z]);
+    for (int c = 0; c < COMMS; c++)
+        for (int z = 0; z < SIZES; z++) vector_warm_up(part, &set[z][0][0], comm[c], stream);
+    for (int z = 0; z < 2 * SIZES; z++) {
+        const int size = z % SIZES;
+        for (int i = 0; i < SETS; i++)
+            u.step[i] = (struct step){comm[i % COMMS], stream, &set[size][i][0], &set[size][i][1], &set[size][i][2]};
+        for (long k = 0; k < (z < SIZES ? 2 + s->repeat : 1); k++) {
+            doing(part, "size %zu, round %ld", sizes[size], k);
+            round_of(part, &u, set[size], s->seed + (uint64_t)(100 * k + z), k > 0);
+        }
+        if (z < SIZES) CU_OK(cuGraphExecDestroy(u.exec));
+        if (z < SIZES) u.exec = NULL;
+    }
+    if (self(part)->rank == 0) printf("updated_graphs: %d of %d updates refused\n", u.refused, u.tried);
+    CU_OK(cuGraphExecDestroy(u.exec));
+    for (int c = 0; c < COMMS; c++) comm_close(part, comm[c]);
+    for (int z = 0; z < SIZES; z++)
+        for (int i = 0; i < SETS; i++)
+            for (int v = 0; v < 3; v++) vector_close(&set[z][i][v]);
+    vector_close(&u.eager);
+    stream_close(stream);
+}
+
+const struct program update_programs[] = {{"updated_graphs", updated_graphs}, {0}};
