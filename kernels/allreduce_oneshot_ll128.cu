@@ -76,6 +76,37 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out 
     return true;
 }
 
+/* By two crews, of which each has some lines under way: so a grid of few blocks fills the links, too. */
+template <class T, int N, class In, class Out>
+BL_DEVICE bool exchange_in_runs(const struct bl_kernel_args &a, const In &in, const Out &out, const Region &region,
+                                uint64_t flag, bool in_place) {
+    enum { AT_A_TIME = LinesAtATime<N>::COUNT, SENDING = 12 };
+    const Share senders = share_of(0, SENDING), receivers = share_of(SENDING, 32);
+    const uint64_t lines = lines_of(in), whole = whole_lines(out) > 0 ? whole_lines(in) : 0;
+    const auto load = [&](uint64_t line, bool is_whole = false) { return load_line(in, line, is_whole); };
+    const auto store = [&](uint64_t line, Pair sum, bool is_whole = false) { store_line(out, line, sum, is_whole); };
+    const auto keep = [&](uint64_t line, Pair v) {
+        unsigned char *const place = own_place(a, region) + offset_of(region, line);
+        if (in_place) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
+    };
+    if (in_share(senders)) send_to_all<N>(a, region, lines, whole, senders, flag, load, NoPrefetch(), keep);
+    if (!in_share(receivers)) return true;
+    const Crew crew = crew_of(receivers);
+    const uint64_t done =
+        in_place ? reduce_some<T, N, AT_A_TIME, true>(a, nranks_of<N>(a), region, whole, crew, flag, 0, load, store)
+                 : reduce_some<T, N, AT_A_TIME>(a, nranks_of<N>(a), region, whole, crew, flag, 0, load, store);
+    return done != TOLD_TO_LEAVE && reduce_all<T, N>(a, region, lines, receivers, flag, in_place, load, store, done);
+}
+
+/* Whether so many lines are to come in runs.  A grid of nearly all multiprocessors fills the links with a line at a time, but where it has
+ * own lines to keep in place, too.  Measured on H200 (docs/notebook.md). */
+template <class In, class Out> BL_DEVICE bool runs_pay(const In &in, const Out &out, bool in_place) {
+    enum { WIDE = 3072, ROUNDS = 8 };
+    const uint64_t groups = crew_of(whole_grid()).groups;
+    const bool whole = whole_lines(in) > 0 && whole_lines(out) > 0;
+    return groups <= WIDE || (in_place && (!whole || lines_of(in) >= ROUNDS * groups));
+}
+
 /* in_place: of any message. */
 template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, const Out &out, bool in_place) {
@@ -86,6 +117,8 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
         if (!exchange_by_halves<T, N>(a, in, out, region, flag)) return;
     } else if (lines_of(in) <= crew_of(whole_grid()).groups) {
         if (!exchange<T, N>(a, in, out, region, flag)) return;
+    } else if (comes_in_runs<N>(lines_of(in)) && runs_pay(in, out, in_place)) {
+        if (!exchange_in_runs<T, N>(a, in, out, region, flag, in_place)) return;
     } else {
         const Share senders = share_of(0, 6), receivers = share_of(6, 32);
         const bool own_too = in_place;

@@ -31,12 +31,28 @@ template <int N> BL_DEVICE bool send_message(const struct bl_kernel_args &a, One
         [&] { return ready_to_send(a, o, TO_ALL); });
 }
 
-BL_DEVICE bool receive_message(const struct bl_kernel_args &a, const OneWay &o, const Message &out) {
+template <int N> BL_DEVICE bool receive_message(const struct bl_kernel_args &a, const OneWay &o, const Message &out) {
+    enum { AT_A_TIME = LinesAtATime<N>::COUNT };
     const Crew crew = crew_of(whole_grid());
-    const uint64_t lines = lines_of(out);
+    const uint64_t lines = lines_of(out), whole = comes_in_runs<N>(lines) ? whole_lines(out) : 0;
+    uint64_t done = 0;
     Wait wait = wait_begin(o.flag);
     tell_begun(a, o);
-    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < lines; line += crew.groups) {
+    for (; crew.of_warp + done + (AT_A_TIME - 1) * crew.groups < whole; done += AT_A_TIME * crew.groups) {
+        const unsigned char *at[AT_A_TIME];
+        LineView view[AT_A_TIME];
+        const auto line_at = [&](int k) { return crew.group + done + k * crew.groups; };
+#pragma unroll
+        for (int k = 0; k < AT_A_TIME; k++) {
+            at[k] = kept(place_of(a, o.region, a.rank, a.root) + offset_of(o.region, line_at(k)));
+            view[k] = line_of({0, 0});
+        }
+        warp_sync(); /* lanes may have parted where the last lines were stored */
+        if (!poll_lines(a, at, (1u << AT_A_TIME) - 1, o.flag, view, wait, [&](int) { return a.root; })) return false;
+#pragma unroll
+        for (int k = 0; k < AT_A_TIME; k++) store_line(out, line_at(k), line_data(view[k]), true);
+    }
+    for (uint64_t line = crew.group + done; line - crew.group + crew.of_warp < lines; line += crew.groups) {
         uint64_t words[1][2];
         warp_sync(); /* lanes may have parted where the last line was stored */
         if (!receive_lines<1>(a, o.region, line, a.root, o.flag, line < lines, false, {0, 0}, words, wait))
@@ -50,7 +66,8 @@ template <int N> BL_DEVICE void broadcast_ll128(const struct bl_kernel_args &a) 
     const uint64_t bytes = a.count * a.size;
     const Message out = message_of(a.recvbuff, bytes);
     OneWay o = oneway_begin(a, lines_of(out));
-    if (a.rank == a.root ? send_message<N>(a, o, bytes) : receive_message(a, o, out)) oneway_end(a, o, lines_of(out));
+    if (a.rank == a.root ? send_message<N>(a, o, bytes) : receive_message<N>(a, o, out))
+        oneway_end(a, o, lines_of(out));
 }
 
 /* The lines of messages of which this rank is the root. */

@@ -243,17 +243,18 @@ BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, 
 /* Those of the crew's lines from `done` on that come LINES at a time, all whole: returns behind which, or
  * TOLD_TO_LEAVE. */
 enum : uint64_t { TOLD_TO_LEAVE = UINT64_MAX };
-template <class T, int N, int LINES, class Load, class Store>
+template <class T, int N, int LINES, bool OWN_COMES = false, class Load, class Store>
 BL_DEVICE uint64_t reduce_some(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t whole,
                                const Crew &crew, uint64_t flag, uint64_t done, Load load, Store store) {
     Wait wait = wait_begin(flag);
     for (; crew.of_warp + done + (LINES - 1) * crew.groups < whole; done += LINES * crew.groups) {
         const uint64_t line = crew.group + done;
-        Pair own[LINES], sum[LINES];
+        Pair own[LINES] = {}, sum[LINES];
 #pragma unroll
-        for (int k = 0; k < LINES; k++) own[k] = load(line + k * crew.groups, true);
+        for (int k = 0; k < LINES; k++)
+            if (!OWN_COMES) own[k] = load(line + k * crew.groups, true);
         warp_sync();
-        if (!receive_all_and_reduce<T, N, LINES>(a, nranks, region, line, crew.groups, flag, own, sum, wait))
+        if (!receive_all_and_reduce<T, N, LINES, OWN_COMES>(a, nranks, region, line, crew.groups, flag, own, sum, wait))
             return TOLD_TO_LEAVE;
 #pragma unroll
         for (int k = 0; k < LINES; k++) store(line + k * crew.groups, sum[k], true);

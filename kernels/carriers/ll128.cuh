@@ -156,40 +156,44 @@ template <int N> BL_DEVICE unsigned peer_in_order(const struct bl_kernel_args &a
     return k % (N - 1) + (k % (N - 1) >= a.rank);
 }
 
-/* poll_lines of lines of every peer, line, line + step, ..., LINES of them: of each the peers' in rank order. */
-template <int N, int LINES>
+/* poll_lines of lines of every peer, line, line + step, ..., LINES of them: of each the peers' in rank order, or, if
+ * OWN_COMES through the staging as well, all ranks'. */
+template <int N, int LINES, bool OWN_COMES = false>
 BL_DEVICE bool poll_lines_of_peers(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t line,
-                                   uint64_t step, uint64_t flag, LineView (&view)[LINES * (N - 1)], Wait &wait) {
-    enum { PEERS = N - 1 };
-    const auto peer_of = [&](unsigned i) { return peer_in_order<N>(a, i); };
-    const unsigned char *at[LINES * PEERS];
+                                   uint64_t step, uint64_t flag, LineView (&view)[LINES * (N - !OWN_COMES)],
+                                   Wait &wait) {
+    enum { SOURCES = N - !OWN_COMES };
+    const auto source = [&](unsigned i) { return OWN_COMES ? i % N : peer_in_order<N>(a, i); };
+    const unsigned char *at[LINES * SOURCES];
     uint32_t missing = 0;
 #pragma unroll
-    for (unsigned i = 0; i < LINES * PEERS; i++) {
-        at[i] = kept(place_of(a, region, a.rank, peer_of(i)) + offset_of(region, line + i / PEERS * step));
+    for (unsigned i = 0; i < LINES * SOURCES; i++) {
+        const bool is_own = OWN_COMES && source(i) == a.rank;
+        at[i] = kept((is_own ? own_place(a, region) : place_of(a, region, a.rank, source(i))) +
+                     offset_of(region, line + i / SOURCES * step));
         view[i] = line_of({0, 0});
-        if (i % PEERS < nranks - 1) missing |= 1u << i;
+        if (i % SOURCES < nranks - !OWN_COMES) missing |= 1u << i;
     }
-    return poll_lines(a, at, missing, flag, view, wait, peer_of);
+    return poll_lines(a, at, missing, flag, view, wait, source);
 }
 
-/* Receives lines of every peer, line, line + step, ..., all at once, and reduces each with own[k] in rank order.  Own
- * words are put in behind the polls, so these do not wait until they are loaded. */
-template <class T, int N, int LINES>
+/* Receives lines of every peer, line, line + step, ..., all at once, and reduces each with own[k], or with what OWN_COMES
+ * through the staging, in rank order.  Own words are put in behind the polls, so these do not wait until they are loaded. */
+template <class T, int N, int LINES, bool OWN_COMES = false>
 BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
                                       uint64_t line, uint64_t step, uint64_t flag, const Pair (&own)[LINES],
                                       Pair (&result)[LINES], Wait &wait) {
-    enum { PEERS = N - 1 };
-    LineView view[LINES * PEERS];
-    if (!poll_lines_of_peers<N, LINES>(a, nranks, region, line, step, flag, view, wait)) return false;
+    enum { PEERS = N - 1, SOURCES = N - !OWN_COMES };
+    LineView view[LINES * SOURCES];
+    if (!poll_lines_of_peers<N, LINES, OWN_COMES>(a, nranks, region, line, step, flag, view, wait)) return false;
 #pragma unroll
     for (int k = 0; k < LINES; k++) {
         uint64_t words[N][2];
 #pragma unroll
         for (unsigned i = 0; i < N; i++) {
-            const Pair before = line_data(view[k * PEERS + (i < PEERS ? i : PEERS - 1)]),
-                       behind = line_data(view[k * PEERS + (i > 0 ? i - 1 : 0)]);
-            const Pair v = i == a.rank ? own[k] : i < a.rank ? before : behind;
+            const Pair before = line_data(view[k * SOURCES + (OWN_COMES || i < PEERS ? i : PEERS - 1)]),
+                       behind = line_data(view[k * SOURCES + (i > 0 ? i - 1 : 0)]);
+            const Pair v = OWN_COMES ? before : i == a.rank ? own[k] : i < a.rank ? before : behind;
             words[i][0] = v.x;
             words[i][1] = v.y;
         }

@@ -5,8 +5,8 @@
  * All-reduces of 2 ranks, a thread each, of three sizes, captured as a graph of its own, as the body of an if, as the body of a while of
  * five rounds, and as a graph for launches by a device (launched by the host); ten replays each, every element checked.  A graph of the
  * last three kinds cannot have nodes of events, which NCCL adds, and Beeline as NCCL, where calls beside the graph may overlap it: run it
- * with NCCL_GRAPH_MIXING_SUPPORT=0.  (As it is, NCCL 2.28.9 alone has these refused.)  Linked to NCCL by name; what is preloaded is the
- * caller's affair.
+ * with NCCL_GRAPH_MIXING_SUPPORT=0, or build it with an nccl.h of 2.29 or later, which has that in a config.  (As it is, NCCL 2.28.9
+ * alone has these refused.)  Linked to NCCL by name; what is preloaded is the caller's affair.
  * Exit status: 0; 1 after a wrong result, or where a graph is refused; 77 where there are not two GPUs.
  */
 #include <cuda_runtime.h>
@@ -113,7 +113,11 @@ static void *rank_main(void *arg) {
     std::vector<float> sent(most);
     for (size_t i = 0; i < most; i++) sent[i] = element(place.rank, i);
     CUDA_OK(cudaSetDevice(place.rank));
-    NCCL_OK(ncclCommInitRank(&place.comm, RANKS, id, place.rank));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
+    config.graphUsageMode = 1; /* no other calls while a graph is under way */
+#endif
+    NCCL_OK(ncclCommInitRankConfig(&place.comm, RANKS, id, place.rank, &config));
     CUDA_OK(cudaStreamCreateWithFlags(&place.stream, cudaStreamNonBlocking));
     CUDA_OK(cudaMalloc(&place.sent, most * sizeof(float)));
     CUDA_OK(cudaMalloc(&place.got, most * sizeof(float)));

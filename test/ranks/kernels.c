@@ -267,13 +267,15 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
 static void longest_of(struct trial *trial, int kernel) {
     const struct shape grids[] = {{.kernel = kernel, .threads = 32, .most_blocks = 1, .messages = 1},
                                   {.kernel = kernel, .threads = 64, .most_blocks = 10, .messages = 1}};
-    for (size_t k = 0; k < sizeof grids / sizeof *grids; k++) {
+    enum { GRIDS = sizeof grids / sizeof *grids };
+    for (int k = 0; k < 2 * GRIDS; k++) {
         struct call call = {.collective = bl_kernel_collective(kernel),
                             .datatype = BL_INT32,
+                            .in_place = k >= GRIDS,
                             .count = most_bytes(trial, kernel) / sizeof(int32_t),
                             .seed = seed_for(kernel, BL_SUM, ref_next(&trial->state))};
         call_prepare(trial->rig.part, &call);
-        for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, &call, &grids[k], i);
+        for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, &call, &grids[k % GRIDS], i);
         rig_drain(&trial->rig);
         rig_expect_no_error(&trial->rig);
         call_check(trial->rig.part, &call);

@@ -331,8 +331,9 @@ static void test_narrow(void) {
     narrow.most_blocks = 8;
     build(&table, &narrow, &settings);
     for (int c = 0; c < BL_COLLECTIVES; c++) {
-        CHECK(serves(&table, (enum bl_collective)c, 256 * K), "%s", bl_collective_name((enum bl_collective)c));
-        struct bl_route route = select_for(&table, (enum bl_collective)c, 256 * K + 1);
+        const uint64_t most = c == BL_SENDRECV ? 512 * K : 1 * M;
+        CHECK(serves(&table, (enum bl_collective)c, most), "%s", bl_collective_name((enum bl_collective)c));
+        struct bl_route route = select_for(&table, (enum bl_collective)c, most + 1);
         CHECK(route.algorithm == BL_ROUTE_NCCL && route.why == BL_REASON_NARROW, "%s",
               bl_collective_name((enum bl_collective)c));
     }
@@ -340,10 +341,10 @@ static void test_narrow(void) {
     settings.batch_invariant = true;
     build(&table, &narrow, &settings);
     CHECK(select_for(&table, BL_ALLREDUCE, 64 * M).why == BL_REASON_BATCH_INVARIANT, "every size");
-    settings = settings_of("gpu any\nall_gather 2 1M allgather_ll128 blocks=16\nall_gather 2 4M allgather_ll128\n");
+    settings = settings_of("gpu any\nall_gather 2 2M allgather_ll128 blocks=16\nall_gather 2 4M allgather_ll128\n");
     build(&table, &narrow, &settings);
-    EXPECT_GATHER(&table, 1 * M, "allgather_ll128", TUNED);
-    EXPECT_GATHER(&table, 1 * M + 1, "nccl", NARROW);
+    EXPECT_GATHER(&table, 2 * M, "allgather_ll128", TUNED);
+    EXPECT_GATHER(&table, 2 * M + 1, "nccl", NARROW);
     settings.routes[BL_ALLGATHER] = "allgather_ll128";
     build(&table, &narrow, &settings);
     EXPECT_GATHER(&table, 16 * M, "allgather_ll128", FORCED);
@@ -351,8 +352,8 @@ static void test_narrow(void) {
     narrow.most_blocks = 24;
     settings = settings_of(NULL);
     build(&table, &narrow, &settings);
-    EXPECT_GATHER(&table, 256 * K, "allgather_ll128", TUNED);
-    EXPECT_GATHER(&table, 256 * K + 1, "nccl", NARROW);
+    EXPECT_GATHER(&table, 64 * K, "allgather_ll128:warps", TUNED);
+    EXPECT_GATHER(&table, 64 * K + 1, "nccl", NARROW);
 }
 
 /* By rows who sends has two broadcasts ahead; what is said is done. */

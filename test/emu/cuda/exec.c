@@ -159,7 +159,8 @@ EMU_LOCKED(cuGraphLaunch, 10000, (CUgraphExec handle, CUstream stream_handle), (
     EMU_TRY(emu_stream_usable(stream_handle, &stream));
     EMU_TRY(emu_capture_refuse(stream)); /* child graphs are not emulated */
     for (int i = 0; i < exec->plan->count; i++) {
-        struct emu_function *function = exec->plan->ops[i].kind == EMU_OP_KERNEL ? exec->plan->ops[i].kernel.function : NULL;
+        struct emu_function *function =
+            exec->plan->ops[i].kind == EMU_OP_KERNEL ? exec->plan->ops[i].kernel.function : NULL;
         if (function && !function->object.alive) emu_object_gone(function, function); /* its module was unloaded */
     }
     uint64_t *versions = event_versions(exec->plan);
