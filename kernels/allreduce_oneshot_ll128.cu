@@ -5,9 +5,9 @@
  * If the grid has a group of lanes for each line, each group loads its line, stores it into each peer's staging, polls
  * its own staging for the same line of each peer, reduces in rank order and stores the result; if it has two, they share
  * that.  Longer messages have two crews: blocks that only send, and never wait for anything, and blocks that only receive,
- * reduce and store; then neither the links nor the reduction stand still for the other.  In place, this rank's own part
- * goes through its staging, too: that it has come shows the receivers that the senders have read the words which they are
- * about to overwrite.
+ * reduce and store; then neither the links nor the reduction stand still for the other.  Between two ranks they have several
+ * lines under way where that pays.  In place, this rank's own part goes through its staging, too: that it has come shows the
+ * receivers that the senders have read the words which they are about to overwrite.
  *
  * Contract: count >= 1 and at most layout.rank_lines lines; any grid of whole warps; sendbuff and recvbuff any
  * alignment, equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the
