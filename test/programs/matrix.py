@@ -20,7 +20,7 @@ PROGRAMS = {
     """,
     (2, 3): """
         destroyed_stream destroyed_stream_pending destroyed_stream_captured heir_of_stream heir_of_stream_captured captured_beside_eager abort_beside_another
-        destroy_beside_another updated_graphs
+        destroy_beside_another updated_graphs child_graphs
     """,
     (2, 4): """
         abort_beside_launches revoke_beside_launches
@@ -50,7 +50,7 @@ BY_NCCL, BY_BEELINE = "--env BEELINE_SENDRECV=nccl", "--env BEELINE_SENDRECV=sen
 
 # With NCCL alone: what the emulated one does as the real one.  It keeps no order between replayed and other calls, and its kernels
 # take a quarter of a GPU each, however small, so that more than a few communicators keep each other out.
-case("alone", "-g 2", f"programs {SIZES} destroyed_stream destroyed_stream_pending heir_of_stream heir_of_stream_captured reused_stream group_on_streams legacy_stream per_thread_streams captured_after_small broadcast_in_place updated_graphs "
+case("alone", "-g 2", f"programs {SIZES} destroyed_stream destroyed_stream_pending heir_of_stream heir_of_stream_captured reused_stream group_on_streams legacy_stream per_thread_streams captured_after_small broadcast_in_place updated_graphs child_graphs "
                       "late_peer late_peer_graph one_way_abort")
 case("alone-many", "-g 3", f"programs --ranks 3 {SIZES} many_communicators nccl_between nccl_between_reversed grouped_crosswise nccl_fills "
                            "nccl_fills_reversed receives_posted")

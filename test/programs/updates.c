@@ -1,4 +1,5 @@
-/* updates.c - graphs that are captured anew and given to an instance that there is, as inference engines do each step. */
+/* updates.c - graphs that are captured anew and given to an instance that there is, as inference engines do each step, and graphs that are
+ * parts of others, as compilers make them. */
 #include "programs.h"
 
 #include <stdio.h>
@@ -23,10 +24,16 @@ static CUgraph capture(const struct step *step) {
     return graph;
 }
 
-/* The instance becomes what is captured now, by an update or, if that is refused, made anew; returns whether it was. */
-static bool update(CUgraphExec *exec, const struct step *step) {
+/* What a step's calls have made of its vectors. */
+static void check_step(struct part *part, const struct vector vectors[3]) {
+    vector_check_all(part, &vectors[0]);
+    vector_check_all(part, &vectors[1]);
+    vector_check(part, &vectors[2], 0, 0);
+}
+
+/* The instance becomes the graph by an update or, if that is refused, is made anew; the graph is gone.  Returns whether it was refused. */
+static bool update(CUgraphExec *exec, CUgraph graph) {
     CUgraphExecUpdateResultInfo info;
-    const CUgraph graph = capture(step);
     const bool refused = !*exec || cu.cuGraphExecUpdate(*exec, graph, &info) != CUDA_SUCCESS;
     if (refused && *exec) CU_OK(cuGraphExecDestroy(*exec));
     if (refused) CU_OK(cuGraphInstantiateWithFlags(exec, graph, 0));
@@ -50,7 +57,7 @@ static void round_of(struct part *part, struct updates *u, struct vector set[SET
     part_barrier(part);
     for (int i = 0; i < SETS; i++) {
         const struct step *step = &u->step[i];
-        const bool first = !u->exec, refused = update(&u->exec, step);
+        const bool first = !u->exec, refused = update(&u->exec, capture(step));
         u->tried += !first;
         u->refused += refused && !first;
         CHECK(!refused || !known, "rank %d: an instance cannot be updated by a second capture of the same calls",
@@ -60,11 +67,7 @@ static void round_of(struct part *part, struct updates *u, struct vector set[SET
     }
     stream_sync(u->step[0].stream);
     vector_check_all(part, &u->eager);
-    for (int i = 0; i < SETS; i++) {
-        vector_check_all(part, &set[i][0]);
-        vector_check_all(part, &set[i][1]);
-        vector_check(part, &set[i][2], 0, 0);
-    }
+    for (int i = 0; i < SETS; i++) check_step(part, set[i]);
 }
 
 static void updated_graphs(struct part *part, const struct settings *s) {
@@ -102,4 +105,63 @@ static void updated_graphs(struct part *part, const struct settings *s) {
     stream_close(stream);
 }
 
-const struct program update_programs[] = {{"updated_graphs", updated_graphs}, {0}};
+/* --- child_graphs: calls of two communicators, each captured alone, one after the other in one graph, whose instance is updated by the same
+ * of other buffers, with eager calls in between --- */
+static CUgraph family(const struct step *steps, int count) {
+    CUgraph parent;
+    CUgraphNode last;
+    CU_OK(cuGraphCreate(&parent, 0));
+    for (int i = 0; i < count; i++) {
+        const CUgraph child = capture(&steps[i]);
+        CUgraphNode node;
+        CU_OK(cuGraphAddChildGraphNode(&node, parent, &last, i > 0, child));
+        CU_OK(cuGraphDestroy(child));
+        last = node;
+    }
+    return parent;
+}
+
+static void child_graphs(struct part *part, const struct settings *s) {
+    enum { CHILDREN = 3 };
+    const size_t sizes[CHILDREN] = {s->small, s->middle, s->large};
+    const CUstream stream = stream_open();
+    CUgraphExec exec = NULL;
+    ncclComm_t comm[COMMS];
+    struct vector set[SETS][CHILDREN][3], eager;
+    vector_open(&eager, s->small);
+    for (int c = 0; c < COMMS; c++) comm[c] = comm_open(part);
+    for (int i = 0; i < SETS; i++)
+        for (int k = 0; k < CHILDREN; k++)
+            for (int v = 0; v < 3; v++) vector_open(&set[i][k][v], v ? s->small : sizes[k]);
+    for (int c = 0; c < COMMS; c++)
+        for (int k = 0; k < CHILDREN; k++) vector_warm_up(part, &set[0][k][0], comm[c], stream);
+    for (long round = 0; round < 2 + 2 * s->repeat; round++) {
+        struct vector(*const now)[3] = set[round % SETS];
+        struct step steps[CHILDREN];
+        const uint64_t seed = s->seed + (uint64_t)(10 * round);
+        for (int k = 0; k < CHILDREN; k++) {
+            for (int v = 0; v < 3; v++) vector_fill(part, &now[k][v], seed + (uint64_t)(3 * k + v));
+            steps[k] = (struct step){comm[k % COMMS], stream, &now[k][0], &now[k][1], &now[k][2]};
+        }
+        vector_fill(part, &eager, seed);
+        part_barrier(part);
+        doing(part, "round %ld", round);
+        const bool refused = update(&exec, family(steps, CHILDREN));
+        CHECK(!refused || round < 2, "rank %d: an instance cannot be updated by children of the same calls",
+              self(part)->rank);
+        CU_OK(cuGraphLaunch(exec, stream));
+        vector_allreduce(&eager, comm[1], stream);
+        stream_sync(stream);
+        vector_check_all(part, &eager);
+        for (int k = 0; k < CHILDREN; k++) check_step(part, now[k]);
+    }
+    CU_OK(cuGraphExecDestroy(exec));
+    for (int c = 0; c < COMMS; c++) comm_close(part, comm[c]);
+    for (int i = 0; i < SETS; i++)
+        for (int k = 0; k < CHILDREN; k++)
+            for (int v = 0; v < 3; v++) vector_close(&set[i][k][v]);
+    vector_close(&eager);
+    stream_close(stream);
+}
+
+const struct program update_programs[] = {{"updated_graphs", updated_graphs}, {"child_graphs", child_graphs}, {0}};

@@ -174,6 +174,41 @@ static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, s
     return CUDA_SUCCESS;
 }
 
+/* The child's nodes become the graph's own, as they are now, between what the child depends on and an empty node that stands for it. */
+EMU_LOCKED(cuGraphAddChildGraphNode, 10000,
+           (CUgraphNode * out, CUgraph handle, const CUgraphNode *deps, size_t ndeps, CUgraph child_handle),
+           (out, handle, deps, ndeps, child_handle)) {
+    struct emu_graph *graph = emu_object_get(handle, EMU_GRAPH), *child = emu_object_get(child_handle, EMU_GRAPH);
+    if (!out || !graph || !child || graph == child) return CUDA_ERROR_INVALID_VALUE;
+    EMU_TRY(emu_graph_check(graph, deps, ndeps));
+    const int first = graph->count, count = child->count;
+    struct emu_node **ends = calloc((size_t)count + ndeps + 1, sizeof *ends);
+    bool *leads = calloc((size_t)count + 1, sizeof *leads);
+    bool good = ends && leads;
+    int nends = 0;
+    for (int i = 0; good && i < count; i++) {
+        struct emu_op op = emu_op_copy(&child->nodes[i]->op);
+        good = emu_graph_add(graph, &op, (struct emu_node *const *)deps, (int)ndeps);
+    }
+    for (int i = 0; good && i < count; i++) { /* some depend on nodes that were made later */
+        const struct emu_node *from = child->nodes[i];
+        struct emu_node *to = graph->nodes[first + i];
+        for (int k = 0; k < from->ndeps; k++) {
+            ends[k] = graph->nodes[first + from->deps[k]->index];
+            leads[from->deps[k]->index] = true;
+        }
+        if (from->ndeps) emu_set_deps(&to->deps, &to->ndeps, ends, from->ndeps);
+    }
+    for (int i = 0; good && i < count; i++)
+        if (!leads[i]) ends[nends++] = graph->nodes[first + i];
+    for (size_t k = 0; good && count == 0 && k < ndeps; k++) ends[nends++] = (struct emu_node *)deps[k];
+    struct emu_node *end = good ? emu_graph_add(graph, &(struct emu_op){.kind = EMU_OP_EMPTY}, ends, nends) : NULL;
+    free(ends);
+    free(leads);
+    *out = (CUgraphNode)end;
+    return end ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 EMU_LOCKED(cuGraphAddEmptyNode, 10000, (CUgraphNode * out, CUgraph graph, const CUgraphNode *deps, size_t ndeps),
            (out, graph, deps, ndeps)) {
     return add(out, graph, deps, ndeps, &(struct emu_op){.kind = EMU_OP_EMPTY});

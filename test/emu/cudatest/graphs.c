@@ -108,6 +108,38 @@ TEST(exec_update, "1", NULL, 3, ALWAYS) {
     test_box_close(&box);
 }
 
+/* Graphs as nodes of another one: in the order that its edges say, each as it was when it was added. */
+TEST(child_graphs, "1", NULL, 3, ALWAYS) {
+    struct test_box box;
+    CUgraph parent, empty;
+    CUgraphNode first_node, second_node, end;
+    CUgraphExec exec;
+    CUgraphExecUpdateResultInfo info;
+    uint64_t value = 0;
+    test_box_open(&box, 1);
+    CUgraph first = captured_fills(&box, 2, 0x10), second = captured_fills(&box, 3, 0x20);
+    OK(cuGraphCreate(&parent, 0));
+    OK(cuGraphCreate(&empty, 0));
+    EXPECT(cuGraphAddChildGraphNode(&first_node, parent, NULL, 0, parent), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphAddChildGraphNode(&second_node, parent, NULL, 0, second));
+    OK(cuGraphAddChildGraphNode(&end, parent, &second_node, 1, empty));
+    OK(cuGraphAddChildGraphNode(&first_node, parent, &end, 1, first));
+    EXPECT(cuGraphAddChildGraphNode(&end, empty, &first_node, 1, second), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphInstantiate(&exec, parent, 0));
+    OK(cuGraphDestroy(first));
+    OK(cuGraphDestroy(second));
+    for (int i = 0; i < 3; i++) OK(cuGraphLaunch(exec, box.stream[0]));
+    OK(cuStreamSynchronize(box.stream[0]));
+    OK(cuMemcpyDtoH(&value, box.result[0], 8));
+    CHECK(value == 0x1111111111111111ull);
+    EXPECT(cuGraphExecUpdate(exec, empty, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    CHECK(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(parent));
+    OK(cuGraphDestroy(empty));
+    test_box_close(&box);
+}
+
 TEST(capture_fork, "1", NULL, 3, ALWAYS) {
     struct test_box box;
     CUgraph graph;
