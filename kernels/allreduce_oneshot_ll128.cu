@@ -76,6 +76,11 @@ BL_DEVICE bool exchange(const struct bl_kernel_args &a, const In &in, const Out 
     return true;
 }
 
+/* In place, what senders have read goes into this rank's own staging. */
+BL_DEVICE void keep_own(const struct bl_kernel_args &a, const Region &region, uint64_t line, Pair v, uint64_t flag) {
+    store_line_relaxed_sys(own_place(a, region) + offset_of(region, line), lane_in_warp() % LINE_LANES, v, flag);
+}
+
 /* By two crews, of which each has some lines under way: so a grid of few blocks fills the links, too. */
 template <class T, int N, class In, class Out>
 BL_DEVICE bool exchange_in_runs(const struct bl_kernel_args &a, const In &in, const Out &out, const Region &region,
@@ -86,8 +91,7 @@ BL_DEVICE bool exchange_in_runs(const struct bl_kernel_args &a, const In &in, co
     const auto load = [&](uint64_t line, bool is_whole = false) { return load_line(in, line, is_whole); };
     const auto store = [&](uint64_t line, Pair sum, bool is_whole = false) { store_line(out, line, sum, is_whole); };
     const auto keep = [&](uint64_t line, Pair v) {
-        unsigned char *const place = own_place(a, region) + offset_of(region, line);
-        if (in_place) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
+        if (in_place) keep_own(a, region, line, v, flag);
     };
     if (in_share(senders)) send_to_all<N>(a, region, lines, whole, senders, flag, load, NoPrefetch(), keep);
     if (!in_share(receivers)) return true;
@@ -98,13 +102,14 @@ BL_DEVICE bool exchange_in_runs(const struct bl_kernel_args &a, const In &in, co
     return done != TOLD_TO_LEAVE && reduce_all<T, N>(a, region, lines, receivers, flag, in_place, load, store, done);
 }
 
-/* Whether so many lines are to come in runs.  A grid of nearly all multiprocessors fills the links with a line at a time, but where it has
- * own lines to keep in place, too.  Measured on H200 (docs/notebook.md). */
+/* Whether lines that are many enough for runs are to come in them.  A grid of nearly all multiprocessors fills the links with a line at a
+ * time; in place, where own lines are stored and polled, too, it has too few senders for that if there are many, or if they are not
+ * aligned.  Measured on H200 (docs/notebook.md). */
 template <class In, class Out> BL_DEVICE bool runs_pay(const In &in, const Out &out, bool in_place) {
     enum { WIDE = 3072, ROUNDS = 8 };
     const uint64_t groups = crew_of(whole_grid()).groups;
-    const bool whole = whole_lines(in) > 0 && whole_lines(out) > 0;
-    return groups <= WIDE || (in_place && (!whole || lines_of(in) >= ROUNDS * groups));
+    const bool aligned = whole_lines(in) > 0 && whole_lines(out) > 0;
+    return groups <= WIDE || (in_place && (!aligned || lines_of(in) >= ROUNDS * groups));
 }
 
 /* in_place: of any message. */
@@ -121,14 +126,12 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
         if (!exchange_in_runs<T, N>(a, in, out, region, flag, in_place)) return;
     } else {
         const Share senders = share_of(0, 6), receivers = share_of(6, 32);
-        const bool own_too = in_place;
         const auto load = [&](uint64_t line, bool = false) { return load_line(in, line); };
         const auto keep = [&](uint64_t line, Pair v) {
-            unsigned char *const place = own_place(a, region) + offset_of(region, line);
-            if (own_too) store_line_relaxed_sys(place, lane_in_warp() % LINE_LANES, v, flag);
+            if (in_place) keep_own(a, region, line, v, flag);
         };
         if (in_share(senders)) send_to_all<N>(a, region, lines_of(in), 0, senders, flag, load, NoPrefetch(), keep);
-        if (in_share(receivers) && !reduce_all<T, N>(a, region, lines_of(out), receivers, flag, own_too, load,
+        if (in_share(receivers) && !reduce_all<T, N>(a, region, lines_of(out), receivers, flag, in_place, load,
                                                      [&](uint64_t line, Pair sum) { store_line(out, line, sum); }))
             return;
     }

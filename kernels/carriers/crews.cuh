@@ -241,7 +241,7 @@ BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, 
 }
 
 /* Those of the crew's lines from `done` on that come LINES at a time, all whole: returns behind which, or
- * TOLD_TO_LEAVE. */
+ * TOLD_TO_LEAVE.  load is called for this rank's own, unless OWN_COMES through the staging. */
 enum : uint64_t { TOLD_TO_LEAVE = UINT64_MAX };
 template <class T, int N, int LINES, bool OWN_COMES = false, class Load, class Store>
 BL_DEVICE uint64_t reduce_some(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t whole,

@@ -41,8 +41,8 @@ static bool update(CUgraphExec *exec, CUgraph graph) {
     return refused;
 }
 
-/* --- updated_graphs: of each size, then from size to size; each update while the launch before it is under way.  A second capture of the
- * same calls is like the first, so that no update of it is refused --- */
+/* --- updated_graphs: of each size, then from size to size; every second update comes while the launch before it is under way.  A second
+ * capture of the same calls is like the first, so that no update of it is refused; one of fewer calls is --- */
 struct updates {
     struct step step[SETS];
     CUgraphExec exec;
@@ -62,6 +62,7 @@ static void round_of(struct part *part, struct updates *u, struct vector set[SET
         u->refused += refused && !first;
         CHECK(!refused || !known, "rank %d: an instance cannot be updated by a second capture of the same calls",
               self(part)->rank);
+        if (i == 0) delay(step->stream, 5000);
         CU_OK(cuGraphLaunch(u->exec, step->stream));
         if (i == 0) vector_allreduce(&u->eager, u->step[1].comm, step->stream);
     }
@@ -95,6 +96,18 @@ static void updated_graphs(struct part *part, const struct settings *s) {
         if (z < SIZES) CU_OK(cuGraphExecDestroy(u.exec));
         if (z < SIZES) u.exec = NULL;
     }
+    const struct vector *alone = &set[0][0][0];
+    doing(part, "one call in place of three");
+    vector_fill(part, &set[0][0][0], s->seed);
+    part_barrier(part);
+    capture_begin(stream);
+    vector_allreduce(alone, comm[0], stream);
+    CUgraph graph;
+    CU_OK(cuStreamEndCapture(stream, &graph));
+    CHECK(update(&u.exec, graph), "rank %d: one call is taken for three", self(part)->rank);
+    CU_OK(cuGraphLaunch(u.exec, stream));
+    stream_sync(stream);
+    vector_check_all(part, alone);
     if (self(part)->rank == 0) printf("updated_graphs: %d of %d updates refused\n", u.refused, u.tried);
     CU_OK(cuGraphExecDestroy(u.exec));
     for (int c = 0; c < COMMS; c++) comm_close(part, comm[c]);

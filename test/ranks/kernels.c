@@ -267,11 +267,16 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
 static void longest_of(struct trial *trial, int kernel) {
     const struct shape grids[] = {{.kernel = kernel, .threads = 32, .most_blocks = 1, .messages = 1},
                                   {.kernel = kernel, .threads = 64, .most_blocks = 10, .messages = 1}};
-    enum { GRIDS = sizeof grids / sizeof *grids };
-    for (int k = 0; k < 2 * GRIDS; k++) {
+    /* Of which buffers are off a multiple of 8 bytes, and whether they are on one rank more than on the one before. */
+    static const struct { unsigned send, recv, skew; } offs[] = {{0, 0, 0}, {4, 0, 0}, {0, 4, 0}, {4, 4, 0}, {0, 0, 4}};
+    enum { GRIDS = sizeof grids / sizeof *grids, OFFS = sizeof offs / sizeof *offs };
+    for (int k = 0; k < 2 * GRIDS * OFFS; k++) {
         struct call call = {.collective = bl_kernel_collective(kernel),
                             .datatype = BL_INT32,
-                            .in_place = k >= GRIDS,
+                            .in_place = k / GRIDS % 2,
+                            .send_offset = offs[k / GRIDS / 2].send,
+                            .recv_offset = offs[k / GRIDS / 2].recv,
+                            .skew = offs[k / GRIDS / 2].skew,
                             .count = most_bytes(trial, kernel) / sizeof(int32_t),
                             .seed = seed_for(kernel, BL_SUM, ref_next(&trial->state))};
         call_prepare(trial->rig.part, &call);

@@ -338,6 +338,11 @@ static void test_narrow(void) {
               bl_collective_name((enum bl_collective)c));
     }
     EXPECT_GATHER(&table, 1024 * M, "nccl", NCCL_TUNED);
+    narrow.most_blocks = 15; /* messages take a power of two */
+    build(&table, &narrow, &settings);
+    CHECK(serves(&table, BL_SENDRECV, 512 * K) && !serves(&table, BL_SENDRECV, 512 * K + 1), "15 blocks");
+    CHECK(serves(&table, BL_REDUCE, 15 * 128 * K) && !serves(&table, BL_REDUCE, 15 * 128 * K + 1), "15 blocks");
+    narrow.most_blocks = 8;
     settings.batch_invariant = true;
     build(&table, &narrow, &settings);
     CHECK(select_for(&table, BL_ALLREDUCE, 64 * M).why == BL_REASON_BATCH_INVARIANT, "every size");

@@ -67,9 +67,9 @@ EMU_LOCKED(cuGraphInstantiateWithFlags, 11040, (CUgraphExec * out, CUgraph handl
     EMU_TRY(emu_context_need(&context));
     EMU_TRY(emu_capture_unsafe()); /* seen on hardware: not while this thread captures */
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH && !is_for_devices(graph)) return CUDA_ERROR_INVALID_VALUE;
-    struct emu_exec *exec = emu_object_new(EMU_EXEC, sizeof *exec);
-    struct emu_plan *plan = exec ? plan_new(graph) : NULL;
-    if (!plan) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct emu_plan *plan = plan_new(graph);
+    struct emu_exec *exec = plan ? emu_object_new(EMU_EXEC, sizeof *exec) : NULL;
+    if (!exec) return CUDA_ERROR_OUT_OF_MEMORY;
     exec->plan = plan;
     *out = (CUgraphExec)exec;
     return CUDA_SUCCESS;
@@ -89,19 +89,39 @@ static bool is_alike(const struct emu_plan *plan, int index, const struct emu_no
     return alike;
 }
 
-/* What keeps the instance from becoming the graph, and at which node.  Nodes are told by the order in which they were made. */
+static int device_at(const void *address) {
+    const struct emu_range *range = emu_range_of((uintptr_t)address);
+    return range ? range->device : -1;
+}
+
+/* What may not change of a node whose kind has not. */
+static CUgraphExecUpdateResult change(const struct emu_op *now, const struct emu_op *then) {
+    bool alike = now->context == then->context;
+    switch (now->kind) {
+    case EMU_OP_KERNEL:
+        if (now->kernel.early != then->kernel.early) return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+        return alike ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+    case EMU_OP_COPY:
+        alike = alike && device_at(now->copy.dst) == device_at(then->copy.dst) &&
+                device_at(now->copy.src) == device_at(then->copy.src);
+        break;
+    case EMU_OP_SET: alike = alike && device_at(now->set.dst) == device_at(then->set.dst); break;
+    default: return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    }
+    return alike ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+}
+
+/* What keeps the instance from becoming the graph, and at which node, if at one.  Nodes are told by the order in which they were made. */
 static CUgraphExecUpdateResult difference(const struct emu_plan *plan, const struct emu_graph *graph, int *at) {
-    *at = 0;
+    *at = graph->count;
     if (plan->count != graph->count) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    for (; *at < graph->count; ++*at) {
+    for (*at = 0; *at < graph->count; ++*at) {
         const struct emu_op *now = &plan->ops[*at], *then = &graph->nodes[*at]->op;
         if (!is_alike(plan, *at, graph->nodes[*at])) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        const CUgraphNodeType type = emu_node_type(then);
-        if (emu_node_type(now) != type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-        if (now->context == then->context) continue;
-        if (type == CU_GRAPH_NODE_TYPE_KERNEL) return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
-        if (type == CU_GRAPH_NODE_TYPE_MEMCPY || type == CU_GRAPH_NODE_TYPE_MEMSET)
-            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        if (now->kind != then->kind || emu_node_type(now) != emu_node_type(then))
+            return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        const CUgraphExecUpdateResult result = change(now, then);
+        if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
     }
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }

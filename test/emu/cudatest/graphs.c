@@ -88,7 +88,7 @@ TEST(exec_update, "1", NULL, 3, ALWAYS) {
     CHECK(before == 0x1111111111111111ull && value == 0x2121212121212121ull);
     /* What is not alike is refused, and leaves the instance as it is. */
     EXPECT(cuGraphExecUpdate(exec, longer, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
-    CHECK(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+    CHECK(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED && !info.errorNode);
     OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     captured_copy(&box, box.result[0], 1);
     OK(cuMemsetD8Async(box.result[0], 1, 8, stream));
