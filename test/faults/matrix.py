@@ -271,9 +271,9 @@ def copy_engines():
                         ("ZEROS|", "allgather_ll128"), ("2", "nccl"), ("zero", "nccl"), ("EFFICIENCY|ZERO", "nccl")):
         case(f"zero_ctas/{text.replace('|', '_')}", expect(gathers("groups", 2, f"--env NCCL_CTA_POLICY='{text}'", route=route)))
     case("zero_ctas/only_rank_1", expect(gathers("processes", 2, shell="[ $RANK = 1 ] && export NCCL_CTA_POLICY=ZERO;", route="nccl")))
-    # Of two blocks a launch carries 64K a rank; all sizes are not to have the same bits by that.
-    for text, route in (("NCCL_MAX_CTAS=2", "nccl"), ("NCCL_MAX_NCHANNELS=2", "nccl"), ("NCCL_MAX_NCHANNELS=2 NCCL_MAX_CTAS=60", "nccl"), ("NCCL_MAX_NCHANNELS=60 NCCL_MAX_CTAS=2", "nccl"),
-                        ("NCCL_MAX_NCHANNELS=60", "allgather_ll128"), ("NCCL_MAX_NCHANNELS=-1", "allgather_ll128"), ("NCCL_MAX_NCHANNELS=2 BEELINE_BATCH_INVARIANT=1", "allgather_ll128")):
+    # Of one block a launch carries 128K a rank; all sizes are not to have the same bits by that.
+    for text, route in (("NCCL_MAX_CTAS=1", "nccl"), ("NCCL_MAX_NCHANNELS=1", "nccl"), ("NCCL_MAX_NCHANNELS=1 NCCL_MAX_CTAS=60", "nccl"), ("NCCL_MAX_NCHANNELS=60 NCCL_MAX_CTAS=1", "nccl"),
+                        ("NCCL_MAX_NCHANNELS=60", "allgather_ll128"), ("NCCL_MAX_NCHANNELS=-1", "allgather_ll128"), ("NCCL_MAX_NCHANNELS=1 BEELINE_BATCH_INVARIANT=1", "allgather_ll128")):
         case(f"narrow/{text.replace(' ', '/')}", expect(gathers("groups", 2, *(f"--env {setting}" for setting in text.split()), "--sms 120", route=route)))
     # Rank 0's setting is the communicator's.
     for rank, route in ((0, "allgather_ce"), (1, "allgather_ll128")):
