@@ -14,7 +14,7 @@ static const uint64_t LEFT_TO_KERNELS = 128 << 10;
 /* What a block carries no later than one of NCCL's: between two ranks, as measured with 4, 8, 16, 24, 32 and 48 blocks on both sides
  * (docs/benchmarks/h200-x2-2026-11-26.md).  Of more ranks it was not: so little that little can be lost, what the fewest senders send to all
  * peers in 3 us. */
-enum { FOR_A_BLOCK = 128 << 10, FOR_A_BLOCK_OF_MESSAGES = 64 << 10, FOR_A_BLOCK_OF_MANY = 8 << 10 };
+static const uint64_t FOR_A_BLOCK = 128 << 10, FOR_A_BLOCK_OF_MESSAGES = 64 << 10, FOR_A_BLOCK_OF_MANY = 8 << 10;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
@@ -81,7 +81,7 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
     return capacity;
 }
 
-/* Of messages the warps of a stream are a power of two. */
+/* Blocks that messages gain by: of theirs the warps of a stream are a power of two. */
 static uint64_t power_of_two_in(uint64_t n) {
     uint64_t power = 1;
     while (2 * power <= n) power *= 2;
@@ -95,10 +95,10 @@ static uint64_t narrow_limit(const struct build *build, const struct bl_tuning_r
     const unsigned measured = row->blocks ? row->blocks : facts->multiprocessors;
     const bool engines = bl_algorithms[row->algorithm].kernel[row->spread] == BL_KERNEL_ALLGATHER_CE;
     if (engines || 2 * facts->most_blocks >= measured) return UINT64_MAX;
-    if (facts->nranks > 2) return (uint64_t)FOR_A_BLOCK_OF_MANY * facts->most_blocks / (uint64_t)(facts->nranks - 1);
+    if (facts->nranks > 2) return FOR_A_BLOCK_OF_MANY * facts->most_blocks / (uint64_t)(facts->nranks - 1);
     return bl_algorithms[row->algorithm].collective == BL_SENDRECV
                ? FOR_A_BLOCK_OF_MESSAGES * power_of_two_in(facts->most_blocks)
-               : (uint64_t)FOR_A_BLOCK * facts->most_blocks;
+               : FOR_A_BLOCK * facts->most_blocks;
 }
 
 struct ranges {

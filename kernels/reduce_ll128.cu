@@ -47,8 +47,9 @@ template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_arg
                                          [&](uint64_t line) { return load_end_line(in, line); },
                                          [&](uint64_t line, Pair sum) { store_end_line(out, line, sum); }, done))
             return;
-    } else if (!(in_runs && whole_lines(in) > 0 ? send_to_root<AT_A_TIME>(a, o, in)
-                                                : send_to_root<1>(a, o, in))) { /* of few two at a time were slower */
+    } else if (!(in_runs && whole_lines(in) > 0
+                     ? send_to_root<AT_A_TIME>(a, o, in)
+                     : send_to_root<1>(a, o, in))) { /* of few, and of what is not whole, two at a time were slower */
         return;
     }
     oneway_end(a, o, lines_of(in));

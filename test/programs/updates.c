@@ -5,30 +5,41 @@
 #include <stdio.h>
 
 enum { COMMS = 2, SETS = 2 };
+/* Three calls, of a vector each. */
+enum { CALLS = 3 };
 struct step {
     ncclComm_t comm;
     CUstream stream;
-    const struct vector *first, *second, *third;
+    struct vector *vectors;
 };
+
+static void vectors_open(struct vector vectors[CALLS], size_t first, size_t others) {
+    for (int v = 0; v < CALLS; v++) vector_open(&vectors[v], v ? others : first);
+}
+static void vectors_close(struct vector vectors[CALLS]) {
+    for (int v = 0; v < CALLS; v++) vector_close(&vectors[v]);
+}
+static void fill(struct part *part, const struct step *step, uint64_t seed) {
+    for (int v = 0; v < CALLS; v++) vector_fill(part, &step->vectors[v], seed + (uint64_t)v);
+}
 
 /* One call, and a group of two that may share a launch. */
 static CUgraph capture(const struct step *step) {
     CUgraph graph;
     capture_begin(step->stream);
-    vector_allreduce(step->first, step->comm, step->stream);
+    vector_allreduce(&step->vectors[0], step->comm, step->stream);
     NCCL_OK(ncclGroupStart());
-    vector_allreduce(step->second, step->comm, step->stream);
-    vector_broadcast(step->third, 0, step->comm, step->stream);
+    vector_allreduce(&step->vectors[1], step->comm, step->stream);
+    vector_broadcast(&step->vectors[2], 0, step->comm, step->stream);
     NCCL_OK(ncclGroupEnd());
     CU_OK(cuStreamEndCapture(step->stream, &graph));
     return graph;
 }
 
-/* What a step's calls have made of its vectors. */
-static void check_step(struct part *part, const struct vector vectors[3]) {
-    vector_check_all(part, &vectors[0]);
-    vector_check_all(part, &vectors[1]);
-    vector_check(part, &vectors[2], 0, 0);
+static void check(struct part *part, const struct step *step) {
+    vector_check_all(part, &step->vectors[0]);
+    vector_check_all(part, &step->vectors[1]);
+    vector_check(part, &step->vectors[2], 0, 0);
 }
 
 /* The instance becomes the graph by an update or, if that is refused, is made anew; the graph is gone.  Returns whether it was refused. */
@@ -50,9 +61,8 @@ struct updates {
     int tried, refused;
 };
 
-static void round_of(struct part *part, struct updates *u, struct vector set[SETS][3], uint64_t seed, bool known) {
-    for (int i = 0; i < SETS; i++)
-        for (int v = 0; v < 3; v++) vector_fill(part, &set[i][v], seed + (uint64_t)(3 * i + v));
+static void round_of(struct part *part, struct updates *u, uint64_t seed, bool known) {
+    for (int i = 0; i < SETS; i++) fill(part, &u->step[i], seed + (uint64_t)(CALLS * i));
     vector_fill(part, &u->eager, seed);
     part_barrier(part);
     for (int i = 0; i < SETS; i++) {
@@ -68,7 +78,7 @@ static void round_of(struct part *part, struct updates *u, struct vector set[SET
     }
     stream_sync(u->step[0].stream);
     vector_check_all(part, &u->eager);
-    for (int i = 0; i < SETS; i++) check_step(part, set[i]);
+    for (int i = 0; i < SETS; i++) check(part, &u->step[i]);
 }
 
 static void updated_graphs(struct part *part, const struct settings *s) {
@@ -76,29 +86,28 @@ static void updated_graphs(struct part *part, const struct settings *s) {
     const size_t sizes[SIZES] = {s->small, s->middle, s->large};
     const CUstream stream = stream_open();
     ncclComm_t comm[COMMS];
-    struct vector set[SIZES][SETS][3];
+    struct vector set[SIZES][SETS][CALLS];
     struct updates u = {0};
     vector_open(&u.eager, s->small);
     for (int c = 0; c < COMMS; c++) comm[c] = comm_open(part);
     for (int z = 0; z < SIZES; z++)
-        for (int i = 0; i < SETS; i++)
-            for (int v = 0; v < 3; v++) vector_open(&set[z][i][v], v ? s->small : sizes[z]);
+        for (int i = 0; i < SETS; i++) vectors_open(set[z][i], sizes[z], s->small);
     for (int c = 0; c < COMMS; c++)
         for (int z = 0; z < SIZES; z++) vector_warm_up(part, &set[z][0][0], comm[c], stream);
     for (int z = 0; z < 2 * SIZES; z++) {
         const int size = z % SIZES;
-        for (int i = 0; i < SETS; i++)
-            u.step[i] = (struct step){comm[i % COMMS], stream, &set[size][i][0], &set[size][i][1], &set[size][i][2]};
+        for (int i = 0; i < SETS; i++) u.step[i] = (struct step){comm[i % COMMS], stream, set[size][i]};
         for (long k = 0; k < (z < SIZES ? 2 + s->repeat : 1); k++) {
             doing(part, "size %zu, round %ld", sizes[size], k);
-            round_of(part, &u, set[size], s->seed + (uint64_t)(100 * k + z), k > 0);
+            round_of(part, &u, s->seed + (uint64_t)(100 * k + z), k > 0);
         }
-        if (z < SIZES) CU_OK(cuGraphExecDestroy(u.exec));
-        if (z < SIZES) u.exec = NULL;
+        if (z >= SIZES) continue;
+        CU_OK(cuGraphExecDestroy(u.exec));
+        u.exec = NULL;
     }
-    const struct vector *alone = &set[0][0][0];
+    struct vector *const alone = set[0][0];
     doing(part, "one call in place of three");
-    vector_fill(part, &set[0][0][0], s->seed);
+    vector_fill(part, alone, s->seed);
     part_barrier(part);
     capture_begin(stream);
     vector_allreduce(alone, comm[0], stream);
@@ -112,8 +121,7 @@ static void updated_graphs(struct part *part, const struct settings *s) {
     CU_OK(cuGraphExecDestroy(u.exec));
     for (int c = 0; c < COMMS; c++) comm_close(part, comm[c]);
     for (int z = 0; z < SIZES; z++)
-        for (int i = 0; i < SETS; i++)
-            for (int v = 0; v < 3; v++) vector_close(&set[z][i][v]);
+        for (int i = 0; i < SETS; i++) vectors_close(set[z][i]);
     vector_close(&u.eager);
     stream_close(stream);
 }
@@ -140,21 +148,19 @@ static void child_graphs(struct part *part, const struct settings *s) {
     const CUstream stream = stream_open();
     CUgraphExec exec = NULL;
     ncclComm_t comm[COMMS];
-    struct vector set[SETS][CHILDREN][3], eager;
+    struct vector set[SETS][CHILDREN][CALLS], eager;
     vector_open(&eager, s->small);
     for (int c = 0; c < COMMS; c++) comm[c] = comm_open(part);
     for (int i = 0; i < SETS; i++)
-        for (int k = 0; k < CHILDREN; k++)
-            for (int v = 0; v < 3; v++) vector_open(&set[i][k][v], v ? s->small : sizes[k]);
+        for (int k = 0; k < CHILDREN; k++) vectors_open(set[i][k], sizes[k], s->small);
     for (int c = 0; c < COMMS; c++)
         for (int k = 0; k < CHILDREN; k++) vector_warm_up(part, &set[0][k][0], comm[c], stream);
     for (long round = 0; round < 2 + 2 * s->repeat; round++) {
-        struct vector(*const now)[3] = set[round % SETS];
         struct step steps[CHILDREN];
         const uint64_t seed = s->seed + (uint64_t)(10 * round);
         for (int k = 0; k < CHILDREN; k++) {
-            for (int v = 0; v < 3; v++) vector_fill(part, &now[k][v], seed + (uint64_t)(3 * k + v));
-            steps[k] = (struct step){comm[k % COMMS], stream, &now[k][0], &now[k][1], &now[k][2]};
+            steps[k] = (struct step){comm[k % COMMS], stream, set[round % SETS][k]};
+            fill(part, &steps[k], seed + (uint64_t)(CALLS * k));
         }
         vector_fill(part, &eager, seed);
         part_barrier(part);
@@ -166,13 +172,12 @@ static void child_graphs(struct part *part, const struct settings *s) {
         vector_allreduce(&eager, comm[1], stream);
         stream_sync(stream);
         vector_check_all(part, &eager);
-        for (int k = 0; k < CHILDREN; k++) check_step(part, now[k]);
+        for (int k = 0; k < CHILDREN; k++) check(part, &steps[k]);
     }
     CU_OK(cuGraphExecDestroy(exec));
     for (int c = 0; c < COMMS; c++) comm_close(part, comm[c]);
     for (int i = 0; i < SETS; i++)
-        for (int k = 0; k < CHILDREN; k++)
-            for (int v = 0; v < 3; v++) vector_close(&set[i][k][v]);
+        for (int k = 0; k < CHILDREN; k++) vectors_close(set[i][k]);
     vector_close(&eager);
     stream_close(stream);
 }

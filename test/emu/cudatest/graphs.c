@@ -50,7 +50,7 @@ TEST(capture, "1", NULL, 3, ALWAYS) {
     test_box_close(&box);
 }
 
-/* Fills of so many bytes one behind the other, the first with `value`, the others with one more each. */
+/* So many fills of 8 bytes, one behind the other, the first with `value`, each with one more than the one before. */
 static CUgraph captured_fills(struct test_box *box, int fills, uint8_t value) {
     CUgraph graph;
     OK(cuStreamBeginCapture(box->stream[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
