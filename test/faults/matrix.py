@@ -303,7 +303,7 @@ def copy_engines():
          expect(box("groups", 16, "$BUILD/test/ranks/collectives -n 16 -C all_gather -t int8 -c 140001 -a allgather_ll128", asked,
                     "--env BEELINE_STAGING=1M", "--env BEELINE_DEBUG=INFO", "--env BEELINE_SETUP_TIMEOUT=120"),
                 "--info 'no copy engines for its all-gathers: BEELINE_STAGING is too small'"))
-    case("copy_faults", "test/faults/copy_faults", "timeout=400")
+    case("copy_faults", "test/faults/copy_faults", "soak timeout=600")  # takes minutes
 
 
 # Rank 1 or 2 of 3 meets its end at a socket call: a kill, a wait beyond the limit, or a refusal.

@@ -167,10 +167,17 @@ row("{algorithm}/{ranks}{grid}", dict(algorithm=SPREAD, ranks=(2, 3, 4, 7, 8, 9,
 
 # --- no algorithm forced: the routes and their boundaries as shipped ---
 
-TABLE = dict(t="all", o="all", x="elements")  # of 16 ranks, which take longest, one mode
-row("table/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak=lambda p: SOAK if p.ranks == 16 and p.mode != "processes" else "",
+TABLE = dict(t="all", o="all", x="elements")
+
+
+def but_one(first):
+    """Of many ranks, which take longest, one mode, each of another number."""
+    return lambda p: SOAK if p.ranks > 4 and p.at["mode"] != (p.at["ranks"] + first) % len(MODES) else ""
+
+
+row("table/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak=but_one(0),
     c="0-40,59-61,119-121,511-513,1000,4095-4097,10000,16383-16385", k=least({2: 40, 8: 20, 16: 6}), **TABLE)
-row("table/others/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak=lambda p: SOAK if p.ranks == 16 and p.mode != "threads" else "",
+row("table/others/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak=but_one(2),
     C="all", c="0-40,59-61,511-513,1000,4095-4097", k=least({2: 40, 8: 15, 16: 5}), **TABLE)
 
 # --- odd alignment, capture, and the same calls under other interleavings ---
@@ -183,7 +190,7 @@ for algorithms, captured, odd, schedules in ((ALL_REDUCES, RANKS[:-1], (2, 4, 7)
     row("odd_alignment/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=odd), mode="groups",
         t="all", o="sum,avg", c=edges(2500, "float"), x="odd", k=150)
     row("captured/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=captured), mode=modulo("ranks", MODES), options=modulo("ranks", GRIDS),
-        t="half,bfloat16,int32,f8e4m3", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=least({2: 24, 8: 12}))
+        soak=lambda p: SOAK if p.ranks == 7 else "", t="half,bfloat16,int32,f8e4m3", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=least({2: 24, 8: 12}))
     row("schedule/{algorithm}/{other}", dict(algorithm=algorithms, other=range(1, schedules + 1)), **SCHEDULE)
 row("captured/late_launch/3", {}, mode="threads", ranks=3, environment="BEELINE_EARLY_LAUNCH=0",
     C="all", t="bfloat16", o="sum", c="7,1000,20000", g=4, b=4, k=12)
