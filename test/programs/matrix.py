@@ -3,6 +3,7 @@
 
 What NCCL runs: sizes are such that those that are called large go to the emulated NCCL.
 """
+MODES = ("threads", "processes")
 SIZES = "--seed $SEED --small 1K --middle 32K --large 256K --late 1 --limit 40"
 BEELINE = "--beeline --env 'BEELINE_ALLREDUCE=..2K oneshot_ll | ..8K oneshot_ll128:warps | ..16K oneshot_ll128:lines | ..64K twoshot_ll128:lines | nccl'"
 
@@ -73,8 +74,6 @@ case("processes", f"-n 2 {BEELINE}", f"programs --processes {SIZES} reused_strea
 for name in ("late_peer", "late_peer_graph"):
     case(f"{name}_limited", f"-g 2 {BEELINE} --env BEELINE_TIMEOUT=1", f"programs {SIZES} --late 3 --may-fail {name}", "warn-ok leak-ok ")
 
-BOTH = ("threads", "processes")
-
 # Messages: what is asked for here is what NCCL does, which the cases without Beeline say.
 MESSAGES = """
     messages_patterns messages_ahead messages_ahead_grouped messages_awaited messages_mixed messages_mixed_nonblocking
@@ -95,7 +94,7 @@ def messages(prefix, names, box="", attributes="", half=None, soak=()):
     """A case for each number of ranks, by threads and by processes; half 0 or 1: in turn by the one and by the other; soak: 4 ranks by these in `make soak` only."""
     for ranks in (2, 3, 4):
         those = " ".join(name for name in names if ranks > 2 or name not in OF_THREE)
-        for number, (mode, option, by) in enumerate(zip(BOTH, ("-g", "-n"), ("", "--processes "))):
+        for number, (mode, option, by) in enumerate(zip(MODES, ("-g", "-n"), ("", "--processes "))):
             if those and half in (None, (ranks + number) % 2):
                 rare = ranks == 4 and mode in soak
                 case(f"{'soak/' * rare}{prefix}/{ranks}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}{SIZES} {those}",
@@ -104,11 +103,11 @@ def messages(prefix, names, box="", attributes="", half=None, soak=()):
 
 messages("messages-alone", MESSAGES + OF_THREE + REFUSED)
 for number, name in enumerate(MESSAGES + OF_THREE):
-    messages(name, [name], f"--beeline {MIXED}", soak=(BOTH[number % 2],))
+    messages(name, [name], f"--beeline {MIXED}", soak=(MODES[number % 2],))
 # Streams share one queue, in which what waits holds up what is behind it; of a program that needs two streams NCCL alone does not come to an end.
 ONE_QUEUE, BESIDE = "--env CUDA_DEVICE_MAX_CONNECTIONS=1", [name for name in MESSAGES + OF_THREE if name != "messages_awaited"]
 messages("messages-one_queue-alone", BESIDE, ONE_QUEUE, half=0)
-messages("messages-one_queue", BESIDE, f"--beeline {MIXED} {ONE_QUEUE}", half=1, soak=BOTH)
+messages("messages-one_queue", BESIDE, f"--beeline {MIXED} {ONE_QUEUE}", half=1, soak=MODES)
 # What Beeline has of such a group leaves NCCL's part its room, but for one place, among few multiprocessors.
 MIXED_WIDE = "--env 'BEELINE_SENDRECV=..256K sendrecv_ll128 | nccl'"
 for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED_WIDE}")):
@@ -131,7 +130,7 @@ case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K -
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")
 for number, (name, way) in enumerate(WAYS.items()):
-    messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}", half=number % 2, soak=() if name == "table" else BOTH)
+    messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}", half=number % 2, soak=() if name == "table" else MODES)
 
 print("early_in_graphs | test/programs/early_in_graphs")
 

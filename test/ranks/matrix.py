@@ -171,7 +171,7 @@ TABLE = dict(t="all", o="all", x="elements")
 
 
 def but_one(first):
-    """Of many ranks, which take longest, one mode, each of another number."""
+    """Of more than 4 ranks, which take longest, one mode runs always, the next one of the next number."""
     return lambda p: SOAK if p.ranks > 4 and p.at["mode"] != (p.at["ranks"] + first) % len(MODES) else ""
 
 
