@@ -11,10 +11,15 @@ enum { DEFAULT_THREADS = 256 };
 /* A kernel that is over in some microseconds takes less from others than a hand-over to copy engines, of Beeline or of NCCL, takes time. */
 static const uint64_t LEFT_TO_KERNELS = 128 << 10;
 
-/* What a block carries no later than one of NCCL's: between two ranks, as measured with 4, 8, 16, 24, 32 and 48 blocks on both sides
- * (docs/benchmarks/h200-x2-2026-11-26.md).  Of more ranks it was not: so little that little can be lost, what the fewest senders send to all
- * peers in 3 us. */
-static const uint64_t FOR_A_BLOCK = 128 << 10, FOR_A_BLOCK_OF_MESSAGES = 64 << 10, FOR_A_BLOCK_OF_MANY = 8 << 10;
+/* What a block carries no later than one of NCCL's, as measured with 4, 8, 16, 24, 32 and 48 blocks on both sides: between two ranks
+ * (docs/benchmarks/h200-x2-2026-11-26.md), and of few, 3 and 4 (h200-x4-2026-11-26.md), where each peer has its share of messages.  Blocks
+ * had 256 threads: of few ranks rows with 128 gain up to here, too, if they take no longer than 256 do for twice the bytes. */
+static const uint64_t FOR_A_BLOCK = 128 << 10, FOR_A_BLOCK_OF_MESSAGES = 64 << 10;
+static const uint64_t FOR_A_BLOCK_OF_FEW_ROOTED = 8 << 10, FOR_A_BLOCK_OF_FEW_WHOLE = 4 << 10,
+                      FOR_A_BLOCK_OF_FEW = 2 << 10;
+
+/* Of more ranks it was not: so little that little can be lost, what the fewest senders send to all peers in 3 us. */
+static const uint64_t FOR_A_BLOCK_OF_MANY = 8 << 10;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
@@ -88,17 +93,25 @@ static uint64_t power_of_two_in(uint64_t n) {
     return power;
 }
 
+/* Most bytes that so few blocks carry: of a rank, where there is a block of each. */
+static uint64_t carried(enum bl_collective collective, unsigned nranks, uint64_t blocks) {
+    const uint64_t peers = nranks - 1;
+    if (nranks > 4) return FOR_A_BLOCK_OF_MANY * blocks / peers;
+    if (bl_collective_has(collective, BL_PAIRED)) return FOR_A_BLOCK_OF_MESSAGES * power_of_two_in(blocks) / peers;
+    if (nranks == 2) return FOR_A_BLOCK * blocks;
+    if (bl_collective_has(collective, BL_ROOTED)) return FOR_A_BLOCK_OF_FEW_ROOTED * blocks;
+    return (collective == BL_ALLREDUCE ? FOR_A_BLOCK_OF_FEW_WHOLE : FOR_A_BLOCK_OF_FEW) * blocks;
+}
+
 /* Most bytes for a row that was measured with more blocks than a launch may have: half of them take 3 to 16 % longer, less is out of
  * proportion. */
 static uint64_t narrow_limit(const struct build *build, const struct bl_tuning_row *row) {
     const struct bl_facts *facts = build->facts;
     const unsigned measured = row->blocks ? row->blocks : facts->multiprocessors;
-    const bool engines = bl_algorithms[row->algorithm].kernel[row->spread] == BL_KERNEL_ALLGATHER_CE;
+    const struct bl_algorithm *algorithm = &bl_algorithms[row->algorithm];
+    const bool engines = algorithm->kernel[row->spread] == BL_KERNEL_ALLGATHER_CE;
     if (engines || 2 * facts->most_blocks >= measured) return UINT64_MAX;
-    if (facts->nranks > 2) return FOR_A_BLOCK_OF_MANY * facts->most_blocks / (uint64_t)(facts->nranks - 1);
-    return bl_algorithms[row->algorithm].collective == BL_SENDRECV
-               ? FOR_A_BLOCK_OF_MESSAGES * power_of_two_in(facts->most_blocks)
-               : FOR_A_BLOCK * facts->most_blocks;
+    return carried(algorithm->collective, (unsigned)facts->nranks, facts->most_blocks);
 }
 
 struct ranges {
