@@ -201,7 +201,7 @@ $(BUILD)/emu/old/libnccl.so.2 $(BUILD)/emu/new/libnccl.so.2: $(BUILD)/emu/%/libn
 	$(Q)mkdir -p $(@D) && $(CC) -shared -Wl,-soname,libnccl.so.2 -Wl,-rpath,'$$ORIGIN/..' -Wl,--no-undefined $(EMU_NCCL_HIDE) \
 	    -o $@ $(filter-out %.map,$^) -lm -lrt -pthread
 
-EMU_CFLAGS ?= -O2 -g1
+EMU_CFLAGS ?= -O1 -g1
 
 # The very kernel sources, with test/emu/seam/core/primitives.cuh in place of kernels/core/primitives.cuh.
 $(BUILD)/emu/kernels/%.o: kernels/%.cu | $(TOOLKIT)

@@ -12,11 +12,16 @@ enum { DEFAULT_THREADS = 256 };
 static const uint64_t LEFT_TO_KERNELS = 128 << 10;
 
 /* What a block carries no later than one of NCCL's, as measured with 4, 8, 16, 24, 32 and 48 blocks on both sides: between two ranks
- * (docs/benchmarks/h200-x2-2026-11-26.md), and of few, 3 and 4 (h200-x4-2026-11-26.md), where each peer has its share of messages.  Blocks
+ * (docs/benchmarks/h200-x2-2026-11-26.md), and of few, 3 and 4 (h200-x4-2026-11-26.md); of messages to all peers together.  Blocks
  * had 256 threads: of few ranks rows with 128 gain up to here, too, if they take no longer than 256 do for twice the bytes. */
-static const uint64_t FOR_A_BLOCK = 128 << 10, FOR_A_BLOCK_OF_MESSAGES = 64 << 10;
-static const uint64_t FOR_A_BLOCK_OF_FEW_ROOTED = 8 << 10, FOR_A_BLOCK_OF_FEW_WHOLE = 4 << 10,
-                      FOR_A_BLOCK_OF_FEW = 2 << 10;
+static const struct {
+    uint64_t two, few;
+} for_a_block[BL_COLLECTIVES] = {
+    [BL_ALLREDUCE] = {128 << 10, 4 << 10},     [BL_ALLGATHER] = {128 << 10, 2 << 10},
+    [BL_REDUCESCATTER] = {128 << 10, 2 << 10}, [BL_ALLTOALL] = {128 << 10, 2 << 10},
+    [BL_BROADCAST] = {128 << 10, 8 << 10},     [BL_REDUCE] = {128 << 10, 8 << 10},
+    [BL_SENDRECV] = {64 << 10, 64 << 10},
+};
 
 /* Of more ranks it was not: so little that little can be lost, what the fewest senders send to all peers in 3 us. */
 static const uint64_t FOR_A_BLOCK_OF_MANY = 8 << 10;
@@ -97,10 +102,8 @@ static uint64_t power_of_two_in(uint64_t n) {
 static uint64_t carried(enum bl_collective collective, unsigned nranks, uint64_t blocks) {
     const uint64_t peers = nranks - 1;
     if (nranks > 4) return FOR_A_BLOCK_OF_MANY * blocks / peers;
-    if (bl_collective_has(collective, BL_PAIRED)) return FOR_A_BLOCK_OF_MESSAGES * power_of_two_in(blocks) / peers;
-    if (nranks == 2) return FOR_A_BLOCK * blocks;
-    if (bl_collective_has(collective, BL_ROOTED)) return FOR_A_BLOCK_OF_FEW_ROOTED * blocks;
-    return (collective == BL_ALLREDUCE ? FOR_A_BLOCK_OF_FEW_WHOLE : FOR_A_BLOCK_OF_FEW) * blocks;
+    const uint64_t each = nranks == 2 ? for_a_block[collective].two : for_a_block[collective].few;
+    return bl_collective_has(collective, BL_PAIRED) ? each * power_of_two_in(blocks) / peers : each * blocks;
 }
 
 /* Most bytes for a row that was measured with more blocks than a launch may have: half of them take 3 to 16 % longer, less is out of

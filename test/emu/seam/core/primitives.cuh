@@ -41,7 +41,7 @@ extern "C" {
 __attribute__((weak, visibility("default"))) struct bl_emu_seam *bl_emu;
 }
 
-/* Inlined where the compiler likes: forced, as on a GPU, it takes five times as long to compile, and runs no faster. */
+/* Inlined where the compiler likes: forced, as on a GPU, it takes nearly three times as long to compile, and runs no faster. */
 #define BL_DEVICE        static inline __attribute__((unused))
 #define BL_DEVICE_MEMBER inline
 #define BL_DEVICE_COLD   static __attribute__((noinline, unused))
