@@ -16,12 +16,12 @@ struct run {
     uint32_t most_bytes; /* of a buffer with up to 4 ranks; with more as much less, for all write to all */
 };
 
-enum { LONG = 128 << 10, SHORT = 16 << 10 };
+enum { LONG = 128 << 10, SHORT = 16 << 10, ROUNDS = 4, THREAD_BYTES = 16 /* of a round, about */ };
 
 /* Halves alternate from launch to launch, so kernels that have halves run twice.  The packets are all written, if there are
- * no more than 4 ranks; of the lines enough that every peer, a good part of the multiprocessors and the crews of all-reduce
- * are met: bytes of one region take one way.  So do the lines that are spread over warps, and
- * short messages, which are not run. */
+ * no more than 4 ranks and threads enough; of the lines enough that every peer, a good part of the multiprocessors and the
+ * crews of all-reduce are met: bytes of one region take one way.  So do the lines that are spread over warps, and short
+ * messages, which are not run. */
 static const struct run staging_runs[] = {
     {BL_KERNEL_ALLREDUCE_ONESHOT_LL, BL_UINT64, LONG},
     {BL_KERNEL_ALLREDUCE_ONESHOT_LL, BL_UINT64, LONG},
@@ -93,6 +93,12 @@ static uint64_t lap_and_a_half(const struct bl_staging_layout *layout) {
     return (layout->pair_quads + layout->pair_quads / 2) * BL_QUAD * BL_LINE_DATA;
 }
 
+/* What is enough for few threads: more rounds of the same ones try no other way, and take long where these are slow. */
+static uint64_t most_of(const struct bl_selftest *test, const struct run *run) {
+    const uint64_t enough = (uint64_t)ROUNDS * test->blocks * test->threads * THREAD_BYTES;
+    return run->most_bytes < enough ? run->most_bytes : enough;
+}
+
 /* What one run is in this test: elements of a block, and blocks of the buffers: one, or one of each rank. */
 struct extent {
     uint64_t size, count, blocks_in, blocks_out; /* count 0: it is not run */
@@ -104,7 +110,7 @@ static struct extent extent_of(const struct bl_selftest *test, const struct run 
                        .blocks_in = has(run, BL_SCATTERS | BL_PAIRED) ? (uint64_t)nranks : 1,
                        .blocks_out = has(run, BL_GATHERS | BL_PAIRED) ? (uint64_t)nranks : 1};
     if (!in_use(test->table, run)) return e;
-    const uint64_t most = run->most_bytes * 4 / (nranks > 4 ? nranks : 4) / e.blocks_in / e.blocks_out;
+    const uint64_t most = most_of(test, run) * 4 / (nranks > 4 ? nranks : 4) / e.blocks_in / e.blocks_out;
     const uint64_t room = bl_kernel_capacity(run->kernel, nranks, &test->args.layout);
     if (!room) return e;
     const uint64_t bytes = has(run, BL_PAIRED) ? lap_and_a_half(&test->args.layout) : room < most ? room : most;
@@ -204,10 +210,16 @@ static void fill_inputs(struct bl_selftest *test, int rank) {
 }
 
 int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, const struct bl_comm *comm,
-                        const struct bl_kernel_args *args, const struct bl_table *table, CUstream stream) {
+                        const struct bl_kernel_args *args, const struct bl_table *table, CUstream stream,
+                        unsigned blocks, unsigned threads) {
     const struct bl_driver *cu = bl_driver();
-    *test =
-        (struct bl_selftest){.kind = kind, .table = table, .args = *args, .control = comm->control, .stream = stream};
+    *test = (struct bl_selftest){.kind = kind,
+                                 .table = table,
+                                 .args = *args,
+                                 .control = comm->control,
+                                 .stream = stream,
+                                 .blocks = blocks,
+                                 .threads = threads};
     test->args.layout.pair_quads = short_ring(args->layout.pair_quads);
     lay_out(test);
     if (!test->results) return 0; /* no kernel of these is in use */
@@ -272,8 +284,7 @@ static int launch_pairs(const struct bl_selftest *test, struct bl_comm *comm, co
     return 0;
 }
 
-int bl_selftest_launch(const struct bl_selftest *test, struct bl_comm *comm, unsigned max_blocks, unsigned max_threads,
-                       uint64_t timeout_ns) {
+int bl_selftest_launch(const struct bl_selftest *test, struct bl_comm *comm, uint64_t timeout_ns) {
     struct bl_kernel_args args = test->args;
     uint64_t result = test->inputs;
     bl_set_redop(&args, BL_SUM);
@@ -290,10 +301,10 @@ int bl_selftest_launch(const struct bl_selftest *test, struct bl_comm *comm, uns
         args.stride = e.count * e.size;
         args.call = bl_kernel_call(run->kernel, run->datatype, BL_SUM);
         result += result_bytes(e);
-        const unsigned blocks = bl_kernel_blocks(run->kernel, comm->nranks, args.stride, max_threads, max_blocks);
+        const unsigned blocks = bl_kernel_blocks(run->kernel, comm->nranks, args.stride, test->threads, test->blocks);
         if (bl_kernel_pairs(run->kernel)
-                ? launch_pairs(test, comm, &args, run->datatype, blocks, max_threads)
-                : launch_kernel(test, comm, run->kernel, run->datatype, blocks, max_threads, &args))
+                ? launch_pairs(test, comm, &args, run->datatype, blocks, test->threads)
+                : launch_kernel(test, comm, run->kernel, run->datatype, blocks, test->threads, &args))
             return -1;
     }
     return 0;

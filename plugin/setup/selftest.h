@@ -23,19 +23,20 @@ struct bl_selftest {
     struct bl_memory memory;    /* inputs, one a datatype, then a result for each launch; of multicast, words behind */
     uint64_t input[BL_DATATYPES]; /* where it begins, in bytes; all inputs have as many */
     uint64_t inputs, results;     /* bytes */
+    unsigned blocks, threads;     /* most of a launch */
     struct bl_modules *modules;   /* which keep the memory */
     unsigned char *host;          /* as large as the buffer */
     CUstream stream;
     bool own_stream; /* so that kernels that do not leave hold nothing else up */
 };
 
-/* `stream` serves, or one of its own for multicast; `args` and `table` as said above. */
+/* `stream` serves, or one of its own for multicast; `args` and `table` as said above.  blocks, threads: the most of a launch, which every
+ * rank can run, and equal on all; of few less data are tried. */
 int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, const struct bl_comm *comm,
-                        const struct bl_kernel_args *args, const struct bl_table *table, CUstream stream);
+                        const struct bl_kernel_args *args, const struct bl_table *table, CUstream stream,
+                        unsigned blocks, unsigned threads);
 
-/* max_blocks, max_threads: what every rank can run, and equal on all. */
-int bl_selftest_launch(const struct bl_selftest *test, struct bl_comm *comm, unsigned max_blocks, unsigned max_threads,
-                       uint64_t timeout_ns);
+int bl_selftest_launch(const struct bl_selftest *test, struct bl_comm *comm, uint64_t timeout_ns);
 
 /* *culprit: whose fault it is, where it is a peer's.  *stuck: kernels are still running although they were told to
  * leave, so nothing that they use may be freed. */

@@ -16,17 +16,18 @@ static int tell(int status) {
 
 int bl_trial_prepare(struct bl_member *member, enum bl_selftest_kind kind, const struct bl_kernel_args *args,
                      const struct bl_table *table) {
+    const struct bl_identity_least least = bl_identity_least(member->all, member->comm->nranks);
+    /* Few blocks: the communicators of a group are tested at once, in any order on each GPU, and must fit beside each
+     * other, or each would keep the place on one GPU that the other waits for. */
+    const unsigned blocks = least.sms / 8 ? least.sms / 8 : 1;
     member->selftest = &member->tests[kind];
-    return tell(bl_selftest_prepare(member->selftest, kind, member->comm, args, table, member->stream));
+    return tell(bl_selftest_prepare(member->selftest, kind, member->comm, args, table, member->stream, blocks,
+                                    least.max_threads));
 }
 
 int bl_trial_launch(struct bl_member *member) {
     member->multicast_ran = member->selftest->kind == BL_SELFTEST_MULTICAST;
-    struct bl_identity_least least = bl_identity_least(member->all, member->comm->nranks);
-    /* Few blocks: the communicators of a group are tested at once, in any order on each GPU, and must fit beside each
-     * other, or each would keep the place on one GPU that the other waits for. */
-    unsigned blocks = least.sms / 8 ? least.sms / 8 : 1;
-    return tell(bl_selftest_launch(member->selftest, member->comm, blocks, least.max_threads, selftest_timeout_ns()));
+    return tell(bl_selftest_launch(member->selftest, member->comm, selftest_timeout_ns()));
 }
 
 int bl_trial_check(struct bl_member *member) {
