@@ -26,10 +26,13 @@ LATE = ["late_peer", "late_peer_graph"]
 
 
 def programs(box):
-    """Programs that NCCL runs: 20 times each; then a peer that is late by seconds, without a limit and with one that is too short."""
+    """Programs that NCCL runs: 20 times each, or 8; then a peer that is late by seconds, without a limit and with one that is too short."""
     gpus = [name for name, _ in machine.gpus()]
-    often = box.pick("--repeat 20 --late 0.2 --limit 60", f"--repeat 2 --late 0.2 --limit 25 {SMALL}")
-    steps = [both_ways(box, f"{n} ranks", n, gpus, often, 360) for n in box.ranks]
+    steps = []
+    for n in box.ranks:
+        repeat = 20 if 2 * n <= len(gpus) else 8  # where one waits for the other
+        often = box.pick(f"--repeat {repeat} --late 0.2 --limit 60", f"--repeat 2 --late 0.2 --limit 25 {SMALL}")
+        steps.append(both_ways(box, f"{n} ranks", n, gpus, often, 360))
     seconds = box.pick("--late 8 --limit 60", f"--late 3 --limit 60 {SMALL}")
     late = both_ways(box, "late", 2, gpus[:2], seconds, 60, LATE)
     late.beside = [both_ways(box, "late, limited", 2, gpus[-2:], [*seconds, "--may-fail"], 60, LATE, ["BEELINE_TIMEOUT=2"])]

@@ -153,7 +153,7 @@ def messages(box):
 
 def fsdp(box):
     """Training steps with FSDP2."""
-    return turns(box, [box.most], "torch_fsdp.py", 100, jobs=(Job("with", True, **FEW_WORDS), Job("without", False)))
+    return turns(box, [box.most], "torch_fsdp.py", 100, "--seconds", "40", jobs=(Job("with", True, **FEW_WORDS), Job("without", False)))
 
 
 def overlap(box):
@@ -169,5 +169,6 @@ def load(box):
 
 
 def decode(box):
-    """Tensor-parallel decoding of a model of Llama 8B's shape."""
-    return turns(box, box.ranks, "torch_decode.py", 60, "--seconds", "12")
+    """Tensor-parallel decoding of a model of Llama 8B's shape, on as many ranks as its heads can be divided by."""
+    ranks = [n for n in box.ranks if 8 % n == 0]
+    return turns(box, ranks, "torch_decode.py", 60, "--seconds", "12") if ranks else []
