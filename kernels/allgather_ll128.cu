@@ -47,14 +47,16 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
         }
     } else {
         const bool in_runs = comes_in_runs<N>(lines);
-        const uint64_t whole = in_runs ? whole_lines(out) : 0;
+        const uint64_t whole = in_runs ? whole_lines(in) : 0;
         const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines), in_runs);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         /* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a
          * receiver, where there are many, has more time. */
         const bool by_senders = N > 2 || in_runs;
         enum { LOADS = N == 2 ? LinesAtATime<N>::COUNT : N <= 4 ? 2 : 1 };
-        const auto load = [&](uint64_t line, bool is_whole) { return load_line(in, line, is_whole); };
+        const auto load = [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
+            load_lines(in, line, step, v, is_whole);
+        };
         if (in_share(senders))
             send_to_all<N, LOADS>(
                 a, region, lines, whole_lines(in), senders, flag, load, [&](uint64_t line) { prefetch_line(in, line); },
@@ -66,7 +68,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                                                               [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
                                                                   store_line(block_of(out, peer), line, v, is_whole);
                                                                   if (!by_senders && lies_apart(in, own, line))
-                                                                      store_line(own, line, load(line, false));
+                                                                      store_line(own, line, load_line(in, line));
                                                               }))
             return;
     }
@@ -75,7 +77,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
 
 template <int N> BL_DEVICE void allgather_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * a.size;
-    gather<N>(a, message_of(a.sendbuff, bytes, false), Blocks{a.recvbuff, bytes, a.stride, a.recvbuff});
+    gather<N>(a, message_of(a.sendbuff, bytes), Blocks{a.recvbuff, bytes, a.stride});
 }
 
 template <int N> BL_DEVICE void allgather_ll128_batch(const struct bl_batch_args &a) {

@@ -15,8 +15,8 @@
 
 BL_DEVICE void allgather_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * a.size;
-    const Message in = message_of(a.sendbuff, bytes, false);
-    const Blocks out = {a.recvbuff, bytes, a.stride, a.recvbuff};
+    const Message in = message_of(a.sendbuff, bytes);
+    const Blocks out = {a.recvbuff, bytes, a.stride};
     const auto load = [&](unsigned, uint64_t line) { return load_end_line(in, line); };
     const auto store = [&](unsigned peer, uint64_t line, Pair v) {
         const Message block = block_of(out, peer);

@@ -16,7 +16,7 @@ BL_DEVICE void allgather_nvls(const struct bl_kernel_args &a) {
     Multicast m = multicast_begin(a);
     const uint64_t bytes = a.count * a.size, units = units_of(bytes), offset = data_offset(a, m);
     const Message in = message_of(a.sendbuff, bytes);
-    const Blocks out = {a.recvbuff, bytes, a.stride, a.recvbuff};
+    const Blocks out = {a.recvbuff, bytes, a.stride};
     const Message own = block_of(out, a.rank);
     unsigned char *const all = a.multicast + offset + a.rank * units * UNIT_BYTES;
     const Chunks chunks = chunks_of(units, 1);

@@ -87,8 +87,10 @@ BL_DEVICE bool exchange_in_runs(const struct bl_kernel_args &a, const In &in, co
                                 uint64_t flag, bool in_place) {
     enum { AT_A_TIME = LinesAtATime<N>::COUNT, SENDING = 12 };
     const Share senders = share_of(0, SENDING), receivers = share_of(SENDING, 32);
-    const uint64_t lines = lines_of(in), whole = whole_lines(out) > 0 ? whole_lines(in) : 0;
-    const auto load = [&](uint64_t line, bool is_whole = false) { return load_line(in, line, is_whole); };
+    const uint64_t lines = lines_of(in), whole = whole_lines(in);
+    const auto load = [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
+        load_lines(in, line, step, v, is_whole);
+    };
     const auto store = [&](uint64_t line, Pair sum, bool is_whole = false) { store_line(out, line, sum, is_whole); };
     const auto keep = [&](uint64_t line, Pair v) {
         if (in_place) keep_own(a, region, line, v, flag);
@@ -108,7 +110,7 @@ BL_DEVICE bool exchange_in_runs(const struct bl_kernel_args &a, const In &in, co
 template <class In, class Out> BL_DEVICE bool runs_pay(const In &in, const Out &out, bool in_place) {
     enum { WIDE = 3072, ROUNDS = 8 };
     const uint64_t groups = crew_of(whole_grid()).groups;
-    const bool aligned = whole_lines(in) > 0 && whole_lines(out) > 0;
+    const bool aligned = is_aligned(in) && is_aligned(out);
     return groups <= WIDE || (in_place && (!aligned || lines_of(in) >= ROUNDS * groups));
 }
 
@@ -126,7 +128,7 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
         if (!exchange_in_runs<T, N>(a, in, out, region, flag, in_place)) return;
     } else {
         const Share senders = share_of(0, 6), receivers = share_of(6, 32);
-        const auto load = [&](uint64_t line, bool = false) { return load_line(in, line); };
+        const auto load = [&](uint64_t line, uint64_t step, auto &v, bool) { load_lines(in, line, step, v, false); };
         const auto keep = [&](uint64_t line, Pair v) {
             if (in_place) keep_own(a, region, line, v, flag);
         };
@@ -141,7 +143,7 @@ BL_DEVICE void reduce_in_one_shot(const struct bl_kernel_args &a, const In &in, 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
     const bool in_place = a.sendbuff == a.recvbuff;
-    reduce_in_one_shot<T, N>(a, message_of(a.sendbuff, bytes, in_place), message_of(a.recvbuff, bytes), in_place);
+    reduce_in_one_shot<T, N>(a, message_of(a.sendbuff, bytes), message_of(a.recvbuff, bytes), in_place);
 }
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_ll128_batch(const struct bl_batch_args &a) {

@@ -16,7 +16,7 @@
 
 template <class T> BL_DEVICE void allreduce_oneshot_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
+    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
     const uint64_t lines = lines_of(in);
     const auto load = [&](unsigned, uint64_t line) { return load_end_line(in, line); };
     const auto finish = [&](const Bundle &t, uint64_t first, const QuadLine &, const uint64_t *sums, Wait &) {

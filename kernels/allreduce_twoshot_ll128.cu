@@ -47,15 +47,15 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
                 collectors = share_of(reduced, 32);
 
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
-    const bool whole = in_runs && whole_lines(out) > 0 && whole_lines(in) > 0;
+    const bool whole = in_runs && whole_lines(in) > 0;
     const auto whole_of = [&](unsigned rank) { return whole ? whole_lines_from(in, rank * run, run) : 0; };
     const unsigned other = whole ? 1 - a.rank : 0; /* of two ranks */
     /* What lies behind the run may be stored to. */
-    const auto load_own_run = [&](uint64_t line, bool is_whole) {
-        return line < run ? load_line(in, own + line, is_whole) : Pair{0, 0};
+    const auto load_own_run = [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
+        if (line < run) load_lines(in, own + line, step, v, is_whole);
     };
-    const auto load = [&](unsigned peer, uint64_t line, bool is_whole = false) {
-        return load_line(in, peer * run + line, is_whole);
+    const auto load = [&](unsigned peer, uint64_t line, uint64_t step, auto &v, bool is_whole) {
+        load_lines(in, peer * run + line, step, v, is_whole);
     };
 
     if (in_share(senders)) {
@@ -87,8 +87,7 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
 
 template <class T, int N> BL_DEVICE void allreduce_twoshot_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
-    reduce_in_two_shots<T, N>(a, message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff),
-                              message_of(a.recvbuff, bytes));
+    reduce_in_two_shots<T, N>(a, message_of(a.sendbuff, bytes), message_of(a.recvbuff, bytes));
 }
 
 template <class T, int N> BL_DEVICE void allreduce_twoshot_ll128_batch(const struct bl_batch_args &a) {

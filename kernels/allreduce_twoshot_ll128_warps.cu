@@ -22,7 +22,7 @@
 
 template <class T> BL_DEVICE void allreduce_twoshot_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_two_shots(e), bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
+    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
     const uint64_t run = (lines_of(in) + a.nranks - 1) / a.nranks; /* lines that each rank owns */
     const Region inputs = peer_region(a, e), results = result_region(a, e);
     const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(in, peer * run + line); };

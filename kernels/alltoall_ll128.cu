@@ -25,13 +25,13 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
     const bool alone =
         lines <= crew_of(whole_grid()).groups; /* a line for each group, that sends first, then receives */
     const bool in_runs = comes_in_runs<N>(lines);
-    const uint64_t whole = !in_runs || whole_lines(out) == 0 ? 0 : whole_lines(in);
+    const uint64_t whole = in_runs ? whole_lines(in) : 0;
     const unsigned sending = in_runs ? SENDERS_OF_RUNS : SENDERS;
     const Share senders = alone ? whole_grid() : share_of(0, sending),
                 receivers = alone ? whole_grid() : share_of(sending, 32);
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
-    const auto load = [&](unsigned peer, uint64_t line, bool is_whole = false) {
-        return load_end_line(block_of(in, peer), line, is_whole);
+    const auto load = [&](unsigned peer, uint64_t line, uint64_t step, auto &v, bool is_whole) {
+        load_end_lines(block_of(in, peer), line, step, v, is_whole);
     };
     const auto store = [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
         store_end_line(block_of(out, peer), line, v, is_whole);
@@ -45,7 +45,8 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
     }
     if (in_share(receivers)) {
         copy_run<AT_A_TIME>(
-            lines, whole, receivers, [&](uint64_t line, bool is_whole) { return load(a.rank, line, is_whole); },
+            lines, whole, receivers,
+            [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load(a.rank, line, step, v, is_whole); },
             [&](uint64_t line, Pair v, bool is_whole) { store(a.rank, line, v, is_whole); });
         if (!receive_all_from_each<N, AT_A_TIME>(a, a.nranks, region, lines, whole, receivers, flag, store)) return;
     }
@@ -54,7 +55,7 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
 
 template <int N> BL_DEVICE void alltoall_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * a.size;
-    exchange<N>(a, Blocks{a.sendbuff, bytes, a.stride, a.recvbuff}, Blocks{a.recvbuff, bytes, a.stride, a.recvbuff});
+    exchange<N>(a, Blocks{a.sendbuff, bytes, a.stride}, Blocks{a.recvbuff, bytes, a.stride});
 }
 
 template <int N> BL_DEVICE void alltoall_ll128_batch(const struct bl_batch_args &a) {

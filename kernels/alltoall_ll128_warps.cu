@@ -15,7 +15,7 @@
 
 BL_DEVICE void alltoall_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * a.size;
-    const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff}, out = {a.recvbuff, bytes, a.stride, a.recvbuff};
+    const Blocks in = {a.sendbuff, bytes, a.stride}, out = {a.recvbuff, bytes, a.stride};
     const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
     const auto store = [&](unsigned peer, uint64_t line, Pair v) { store_end_line(block_of(out, peer), line, v); };
     if (gather_in_bundles(a, peer_region(a, e), lines_of_block(in), flag, load, store)) epoch_end(a, flag);

@@ -20,10 +20,10 @@
 static const uint32_t TO_ALL = UINT32_MAX;
 
 template <int N> BL_DEVICE bool send_message(const struct bl_kernel_args &a, OneWay &o, uint64_t bytes) {
-    const Message in = message_of(a.sendbuff, bytes, false), out = message_of(a.recvbuff, bytes);
+    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
     return send_to_all<N>(
         a, o.region, lines_of(in), whole_lines(in), whole_grid(), o.flag,
-        [&](uint64_t line, bool is_whole) { return load_end_line(in, line, is_whole); },
+        [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load_end_lines(in, line, step, v, is_whole); },
         [&](uint64_t line) { prefetch_line(in, line); },
         [&](uint64_t line, Pair v) {
             if (in.base != out.base) store_end_line(out, line, v);

@@ -21,15 +21,14 @@
 template <int LOADS> BL_DEVICE bool send_to_root(const struct bl_kernel_args &a, OneWay &o, const Message &in) {
     return send_run<LOADS>(
         whole_grid(), lines_of(in), whole_lines(in),
-        [&](uint64_t line, bool is_whole) { return load_end_line(in, line, is_whole); }, NoPrefetch(),
-        [&](uint64_t line, Pair v) { send_line(a, o.region, a.root, line, v, o.flag); }, [](uint64_t, Pair) {},
-        [&] { return ready_to_send(a, o, 1u << a.root); });
+        [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load_end_lines(in, line, step, v, is_whole); },
+        NoPrefetch(), [&](uint64_t line, Pair v) { send_line(a, o.region, a.root, line, v, o.flag); },
+        [](uint64_t, Pair) {}, [&] { return ready_to_send(a, o, 1u << a.root); });
 }
 
 template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
-    const bool in_place = a.rank == a.root && a.sendbuff == a.recvbuff;
-    const Message in = message_of(a.sendbuff, bytes, in_place), out = message_of(a.recvbuff, bytes);
+    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
     OneWay o = oneway_begin(a, lines_of(in));
     const bool in_runs = comes_in_runs<N>(lines_of(in));
@@ -37,19 +36,19 @@ template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_arg
         const Crew crew = crew_of(whole_grid());
         uint64_t done = 0;
         tell_begun(a, o);
-        if (in_runs && whole_lines(out) > 0)
-            done = reduce_some<T, N, AT_A_TIME>(
-                a, nranks_of<N>(a), o.region, whole_lines(in), crew, o.flag, 0,
-                [&](uint64_t line, bool) { return load_line(in, line, true); },
-                [&](uint64_t line, Pair sum, bool) { store_line(out, line, sum, true); });
+        const auto load = [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
+            load_end_lines(in, line, step, v, is_whole);
+        };
+        if (in_runs)
+            done =
+                reduce_some<T, N, AT_A_TIME>(a, nranks_of<N>(a), o.region, whole_lines(in), crew, o.flag, 0, load,
+                                             [&](uint64_t line, Pair sum, bool) { store_line(out, line, sum, true); });
         if (done == TOLD_TO_LEAVE || !reduce_all<T, N>(
-                                         a, o.region, lines_of(in), whole_grid(), o.flag, false,
-                                         [&](uint64_t line) { return load_end_line(in, line); },
+                                         a, o.region, lines_of(in), whole_grid(), o.flag, false, load,
                                          [&](uint64_t line, Pair sum) { store_end_line(out, line, sum); }, done))
             return;
-    } else if (!(in_runs && whole_lines(in) > 0
-                     ? send_to_root<AT_A_TIME>(a, o, in)
-                     : send_to_root<1>(a, o, in))) { /* of few, and of what is not whole, two at a time were slower */
+    } else if (!(in_runs ? send_to_root<AT_A_TIME>(a, o, in)
+                         : send_to_root<1>(a, o, in))) { /* of few, two at a time were slower */
         return;
     }
     oneway_end(a, o, lines_of(in));

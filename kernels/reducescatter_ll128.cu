@@ -4,12 +4,12 @@
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
  * of a block, each group sends that line of every peer's block to its owner, receives every peer's version of that line of
  * this rank's own block, reduces and stores it.  Longer blocks have two crews: blocks of threads that only send, and those that
- * only receive, reduce and store.  What is aligned, between up to 4 ranks,
- * goes as whole lines (lines.cuh) until the last few: then all that a group loads or polls is under way at once.
+ * only receive, reduce and store.  Between up to 4 ranks lines go as whole ones (lines.cuh) until the last few, of short blocks if
+ * sendbuff is aligned: then all that a group loads or polls is under way at once.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  sendbuff
  * holds a block for each rank, `stride` bytes apart, and recvbuff is this rank's, or lies elsewhere.  In place, each
- * word is stored by the lanes that have loaded it, whole lines or not; the peers' blocks are not written.  Flags and
+ * byte is stored by the lane that has loaded it, whole lines or not; the peers' blocks are not written.  Flags and
  * reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the
  * communicator unusable.
  */
@@ -25,15 +25,15 @@ BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool whole, bool in_
     return in_runs ? 10 : nranks == 2 ? (far ? 6 : 5) : nranks == 3 || whole ? 7 : 12;
 }
 
-/* A whole line for each group, that sends first, then receives.  All that it loads is under way at once. */
+/* A whole line for each group, that sends first, then receives.  All that it loads is under way at once: load(peer, line). */
 template <class T, int N, class Load, class Store>
 BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t line,
                               uint64_t flag, Load load, Store store) {
     Pair outgoing[N] = {}, sum[1];
 #pragma unroll
     for (unsigned i = 1; i < N; i++)
-        if (i < nranks) outgoing[i] = load(peer_at(a.rank, i, nranks), line, true);
-    const Pair own[1] = {load(a.rank, line, true)};
+        if (i < nranks) outgoing[i] = load(peer_at(a.rank, i, nranks), line);
+    const Pair own[1] = {load(a.rank, line)};
     warp_sync();
 #pragma unroll
     for (unsigned i = 1; i < N; i++)
@@ -49,11 +49,11 @@ template <class T, int N, class In, class Out>
 BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In &in, const Out &out) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), lines = lines_of_block(in);
     /* For more ranks there are not the registers. */
-    const uint64_t whole = N > 4 || whole_lines(out) == 0 ? 0 : whole_lines(in);
+    const uint64_t whole = N > 4 ? 0 : whole_lines(in);
     const Region region = peer_region(a, e);
     const Crew crew = crew_of(whole_grid());
-    const auto load = [&](unsigned peer, uint64_t line, bool is_whole) {
-        return load_line(block_of(in, peer), line, is_whole);
+    const auto load = [&](unsigned peer, uint64_t line, uint64_t step, auto &v, bool is_whole) {
+        load_lines(block_of(in, peer), line, step, v, is_whole);
     };
     const auto store = [&](uint64_t line, Pair sum, bool is_whole) { store_line(out, line, sum, is_whole); };
 
@@ -61,7 +61,6 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
         const bool far = beyond_cache((3 * nranks - 1) * lines);
         const unsigned sending = senders_among(nranks, far, whole > 0, comes_in_runs<N>(lines));
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
-        const auto load_any = [&](unsigned peer, uint64_t line) { return load(peer, line, false); };
         const auto prefetch = [&](unsigned peer, uint64_t line) {
             if (far) prefetch_line(block_of(in, peer), line);
         };
@@ -69,20 +68,27 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
             if (whole > 0)
                 send_runs_to_each<LINES_OF_ONE>(a, nranks, region, lines, whole, senders, flag, load, prefetch);
             else
-                send_to_each<N, N == 2 ? LINES_OF_ONE : 1>(a, region, lines, senders, flag, load_any, prefetch);
+                send_to_each<N, 1>(a, region, lines, senders, flag, load, prefetch);
         }
         if (in_share(receivers) &&
             !reduce_whole<T, N, LinesAtATime<N>::COUNT>(
                 a, nranks, region, lines, whole, receivers, flag,
-                [&](uint64_t line, bool is_whole) { return load(a.rank, line, is_whole); }, store))
+                [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load(a.rank, line, step, v, is_whole); },
+                store))
             return;
-    } else if (crew.of_warp < whole) {
-        if (!scatter_a_line<T, N>(a, nranks, region, crew.group, flag, load, store)) return;
+    } else if (crew.of_warp < whole && is_aligned(in)) {
+        const auto load_one = [&](unsigned peer, uint64_t line) { return load_aligned_line(block_of(in, peer), line); };
+        if (!scatter_a_line<T, N>(a, nranks, region, crew.group, flag, load_one, store)) return;
     } else {
-        const auto load_end = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
+        const auto load_end = [&](unsigned peer, uint64_t line, uint64_t step, auto &v, bool) {
+            load_end_lines(block_of(in, peer), line, step, v, false);
+        };
         send_to_each<N, 1>(a, region, lines, whole_grid(), flag, load_end, NoPrefetch());
         if (!reduce_all<T, N>(
-                a, region, lines, whole_grid(), flag, false, [&](uint64_t line) { return load_end(a.rank, line); },
+                a, region, lines, whole_grid(), flag, false,
+                [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
+                    load_end(a.rank, line, step, v, is_whole);
+                },
                 [&](uint64_t line, Pair sum) { store_end_line(out, line, sum); }))
             return;
     }
@@ -91,8 +97,7 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
 
 template <class T, int N> BL_DEVICE void reducescatter_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
-    scatter<T, N>(a, N <= 4 ? N : a.nranks, Blocks{a.sendbuff, bytes, a.stride, a.recvbuff},
-                  message_of(a.recvbuff, bytes));
+    scatter<T, N>(a, N <= 4 ? N : a.nranks, Blocks{a.sendbuff, bytes, a.stride}, message_of(a.recvbuff, bytes));
 }
 
 template <class T, int N> BL_DEVICE void reducescatter_ll128_batch(const struct bl_batch_args &a) {

@@ -18,7 +18,7 @@
 
 template <class T> BL_DEVICE void reducescatter_ll128_warps(const struct bl_kernel_args &a) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;
-    const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff};
+    const Blocks in = {a.sendbuff, bytes, a.stride};
     const Message out = message_of(a.recvbuff, bytes);
     const uint64_t lines = lines_of(out);
     const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };

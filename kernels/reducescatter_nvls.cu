@@ -17,7 +17,7 @@
 template <int DATATYPE> BL_DEVICE void reducescatter_nvls(const struct bl_kernel_args &a) {
     Multicast m = multicast_begin(a);
     const uint64_t bytes = a.count * a.size, units = units_of(bytes), offset = data_offset(a, m);
-    const Blocks in = {a.sendbuff, bytes, a.stride, a.recvbuff};
+    const Blocks in = {a.sendbuff, bytes, a.stride};
     const Message out = message_of(a.recvbuff, bytes);
     const Chunks chunks = chunks_of(units, 1);
 

@@ -36,8 +36,7 @@ BL_DEVICE bool send_round(const Crew &crew, uint64_t lines, uint64_t done, Load 
     Pair own[LOADS];
 #pragma unroll
     for (int k = 0; k < LOADS; k++) prefetch(crew.group + done + (AHEAD + k) * crew.groups);
-#pragma unroll
-    for (int k = 0; k < LOADS; k++) own[k] = load(crew.group + done + k * crew.groups, WHOLE);
+    load(crew.group + done, crew.groups, own, WHOLE);
     if (!ready()) return false;
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
 #pragma unroll
@@ -54,8 +53,8 @@ BL_DEVICE bool send_round(const Crew &crew, uint64_t lines, uint64_t done, Load 
     return true;
 }
 
-/* Sends a run of lines, of which the first `whole` are whole, LOADS at a time.  load(line, whole) gives a line, of
- * zeros beyond the end; prefetch(line) asks for it; send(line, data) sends it; also(line, data) is called for each
+/* Sends a run of lines, of which the first `whole` are whole, LOADS at a time.  load(line, step, v, whole), here and below,
+ * fills the array v with lines, `step` apart, of zeros beyond the end; prefetch(line) asks for it; send(line, data) sends it; also(line, data) is called for each
  * line once it was sent: after the sends of all that are in flight, since lanes part in it.  ready() is asked by all
  * lanes once the first lines are being loaded, and may wait; if it says false, this does, too. */
 template <int LOADS, class Load, class Prefetch, class Send, class Also, class Ready = IsReady>
@@ -83,8 +82,8 @@ BL_DEVICE bool send_to_all(const struct bl_kernel_args &a, const Region &region,
     return send_run<LOADS>(share, lines, LOADS > 1 ? whole : 0, load, prefetch, send, also, ready);
 }
 
-/* Sends each peer lines of its own, LINES of them at a time.  load(peer, line), of lines that exist; prefetch(peer,
- * line), of any. */
+/* Sends each peer lines of its own, LINES of them at a time.  load(peer, line, step, v, whole), of lines that exist;
+ * prefetch(peer, line), of any. */
 template <int N, int LINES, class Load, class Prefetch>
 BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
                             uint64_t flag, Load load, Prefetch prefetch) {
@@ -103,7 +102,11 @@ BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region
                 if (exists(k)) prefetch(peer_of(k), line_at(k) + LINES * crew.groups);
 #pragma unroll
             for (int k = 0; k < LOADS; k++)
-                if (exists(k) && line_at(k) < lines) outgoing[k] = load(peer_of(k), line_at(k));
+                if (exists(k) && line_at(k) < lines) {
+                    Pair one[1];
+                    load(peer_of(k), line_at(k), 0, one, false);
+                    outgoing[k] = one[0];
+                }
             warp_sync();
 #pragma unroll
             for (int k = 0; k < LOADS; k++)
@@ -114,7 +117,7 @@ BL_DEVICE void send_to_each(const struct bl_kernel_args &a, const Region &region
 
 /* The same, but a warp has one peer, the next warp another: however many there are, LINES loads are under way.  Where
  * there are fewer warps than peers, a warp serves some peers one after the other, each alone.  The first `whole`
- * lines are whole: load(peer, line, whole).  nranks is a.nranks, of which the compiler may know more. */
+ * lines are whole.  nranks is a.nranks, of which the compiler may know more. */
 template <int LINES, class Load, class Prefetch>
 BL_DEVICE void send_runs_to_each(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t lines,
                                  uint64_t whole, const Share &share, uint64_t flag, Load load, Prefetch prefetch) {
@@ -132,8 +135,7 @@ BL_DEVICE void send_runs_to_each(const struct bl_kernel_args &a, unsigned nranks
             Pair outgoing[LINES];
 #pragma unroll
             for (int k = 0; k < LINES; k++) prefetch(peer, group + done + (LINES + k) * groups);
-#pragma unroll
-            for (int k = 0; k < LINES; k++) outgoing[k] = load(peer, group + done + k * groups, true);
+            load(peer, group + done, groups, outgoing, true);
             warp_sync();
 #pragma unroll
             for (int k = 0; k < LINES; k++) send_line(a, region, peer, group + done + k * groups, outgoing[k], flag);
@@ -144,7 +146,11 @@ BL_DEVICE void send_runs_to_each(const struct bl_kernel_args &a, unsigned nranks
             for (int k = 0; k < LINES; k++) prefetch(peer, group + done + (LINES + k) * groups);
 #pragma unroll
             for (int k = 0; k < LINES; k++)
-                if (group + done + k * groups < lines) outgoing[k] = load(peer, group + done + k * groups, false);
+                if (group + done + k * groups < lines) {
+                    Pair one[1];
+                    load(peer, group + done + k * groups, 0, one, false);
+                    outgoing[k] = one[0];
+                }
             warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
 #pragma unroll
             for (int k = 0; k < LINES; k++)
@@ -154,7 +160,7 @@ BL_DEVICE void send_runs_to_each(const struct bl_kernel_args &a, unsigned nranks
     }
 }
 
-/* Copies a run of lines, LINES at a time as long as all are whole: load(line, whole), store(line, data, whole). */
+/* Copies a run of lines, LINES at a time as long as all are whole: store(line, data, whole). */
 template <int LINES, class Load, class Store>
 BL_DEVICE void copy_run(uint64_t lines, uint64_t whole, const Share &share, Load load, Store store) {
     const Crew crew = crew_of(share);
@@ -162,12 +168,15 @@ BL_DEVICE void copy_run(uint64_t lines, uint64_t whole, const Share &share, Load
     if (LINES > 1)
         for (; crew.of_warp + done + (LINES - 1) * crew.groups < whole; done += LINES * crew.groups) {
             Pair v[LINES];
-#pragma unroll
-            for (int k = 0; k < LINES; k++) v[k] = load(crew.group + done + k * crew.groups, true);
+            load(crew.group + done, crew.groups, v, true);
 #pragma unroll
             for (int k = 0; k < LINES; k++) store(crew.group + done + k * crew.groups, v[k], true);
         }
-    for (uint64_t line = crew.group + done; line < lines; line += crew.groups) store(line, load(line, false), false);
+    for (uint64_t line = crew.group + done; line < lines; line += crew.groups) {
+        Pair one[1];
+        load(line, 0, one, false);
+        store(line, one[0], false);
+    }
 }
 
 /* Receives `line` of each peer: store(peer, data), on lines that are active.  All lanes of the warp call it together.
@@ -221,8 +230,8 @@ BL_DEVICE bool receive_all_from_each(const struct bl_kernel_args &a, unsigned nr
     return true;
 }
 
-/* Reduces each line of every rank in rank order.  load(line) gives this rank's own line, of zeros beyond the end,
- * unless `own_comes` through the staging; store(line, sum) is called for lines that exist.  The crew's first `done`
+/* Reduces each line of every rank in rank order.  load is called for this rank's own line, unless it comes
+ * through the staging, as `own_comes` says; store(line, sum) is called for lines that exist.  The crew's first `done`
  * lines are left out. */
 template <class T, int N, class Load, class Store>
 BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, uint64_t lines, const Share &share,
@@ -230,10 +239,10 @@ BL_DEVICE bool reduce_all(const struct bl_kernel_args &a, const Region &region, 
     const Crew crew = crew_of(share);
     Wait wait = wait_begin(flag);
     for (uint64_t line = crew.group + done; line - crew.group + crew.of_warp < lines; line += crew.groups) {
-        Pair own = {0, 0}, sum;
-        if (!own_comes) own = load(line);
+        Pair own[1] = {}, sum;
+        if (!own_comes) load(line, 0, own, false);
         warp_sync(); /* lanes may have parted at a tail; a line is received by all of its lanes at once */
-        if (!receive_and_reduce<T, N>(a, region, line, flag, line < lines, own_comes, own, sum, wait)) return false;
+        if (!receive_and_reduce<T, N>(a, region, line, flag, line < lines, own_comes, own[0], sum, wait)) return false;
         warp_sync(); /* it may be sent */
         if (line < lines) store(line, sum);
     }
@@ -250,9 +259,7 @@ BL_DEVICE uint64_t reduce_some(const struct bl_kernel_args &a, unsigned nranks, 
     for (; crew.of_warp + done + (LINES - 1) * crew.groups < whole; done += LINES * crew.groups) {
         const uint64_t line = crew.group + done;
         Pair own[LINES] = {}, sum[LINES];
-#pragma unroll
-        for (int k = 0; k < LINES; k++)
-            if (!OWN_COMES) own[k] = load(line + k * crew.groups, true);
+        if (!OWN_COMES) load(line, crew.groups, own, true);
         warp_sync();
         if (!receive_all_and_reduce<T, N, LINES, OWN_COMES>(a, nranks, region, line, crew.groups, flag, own, sum, wait))
             return TOLD_TO_LEAVE;
@@ -263,7 +270,7 @@ BL_DEVICE uint64_t reduce_some(const struct bl_kernel_args &a, unsigned nranks, 
 }
 
 /* As reduce_all, with less to wait for between polls where lines are whole, as the first `whole` of them are, LINES
- * at a time as long as there are so many: load(line, whole), store(line, sum, whole). */
+ * at a time as long as there are so many: store(line, sum, whole). */
 template <class T, int N, int LINES, class Load, class Store>
 BL_DEVICE bool reduce_whole(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t lines,
                             uint64_t whole, const Share &share, uint64_t flag, Load load, Store store) {
@@ -271,10 +278,9 @@ BL_DEVICE bool reduce_whole(const struct bl_kernel_args &a, unsigned nranks, con
     uint64_t done = 0;
     if (LINES > 1) done = reduce_some<T, N, LINES>(a, nranks, region, whole, crew, flag, done, load, store);
     if (done != TOLD_TO_LEAVE) done = reduce_some<T, N, 1>(a, nranks, region, whole, crew, flag, done, load, store);
-    return done != TOLD_TO_LEAVE &&
-           reduce_all<T, N>(
-               a, region, lines, share, flag, false, [&](uint64_t line) { return load(line, false); },
-               [&](uint64_t line, Pair sum) { store(line, sum, false); }, done);
+    return done != TOLD_TO_LEAVE && reduce_all<T, N>(
+                                        a, region, lines, share, flag, false, load,
+                                        [&](uint64_t line, Pair sum) { store(line, sum, false); }, done);
 }
 
 #endif

@@ -3,16 +3,13 @@
  * A line carries 15 words: lane `part` (0..7) of its eight holds words part and 8 + part, lane 7 only the first, so that the
  * lanes of a line touch bytes that lie next to each other.
  *
- * Where the base is not aligned to 8, lines move in aligned 8-byte accesses all the same: a word is loaded from the two
- * places that it lies across, and stored together with a part of its neighbour, which another lane of the line hands
- * over; what lies across a line's end moves in narrower pieces.
+ * Where the base is not aligned to 8, lines move in aligned 8-byte accesses all the same.  Then a line lies across 16 *slots*,
+ * aligned places of 8 bytes, of which a lane has slots part and 8 + part; neighbours exchange what words and slots differ in.
+ * Of the first slot only the last bytes are the line's, and of the last one only the first, 8 in all, and the message may end in
+ * a slot: what is in part the line's moves a byte a lane.
  *
- * Contract: nothing outside of the message is touched, and nothing is stored but a line's own words.  A load may read bytes
- * of neighbouring words and drop them: of the whole message if nobody stores to it during the launch, else (in place) of its
- * own line only, since those of other lines may be stored to at any time, and a race between accesses of different sizes has
- * no meaning in the PTX memory model.  Within a line there is none: a byte is stored by lanes that have exchanged words with
- * its owner, which has loaded it before; all eight lanes call store_part, or store_end_part, together, and a warp_sync stands between them and
- * the loads.
+ * Contract: nothing outside of the line is touched, and each of its bytes is stored by the lane that loads it.  All eight lanes
+ * call together what loads or stores a part.
  */
 #ifndef BEELINE_LINES_CUH
 #define BEELINE_LINES_CUH
@@ -32,11 +29,6 @@ BL_DEVICE bool has_whole_words(const Message &m) {
     return m.aligned && m.bytes % 8 == 0;
 }
 
-/* The 8 bytes from byte `from` (1..7) of `low` on, which go on in `high`. */
-BL_DEVICE uint64_t across(uint64_t low, uint64_t high, unsigned from) {
-    return low >> (8 * from) | high << (64 - 8 * from);
-}
-
 /* load_part and store_part for two whole words, of a message that is aligned.  There is no branch: loads of several lines are
  * under way together, and nothing waits for them but what needs them.  Lane 7 loads its own word again: lanes stay together. */
 BL_DEVICE Pair load_whole_part(const Message &m, uint64_t first, unsigned part) {
@@ -50,6 +42,101 @@ BL_DEVICE void store_whole_part(const Message &m, uint64_t first, unsigned part,
     if (part != 7) store_own((uint64_t *)(p + 64), v.y);
 }
 
+/* --- a line of a message that is not aligned: slot s has the last `shift` bytes of word s - 1, and the first ones of word s --- */
+
+/* The 8 bytes from byte `from` (1..7) of `low` on, which go on in `high`. */
+BL_DEVICE uint64_t across(uint64_t low, uint64_t high, unsigned from) {
+    return low >> (8 * from) | high << (64 - 8 * from);
+}
+
+/* What a lane's words are, by what its slots hold; and the other way round. */
+BL_DEVICE Pair words_of_slots(const Message &m, unsigned part, Pair slots) {
+    const unsigned next = (part + 1) % LINE_LANES;
+    const uint64_t x = exchange_in_line(slots.x, next), y = exchange_in_line(slots.y, next);
+    return {across(slots.x, part == 7 ? y : x, m.shift), across(slots.y, y, m.shift)};
+}
+BL_DEVICE Pair slots_of_words(const Message &m, unsigned part, Pair words) {
+    const unsigned before = (part + 7) % LINE_LANES, own = 8 - m.shift;
+    const uint64_t x = exchange_in_line(words.x, before), y = exchange_in_line(words.y, before);
+    return {across(x, words.x, own), across(part == 0 ? x : y, words.y, own)};
+}
+
+/* What a lane moves of a line: two slots, if they are the line's alone; byte `part` of its *edge*, which is the first slot from byte
+ * `shift` on, and the last one ahead of that; and byte `part` of a slot between, if the message ends there.  Of whole lines the
+ * compiler is to know that they are. */
+struct Places {
+    unsigned char *x, *edge, *end;
+    unsigned last; /* the slot that the line, or the message, ends in */
+    bool has_x, has_y, has_edge, has_end;
+};
+BL_DEVICE Places places_of(const Message &m, uint64_t first, unsigned part, bool whole) {
+    unsigned char *const begin = m.base - m.shift + 8 * first;
+    const uint64_t left = 8 * first < m.bytes ? m.bytes - 8 * first : 0;
+    const unsigned bytes = m.shift + (whole || left > 8 * LINE_WORDS ? 8 * LINE_WORDS : (unsigned)left);
+    const unsigned last = bytes / 8, at = part < m.shift ? 8 * LINE_WORDS + part : part;
+    return {begin + 8 * part,
+            begin + at,
+            begin + 8 * last + part,
+            last,
+            part != 0 && (whole || part < last),
+            part != 7 && (whole || 8 + part < last),
+            whole || at < bytes,
+            !whole && last > 0 && last < LINE_WORDS && part < bytes % 8};
+}
+
+/* As they were loaded: nothing waits for them yet. */
+struct Slots {
+    Pair v;
+    unsigned char edge, end;
+};
+BL_DEVICE Slots load_slots(const Message &m, uint64_t first, unsigned part, bool whole) {
+    const Places at = places_of(m, first, part, whole);
+    Slots s = {{0, 0}, 0, 0};
+    if (at.has_x) s.v.x = load_own((const uint64_t *)at.x);
+    if (at.has_y) s.v.y = load_own((const uint64_t *)(at.x + 64));
+    if (at.has_edge) s.edge = load_own(at.edge);
+    if (at.has_end) s.end = load_own(at.end);
+    return s;
+}
+/* Of the bytes that the lanes of a line pass. */
+BL_DEVICE uint64_t word_of_bytes(unsigned part, unsigned char byte) {
+    uint32_t half = (uint32_t)byte << 8 * (part % 4);
+    half |= exchange_in_line(half, part ^ 1);
+    half |= exchange_in_line(half, part ^ 2);
+    const uint32_t other = exchange_in_line(half, part ^ 4);
+    return part < 4 ? half | (uint64_t)other << 32 : other | (uint64_t)half << 32;
+}
+BL_DEVICE Pair words_loaded(const Message &m, uint64_t first, unsigned part, Slots s, bool whole) {
+    const Places at = places_of(m, first, part, whole);
+    if (!whole) {
+        const uint64_t end = word_of_bytes(part, s.end);
+        if (part == at.last) s.v.x = end;
+        if (8 + part == at.last) s.v.y = end;
+    }
+    /* In both of its slots, of which words_of_slots takes what is the line's. */
+    const uint64_t edge = word_of_bytes(part, s.edge);
+    if (part == 0) s.v.x = edge;
+    if (part == 7) s.v.y = edge;
+    return words_of_slots(m, part, s.v);
+}
+BL_DEVICE Pair load_words(const Message &m, uint64_t first, unsigned part) {
+    first = opaque(first), part = opaque(part);
+    return words_loaded(m, first, part, load_slots(m, first, part, false), false);
+}
+BL_DEVICE void store_words(const Message &m, uint64_t first, unsigned part, Pair words, bool whole) {
+    first = opaque(first), part = opaque(part);
+    const Places at = places_of(m, first, part, whole);
+    const Pair v = slots_of_words(m, part, words);
+    const uint64_t edge = exchange_in_line(part == 0 ? v.x : v.y, part < m.shift ? 7 : 0);
+    const uint64_t end = whole ? 0 : exchange_in_line(at.last < 8 ? v.x : v.y, at.last % 8);
+    if (at.has_x) store_own((uint64_t *)at.x, v.x);
+    if (at.has_y) store_own((uint64_t *)(at.x + 64), v.y);
+    if (at.has_edge) store_own(at.edge, (unsigned char)(edge >> 8 * part));
+    if (at.has_end) store_own(at.end, (unsigned char)(end >> 8 * part));
+}
+
+/* --- a lane's part of any line --- */
+
 /* Lane 7's y is anything. */
 BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
     const uint64_t k = first + part;
@@ -61,22 +148,8 @@ BL_DEVICE Pair load_part(const Message &m, uint64_t first, unsigned part) {
         v.y = load_own((const uint64_t *)(part == 7 ? p : p + 64));
         return v;
     }
+    if (!m.aligned) return load_words(m, first, part);
     bool want_x = k < m.words, want_y = part != 7 && k + 8 < m.words;
-    if (!m.aligned) {
-        /* What may be read of the message, and where the first of the words begins that they lie across. */
-        const int64_t begin = m.stored_to ? (int64_t)(8 * first) : 0, at = (int64_t)(8 * k - m.shift);
-        int64_t end = (int64_t)m.bytes;
-        if (m.stored_to && end > (int64_t)(8 * first + 120)) end = (int64_t)(8 * first + 120);
-        const uint64_t *q = (const uint64_t *)(p - m.shift);
-        if (at >= begin && at + 16 <= end) {
-            v.x = across(load_own(q), load_own(q + 1), m.shift);
-            want_x = false;
-        }
-        if (want_y && at + 80 <= end) {
-            v.y = across(load_own(q + 8), load_own(q + 9), m.shift);
-            want_y = false;
-        }
-    }
 #pragma unroll 1
     while (want_x || want_y) { /* mostly once: the first lane's x beside the last's y */
         const uint64_t span = load_span(want_x ? p : p + 64, bytes_of_word(m, want_x ? k : k + 8));
@@ -111,33 +184,15 @@ BL_DEVICE void prefetch_part(const Message &m, uint64_t first, unsigned part) {
 
 BL_DEVICE void store_part(const Message &m, uint64_t first, unsigned part, Pair v) {
     const uint64_t k = first + part;
-    unsigned char *p = m.base + 8 * k;
     if (m.aligned && part_is_whole(m, first, part)) return store_whole_part(m, first, part, v);
-    /* What is left for narrower pieces. */
-    unsigned char *to = p;
+    if (!m.aligned) return store_words(m, first, part, v, false);
+    unsigned char *to = m.base + 8 * k;
     uint64_t rest = v.x;
     unsigned bytes = bytes_of_word(m, k), bytes_y = bytes_of_word(m, k + 8);
-    if (!m.aligned && part_is_whole(m, first, 6)) { /* the same for all lanes of the line */
-        const unsigned before = (part + 7) % 8, own = 8 - m.shift;
-        const uint64_t x = exchange_in_line(v.x, before), y = exchange_in_line(v.y, before);
-        uint64_t *q = (uint64_t *)(p - m.shift);
-        bytes = bytes_y = 0;
-        if (part == 0)
-            bytes = own;
-        else
-            store_own(q, across(x, v.x, own));
-        if (part == 7) {
-            to = (unsigned char *)(q + 8);
-            rest = y >> (8 * own);
-            bytes = m.shift;
-        } else {
-            store_own(q + 8, across(part == 0 ? x : y, v.y, own));
-        }
-    }
 #pragma unroll 1
     while (bytes) {
         store_span(to, rest, bytes);
-        to = p + 64;
+        to += 64;
         rest = v.y;
         bytes = bytes_y;
         bytes_y = 0;
@@ -160,39 +215,76 @@ BL_DEVICE uint64_t lines_of(const Message &m) {
 }
 enum { WARP_LINES = 4 }; /* a line for each eight lanes */
 
-/* So many lines, from the first on, load_line and store_line may take for *whole*: a warp's lines are so all or none. */
+/* So many lines, from the first on, are whole: a warp's are so all or none. */
 BL_DEVICE uint64_t whole_lines(const Message &m) {
-    return m.aligned ? m.bytes / (8 * LINE_WORDS * WARP_LINES) * WARP_LINES : 0;
+    return m.bytes / (8 * LINE_WORDS * WARP_LINES) * WARP_LINES;
 }
 /* Of the lines from `first` on, of which a crew has its share. */
 template <class M> BL_DEVICE uint64_t whole_lines_from(const M &m, uint64_t first, uint64_t lines) {
     const uint64_t all = whole_lines(m), left = all > first ? all - first : 0;
     return (left < lines ? left : lines) / WARP_LINES * WARP_LINES;
 }
-BL_DEVICE Pair load_line(const Message &m, uint64_t line, bool whole = false) {
-    const unsigned part = lane_in_warp() % LINE_LANES;
-    return whole ? load_whole_part(m, line * LINE_WORDS, part) : load_part(m, line * LINE_WORDS, part);
+BL_DEVICE bool is_aligned(const Message &m) {
+    return m.aligned;
 }
-BL_DEVICE Pair load_end_line(const Message &m, uint64_t line, bool whole = false) {
-    const unsigned part = lane_in_warp() % LINE_LANES;
-    return whole ? load_whole_part(m, line * LINE_WORDS, part) : load_end_part(m, line * LINE_WORDS, part);
+BL_DEVICE Pair load_line(const Message &m, uint64_t line) {
+    return load_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
+}
+BL_DEVICE Pair load_end_line(const Message &m, uint64_t line) {
+    return load_end_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
+}
+/* A whole line of a message that is aligned. */
+BL_DEVICE Pair load_aligned_line(const Message &m, uint64_t line) {
+    return load_whole_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
+}
+/* K whole lines, `step` apart: all are under way before anything waits for one. */
+template <int K> BL_DEVICE void load_whole_lines(const Message &m, uint64_t line, uint64_t step, Pair (&v)[K]) {
+    uint64_t first[K]; /* ahead of the branch, since what follows may ask for the lines again */
+#pragma unroll
+    for (int k = 0; k < K; k++) first[k] = (line + k * step) * LINE_WORDS;
+    if (m.aligned) {
+        const unsigned part = lane_in_warp() % LINE_LANES;
+#pragma unroll
+        for (int k = 0; k < K; k++) v[k] = load_whole_part(m, first[k], part);
+    } else {
+        const unsigned part = opaque(lane_in_warp() % LINE_LANES);
+        Slots s[K];
+#pragma unroll
+        for (int k = 0; k < K; k++) s[k] = load_slots(m, first[k], part, true);
+#pragma unroll
+        for (int k = 0; k < K; k++) v[k] = words_loaded(m, first[k], part, s[k], true);
+    }
+}
+/* K lines, of which each is whole, or need not be. */
+template <class In, int K>
+BL_DEVICE void load_lines(const In &in, uint64_t line, uint64_t step, Pair (&v)[K], bool whole) {
+    if (whole) return load_whole_lines(in, line, step, v);
+#pragma unroll
+    for (int k = 0; k < K; k++) v[k] = load_line(in, line + k * step);
+}
+template <class In, int K>
+BL_DEVICE void load_end_lines(const In &in, uint64_t line, uint64_t step, Pair (&v)[K], bool whole) {
+    if (whole) return load_whole_lines(in, line, step, v);
+#pragma unroll
+    for (int k = 0; k < K; k++) v[k] = load_end_line(in, line + k * step);
 }
 BL_DEVICE void prefetch_line(const Message &m, uint64_t line) {
     prefetch_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
 }
-BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v, bool whole = false) {
+BL_DEVICE void store_whole_line(const Message &m, uint64_t line, Pair v) {
     const unsigned part = lane_in_warp() % LINE_LANES;
-    if (whole)
+    if (m.aligned)
         store_whole_part(m, line * LINE_WORDS, part, v);
     else
-        store_part(m, line * LINE_WORDS, part, v);
+        store_words(m, line * LINE_WORDS, part, v, true);
+}
+BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v, bool whole = false) {
+    if (whole) return store_whole_line(m, line, v);
+    store_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES, v);
 }
 BL_DEVICE void store_end_line(const Message &m, uint64_t line, Pair v, bool whole = false) {
-    const unsigned part = lane_in_warp() % LINE_LANES;
-    if (whole)
-        store_whole_part(m, line * LINE_WORDS, part, v);
-    else
-        store_end_part(m, line * LINE_WORDS, part, v);
+    if (whole) return store_whole_line(m, line, v);
+    store_end_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES, v);
 }
 /* The same by two groups that have a word a lane: the line's first eight, and the rest. */
 BL_DEVICE void store_line_by_halves(const Message &m, uint64_t line, unsigned half, uint64_t word) {

@@ -13,7 +13,7 @@
 template <class T, int N, class Send, class From>
 BL_DEVICE bool reduce_packets(const struct bl_kernel_args &a, uint64_t flag, Send send, From from) {
     const uint64_t bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes, a.sendbuff == a.recvbuff), out = message_of(a.recvbuff, bytes);
+    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
     const unsigned n = a.nranks, rank = a.rank;
     Wait wait = wait_begin(flag);
 

@@ -62,8 +62,7 @@ template <int N> struct AtATime {
 template <int N> struct LinesAtATime {
     enum { COUNT = N == 2 ? 4 : 1 };
 };
-/* Whether lines are so many that crews are shared out for that, some rounds for each group.  Those that are not whole go one
- * at a time, with the same shares: with those of few, a launch took up to twice as long. */
+/* Whether lines are so many that crews are shared out for that, some rounds for each group. */
 template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines) {
     enum { COUNT = LinesAtATime<N>::COUNT };
     return COUNT > 1 && lines >= COUNT * crew_of(whole_grid()).groups;

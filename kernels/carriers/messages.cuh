@@ -21,19 +21,20 @@ template <class T, class Args = struct bl_batch_args> struct BatchOutput {
     unsigned block;
 };
 
-/* A buffer that holds a block for each rank; `written` is where the launch writes to, the buffer or another one. */
+/* A buffer that holds a block for each rank. */
 struct Blocks {
     const void *buffer;
     uint64_t bytes, stride;
-    const void *written;
 };
 BL_DEVICE Message block_of(const Blocks &b, unsigned block) {
-    const unsigned char *base = (const unsigned char *)b.buffer + block * b.stride;
-    return message_of(base, b.bytes, base == b.written);
+    return message_of((const unsigned char *)b.buffer + block * b.stride, b.bytes);
 }
 /* Of every block. */
 BL_DEVICE uint64_t whole_lines(const Blocks &b) {
-    return (b.stride & 7) == 0 ? whole_lines(message_of(b.buffer, b.bytes)) : 0;
+    return whole_lines(message_of(b.buffer, b.bytes));
+}
+BL_DEVICE bool is_aligned(const Blocks &b) {
+    return (b.stride & 7) == 0 && is_aligned(message_of(b.buffer, b.bytes));
 }
 template <class T, class Args> BL_DEVICE BatchInput<T, Args> block_of(const BatchInput<T, Args> &in, unsigned block) {
     return {in.batch, block};
@@ -86,8 +87,7 @@ template <class T, class Args> BL_DEVICE uint64_t lines_of(const BatchOutput<T, 
 template <class T, class Args> BL_DEVICE Message message_at(const BatchInput<T, Args> &in, unsigned i) {
     const Args &b = in.batch;
     const uint64_t bytes = b.count[i] * T::SIZE;
-    const unsigned char *base = (const unsigned char *)b.sendbuff[i] + in.block * bytes;
-    return message_of(base, bytes, base == b.recvbuff[i]);
+    return message_of((const unsigned char *)b.sendbuff[i] + in.block * bytes, bytes);
 }
 template <class T, class Args> BL_DEVICE Message message_at(const BatchOutput<T, Args> &out, unsigned i) {
     const Args &b = out.batch;
@@ -95,19 +95,23 @@ template <class T, class Args> BL_DEVICE Message message_at(const BatchOutput<T,
     return message_of((unsigned char *)b.recvbuff[i] + out.block * bytes, bytes);
 }
 
-/* Each message has an end of its own. */
+/* Each message has an end and an alignment of its own. */
 template <class T, class Args> BL_DEVICE uint64_t whole_lines(const BatchInput<T, Args> &) {
     return 0;
 }
-template <class T, class Args> BL_DEVICE uint64_t whole_lines(const BatchOutput<T, Args> &) {
-    return 0;
+template <class T, class Args, int K>
+BL_DEVICE void load_whole_lines(const BatchInput<T, Args> &, uint64_t, uint64_t, Pair (&)[K]) {}
+template <class T, class Args> BL_DEVICE Pair load_aligned_line(const BatchInput<T, Args> &, uint64_t) {
+    return {0, 0};
 }
-template <class T, class Args> BL_DEVICE Pair load_line(const BatchInput<T, Args> &in, uint64_t line, bool = false) {
+template <class Batch> BL_DEVICE bool is_aligned(const Batch &) {
+    return false;
+}
+template <class T, class Args> BL_DEVICE Pair load_line(const BatchInput<T, Args> &in, uint64_t line) {
     const unsigned i = message_of_line(in.batch, line);
     return load_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
-template <class T, class Args>
-BL_DEVICE Pair load_end_line(const BatchInput<T, Args> &in, uint64_t line, bool = false) {
+template <class T, class Args> BL_DEVICE Pair load_end_line(const BatchInput<T, Args> &in, uint64_t line) {
     const unsigned i = message_of_line(in.batch, line);
     return load_end_line(message_at(in, i), line_in_message(in.batch, i, line));
 }

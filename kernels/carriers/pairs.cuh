@@ -48,9 +48,9 @@ struct PairMessage {
     uint64_t before, lines, whole; /* quads; lines that are carried, at least one; whole quads */
 };
 
-template <class Args> BL_DEVICE PairMessage pair_message(const Args &b, unsigned i, bool stored_to) {
+template <class Args> BL_DEVICE PairMessage pair_message(const Args &b, unsigned i) {
     PairMessage p;
-    p.m = message_of(b.message[i].buffer, b.message[i].bytes, stored_to);
+    p.m = message_of(b.message[i].buffer, b.message[i].bytes);
     p.before = b.message[i].quads_before;
     p.lines = lines_of(p.m) ? lines_of(p.m) : 1;
     p.whole = whole_lines(p.m) / BL_QUAD;
@@ -99,26 +99,25 @@ BL_DEVICE uint64_t *credit_of(const PairEnd &e, uint64_t position) {
 }
 
 /* The message that a quad is of. */
-template <class Args>
-BL_DEVICE PairMessage message_of_quad(const Args &b, const PairEnd &e, uint64_t quad, bool stored_to) {
+template <class Args> BL_DEVICE PairMessage message_of_quad(const Args &b, const PairEnd &e, uint64_t quad) {
     unsigned i = e.message;
     while (i + 1 < e.end && quad >= b.message[i + 1].quads_before) i++;
-    return pair_message(b, i, stored_to);
+    return pair_message(b, i);
 }
 
 /* Calls some(quad, position, message), for QUADS quads of this warp that are whole, or one(...), for each of its quads in turn; false of
  * either ends it. */
 template <int QUADS, class Args, class Some, class One>
-BL_DEVICE bool each_quad(const Args &b, const PairEnd &e, bool stored_to, Some some, One one) {
+BL_DEVICE bool each_quad(const Args &b, const PairEnd &e, Some some, One one) {
     const uint64_t ahead = (QUADS - 1) * (uint64_t)e.warps;
     unsigned i = e.message;
-    PairMessage message = pair_message(b, i, stored_to);
+    PairMessage message = pair_message(b, i);
     uint64_t position = behind(e, e.first, e.warp);
     for (uint64_t quad = e.warp; quad < e.quads;) {
         if (i + 1 < e.end && quad >= b.message[i + 1].quads_before) {
             do i++;
             while (i + 1 < e.end && quad >= b.message[i + 1].quads_before);
-            message = pair_message(b, i, stored_to);
+            message = pair_message(b, i);
         }
         const bool together = quad - message.before + ahead < message.whole;
         if (!(together ? some(quad, position, message) : one(quad, position, message))) return false;
@@ -156,13 +155,9 @@ BL_DEVICE bool send_quads(const struct bl_kernel_args &a, const PairEnd &e, cons
                           uint64_t position, uint64_t begun, Wait &wait) {
     const unsigned lane = lane_in_warp(), line = lane / LINE_LANES;
     const uint64_t asked = behind(e, position, lane % QUADS * e.warps);
-    Pair v[QUADS];
-#pragma unroll
-    for (int k = 0; k < QUADS; k++) {
-        const uint64_t at = (quad + k * (uint64_t)e.warps - p.before) * BL_QUAD + line;
-        v[k] = Pair{0, 0};
-        if (WHOLE || at < p.lines) v[k] = load_end_line(p.m, at, WHOLE);
-    }
+    Pair v[QUADS] = {};
+    const uint64_t first = (quad - p.before) * BL_QUAD + line;
+    if (WHOLE || first < p.lines) load_end_lines(p.m, first, (uint64_t)e.warps * BL_QUAD, v, WHOLE);
     /* Behind the loads, which wait neither for `begun` nor for the pair's position. */
     const uint64_t read = has_room(e, asked, begun) ? begun : load_relaxed_sys(credit_of(e, asked));
     if (!await_credit(a, e, asked, read, wait)) return false;
@@ -182,7 +177,7 @@ template <int QUADS, class Args> BL_DEVICE bool send_stream(const Args &b, const
     const uint64_t begun = load_relaxed_sys(e.begun);
     Wait wait = wait_begin(e.first);
     return each_quad<QUADS>(
-        b, e, false,
+        b, e,
         [&](uint64_t quad, uint64_t position, const PairMessage &p) {
             return send_quads<QUADS, true>(a, e, p, quad, position, begun, wait);
         },
@@ -195,8 +190,8 @@ template <int QUADS, class Args> BL_DEVICE bool send_stream(const Args &b, const
 template <class Args> BL_DEVICE bool send_quad(const Args &b, const PairEnd &e) {
     const uint64_t begun = load_relaxed_sys(e.begun);
     Wait wait = wait_begin(e.first);
-    return send_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp, false), e.warp, behind(e, e.first, e.warp),
-                                begun, wait);
+    return send_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp), e.warp, behind(e, e.first, e.warp), begun,
+                                wait);
 }
 
 /* --- receiving --- */
@@ -248,7 +243,7 @@ template <int QUADS, class Args> BL_DEVICE bool receive_stream(const Args &b, co
     const struct bl_kernel_args &a = b.common;
     Wait wait = wait_begin(e.first);
     return each_quad<QUADS>(
-        b, e, true,
+        b, e,
         [&](uint64_t quad, uint64_t position, const PairMessage &p) {
             return receive_quads<QUADS, true>(a, e, p, quad, position, wait);
         },
@@ -259,7 +254,7 @@ template <int QUADS, class Args> BL_DEVICE bool receive_stream(const Args &b, co
 
 template <class Args> BL_DEVICE bool receive_quad(const Args &b, const PairEnd &e) {
     Wait wait = wait_begin(e.first);
-    return receive_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp, true), e.warp, behind(e, e.first, e.warp),
+    return receive_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp), e.warp, behind(e, e.first, e.warp),
                                    wait);
 }
 

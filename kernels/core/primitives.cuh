@@ -112,6 +112,17 @@ BL_DEVICE const unsigned char *kept(const unsigned char *p) {
     return p;
 }
 
+/* v; the compiler must not know what it is, or it would compute what follows from it ahead of a loop, where that takes registers all the
+ * way, though it is rarely used. */
+BL_DEVICE unsigned opaque(unsigned v) {
+    asm volatile("" : "+r"(v));
+    return v;
+}
+BL_DEVICE uint64_t opaque(uint64_t v) {
+    asm volatile("" : "+l"(v));
+    return v;
+}
+
 /* --- what came before on the stream --- */
 /* Until it returns, the stream's earlier work may still run: a launch may start early (programmatic dependent launch).
  * Nothing may be read or written before. */
@@ -140,7 +151,7 @@ BL_DEVICE void warp_rejoin() {
     __syncwarp();
 }
 /* What lane `from` (0..7) of this lane's group of eight passes as v; all eight call it together. */
-BL_DEVICE uint64_t exchange_in_line(uint64_t v, unsigned from) {
+template <class V> BL_DEVICE V exchange_in_line(V v, unsigned from) {
     return __shfl_sync(0xffu << (lane_in_warp() & 24), v, from, 8);
 }
 

@@ -14,17 +14,15 @@ struct Message {
     uint64_t bytes, words;
     unsigned shift; /* bytes from the last multiple of 8 to the base */
     bool aligned;   /* shift is zero: whole words move in one access */
-    bool stored_to; /* while it is read */
 };
 
-BL_DEVICE Message message_of(const void *base, uint64_t bytes, bool stored_to = true) {
+BL_DEVICE Message message_of(const void *base, uint64_t bytes) {
     Message m;
     m.base = (unsigned char *)base;
     m.bytes = bytes;
     m.words = (bytes + 7) / 8;
     m.shift = (unsigned)((uintptr_t)base & 7);
     m.aligned = m.shift == 0;
-    m.stored_to = stored_to;
     return m;
 }
 

@@ -9,9 +9,10 @@
 
 #include <carriers/lines.cuh>
 
-enum { LANES = 8, LONGEST = 3 * 120 + 9, AROUND = 64, EXCHANGES = 8 };
+enum { LANES = 8, LONGEST = 3 * 120 + 9, AROUND = 64, EXCHANGES = 16 };
 
 static unsigned char memory[AROUND + LONGEST + AROUND] __attribute__((aligned(64)));
+static unsigned char loader[sizeof memory]; /* the lane that has loaded a byte last */
 
 /* The case under test. */
 static unsigned offset;
@@ -33,26 +34,47 @@ static void check_access(const void *p, unsigned size) {
     expect(at >= from && at + size <= to, "access out of bounds");
 }
 
-/* --- the seam: one lane at a time, so that an exchange needs two rounds: one to note, one to hand over --- */
-static unsigned lane, exchanges;
-static bool noting;
+/* --- the seam: one lane at a time, so that lanes do all again for each exchange, of which they know one more each time --- */
+static struct bl_emu_seam seam;
+static unsigned exchanges, known;
+static bool stores; /* all are known */
 static uint64_t passed[EXCHANGES][LANES];
 
 static void seam_load(void *value, const void *p, unsigned size, enum bl_emu_order) {
     check_access(p, size);
+    expect(exchanges == 0, "load that waits for others");
     memcpy(value, p, size);
+    memset(loader + ((const unsigned char *)p - memory), (int)seam.thread.x, size);
 }
 static void seam_store(void *p, const void *value, unsigned size, enum bl_emu_order) {
-    if (noting) return;
     check_access(p, size);
-    memcpy(p, value, size);
+    for (unsigned i = 0; i < size; i++)
+        expect(loader[(unsigned char *)p - memory + i] == seam.thread.x, "stored by another lane than loads it");
+    if (stores) memcpy(p, value, size);
 }
 static uint64_t seam_exchange(uint64_t value, unsigned source, enum bl_emu_exchange) {
-    const unsigned turn = exchanges++;
+    const unsigned turn = exchanges++, lane = seam.thread.x;
     expect(turn < EXCHANGES && source < LANES, "exchanges");
-    if (noting) passed[turn][lane] = value;
+    if (turn >= known) passed[turn][lane] = value;
     expect(passed[turn][lane] == value, "passes something else the second time");
-    return noting ? 0 : passed[turn][source];
+    return turn < known ? passed[turn][source] : 0;
+}
+
+/* Calls it for the lanes of a line. */
+template <class Lane> static void together(Lane lane) {
+    const auto each = [&] {
+        for (seam.thread.x = 0; seam.thread.x < LANES; seam.thread.x++) {
+            exchanges = 0;
+            lane(seam.thread.x);
+        }
+    };
+    known = 0, stores = false;
+    each();
+    for (const unsigned all = exchanges; known <= all; known++) {
+        stores = known == all;
+        each();
+        expect(exchanges == all, "exchanges more or less than before");
+    }
 }
 
 /* --- expectations --- */
@@ -96,53 +118,71 @@ static void single_words() {
         allow(8 * k, 8 * k + 8);
         doing = "load_word";
         fill();
+        exchanges = 0;
         expect(load_word(m, k) == word_of_pattern(k), "wrong value");
         doing = "store_word";
         memset(memory, 0, sizeof memory);
-        noting = false;
+        stores = true;
         store_word(m, k, word_of_pattern(k));
         check_stored(8 * k, 8 * k + 8);
     }
 }
 
-static void line(uint64_t first, bool stored_to) {
-    const Message m = message_of(base(), bytes, stored_to);
-    doing = stored_to ? "load_part in place" : "load_part";
-    fill();
-    allow(stored_to ? 8 * first : 0, stored_to ? 8 * (first + LINE_WORDS) : bytes);
+/* In one of the ways: by what may be the message's end, by what mostly is, as one of whole lines. */
+enum way { ANY, END, WHOLE, WAYS };
+
+static Pair loaded(const Message &m, uint64_t line, enum way way) {
+    Pair v[1];
+    if (way == WHOLE)
+        load_whole_lines(m, line, 0, v);
+    else
+        v[0] = way == END ? load_end_line(m, line) : load_line(m, line);
+    return v[0];
+}
+
+static void line(uint64_t number, enum way way) {
+    static const char *const LOADS[WAYS] = {"load_line", "load_end_line", "load_whole_lines"};
+    static const char *const STORES[WAYS] = {"store_line", "store_end_line", "store_line of whole lines"};
+    const Message m = message_of(base(), bytes);
+    const uint64_t first = number * LINE_WORDS, begin = 8 * first, end = 8 * (first + LINE_WORDS);
     Pair v[LANES];
-    for (lane = 0; lane < LANES; lane++) {
-        v[lane] = load_part(m, first, lane);
+    doing = LOADS[way];
+    fill();
+    allow(begin, end);
+    together([&](unsigned lane) { v[lane] = loaded(m, number, way); });
+    for (unsigned lane = 0; lane < LANES; lane++) {
         expect(v[lane].x == word_of_pattern(first + lane), "wrong first word");
         expect(lane == 7 || v[lane].y == word_of_pattern(first + 8 + lane), "wrong second word");
     }
-    if (m.aligned && 8 * (first + LINE_WORDS) <= bytes) {
-        doing = "load_whole_part";
-        allow(8 * first, 8 * (first + LINE_WORDS));
-        for (lane = 0; lane < LANES; lane++) {
-            const Pair w = load_whole_part(m, first, lane);
-            expect(w.x == v[lane].x && (lane == 7 || w.y == v[lane].y), "wrong word");
-        }
-        doing = "store_whole_part";
-        memset(memory, 0, sizeof memory);
-        for (lane = 0; lane < LANES; lane++) store_whole_part(m, first, lane, v[lane]);
-        check_stored(8 * first, 8 * (first + LINE_WORDS));
-    }
-    doing = "store_part";
+    doing = STORES[way];
     memset(memory, 0, sizeof memory);
-    allow(8 * first, 8 * (first + LINE_WORDS));
-    for (int round = 0; round < 2; round++) {
-        noting = round == 0;
-        for (lane = 0; lane < LANES; lane++) {
-            exchanges = 0;
-            store_part(m, first, lane, v[lane]);
+    together([&](unsigned lane) {
+        const Pair given = {v[lane].x, lane == 7 ? ~v[lane].x : v[lane].y}; /* lane 7's is anything */
+        if (way == END)
+            store_end_line(m, number, given);
+        else
+            store_line(m, number, given, way == WHOLE);
+    });
+    check_stored(begin, end);
+}
+
+/* Some lines of a run: each lane loads its parts of all before it waits for another. */
+static void run() {
+    const Message m = message_of(base(), bytes);
+    Pair v[LANES][2];
+    doing = "load_whole_lines of two";
+    fill();
+    allow(0, 3 * 8 * LINE_WORDS);
+    together([&](unsigned lane) { load_whole_lines(m, 0, 2, v[lane]); });
+    for (unsigned lane = 0; lane < LANES; lane++)
+        for (uint64_t k = 0; k < 2; k++) {
+            const uint64_t word = 2 * k * LINE_WORDS + lane;
+            expect(v[lane][k].x == word_of_pattern(word), "wrong first word");
+            expect(lane == 7 || v[lane][k].y == word_of_pattern(word + 8), "wrong second word");
         }
-    }
-    check_stored(8 * first, 8 * (first + LINE_WORDS));
 }
 
 int main() {
-    static struct bl_emu_seam seam;
     seam.budget = INT64_MAX;
     seam.load = seam_load;
     seam.store = seam_store;
@@ -151,10 +191,12 @@ int main() {
     for (offset = 0; offset < 16; offset++)
         for (bytes = 0; bytes <= LONGEST; bytes++) {
             if (bytes < 40) single_words();
-            for (uint64_t first = 0; 8 * first <= bytes + 120; first += LINE_WORDS) {
-                line(first, false);
-                line(first, true);
+            for (uint64_t number = 0; number * 8 * LINE_WORDS <= bytes + 8 * LINE_WORDS; number++) {
+                line(number, ANY);
+                line(number, END);
+                if ((number + 1) * 8 * LINE_WORDS <= bytes) line(number, WHOLE);
             }
+            if (bytes >= 3 * 8 * LINE_WORDS) run();
         }
     printf("%ld checks\n", checks);
     return 0;

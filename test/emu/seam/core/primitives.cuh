@@ -112,6 +112,10 @@ BL_DEVICE const unsigned char *kept(const unsigned char *p) {
     return p;
 }
 
+template <class V> BL_DEVICE V opaque(V v) {
+    return v;
+}
+
 /* --- what came before on the stream --- */
 BL_DEVICE void stream_wait() {
     bl_emu->stream_wait();
@@ -128,9 +132,9 @@ BL_DEVICE void warp_sync() {
     bl_emu->warp_sync();
 }
 BL_DEVICE void warp_rejoin() {}
-BL_DEVICE uint64_t exchange_in_line(uint64_t v, unsigned from) {
+template <class V> BL_DEVICE V exchange_in_line(V v, unsigned from) {
     bl_emu_switch_point();
-    return bl_emu->exchange(v, (bl_emu->thread.x & ~7u) + from, BL_EMU_LINE);
+    return (V)bl_emu->exchange(v, (bl_emu->thread.x & ~7u) + from, BL_EMU_LINE);
 }
 BL_DEVICE uint64_t exchange_halves(uint64_t v) {
     bl_emu_switch_point();
