@@ -110,8 +110,8 @@ BL_DEVICE bool exchange_in_runs(const struct bl_kernel_args &a, const In &in, co
 template <class In, class Out> BL_DEVICE bool runs_pay(const In &in, const Out &out, bool in_place) {
     enum { WIDE = 3072, ROUNDS = 8 };
     const uint64_t groups = crew_of(whole_grid()).groups;
-    const bool aligned = is_aligned(in) && is_aligned(out);
-    return groups <= WIDE || (in_place && (!aligned || lines_of(in) >= ROUNDS * groups));
+    const bool aligned = is_aligned(in) && is_aligned(out), many = lines_of(in) >= ROUNDS * groups;
+    return groups <= WIDE || (in_place ? !aligned || many : !aligned && many);
 }
 
 /* in_place: of any message. */

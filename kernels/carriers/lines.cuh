@@ -278,6 +278,17 @@ BL_DEVICE void store_whole_line(const Message &m, uint64_t line, Pair v) {
     else
         store_words(m, line * LINE_WORDS, part, v, true);
 }
+/* K whole lines, `step` apart, with one branch for all. */
+template <int K> BL_DEVICE void store_whole_lines(const Message &m, uint64_t line, uint64_t step, const Pair (&v)[K]) {
+    const unsigned part = lane_in_warp() % LINE_LANES;
+    if (m.aligned) {
+#pragma unroll
+        for (int k = 0; k < K; k++) store_whole_part(m, (line + k * step) * LINE_WORDS, part, v[k]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < K; k++) store_words(m, (line + k * step) * LINE_WORDS, part, v[k], true);
+    }
+}
 BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v, bool whole = false) {
     if (whole) return store_whole_line(m, line, v);
     store_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES, v);

@@ -227,11 +227,14 @@ BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, c
         if (wait_is_long(wait) && !wait_on(a, wait, missing ? e.peer : a.rank)) return false;
     }
     wait_over(wait);
+    Pair v[QUADS];
 #pragma unroll
-    for (int k = 0; k < QUADS; k++) {
-        const uint64_t row = (quad + k * (uint64_t)e.warps - p.before) * BL_QUAD + line;
-        if (WHOLE || row < p.lines) store_end_line(p.m, row, line_data(view[k]), WHOLE);
-    }
+    for (int k = 0; k < QUADS; k++) v[k] = line_data(view[k]);
+    const uint64_t row = (quad - p.before) * BL_QUAD + line;
+    if (WHOLE)
+        store_whole_lines(p.m, row, (uint64_t)e.warps * BL_QUAD, v);
+    else if (row < p.lines)
+        store_end_line(p.m, row, v[0]);
     const uint64_t read = behind(e, position, lane % QUADS * e.warps);
     const bool told = ((uint32_t)read & (CREDIT_EVERY * e.channels - 1)) >= (CREDIT_EVERY - 1) * e.channels;
     warp_sync(); /* all lanes have read their parts */
