@@ -251,6 +251,14 @@ MIXED = turn(BROADCASTS, "mode")
 BESIDE_EACH_OTHER = ("stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many", "fused_two_communicators",
                      "blocks_two_communicators")
 ROOM = lambda p: ROOMY if p.scenario in BESIDE_EACH_OTHER else ""  # noqa: E731
+
+
+def groups_or_processes(*dimensions):
+    """Threads run always, and either groups or processes, in turns; the other ones in `make soak`."""
+    left_out = turn(("groups", "processes"), *dimensions)
+    return lambda p: SOAK if p.mode == left_out(p) else ""
+
+
 ANY = lambda p: "all" if p.scenario.startswith("fused") else ""  # noqa: E731 - they draw from -C
 row("{scenario}/{mode}", dict(scenario="""
     group_many group_two_communicators group_nested group_mixed_routes group_several_streams group_bad_call group_simulate group_empty
@@ -264,7 +272,7 @@ row("{scenario}/{mode}", dict(scenario="""
     fused_many fused_replayed fused_two_communicators fused_streams fused_streams_captured fused_destroyed
     turn_first_forwarded turn_gated turn_nonblocking turn_per_thread turn_simulated turn_destroyed_behind turn_in_order
     later_suspended later_suspended_plain later_suspended_mixed later_suspended_destroyed later_configured later_max_ctas later_graph_usage later_launch_order turn_made_beside
-    """.split(), mode=MODES), ranks=turn((2, 4, 3), "scenario", "mode"), environment=MIXED, options=ROOM, C=ANY, **SCENARIOS)
+    """.split(), mode=MODES), soak=groups_or_processes("scenario"), ranks=turn((2, 4, 3), "scenario", "mode"), environment=MIXED, options=ROOM, C=ANY, **SCENARIOS)
 # Graphs that never overlap what is beside them need no event of their own.
 row("no_mixing/{scenario}", dict(scenario=("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")),
     mode=turn(MODES, "scenario"), ranks=turn((2, 3), "scenario"),
@@ -298,7 +306,7 @@ row("{scenario}/{ranks}/{mode}", dict(scenario=("oneway_ahead", "oneway_in_turn"
 # beyond, by copy engines in many pieces.
 COPYING = {"table": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": f"BEELINE_ALLGATHER=allgather_ce {SMALL}"}
 BLOCK_SCENARIOS = ("blocks_eager", "blocks_captured", "blocks_beside_capture", "blocks_two_communicators")
-row("{scenario}/{copying}/{mode}", dict(scenario=BLOCK_SCENARIOS, copying=tuple(COPYING), mode=MODES),
+row("{scenario}/{copying}/{mode}", dict(scenario=BLOCK_SCENARIOS, copying=tuple(COPYING), mode=MODES), soak=groups_or_processes("scenario", "copying"),
     ranks=turn((2, 4, 3), "scenario", "copying", "mode"), environment=lambda p: f"{COPYING[p.copying]} {MIXED(p)}".strip(),
     options=lambda p: "--sms 8 " if p.scenario in BESIDE_EACH_OTHER else "", **SCENARIOS)
 row("{scenario}/connections/{ranks}", dict(scenario=BLOCK_SCENARIOS, ranks=(2, 3, 4)), mode=turn(MODES, "scenario", "ranks"),
