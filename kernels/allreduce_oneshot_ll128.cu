@@ -105,8 +105,8 @@ BL_DEVICE bool exchange_in_runs(const struct bl_kernel_args &a, const In &in, co
 }
 
 /* Whether lines that are many enough for runs are to come in them.  A grid of nearly all multiprocessors fills the links with a line at a
- * time; in place, where own lines are stored and polled, too, it has too few senders for that if there are many, or if they are not
- * aligned.  Measured on H200 (docs/notebook.md). */
+ * time, unless two of these hold: there are many; they are in place, so that own ones are stored and polled, too; they are not aligned.
+ * Measured on H200 and H100 (docs/notebook.md, docs/benchmarks/h100-x2-2026-11-26.md). */
 template <class In, class Out> BL_DEVICE bool runs_pay(const In &in, const Out &out, bool in_place) {
     enum { WIDE = 3072, ROUNDS = 8 };
     const uint64_t groups = crew_of(whole_grid()).groups;
