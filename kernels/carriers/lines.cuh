@@ -271,13 +271,6 @@ BL_DEVICE void load_end_lines(const In &in, uint64_t line, uint64_t step, Pair (
 BL_DEVICE void prefetch_line(const Message &m, uint64_t line) {
     prefetch_part(m, line * LINE_WORDS, lane_in_warp() % LINE_LANES);
 }
-BL_DEVICE void store_whole_line(const Message &m, uint64_t line, Pair v) {
-    const unsigned part = lane_in_warp() % LINE_LANES;
-    if (m.aligned)
-        store_whole_part(m, line * LINE_WORDS, part, v);
-    else
-        store_words(m, line * LINE_WORDS, part, v, true);
-}
 /* K whole lines, `step` apart, with one branch for all. */
 template <int K> BL_DEVICE void store_whole_lines(const Message &m, uint64_t line, uint64_t step, const Pair (&v)[K]) {
     const unsigned part = lane_in_warp() % LINE_LANES;
@@ -288,6 +281,10 @@ template <int K> BL_DEVICE void store_whole_lines(const Message &m, uint64_t lin
 #pragma unroll
         for (int k = 0; k < K; k++) store_words(m, (line + k * step) * LINE_WORDS, part, v[k], true);
     }
+}
+BL_DEVICE void store_whole_line(const Message &m, uint64_t line, Pair v) {
+    const Pair one[1] = {v};
+    store_whole_lines(m, line, 0, one);
 }
 BL_DEVICE void store_line(const Message &m, uint64_t line, Pair v, bool whole = false) {
     if (whole) return store_whole_line(m, line, v);

@@ -95,7 +95,7 @@ template <class T, class Args> BL_DEVICE Message message_at(const BatchOutput<T,
     return message_of((unsigned char *)b.recvbuff[i] + out.block * bytes, bytes);
 }
 
-/* Each message has an end and an alignment of its own. */
+/* Each message has an end and an alignment of its own: no line is taken for whole, so what moves whole ones is never called. */
 template <class T, class Args> BL_DEVICE uint64_t whole_lines(const BatchInput<T, Args> &) {
     return 0;
 }
@@ -104,7 +104,10 @@ BL_DEVICE void load_whole_lines(const BatchInput<T, Args> &, uint64_t, uint64_t,
 template <class T, class Args> BL_DEVICE Pair load_aligned_line(const BatchInput<T, Args> &, uint64_t) {
     return {0, 0};
 }
-template <class Batch> BL_DEVICE bool is_aligned(const Batch &) {
+template <class T, class Args> BL_DEVICE bool is_aligned(const BatchInput<T, Args> &) {
+    return false;
+}
+template <class T, class Args> BL_DEVICE bool is_aligned(const BatchOutput<T, Args> &) {
     return false;
 }
 template <class T, class Args> BL_DEVICE Pair load_line(const BatchInput<T, Args> &in, uint64_t line) {

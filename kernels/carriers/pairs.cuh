@@ -153,6 +153,7 @@ BL_DEVICE bool await_credit(const struct bl_kernel_args &a, const PairEnd &e, ui
 template <int QUADS, bool WHOLE>
 BL_DEVICE bool send_quads(const struct bl_kernel_args &a, const PairEnd &e, const PairMessage &p, uint64_t quad,
                           uint64_t position, uint64_t begun, Wait &wait) {
+    static_assert(WHOLE || QUADS == 1, "only the first is asked whether it exists");
     const unsigned lane = lane_in_warp(), line = lane / LINE_LANES;
     const uint64_t asked = behind(e, position, lane % QUADS * e.warps);
     Pair v[QUADS] = {};
@@ -199,6 +200,7 @@ template <class Args> BL_DEVICE bool send_quad(const Args &b, const PairEnd &e) 
 template <int QUADS, bool WHOLE>
 BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, const PairMessage &p, uint64_t quad,
                              uint64_t position, Wait &wait) {
+    static_assert(WHOLE || QUADS == 1, "only the first is stored where not all are whole");
     const unsigned lane = lane_in_warp(), line = lane / LINE_LANES, part = lane % LINE_LANES;
     const unsigned char *at[QUADS];
     LineView view[QUADS];

@@ -175,6 +175,12 @@ def but_one(first):
     return lambda p: SOAK if p.ranks > 4 and p.at["mode"] != (p.at["ranks"] + first) % len(MODES) else ""
 
 
+def groups_or_processes(*dimensions):
+    """Threads run always, and either groups or processes, in turns; the other ones in `make soak`."""
+    left_out = turn(("groups", "processes"), *dimensions)
+    return lambda p: SOAK if p.mode == left_out(p) else ""
+
+
 row("table/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak=but_one(0),
     c="0-40,59-61,119-121,511-513,1000,4095-4097,10000,16383-16385", k=least({2: 40, 8: 20, 16: 6}), **TABLE)
 row("table/others/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak=but_one(2),
@@ -251,14 +257,6 @@ MIXED = turn(BROADCASTS, "mode")
 BESIDE_EACH_OTHER = ("stream_two_communicators", "group_two_communicators", "graph_grouped", "comm_many", "fused_two_communicators",
                      "blocks_two_communicators")
 ROOM = lambda p: ROOMY if p.scenario in BESIDE_EACH_OTHER else ""  # noqa: E731
-
-
-def groups_or_processes(*dimensions):
-    """Threads run always, and either groups or processes, in turns; the other ones in `make soak`."""
-    left_out = turn(("groups", "processes"), *dimensions)
-    return lambda p: SOAK if p.mode == left_out(p) else ""
-
-
 ANY = lambda p: "all" if p.scenario.startswith("fused") else ""  # noqa: E731 - they draw from -C
 row("{scenario}/{mode}", dict(scenario="""
     group_many group_two_communicators group_nested group_mixed_routes group_several_streams group_bad_call group_simulate group_empty

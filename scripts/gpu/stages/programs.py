@@ -26,7 +26,7 @@ LATE = ["late_peer", "late_peer_graph"]
 
 
 def programs(box):
-    """Programs that NCCL runs: 20 times each, or 8; then a peer that is late by seconds, without a limit and with one that is too short."""
+    """Programs that NCCL runs: 20 times each, 8 where both sides share GPUs; then a peer that is late by seconds, without a limit and with one that is too short."""
     gpus = [name for name, _ in machine.gpus()]
     steps = []
     for n in box.ranks:
