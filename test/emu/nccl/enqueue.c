@@ -229,10 +229,18 @@ ncclResult_t emu_launch_later(ncclComm_t comm, struct emu_task *const *tasks, in
     *later = (struct later){comm, ntasks};
     for (int i = 0; i < ntasks; i++) later->tasks[i] = *tasks[i];
     emu_comm_join(comm);
-    comm->async = ncclInProgress;
-    comm->worker_started = !pthread_create(&comm->worker, NULL, launch_later, later);
-    if (comm->worker_started) return ncclInProgress;
+    pthread_mutex_lock(&comm->launching);
+    ncclResult_t result = emu_comm_check(comm); /* one that another thread has ended looks like a nonblocking one */
+    if (result == ncclSuccess) {
+        comm->async = ncclInProgress;
+        comm->worker_started = !pthread_create(&comm->worker, NULL, launch_later, later);
+        if (!comm->worker_started) {
+            comm->async = ncclSuccess;
+            result = emu_fail(ncclSystemError, "no thread");
+        }
+    }
+    pthread_mutex_unlock(&comm->launching);
+    if (result == ncclSuccess) return ncclInProgress;
     free(later);
-    comm->async = ncclSuccess;
-    return emu_fail(ncclSystemError, "no thread");
+    return result;
 }
