@@ -1,17 +1,25 @@
 /* instantiate.cuh - one kernel for each datatype and for rank counts up to 2, 4, 8 and 16, of those that take a batch up to
- * 4 and 16, of some also for 3, or for all; see bl_kernel_symbol(). */
+ * 4 and 16, of some also for 3, or for all; see bl_kernel_symbol().
+ *
+ * With BL_SAMPLE, for code that is to compile and not to run, of these rank counts one each. */
 #ifndef BEELINE_INSTANTIATE_CUH
 #define BEELINE_INSTANTIATE_CUH
 
+#ifdef BL_SAMPLE
+#define BL_UNSAMPLED(...)
+#else
+#define BL_UNSAMPLED(...) __VA_ARGS__
+#endif
+
 #define BL_FOR_RANKS(name, function, symbol, type)                                                                     \
-    BL_KERNEL(name##_##symbol##_2, function<type, 2>)                                                                  \
+    BL_UNSAMPLED(BL_KERNEL(name##_##symbol##_2, function<type, 2>))                                                    \
     BL_KERNEL(name##_##symbol##_4, function<type, 4>)                                                                  \
-    BL_KERNEL(name##_##symbol##_8, function<type, 8>)                                                                  \
-    BL_KERNEL(name##_##symbol##_16, function<type, 16>)
+    BL_UNSAMPLED(BL_KERNEL(name##_##symbol##_8, function<type, 8>))                                                    \
+    BL_UNSAMPLED(BL_KERNEL(name##_##symbol##_16, function<type, 16>))
 
 /* For kernels that gain where the compiler knows the number of ranks: up to 4, N is it. */
 #define BL_FOR_RANKS_EXACT(name, function, symbol, type)                                                               \
-    BL_KERNEL(name##_##symbol##_3, function<type, 3>)                                                                  \
+    BL_UNSAMPLED(BL_KERNEL(name##_##symbol##_3, function<type, 3>))                                                    \
     BL_FOR_RANKS(name, function, symbol, type)
 
 /* For kernels that pay only with more than two ranks. */
@@ -25,10 +33,10 @@
 
 #define BL_FOR_RANKS_BATCH(name, function, symbol, type)                                                               \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_4, function<type, 4>)                                         \
-    BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_16, function<type, 16>)
+    BL_UNSAMPLED(BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_16, function<type, 16>))
 #define BL_FOR_RANKS_FEW(name, function, symbol, type)                                                                 \
     BL_KERNEL_OF(struct bl_batch_few_args, name##_##symbol##_4, function<type, 4>)                                     \
-    BL_KERNEL_OF(struct bl_batch_few_args, name##_##symbol##_16, function<type, 16>)
+    BL_UNSAMPLED(BL_KERNEL_OF(struct bl_batch_few_args, name##_##symbol##_16, function<type, 16>))
 
 /* clang-format off */
 #define BL_FOR_TYPES(for_ranks, name, function)                                                                        \

@@ -127,7 +127,7 @@ MOST = {"oneshot_ll": 4096, "oneshot_ll128": 6000, "twoshot_ll128": 20000, "redu
 # Datatypes of one size, whose edges are the same, share a communicator: to make one takes long.
 ALIKE = tuple(",".join(name for name in DATATYPES if SIZE[name] == size) for size in (1, 2, 4, 8))
 # Many ranks take longest, the algorithms share what depends on the datatype, and 7 and 8 ranks a kernel: of so many one runs always.
-RARE = {7: 2, 8: 2, 16: 4}
+RARE = {7: 3, 8: 3, 16: 4}
 row("{algorithm}/{ranks}/{first}", dict(algorithm=tuple(MOST), ranks=RANKS, types=ALIKE),
     soak=lambda p: SOAK if (p.at["algorithm"] + p.at["types"] + (p.ranks == 8)) % RARE.get(p.ranks, 1) else "",
     mode=lambda p: MODES[(p.at["algorithm"] + p.at["ranks"] + p.at["types"]) % 2],
@@ -224,11 +224,11 @@ for algorithms, ranks in ((BLOCKS, (2, 3, 4, 8)), (FEWER, (3, 4))):
 
 def slots(p):
     room = (1 << 20) * 3 // 4 // max(p.ranks - 1, 2) // 128 * 128 if p.ranks < 8 else 70000
-    return f"{room - 1}-{room + 1},{2 * room},{2 * room + 17},{4 * room + 1}"
+    return f"{room - 1},{room + 1},{2 * room + 17},{4 * room + 1}"
 
 
 row("capacity/{algorithm}/{ranks}", dict(algorithm=("allgather_ce",), ranks=(2, 3, 4, 8)), mode=modulo("ranks", MODES), environment=SMALL,
-    t="uint8", c=slots, x="odd", b=3, g=2)
+    soak=lambda p: SOAK if p.ranks == 3 else "", t="uint8", c=slots, x="odd", b=2, g=2)
 row("few_warps/{algorithm}/{ranks}", dict(algorithm=("reducescatter_ll128",), ranks=(3, 4)), mode="groups", options="--sms 1 --block 32 ",  # than peers
     t="bfloat16", o="sum", c="481,2000,2001", x="elements", g=2)
 row("capacity/large/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 4)), mode="threads", options=turn(GRIDS, "ranks"),
@@ -240,13 +240,14 @@ row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), r
 
 ALONE = dict(program="kernels", without_beeline=True, mode="groups", word="{name}")
 SALVOS = dict(options=NVLS + "--arch 100 ", k=least({2: 20, 7: 6, 16: 3}), **ALONE)
+LONG = (("oneway", 7), ("oneway", 8), ("pairs", 7), ("pairs", 16))
 row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS),
-    soak=lambda p: SOAK if p.name == "pairs" and p.ranks == 16 else "", **SALVOS)
+    soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", **SALVOS)
 row("kernels/{name}/{ranks}", dict(name=("epochs", "timeout", "abort"), ranks=(2, 3, 16)), **SALVOS)
 # Several bundles in a block, a warp for each rank: by default blocks are too small for that.
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
 row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), options="--block 256 --sms 4 ", k=least({2: 20, 5: 8}), **ALONE)
-row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "k": lambda p: (14 if p.name == "alignments" else 20) // p.ranks})
+row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "k": lambda p: 8 // p.ranks})
 
 # --- scenarios ---
 
@@ -308,6 +309,7 @@ row("{scenario}/{copying}/{mode}", dict(scenario=BLOCK_SCENARIOS, copying=tuple(
     ranks=turn((2, 4, 3), "scenario", "copying", "mode"), environment=lambda p: f"{COPYING[p.copying]} {MIXED(p)}".strip(),
     options=lambda p: "--sms 8 " if p.scenario in BESIDE_EACH_OTHER else "", **SCENARIOS)
 row("{scenario}/connections/{ranks}", dict(scenario=BLOCK_SCENARIOS, ranks=(2, 3, 4)), mode=turn(MODES, "scenario", "ranks"),
+    soak=lambda p: SOAK if (p.at["scenario"] + p.at["ranks"]) % 2 else "",
     environment=lambda p: f"{COPYING['forced']} CUDA_DEVICE_MAX_CONNECTIONS={p.ranks + 1}", options=ROOM, **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("blocks_same_bits",), mode=MODES), ranks=turn((4, 3, 2), "mode"), **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("blocks_policy",), mode=MODES), ranks=turn((2, 4, 3), "mode"),
@@ -326,12 +328,13 @@ row("{scenario}/line/{mode}", dict(scenario=ENDS, mode=MODES), ranks=turn((3, 2,
 BITS = "BEELINE_TUNING_FILE=test/ranks/bits.tune"
 INVARIANT = f"BEELINE_BATCH_INVARIANT=1 {BITS}"
 row("{scenario}/{ranks}/{first}", dict(scenario=("bits_any_size",), ranks=(2, 3, 4, 8), types=REDUCED), mode=turn(MODES, "ranks", "types"),
-    soak=lambda p: SOAK if p.ranks == 8 else "",
+    soak=lambda p: SOAK if p.ranks == 8 or p.at["types"] != (p.ranks < 4) else "",  # on either staging
     environment=turn((INVARIANT, f"{INVARIANT} {SMALL}"), "ranks", "types"), o=lambda p: {4: "sum,avg", 8: "sum"}.get(p.ranks, "sum,prod,avg"), **SCENARIOS)
 row("{scenario}/fused/{limit}", dict(scenario=("bits_any_size",), limit=("0", "2K", "1G")), mode=turn(MODES, "limit"), ranks=turn((3, 4, 2), "limit"),
     environment=f"{INVARIANT} BEELINE_FUSE_MAX={{limit}}", t="float,bfloat16", o="sum", **SCENARIOS)
 row("{scenario}/{ranks}", dict(scenario=("bits_by_both",), ranks=(2, 3)), mode=turn(MODES, "ranks"), environment=BITS, t="float,bfloat16", o="avg", **SCENARIOS)
 row("{scenario}/multicast/{mode}", dict(scenario=("bits_any_size",), mode=MODES), ranks=turn((4, 8, 5), "mode"), options=NVLS, t="float,half,bfloat16", o="sum",
+    soak=lambda p: SOAK if p.mode == "threads" else "",
     environment="BEELINE_BATCH_INVARIANT=1 BEELINE_MULTICAST=1 BEELINE_TUNING_FILE=test/ranks/multicast.tune", **SCENARIOS)
 
 # --- groups whose calls share launches ---
