@@ -58,7 +58,7 @@ void emu_config_read(void);
 /* --- entry.c: what every driver call passes first and last --- */
 struct emu_state {
     pthread_mutex_t lock;
-    pthread_cond_t progress; /* some stream, event or context got further */
+    pthread_cond_t progress; /* some stream got further */
     _Atomic bool initialized, forked;
     int captures; /* under way */
 };
@@ -357,10 +357,11 @@ bool emu_late_load(const void *word, bool wide, uint64_t *value); /* false if no
 
 /* --- queue.c: the few queues of the hardware that streams may share --- */
 struct emu_queue {
-    uint64_t put, taken; /* operations */
+    uint64_t put, taken;    /* operations */
+    pthread_cond_t further; /* one was taken */
 };
-struct emu_queue *emu_queue_next(struct emu_context *context);       /* of a new stream; NULL: it shares none */
-void emu_queue_wait(const struct emu_queue *queue, uint64_t number); /* until the operation is at its head */
+struct emu_queue *emu_queue_next(struct emu_context *context); /* of a new stream; NULL: it shares none */
+void emu_queue_wait(struct emu_queue *queue, uint64_t number); /* until the operation is at its head */
 void emu_queue_take(struct emu_queue *queue,
                     uint64_t number);          /* it leaves, if it has not: what is behind is at the head */
 bool emu_queue_holds(const struct emu_op *op); /* it leaves when it is done; others, when they begin */
@@ -378,8 +379,8 @@ struct emu_stream {
     bool legacy, blocking;
     struct emu_entry *head, **tail;
     uint64_t submitted, completed;
-    uint64_t clock; /* made up: what its work took so far */
-    pthread_cond_t work;
+    uint64_t clock;               /* made up: what its work took so far */
+    pthread_cond_t work, further; /* something was submitted; completed */
     bool worker, ending;
     struct emu_queue *queue;     /* NULL: it shares none */
     uint64_t running;            /* number there of what runs */
@@ -422,6 +423,7 @@ struct emu_event {
     unsigned flags;
     uint64_t recorded, completed; /* versions: cuEventRecord calls made, and the last before which all have happened */
     uint64_t *early;              /* later ones that have happened too: records may be on several streams */
+    pthread_cond_t further;       /* one has happened */
     int nearly;
     uint64_t nanoseconds;
     struct emu_capture *capture; /* the last record was in this capture */

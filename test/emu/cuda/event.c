@@ -32,13 +32,13 @@ void emu_event_complete(struct emu_event *event, uint64_t version, const struct 
     emu_lock();
     note_done(event, version);
     event->nanoseconds = emu_config.speeds ? stream->clock : emu_nanoseconds();
-    pthread_cond_broadcast(&emu.progress);
+    pthread_cond_broadcast(&event->further);
     emu_unlock();
 }
 
 void emu_event_wait(struct emu_event *event, uint64_t version, struct emu_stream *stream) {
     emu_lock();
-    while (!emu_event_done(event, version)) pthread_cond_wait(&emu.progress, &emu.lock);
+    while (!emu_event_done(event, version)) pthread_cond_wait(&event->further, &emu.lock);
     if (stream->clock < event->nanoseconds) stream->clock = event->nanoseconds;
     emu_unlock();
 }
@@ -58,6 +58,7 @@ EMU_LOCKED(cuEventCreate, 2000, (CUevent * out, unsigned flags), (out, flags)) {
     if (!event) return CUDA_ERROR_OUT_OF_MEMORY;
     event->context = context;
     event->flags = flags;
+    pthread_cond_init(&event->further, NULL);
     *out = emu_object_handle(event);
     return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -129,7 +130,7 @@ EMU_LOCKED(cuEventSynchronize, 2000, (CUevent handle), (handle)) {
     struct emu_event *event;
     EMU_TRY(event_ask(handle, &event));
     uint64_t version = event->recorded;
-    while (!emu_event_done(event, version)) pthread_cond_wait(&emu.progress, &emu.lock);
+    while (!emu_event_done(event, version)) pthread_cond_wait(&event->further, &emu.lock);
     return event->context->sticky;
 }
 

@@ -9,18 +9,22 @@
 
 struct emu_queue *emu_queue_next(struct emu_context *context) {
     if (!emu_config.connections) return NULL;
-    if (!context->queues) context->queues = calloc((size_t)emu_config.connections, sizeof *context->queues);
+    if (!context->queues) {
+        context->queues = calloc((size_t)emu_config.connections, sizeof *context->queues);
+        for (int i = 0; context->queues && i < emu_config.connections; i++)
+            pthread_cond_init(&context->queues[i].further, NULL);
+    }
     return context->queues ? &context->queues[context->streams++ % (unsigned)emu_config.connections] : NULL;
 }
 
-void emu_queue_wait(const struct emu_queue *queue, uint64_t number) {
-    while (queue && queue->taken != number) pthread_cond_wait(&emu.progress, &emu.lock);
+void emu_queue_wait(struct emu_queue *queue, uint64_t number) {
+    while (queue && queue->taken != number) pthread_cond_wait(&queue->further, &emu.lock);
 }
 
 void emu_queue_take(struct emu_queue *queue, uint64_t number) {
     if (!queue || queue->taken != number) return;
     queue->taken++;
-    pthread_cond_broadcast(&emu.progress);
+    pthread_cond_broadcast(&queue->further);
 }
 
 bool emu_queue_holds(const struct emu_op *op) {

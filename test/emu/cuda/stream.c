@@ -37,7 +37,7 @@ static void leave_queue(struct emu_stream *stream) {
 
 static void wait_for_heir(const struct emu_stream *stream, const struct emu_op *op) {
     const bool early = op->kind == EMU_OP_KERNEL && op->kernel.early;
-    while (early && stream->heir && stream->heir->in_kernel) pthread_cond_wait(&emu.progress, &emu.lock);
+    while (early && stream->heir && stream->heir->in_kernel) pthread_cond_wait(&stream->heir->further, &emu.lock);
 }
 
 struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, int priority) {
@@ -51,6 +51,7 @@ struct emu_stream *emu_stream_new(struct emu_context *context, unsigned flags, i
     stream->queue = emu_queue_next(context);
     stream->tail = &stream->head;
     pthread_cond_init(&stream->work, NULL);
+    pthread_cond_init(&stream->further, NULL);
     inherit(stream);
     return stream;
 }
@@ -63,7 +64,7 @@ void emu_stream_end(struct emu_stream *stream) {
 }
 
 void emu_wait_until(struct emu_stream *stream, uint64_t submitted) {
-    while (stream->completed < submitted) pthread_cond_wait(&emu.progress, &emu.lock);
+    while (stream->completed < submitted) pthread_cond_wait(&stream->further, &emu.lock);
     emu_late_flush_stream(stream);
 }
 
@@ -89,6 +90,7 @@ static void *worker(void *argument) {
         if (!stream->head) stream->tail = &stream->head;
         stream->completed++;
         stream->in_kernel = false;
+        pthread_cond_broadcast(&stream->further);
         pthread_cond_broadcast(&emu.progress);
         free(entry->after);
         free(entry);
@@ -136,7 +138,7 @@ void emu_push(struct emu_stream *stream, struct emu_op *op) {
     struct emu_entry *entry = calloc(1, sizeof *entry);
     if (!entry) return;
     entry->op = *op;
-    while (stream->submitted - stream->completed >= emu_config.depth) pthread_cond_wait(&emu.progress, &emu.lock);
+    while (stream->submitted - stream->completed >= emu_config.depth) pthread_cond_wait(&stream->further, &emu.lock);
     add_dependencies(entry, stream);
     push(stream, entry);
 }
