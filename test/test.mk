@@ -1,5 +1,5 @@
 # test.mk - the tests: check, soak, lint, format; included by the Makefile.
-#   make check [ONLY=substring] [SEED=n] [JOBS=n]   builds what the cases need and runs them; make test: the same
+#   make check [ONLY=substring] [SEED=n] [JOBS=n] [CASES=n]   builds what the cases need and runs them, CASES at a time; make test: the same
 #   make soak                                       also the long ones
 #   make mutations [SAMPLE=n] [SEED=n]              plants bugs in host code and sees whether the cases notice
 #   make asan, make tsan                            the cases that make sense with sanitizers, in builds of their own; make sanitize: both
@@ -10,6 +10,8 @@
 SEED  ?= 1
 # One more than there are processors: some cases mostly wait, and a long compilation is not to be the last alone.
 JOBS  ?= $(shell expr $$(nproc) + 1)
+# Cases wait more than compilers do.
+CASES ?= $(shell expr $(JOBS) + 1)
 CLANG_FORMAT ?= clang-format
 CPPCHECK     ?= cppcheck
 
@@ -104,7 +106,7 @@ MAKE_TESTS = $(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD) ARCHS="$(ARCH
 # With CI=true, lint is part of the check.
 check: setup-deps
 	@$(MAKE_TESTS) $(if $(CI),lint) all emu test-programs
-	@BUILD=$(BUILD) test/run $(if $(V),,-q) -j $(JOBS) --seed $(SEED) $(if $(CI),--slowest 10) $(ONLY)
+	@BUILD=$(BUILD) test/run $(if $(V),,-q) -j $(CASES) --seed $(SEED) $(if $(CI),--slowest 10) $(ONLY)
 
 test: check
 

@@ -194,9 +194,9 @@ SCHEDULE = dict(mode=modulo("other", ("processes", "groups")), ranks=modulo("oth
 for algorithms, captured, odd, schedules in ((ALL_REDUCES, RANKS[:-1], (2, 4, 7), 6), (BLOCKS, RANKS[:-1], (2, 4, 7), 4),
                                              (("allgather_ce",), (2, 3, 4, 8), (2, 4, 7), 4), (FEWER, (2, 4, 7), (3,), 2), (SPREAD, (3,), (3,), 1)):
     row("odd_alignment/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=odd), mode="groups",
-        t="all", o="sum,avg", c=edges(2500, "float"), x="odd", k=150)
+        t="all", o="sum,avg", c=edges(2500, "float"), x="odd", k=100)
     row("captured/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=captured), mode=modulo("ranks", MODES), options=modulo("ranks", GRIDS),
-        soak=lambda p: SOAK if p.ranks == 7 else "", t="half,bfloat16,int32,f8e4m3", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=least({2: 24, 8: 12}))
+        soak=lambda p: SOAK if p.ranks == 7 or p.ranks == 8 and p.at["algorithm"] else "", t="half,bfloat16,int32,f8e4m3", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=least({2: 24, 8: 12}))
     row("schedule/{algorithm}/{other}", dict(algorithm=algorithms, other=range(1, schedules + 1)), **SCHEDULE)
 row("captured/late_launch/3", {}, mode="threads", ranks=3, environment="BEELINE_EARLY_LAUNCH=0",
     C="all", t="bfloat16", o="sum", c="7,1000,20000", g=4, b=4, k=12)
@@ -298,6 +298,7 @@ row("soak/growth", {}, mode="processes", ranks=2, attributes="soak timeout=3600"
 
 # Broadcasts and reduces that are done before their peers have called; on staging as it is, and on the least.
 row("{scenario}/{ranks}/{mode}", dict(scenario=("oneway_ahead", "oneway_in_turn"), ranks=(2, 3, 4, 8, 16), mode=MODES),
+    soak=lambda p: SOAK if p.ranks <= 4 and p.at["mode"] == (p.at["scenario"] + p.at["ranks"]) % 3 else "",
     where=lambda p: p.ranks <= 4 or p.at["mode"] == (p.at["scenario"] + p.at["ranks"]) % 3,
     environment=lambda p: f"{SMALL} " * p.at["scenario"] + "BEELINE_BROADCAST=broadcast_ll128 BEELINE_REDUCE=reduce_ll128", **SCENARIOS)
 
@@ -340,6 +341,7 @@ row("{scenario}/multicast/{mode}", dict(scenario=("bits_any_size",), mode=MODES)
 # --- groups whose calls share launches ---
 
 row("fused/{route}/{ranks}", dict(ranks=RANKS, route=("table", "oneshot_ll128", "twoshot_ll128")), mode=turn(MODES, "ranks", "route"),
+    soak=lambda p: SOAK if p.ranks > 4 and (p.at["ranks"] + p.at["route"]) % 3 else "",
     program="scenarios", environment=lambda p: forced(p.route, SMALL) if p.at["route"] else "", C="all", k=least({2: 8, 7: 3}), word="fused_many")
 row("{scenario}/{collective}/{ranks}", dict(scenario=("fused_many", "fused_replayed"), collective=("all_to_all",), ranks=RANKS[:4]),
     mode=turn(MODES, "scenario", "ranks"), C="{collective}", **SCENARIOS)
@@ -407,7 +409,7 @@ row("multicast/table/{mode}", dict(mode=MODES), ranks=turn((4, 8, 5), "mode"), C
     c="0-40,59-61,511-513,1000,4095-4097,20000", x="elements", k=60, **TUNED)
 row("multicast/{scenario}/{mode}", dict(mode=MODES, scenario=("group_many", "fused_many", "stream_alternate_routes", "graph_replays_beside",
                                                               "comm_recreate")),
-    where=lambda p: p.scenario != "comm_recreate" or p.mode == "threads", ranks=turn((4, 5, 4), "mode"), C=ANY, **SCENARIOS, **TUNED)
+    where=lambda p: p.scenario != "comm_recreate" or p.mode == "threads", soak=groups_or_processes("scenario"), ranks=turn((4, 5, 4), "mode"), C=ANY, **SCENARIOS, **TUNED)
 
 # --- the tests themselves, on the reference NCCL alone: what they ask for is what NCCL does, but for averages of floats, which NCCL
 # rounds more often (test/programs/values.c compares them) ---
