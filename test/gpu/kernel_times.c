@@ -8,6 +8,7 @@
  *   -t N,M      threads of a block (256), where the kernel does not need more for so many ranks
  *   -b, -e N    from and to so many bytes (8, 1M): of a rank's block where a buffer holds one of each rank, as tuning files
  *               have it;  -f N  times so much from one size to the next (4)
+ *   -o N        bytes by which both buffers are off a multiple of 16 (0), even
  *   -B N        most blocks of a rank (the multiprocessors of a GPU divided among its ranks)
  *   -G N        launches in a graph (20);  -r N  replays (9)
  *   -w N        seconds that a wait may last (1)
@@ -34,6 +35,7 @@ struct config {
     int threads_count, sizes;
     bool errors;
     unsigned most_blocks; /* 0: as many as there is room for */
+    unsigned offset;
     int launches, replays;
     uint64_t wait; /* s */
     FILE *json;
@@ -105,7 +107,7 @@ static void read_options(struct config *config, struct box *box, int argc, char 
     *config = (struct config){.threads = {BL_MAX_THREADS}, .threads_count = 1, .launches = 20, .replays = 9, .wait = 1};
     *box = (struct box){.mode = MODE_GROUPS, .nranks = 2, .seed = 1, .argument = config};
     for (int k = 0; k < BL_KERNELS; k++) config->kernel[k] = timeable(k);
-    for (int c; (c = getopt_long(argc, argv, "n:g:k:t:b:e:f:B:G:r:w:E", names, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "n:g:k:t:b:e:f:o:B:G:r:w:E", names, NULL)) != -1;) {
         switch (c) {
         case 'n': box->nranks = (int)number("-n", optarg, 2, BL_MAX_RANKS); break;
         case 'g': box->gpus = (int)number("-g", optarg, 1, BL_MAX_RANKS); break;
@@ -114,6 +116,10 @@ static void read_options(struct config *config, struct box *box, int argc, char 
         case 'b': from = number("-b", optarg, 2, most); break;
         case 'e': to = number("-e", optarg, 2, most); break;
         case 'f': factor = number("-f", optarg, 2, most); break;
+        case 'o':
+            config->offset = (unsigned)number("-o", optarg, 0, 14);
+            if (config->offset % 2) bad("-o", optarg, "even numbers to 14");
+            break;
         case 'B': config->most_blocks = (unsigned)number("-B", optarg, 1, BL_MAX_BLOCKS); break;
         case 'G': config->launches = (int)number("-G", optarg, 1, MOST_LAUNCHES); break;
         case 'r': config->replays = (int)number("-r", optarg, 1, MOST_REPLAYS); break;
@@ -169,12 +175,13 @@ static void write_record(const struct session *s, const struct call *call, const
         config->json,
         "{\"record\": \"time\", \"gpu\": \"%s\", \"ranks\": %d, \"gpus\": %d, \"collective\": \"%s\", "
         "\"kernel\": \"%s\", \"threads\": %u, \"blocks\": %u, \"bytes\": %llu, \"count\": %zu, \"datatype\": \"%s\", "
-        "\"redop\": \"%s\", \"launches\": %d, \"replays\": %d, \"us\": %.3f, \"us_least\": %.3f, \"us_most\": %.3f, "
+        "\"redop\": \"%s\", \"offset\": %u, \"launches\": %d, \"replays\": %d, \"us\": %.3f, \"us_least\": %.3f, "
+        "\"us_most\": %.3f, "
         "\"wrong\": %zu}\n",
         s->gpu, part->count, part->box->gpus, collective_name(call->collective), bl_kernel_name(shape->kernel),
         rig_threads(s->rig, shape), rig_blocks(s->rig, shape, bytes), (unsigned long long)bytes, call->count,
         bl_datatype_name(call->datatype), bl_kernel_reduces(shape->kernel) ? bl_redop_name(call->redop) : "none",
-        config->launches, config->replays, times->median, times->least, times->most, wrong);
+        config->offset, config->launches, config->replays, times->median, times->least, times->most, wrong);
 }
 
 static void time_one(struct session *s, struct call *call, struct row *row, int size) {
@@ -272,7 +279,12 @@ static void errors_of(struct session *s, enum bl_collective collective) {
 static void time_collective(struct session *s, enum bl_collective collective) {
     static struct row rows[BL_KERNELS * MOST_THREADS];
     const struct config *config = s->config;
-    struct call call = {.collective = collective, .datatype = BL_BFLOAT16, .redop = BL_SUM, .seed = 1};
+    struct call call = {.collective = collective,
+                        .datatype = BL_BFLOAT16,
+                        .redop = BL_SUM,
+                        .send_offset = config->offset,
+                        .recv_offset = config->offset,
+                        .seed = 1};
     int count = 0;
     for (int k = 0; k < BL_KERNELS; k++)
         for (int t = 0; t < config->threads_count; t++) {
@@ -306,8 +318,9 @@ static void body(struct part *part) {
     if (!s.most_blocks) FAIL("%d ranks on a GPU of %d multiprocessors: give -B", ranks_there, multiprocessors);
     rig_open(&rig, part, STAGING, false, 1000000000u * config->wait);
     stopwatch_open(&s.watch, &rig);
-    printf("# %d ranks on %d GPUs (%s, %d multiprocessors), %s, at most %u blocks a rank\n", part->count, gpus, s.gpu,
-           multiprocessors, config->errors ? "random values" : "bfloat16 sums", s.most_blocks);
+    printf("# %d ranks on %d GPUs (%s, %d multiprocessors), %s, buffers %u bytes off, at most %u blocks a rank\n",
+           part->count, gpus, s.gpu, multiprocessors, config->errors ? "random values" : "bfloat16 sums",
+           config->errors ? 0 : config->offset, s.most_blocks);
     if (config->errors) {
         printf("# units of the last place of the exact result; then what each addition rounded to the type would do\n");
         printf("%-30s %-9s %-4s %9s %8s %8s %8s %8s %8s %8s\n", "", "", "", "bytes", "mean", "most", "right", "mean",
