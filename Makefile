@@ -18,6 +18,7 @@ PYTHON  ?= python3
 # Machine code for each (100f: for all of the family of 100, which has more instructions), and PTX of the last for what comes after.
 # none: no device code at all, which takes no minutes, for the emulated box alone: there the kernels are those compiled for the host.
 ARCHS   ?= $(if $(TESTING),90,80 90 100f)
+# Tests see that device code compiles, and not that it runs: quickly, and for one number of ranks (kernels/core/instantiate.cuh).
 NVCCFLAGS ?= $(if $(TESTING),--Ofast-compile=max -DBL_SAMPLE)
 
 # What a compiler of CUDA 13 makes is for drivers of CUDA 13 (docs/limits.md).  For older ones NVRTC of CUDA 12 compiles the kernels.

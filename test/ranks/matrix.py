@@ -2,7 +2,7 @@
 """Prints the cases of test/ranks: who drives the ranks, how many, which algorithm, which datatypes, which counts.
 
 The rows below are all of them; `test/run --coverage` says what they add up to.  Every algorithm meets every datatype at every number of ranks (of
-16 most in `make soak`); modes, grids, odd alignments, capture, small staging and schedules are varied on top, not multiplied out.
+7, 8 and 16 most in `make soak`); modes, grids, odd alignments, capture, small staging and schedules are varied on top, not multiplied out.
 """
 import itertools
 import pathlib
