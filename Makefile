@@ -9,17 +9,22 @@
 #   make clean                                      removes build/
 #   make help                                       this list
 #
-# Tests need no GPU code but that it compiles: they have a build of their own, for one architecture, hardly optimised.
-TESTING := $(filter check test soak mutations asan tsan sanitize,$(MAKECMDGOALS))
-BUILD   ?= $(if $(TESTING),build/check,build)
+# Tests need no GPU code but that it compiles: they have a build of their own, for one architecture, hardly optimised, of one number of
+# ranks (kernels/core/instantiate.cuh).  FOR_TESTS=1 makes it, or parts of it, whatever the goals.
+FOR_TESTS ?= $(filter check test soak mutations asan tsan sanitize,$(MAKECMDGOALS))
+NOT_FOR_TESTS := $(filter demo install wheel kernel-times gpu-programs,$(MAKECMDGOALS))
+ifneq ($(and $(FOR_TESTS),$(NOT_FOR_TESTS)),)
+$(error make $(NOT_FOR_TESTS) needs a build of its own, which tests do not have: not together with $(FOR_TESTS))
+endif
+BUILD   ?= $(if $(FOR_TESTS),build/check,build)
 PREFIX  ?= /usr/local
 DESTDIR ?=
 PYTHON  ?= python3
 # Machine code for each (100f: for all of the family of 100, which has more instructions), and PTX of the last for what comes after.
 # none: no device code at all, which takes no minutes, for the emulated box alone: there the kernels are those compiled for the host.
-ARCHS   ?= $(if $(TESTING),90,80 90 100f)
-# Tests see that device code compiles, and not that it runs: quickly, and for one number of ranks (kernels/core/instantiate.cuh).
-NVCCFLAGS ?= $(if $(TESTING),--Ofast-compile=max -DBL_SAMPLE)
+ARCHS   ?= $(if $(FOR_TESTS),90,80 90 100f)
+SAMPLE  := -DBL_SAMPLE
+NVCCFLAGS ?= $(if $(FOR_TESTS),--Ofast-compile=max $(SAMPLE))
 
 # What a compiler of CUDA 13 makes is for drivers of CUDA 13 (docs/limits.md).  For older ones NVRTC of CUDA 12 compiles the kernels.
 ifneq ($(filter-out 12.4,$(CUDA_DRIVER)),)
@@ -121,11 +126,15 @@ FATBINS := $(if $(filter none,$(ARCHS)),$(BUILD)/gen/none.fatbin,$(patsubst kern
 # Those whose machine code scripts/build/check-machine-code reads are optimised in every build.
 CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls
 
+# There where device code is or was a sample.
+SAMPLED := $(BUILD)/kernels/sampled
+
 COMPILE_BY_NVCC = $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) $(COMPRESSED) -Xptxas -v -fatbin -o $@ $<
 COMPILE_BY_NVRTC = $(PYTHON) scripts/build/nvrtc-fatbin $(NVRTC) $@ $< $(ARCHS) $(COMPRESSED_BY_NVRTC)
 $(BUILD)/kernels/%.fatbin: kernels/%.cu $(KERNEL_CUH) $(wildcard kernels/*.h kernels/*.def) | $(TOOLKIT) $(NVRTC:=/cuda_nvrtc/include/nvrtc.h)
 	$(call say,$(if $(NVRTC),NVRTC,NVCC),$<)
-	$(Q)mkdir -p $(@D) && $(if $(NVRTC),$(COMPILE_BY_NVRTC),$(COMPILE_BY_NVCC)) 2> $@.log || { cat $@.log; exit 1; }
+	$(Q)mkdir -p $(@D) && $(if $(filter $(SAMPLE),$(NVCCFLAGS)),touch $(SAMPLED) &&) \
+	    $(if $(NVRTC),$(COMPILE_BY_NVRTC),$(COMPILE_BY_NVCC)) 2> $@.log || { cat $@.log; exit 1; }
 
 # What no driver takes but the emulated one.
 $(BUILD)/gen/none.fatbin:
@@ -217,17 +226,21 @@ $(BUILD)/emu/libbeeline-kernels.so: $(EMU_KERNEL_OBJ)
 # --- tests ---
 -include test/test.mk
 
+# What is to run on GPUs.
+whole:
+	$(Q)test ! -e $(SAMPLED) || { echo "$(BUILD) lacks most of the device code, as builds for tests do: take another BUILD, or rm -r $(BUILD)" >&2; exit 1; }
+
 # On this box's GPUs, else on an emulated box.
-demo:
+demo: | whole
 	+@BUILD='$(BUILD)' MAKE='$(MAKE)' scripts/demo
 
-install: all
+install: whole all
 	$(Q)scripts/build/install $(BUILD) '$(DESTDIR)$(PREFIX)'
 
 uninstall:
 	$(Q)scripts/build/install --remove $(BUILD) '$(DESTDIR)$(PREFIX)'
 
-wheel: all
+wheel: whole all
 	$(Q)$(PYTHON) scripts/build/make-wheel $(BUILD)
 
 clean:
@@ -241,5 +254,5 @@ help:
 	@sed -n 's/^#   make/make/p' Makefile test/test.mk
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all emu demo install uninstall wheel clean help
+.PHONY: all emu whole demo install uninstall wheel clean help
 .DELETE_ON_ERROR:

@@ -8,9 +8,9 @@
 #   make format                                     rewrites the sources in the project's style
 #   make kernel-times gpu-programs                  programs for boxes with GPUs: docs/measuring.md
 SEED  ?= 1
-# One more than there are processors: some cases mostly wait, and a long compilation is not to be the last alone.
+# One more than there are processors: a long compilation is not to be the last alone.
 JOBS  ?= $(shell expr $$(nproc) + 1)
-# Cases wait more than compilers do.
+# One more still: cases wait most of their time, but not in qemu.
 CASES ?= $(shell expr $(JOBS) + 1)
 CLANG_FORMAT ?= clang-format
 CPPCHECK     ?= cppcheck
@@ -96,12 +96,12 @@ $(TEST_PLANTED): $(PLANTED_CU:%.cu=$(TEST)/planted/%.o) $(filter-out $(PLANTED_C
 	$(Q)$(CXX) -shared -o $@ $^
 
 # For GPUs: make kernel-times gpu-programs ARCHS=90 BUILD=build-gpu
-kernel-times: $(TEST)/gpu/kernel-times $(TEST)/gpu/rooted-groups
-gpu-programs: $(LIB) $(GPU_PROGRAMS)
+kernel-times: whole $(TEST)/gpu/kernel-times $(TEST)/gpu/rooted-groups
+gpu-programs: whole $(LIB) $(GPU_PROGRAMS)
 
 test-programs: $(TEST_PROGRAMS) $(TEST_PLANTED)
 
-MAKE_TESTS = $(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD) ARCHS="$(ARCHS)" NVCCFLAGS="$(NVCCFLAGS)"
+MAKE_TESTS = $(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD) FOR_TESTS=1
 
 # With CI=true, lint is part of the check.
 check: setup-deps
@@ -112,7 +112,7 @@ test: check
 
 soak: setup-deps
 	@$(MAKE_TESTS) all emu test-programs
-	@BUILD=$(BUILD) test/run --soak --timeout 600 -j $(JOBS) --seed $(SEED) $(ONLY)
+	@BUILD=$(BUILD) test/run --soak --timeout 600 -j $(CASES) --seed $(SEED) $(ONLY)
 
 # emu-box runs what is built for another machine by qemu-user; not what those programs start, nor what a shell in between does.
 # Device code is the same for every host: none is compiled.

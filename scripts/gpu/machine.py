@@ -51,8 +51,10 @@ def nccl_version(**env):
 
 
 def built(name):
-    """The build folder; builds where libbeeline.so is missing."""
+    """The build folder; builds where libbeeline.so is missing.  What tests have for the emulated box will not do on GPUs."""
     build = os.path.join(ROOT, name)
+    if not EMULATED and os.path.exists(os.path.join(build, "kernels/sampled")):
+        sys.exit(f"--build {name} lacks most of the device code, as builds for tests do: what make builds without check is accepted")
     if not os.path.exists(os.path.join(build, "libbeeline.so")):
         print(f"# {name}/libbeeline.so is missing: building", flush=True)
         subprocess.run(["make", "-C", ROOT, f"BUILD={name}", f"-j{os.cpu_count()}", "all"], check=True, timeout=600)

@@ -46,7 +46,7 @@ def installed(case):
     """make install puts all of it below DESTDIR and PREFIX, where it works; make uninstall takes away that alone."""
     stage = case.path("stage")
     prefix = stage + "/opt/beeline"
-    where = ["-o", "all", "BUILD=" + BUILD, "DESTDIR=" + stage, "PREFIX=/opt/beeline"]
+    where = ["-o", "all", "-o", "whole", "BUILD=" + BUILD, "DESTDIR=" + stage, "PREFIX=/opt/beeline"]
     make(case, "install", *where)
     pages = [page[len(ROOT) + 1:] for folder in ("docs", "docs/benchmarks") for page in glob.glob("%s/%s/*.*" % (ROOT, folder))]
     pages += ["README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"]
@@ -69,6 +69,16 @@ def installed(case):
     make(case, "uninstall", *where)
     check(files_below(prefix) == strangers, "left, or taken: %s" % sorted(files_below(prefix) ^ strangers))
     check(not os.path.exists(prefix + "/lib/beeline"), "an empty folder is left")
+
+
+def sampled(case):
+    """A build for tests, whose library lacks kernels, is not installed, packed or measured."""
+    write(case.path("kernels/sampled"), "")
+    for goal in ("install", "wheel", "demo", "kernel-times", "gpu-programs"):
+        said = make(case, goal, "BUILD=" + case.folder, status=2).stderr
+        check("%s lacks most of the device code" % case.folder in said, said)
+        said = make(case, "check", goal, status=2).stderr
+        check("make %s needs a build of its own" % goal in said, said)
 
 
 # --- the wheel ---

@@ -219,8 +219,7 @@ def stats_file(folder):
 
 def installed(folder):
     """From an installation: its library, its programs, its man page; no path of the tree."""
-    build = os.path.relpath(BUILD)
-    run("make", f"BUILD={build}", "ARCHS=90", "NVCCFLAGS=--Ofast-compile=max", "install", "PREFIX=/opt/x", f"DESTDIR={folder}", env={"MAKEFLAGS": ""})
+    run("scripts/build/install", os.path.relpath(BUILD), os.path.join(folder, "opt", "x"))
     prefix = os.path.join(folder, "opt", "x")
     command, installed_library = os.path.join(prefix, "bin", "beeline"), os.path.join(prefix, "lib", "libbeeline.so")
     os.symlink(command, os.path.join(folder, "link"))
