@@ -246,7 +246,7 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
             while (!covers(trial, kernel, datatype, call->redop));
             call->seed = seed_for(kernel, call->redop, ref_next(&trial->state));
             call->count = count[(done + done / counts * 7) % counts];
-            call->to_itself = is_paired(kernel) && done / places % 4 > 1;
+            call->to_itself = is_paired(kernel) && (done / 2 + done / places) % 2;
             shape.general = is_paired(kernel) && done % 2;
             call->in_place = place >= classes * classes;
             call->send_offset = place % classes * size;
