@@ -59,6 +59,8 @@ void emu_comm_release(ncclComm_t comm) {
         cuCtxPopCurrent(NULL);
     }
     emu_area_detach(comm);
+    if (comm->worker_started)
+        pthread_detach(comm->worker); /* of a call beside the end, which finds the generation changed */
     memset(&comm->magic, 0, sizeof *comm - offsetof(struct ncclComm, magic));
     pthread_mutex_unlock(&comm->launching);
     pthread_mutex_lock(&free_lock);

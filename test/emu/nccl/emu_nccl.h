@@ -220,6 +220,9 @@ struct emu_task {
     ncclComm_t comm;
     CUstream stream;
     struct emu_task *next;
+    /* The communicator's, as the call found them: another thread may end it, and the next one have its address. */
+    uint64_t generation, place; /* place: where its launch comes among those of others */
+    bool blocking;
 };
 
 void emu_group_start(void);
@@ -228,10 +231,12 @@ void emu_group_error(ncclResult_t result); /* this group will launch nothing */
 ncclResult_t emu_group_add_task(const struct emu_op *op, ncclComm_t comm, CUstream stream);
 ncclResult_t emu_group_add_job(struct emu_job *job); /* takes the job */
 
+/* With its `launching` held: ncclInvalidArgument where the call's communicator has ended meanwhile. */
+ncclResult_t emu_task_check(const struct emu_task *task);
 /* Launches the tasks of one communicator as one plan. */
-ncclResult_t emu_launch(ncclComm_t comm, struct emu_task *const *tasks, int ntasks);
+ncclResult_t emu_launch(struct emu_task *const *tasks, int ntasks);
 /* The same for a nonblocking one, a little later: ncclInProgress. */
-ncclResult_t emu_launch_later(ncclComm_t comm, struct emu_task *const *tasks, int ntasks);
+ncclResult_t emu_launch_later(struct emu_task *const *tasks, int ntasks);
 /* 0 where the stream is not capturing. */
 ncclResult_t emu_capture_id(CUstream stream, unsigned long long *id);
 
@@ -242,7 +247,7 @@ ncclResult_t emu_run_p2p(ncclComm_t comm, const struct emu_op *ops, int nops);
 /* Before a launch, as it is made: that this rank comes with a message (nothing for a collective).  Two ranks connect at the first
  * message from the one to the other, for which the call waits until both have come, as the real one's does; whoever drives both
  * announces all first. */
-void emu_p2p_announce(ncclComm_t comm, const struct emu_op *op);
+void emu_p2p_announce(const struct emu_task *task);
 ncclResult_t emu_p2p_connect(ncclComm_t comm, const struct emu_op *ops, int nops);
 
 #pragma GCC visibility pop

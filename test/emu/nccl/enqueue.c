@@ -183,18 +183,32 @@ static ncclResult_t launch(ncclComm_t comm, struct emu_task *const *tasks, int n
     return fork_streams(comm, streams, nstreams, capture);
 }
 
-ncclResult_t emu_launch(ncclComm_t comm, struct emu_task *const *tasks, int ntasks) {
+ncclResult_t emu_task_check(const struct emu_task *task) {
+    const ncclResult_t result = emu_comm_check(task->comm);
+    if (result != ncclSuccess || task->comm->generation == task->generation) return result;
+    return emu_fail(ncclInvalidArgument, "comm %p is another communicator by now", (void *)task->comm);
+}
+
+/* With `launching` held. */
+static ncclResult_t launch_held(ncclComm_t comm, struct emu_task *const *tasks, int ntasks) {
+    ncclResult_t result = emu_task_check(tasks[0]);
+    if (result != ncclSuccess) return result;
     CUstream *streams = calloc((size_t)ntasks, sizeof *streams);
     if (!streams) return emu_fail(ncclSystemError, "out of memory");
-    pthread_mutex_lock(&comm->launching);
-    ncclResult_t result = emu_comm_check(comm); /* another thread may have ended it meanwhile */
-    if (result == ncclSuccess) result = emu_cuda(cuCtxPushCurrent(comm->context), "cuCtxPushCurrent");
+    result = emu_cuda(cuCtxPushCurrent(comm->context), "cuCtxPushCurrent");
     if (result == ncclSuccess) {
         result = launch(comm, tasks, ntasks, streams);
         cuCtxPopCurrent(NULL);
     }
-    pthread_mutex_unlock(&comm->launching);
     free(streams);
+    return result;
+}
+
+ncclResult_t emu_launch(struct emu_task *const *tasks, int ntasks) {
+    ncclComm_t comm = tasks[0]->comm;
+    pthread_mutex_lock(&comm->launching);
+    const ncclResult_t result = launch_held(comm, tasks, ntasks);
+    pthread_mutex_unlock(&comm->launching);
     return result;
 }
 
@@ -203,34 +217,36 @@ ncclResult_t emu_launch(ncclComm_t comm, struct emu_task *const *tasks, int ntas
 enum { LATER_US = 3000 };
 
 struct later {
-    ncclComm_t comm;
     int ntasks;
     struct emu_task tasks[];
 };
 
 static void *launch_later(void *argument) {
     struct later *later = argument;
-    ncclComm_t comm = later->comm;
+    ncclComm_t comm = later->tasks[0].comm;
     struct emu_task *tasks[later->ntasks];
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     usleep(LATER_US);
     for (int i = 0; i < later->ntasks; i++) tasks[i] = &later->tasks[i];
     ncclResult_t result = emu_cuda(cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
-    if (result == ncclSuccess) result = emu_launch(comm, tasks, later->ntasks);
+    pthread_mutex_lock(&comm->launching);
+    if (result == ncclSuccess) result = launch_held(comm, tasks, later->ntasks);
     int expected = ncclInProgress;
-    atomic_compare_exchange_strong(&comm->async, &expected, result);
+    if (emu_task_check(tasks[0]) == ncclSuccess) atomic_compare_exchange_strong(&comm->async, &expected, result);
+    pthread_mutex_unlock(&comm->launching);
     free(later);
     return NULL;
 }
 
-ncclResult_t emu_launch_later(ncclComm_t comm, struct emu_task *const *tasks, int ntasks) {
+ncclResult_t emu_launch_later(struct emu_task *const *tasks, int ntasks) {
+    ncclComm_t comm = tasks[0]->comm;
     struct later *later = malloc(sizeof *later + (size_t)ntasks * sizeof later->tasks[0]);
     if (!later) return emu_fail(ncclSystemError, "out of memory");
-    *later = (struct later){comm, ntasks};
+    *later = (struct later){.ntasks = ntasks};
     for (int i = 0; i < ntasks; i++) later->tasks[i] = *tasks[i];
     emu_comm_join(comm);
     pthread_mutex_lock(&comm->launching);
-    ncclResult_t result = emu_comm_check(comm); /* one that another thread has ended looks like a nonblocking one */
+    ncclResult_t result = emu_task_check(tasks[0]);
     if (result == ncclSuccess) {
         comm->async = ncclInProgress;
         comm->worker_started = !pthread_create(&comm->worker, NULL, launch_later, later);

@@ -19,10 +19,19 @@ void emu_group_error(ncclResult_t result) {
     if (group.depth && group.error == ncclSuccess) group.error = result;
 }
 
+/* Equal on all ranks, and else as good as drawn; of a communicator's ranks here one behind the other. */
+static uint64_t place_of(const struct ncclComm *comm) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const char *c = comm->name; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    return (hash ^ hash >> 32) << 8 | (unsigned)comm->rank;
+}
+
 ncclResult_t emu_group_add_task(const struct emu_op *op, ncclComm_t comm, CUstream stream) {
     struct emu_task *task = malloc(sizeof *task);
     if (!task) return emu_fail(ncclSystemError, "out of memory");
-    *task = (struct emu_task){*op, comm, stream, NULL};
+    pthread_mutex_lock(&comm->launching);
+    *task = (struct emu_task){*op, comm, stream, NULL, comm->generation, place_of(comm), comm->blocking};
+    pthread_mutex_unlock(&comm->launching);
     if (!group.tasks) group.last_task = &group.tasks;
     *group.last_task = task;
     group.last_task = &task->next;
@@ -73,19 +82,11 @@ static ncclResult_t run_jobs(struct emu_job *jobs) {
     return result;
 }
 
-/* Equal on all ranks, and else as good as drawn; of a communicator's ranks here one behind the other. */
-static uint64_t place_of(const struct ncclComm *comm) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (const char *c = comm->name; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
-    return (hash ^ hash >> 32) << 8 | (unsigned)comm->rank;
-}
-
 /* The task of the communicator that comes behind the one of that place, NULL: none does. */
 static struct emu_task *first_behind(struct emu_task *tasks, const uint64_t *place) {
     struct emu_task *least = NULL;
     for (struct emu_task *task = tasks; task; task = task->next)
-        if ((!place || place_of(task->comm) > *place) && (!least || place_of(task->comm) < place_of(least->comm)))
-            least = task;
+        if ((!place || task->place > *place) && (!least || task->place < least->place)) least = task;
     return least;
 }
 
@@ -94,15 +95,14 @@ static ncclResult_t launch_tasks(struct emu_task *tasks, size_t ntasks) {
     ncclResult_t result = ncclSuccess;
     struct emu_task **mine = calloc(ntasks ? ntasks : 1, sizeof *mine), *first = first_behind(tasks, NULL);
     if (!mine) return emu_fail(ncclSystemError, "out of memory");
-    for (struct emu_task *task = tasks; task; task = task->next) emu_p2p_announce(task->comm, &task->op);
+    for (struct emu_task *task = tasks; task; task = task->next) emu_p2p_announce(task);
     while (first && (result == ncclSuccess || result == ncclInProgress)) {
         int n = 0;
         for (struct emu_task *task = tasks; task; task = task->next)
             if (task->comm == first->comm) mine[n++] = task;
-        const uint64_t place = place_of(first->comm); /* it may have ended behind its launch */
-        const ncclResult_t one = (first->comm->blocking ? emu_launch : emu_launch_later)(first->comm, mine, n);
+        const ncclResult_t one = (first->blocking ? emu_launch : emu_launch_later)(mine, n);
         if (one != ncclSuccess) result = one;
-        first = first_behind(tasks, &place);
+        first = first_behind(tasks, &first->place);
     }
     free(mine);
     return result;

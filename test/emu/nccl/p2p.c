@@ -13,10 +13,12 @@ static _Atomic uint8_t *came(ncclComm_t comm, const struct emu_op *op, bool send
     return &comm->area->came[sender][sends ? comm->rank : op->peer][sends ? op->peer : comm->rank];
 }
 
-void emu_p2p_announce(ncclComm_t comm, const struct emu_op *op) {
+void emu_p2p_announce(const struct emu_task *task) {
+    const struct emu_op *op = &task->op;
+    ncclComm_t comm = task->comm;
     if (!is_p2p(op)) return;
-    pthread_mutex_lock(&comm->launching); /* another thread may have ended it meanwhile */
-    if (emu_comm_check(comm) == ncclSuccess && !*came(comm, op, op->collective == EMU_SEND)) {
+    pthread_mutex_lock(&comm->launching);
+    if (emu_task_check(task) == ncclSuccess && !*came(comm, op, op->collective == EMU_SEND)) {
         *came(comm, op, op->collective == EMU_SEND) = 1;
         atomic_fetch_add(&comm->area->doorbell, 1);
         emu_futex_wake(&comm->area->doorbell);
