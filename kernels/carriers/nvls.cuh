@@ -173,11 +173,12 @@ BL_DEVICE void reduce_units(const Units &units, const unsigned char *from, unsig
         units, [&](uint64_t u) { return multimem_load_reduce<DATATYPE, BL_SUM>(from + u * UNIT_BYTES); }, store);
 }
 
-/* One kernel for each datatype that the instruction has, for any number of ranks; see bl_kernel_symbol().  With
- * BL_FAMILY_ONLY, of those that only code for a family has, as 100f is. */
+/* For the datatypes that only code for a family has, as 100f is. */
 #define BL_INSTANTIATE_FAMILY(name, function)                                                                          \
     BL_KERNEL(name##_e4m3, function<BL_FLOAT8E4M3>)                                                                    \
     BL_KERNEL(name##_e5m2, function<BL_FLOAT8E5M2>)
+/* One kernel for each datatype that the instruction has, for any number of ranks; see bl_kernel_symbol().  With
+ * BL_FAMILY_ONLY, for those alone. */
 #ifdef BL_FAMILY_ONLY
 #define BL_INSTANTIATE_MULTIMEM BL_INSTANTIATE_FAMILY
 #else

@@ -176,8 +176,7 @@ static void write_record(const struct session *s, const struct call *call, const
         "{\"record\": \"time\", \"gpu\": \"%s\", \"ranks\": %d, \"gpus\": %d, \"collective\": \"%s\", "
         "\"kernel\": \"%s\", \"threads\": %u, \"blocks\": %u, \"bytes\": %llu, \"count\": %zu, \"datatype\": \"%s\", "
         "\"redop\": \"%s\", \"offset\": %u, \"launches\": %d, \"replays\": %d, \"us\": %.3f, \"us_least\": %.3f, "
-        "\"us_most\": %.3f, "
-        "\"wrong\": %zu}\n",
+        "\"us_most\": %.3f, \"wrong\": %zu}\n",
         s->gpu, part->count, part->box->gpus, collective_name(call->collective), bl_kernel_name(shape->kernel),
         rig_threads(s->rig, shape), rig_blocks(s->rig, shape, bytes), (unsigned long long)bytes, call->count,
         bl_datatype_name(call->datatype), bl_kernel_reduces(shape->kernel) ? bl_redop_name(call->redop) : "none",
@@ -318,9 +317,9 @@ static void body(struct part *part) {
     if (!s.most_blocks) FAIL("%d ranks on a GPU of %d multiprocessors: give -B", ranks_there, multiprocessors);
     rig_open(&rig, part, STAGING, false, 1000000000u * config->wait);
     stopwatch_open(&s.watch, &rig);
-    printf("# %d ranks on %d GPUs (%s, %d multiprocessors), %s, buffers %u bytes off, at most %u blocks a rank\n",
-           part->count, gpus, s.gpu, multiprocessors, config->errors ? "random values" : "bfloat16 sums",
-           config->errors ? 0 : config->offset, s.most_blocks);
+    printf("# %d ranks on %d GPUs (%s, %d multiprocessors), %s, at most %u blocks a rank\n", part->count, gpus, s.gpu,
+           multiprocessors, config->errors ? "random values" : "bfloat16 sums", s.most_blocks);
+    if (config->offset && !config->errors) printf("# buffers %u bytes off a multiple of 16\n", config->offset);
     if (config->errors) {
         printf("# units of the last place of the exact result; then what each addition rounded to the type would do\n");
         printf("%-30s %-9s %-4s %9s %8s %8s %8s %8s %8s %8s\n", "", "", "", "bytes", "mean", "most", "right", "mean",

@@ -33,7 +33,7 @@ from torch_exact import Exact, Rough
 
 SHAPE = dict(hidden=2048, heads=16, intermediate=5632, layers=18, words=32000, length=2048)
 TINY = dict(hidden=64, heads=4, intermediate=160, layers=2, words=128, length=32)
-BATCHES = (4, 8)  # sequences a rank: the GPU has more to do than the host
+BATCHES = {100: (4, 8), 0: (2, 4)}  # sequences a rank, with so many GB and more: the GPU has more to do than the host
 COMPARED, SGD_RATE, STRIDE = 8, 0.02, 1021
 LOSSES, FACTOR = 2e-3, 1.5
 WARM, TIMED = 2, 6  # steps a round
@@ -251,7 +251,13 @@ def compare(run, turns, reduce_dtype):
               f"{additions} times")
 
 
+def batches_for(run):
+    room = torch.cuda.get_device_properties(run.device).total_memory if run.cuda else 0
+    return list(next(batches for least, batches in BATCHES.items() if room >= least * 10**9))
+
+
 def fsdp(run, options, turns):
+    options.batches = options.batches or batches_for(run)
     with turns.turn(run):
         trainer = Trainer(run, TINY if options.tiny else SHAPE, getattr(torch, options.reduce), options.batches)
         found = trainer.judged(options.batches[0])
@@ -281,7 +287,7 @@ def main():
     p = torch_common.parser(__doc__)
     torch_turns.add_arguments(p, 12)
     p.add_argument("--reduce", choices=("bfloat16", "float32"), default="bfloat16", help="gradients are reduced in it (default: %(default)s)")
-    p.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=list(BATCHES))
+    p.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], help="sequences a rank (default: 4,8, with less than 100 GB 2,4)")
     p.add_argument("--tiny", action="store_true", help="a small shape, to try the program")
     torch_common.job("fsdp", fsdp, p.parse_args())
 

@@ -270,7 +270,8 @@ static void longest_of(struct trial *trial, int kernel) {
     /* Of which buffers are off a multiple of 8 bytes, and whether they are on one rank more than on the one before. */
     static const struct { unsigned send, recv, skew; } offs[] = {{0, 0, 0}, {4, 0, 0}, {0, 4, 0}, {4, 4, 0}, {0, 0, 4}};
     enum { GRIDS = sizeof grids / sizeof *grids, OFFS = sizeof offs / sizeof *offs };
-    const int ranks = trial->rig.part->box->nranks; /* of one more, what was in place is not */
+    const int ranks =
+        trial->rig.part->box->nranks; /* in turns over these, too, so that each of `offs` is in place for some */
     for (int k = 0; k < GRIDS * OFFS; k++) {
         const int grid = k % GRIDS, off = k / GRIDS;
         struct call call = {.collective = bl_kernel_collective(kernel),

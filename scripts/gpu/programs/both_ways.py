@@ -4,7 +4,8 @@
   both_ways.py --library libbeeline.so --gpus 0,1 [--other-gpus 2,3] [--names a,b] PROGRAM [ARGUMENT...]
 
 PROGRAM ARGUMENT... NAME... runs the named programs one after another and prints `NAME: ok` for each; after one that fails,
-the rest are run in a new process.  NCCL alone gets --gpus, Beeline --other-gpus at the same time, or the same ones afterwards.
+the rest are run in a new process.  NCCL alone gets --gpus, Beeline --other-gpus at the same time.  Without those both get --gpus, Beeline
+first, and NCCL alone runs what failed with Beeline, and what says how long an end took.
 One JSON record a program on stdout, then a line.  Exit status: 1 if one fails with Beeline that NCCL alone runs, or takes more
 than a second longer to end.
 """
@@ -19,6 +20,7 @@ import threading
 OK = re.compile(r"^(\w+): ok(.*)$", re.MULTILINE)
 TOOK = re.compile(r"\(took ([\d.]+) s")
 SKIPPED = 77
+UNASKED = ("not run", None)
 LONGER = 1.0  # seconds that ending a communicator may take with Beeline beyond what NCCL takes
 
 
@@ -58,6 +60,11 @@ class Side:
         self.thread = threading.Thread(target=self.run, args=(command, names))
         self.thread.start()
 
+    def settles(self, name):
+        """Whether the other side need not run it."""
+        outcome, seconds = self.outcomes[name]
+        return outcome == "ok" and seconds is None
+
 
 def judge(alone, beeline):
     """None, or what is wrong."""
@@ -86,19 +93,21 @@ def main():
     alone = Side("alone", dict(CUDA_VISIBLE_DEVICES=options.gpus))
     beeline = Side("beeline", dict(CUDA_VISIBLE_DEVICES=options.other_gpus or options.gpus, LD_PRELOAD=preload,
                                    **dict(item.split("=", 1) for item in options.env)))
-    for side in (alone, beeline):
-        side.start(command, names)
-        if not options.other_gpus:
-            side.thread.join()
+    beeline.start(command, names)
+    if options.other_gpus:
+        alone.start(command, names)
+    beeline.thread.join()
+    if options.other_gpus:
+        alone.thread.join()
+    else:
+        alone.run(command, [name for name in names if not beeline.settles(name)])
     wrong = 0
-    for side in (alone, beeline):
-        side.thread.join()
     for name in names:
-        mine, theirs = beeline.outcomes[name], alone.outcomes[name]
+        mine, theirs = beeline.outcomes[name], alone.outcomes.get(name, UNASKED)
         problem = judge(theirs, mine)
         wrong += problem is not None
         print(json.dumps(dict(record="program", name=name, alone=theirs[0], beeline=mine[0], alone_s=theirs[1], beeline_s=mine[1])))
-        same = mine[0] == theirs[0] and mine[0] in ("ok", "skipped")
+        same = mine[0] in ("ok", "skipped") and theirs[0] in (mine[0], UNASKED[0])
         verdict = f"FAILED: {problem}" if problem else mine[0] if same else f"{mine[0]}; with NCCL alone: {theirs[0]}"
         print(f"{name:<32} {verdict}", flush=True)
     print(f"{len(names)} programs, {wrong} that NCCL alone runs and Beeline does not")

@@ -423,8 +423,8 @@ struct emu_event {
     unsigned flags;
     uint64_t recorded, completed; /* versions: cuEventRecord calls made, and the last before which all have happened */
     uint64_t *early;              /* later ones that have happened too: records may be on several streams */
-    pthread_cond_t further;       /* one has happened */
     int nearly;
+    pthread_cond_t further; /* one has happened */
     uint64_t nanoseconds;
     struct emu_capture *capture; /* the last record was in this capture */
     struct emu_node **deps;

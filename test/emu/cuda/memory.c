@@ -14,12 +14,12 @@ static const size_t page = 4096;
 uint64_t emu_used[EMU_MAX_DEVICES];
 static uint64_t next_id;
 
-/* Large memory is poisoned here and there: every byte would cost the pages that nobody will touch. */
+/* Large memory is poisoned at about 256 places: every byte would cost the pages that nobody will touch. */
 static const size_t all_below = (size_t)2 << 20, least_stride = 64 << 10, sample = 256, most_samples = 256;
 
 void emu_poison(void *memory, size_t bytes) {
     char *p = memory;
-    const size_t even = bytes / most_samples / page * page, stride = even > least_stride ? even : least_stride;
+    const size_t spread = bytes / most_samples / page * page, stride = spread > least_stride ? spread : least_stride;
     memset(p, POISON, bytes < all_below ? bytes : all_below / 16);
     for (size_t i = all_below / 16; bytes >= all_below && i + sample <= bytes; i += stride)
         memset(p + i, POISON, sample);
