@@ -26,11 +26,11 @@ LATE = ["late_peer", "late_peer_graph"]
 
 
 def programs(box):
-    """Programs that NCCL runs: 20 times each, 8 where both sides share GPUs, of which NCCL alone then only runs what need be compared; then a peer that is late by seconds, without a limit and with one that is too short."""
+    """Programs that NCCL runs: with 2 ranks 20 times each, with more less often; 8 times where both sides share GPUs, of which NCCL alone then only runs what need be compared; then a peer that is late by seconds, without a limit and with one that is too short."""
     gpus = [name for name, _ in machine.gpus()]
     steps = []
     for n in box.ranks:
-        repeat = 20 if 2 * n <= len(gpus) else 8
+        repeat = (40 if 2 * n <= len(gpus) else 16) // n
         often = box.pick(f"--repeat {repeat} --late 0.2 --limit 60", f"--repeat 2 --late 0.2 --limit 25 {SMALL}")
         steps.append(both_ways(box, f"{n} ranks", n, gpus, often, 360))
     seconds = box.pick("--late 8 --limit 60", f"--late 3 --limit 60 {SMALL}")
