@@ -6,7 +6,7 @@
 PROGRAM ARGUMENT... NAME... runs the named programs one after another and prints `NAME: ok` for each; after one that fails,
 the rest are run in a new process.  NCCL alone gets --gpus, Beeline --other-gpus at the same time.  Without those both get --gpus, Beeline
 first, and NCCL alone runs what failed with Beeline, and what says how long an end took.
-One JSON record a program on stdout, then a line.  Exit status: 1 if one fails with Beeline that NCCL alone runs, or takes more
+As they end, a line each with the seconds that they took; then a JSON record and a line for each.  Exit status: 1 if one fails with Beeline that NCCL alone runs, or takes more
 than a second longer to end.
 """
 import argparse
@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 
 OK = re.compile(r"^(\w+): ok(.*)$", re.MULTILINE)
 TOOK = re.compile(r"\(took ([\d.]+) s")
@@ -25,34 +26,38 @@ LONGER = 1.0  # seconds that ending a communicator may take with Beeline beyond 
 
 
 class Side:
-    """One way to run them: its environment, and by name what came of each: ("ok" | "skipped" | what was wrong, seconds)."""
+    """One way to run them: its environment, and by name what came of each: ("ok" | "skipped" | what was wrong, seconds that an end took)."""
 
     def __init__(self, name, env):
-        self.name, self.env, self.outcomes, self.thread = name, {**os.environ, **env}, {}, None
+        self.name, self.env, self.outcomes, self.thread, self.since = name, {**os.environ, **env}, {}, None, None
 
     def run(self, command, names):
         left = list(names)
         while left:
-            done = subprocess.run([*command, *left], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  errors="replace", check=False)
-            for name, more in OK.findall(done.stdout):
-                seconds = TOOK.search(more)
-                self.note(name, "ok", float(seconds[1]) if seconds else None)
-            left = [name for name in left if name not in self.outcomes]
-            if left and done.returncode:
-                self.note(left.pop(0), "skipped" if done.returncode == SKIPPED else self.reason(done))
-            elif left and not OK.search(done.stdout):
+            said = []
+            self.since = time.monotonic()
+            with subprocess.Popen([*command, *left], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as job:
+                for line in job.stdout:
+                    said.append(line)
+                    for name, more in OK.findall(line):
+                        seconds = TOOK.search(more)
+                        self.note(name, "ok", float(seconds[1]) if seconds else None)
+            before, left = left, [name for name in left if name not in self.outcomes]
+            if left and job.returncode:
+                self.note(left.pop(0), "skipped" if job.returncode == SKIPPED else self.reason(job.returncode, said))
+            elif left == before:
                 self.note(left.pop(0), "said nothing")
 
     def note(self, name, outcome, seconds=None):
         self.outcomes[name] = (outcome, seconds)
-        if outcome != "ok":
-            print(f"# {self.name}: {name}: {outcome}", flush=True)
+        now = time.monotonic()
+        print(f"# {self.name}: {name}: {outcome} ({now - self.since:.1f} s)", flush=True)
+        self.since = now
 
     @staticmethod
-    def reason(done):
-        how = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
-        lines = [line for line in done.stdout.splitlines() if line.strip() and not OK.match(line)]
+    def reason(status, said):
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        lines = [line.rstrip() for line in said if line.strip() and not OK.match(line)]
         told = [line for line in lines if "no end after" in line or line.startswith("FAIL")] or lines[-1:]
         return f"{how}: {'; '.join(told[:4])[:600]}"
 

@@ -31,7 +31,7 @@ def programs(box):
     steps = []
     for n in box.ranks:
         repeat = (40 if 2 * n <= len(gpus) else 16) // n
-        often = box.pick(f"--repeat {repeat} --late 0.2 --limit 60", f"--repeat 2 --late 0.2 --limit 25 {SMALL}")
+        often = box.pick(f"--repeat {repeat} --late 0.2 --limit 120", f"--repeat 2 --late 0.2 --limit 25 {SMALL}")
         steps.append(both_ways(box, f"{n} ranks", n, gpus, often, 360))
     seconds = box.pick("--late 8 --limit 60", f"--late 3 --limit 60 {SMALL}")
     late = both_ways(box, "late", 2, gpus[:2], seconds, 150, LATE)
