@@ -11,20 +11,21 @@
 #
 # Tests need no GPU code but that it compiles: they have a build of their own, for one architecture, hardly optimised, of one number of
 # ranks (kernels/core/instantiate.cuh).  FOR_TESTS=1 makes it, or parts of it, whatever the goals.
-FOR_TESTS ?= $(filter check test soak mutations asan tsan sanitize,$(MAKECMDGOALS))
+FOR_TESTS ?= $(if $(filter check test soak mutations asan tsan sanitize,$(MAKECMDGOALS)),1)
+TESTING := $(filter 1,$(FOR_TESTS))
 NOT_FOR_TESTS := $(filter demo install wheel kernel-times gpu-programs,$(MAKECMDGOALS))
-ifneq ($(and $(FOR_TESTS),$(NOT_FOR_TESTS)),)
-$(error make $(NOT_FOR_TESTS) needs a build of its own, which tests do not have: not together with $(FOR_TESTS))
+ifneq ($(and $(TESTING),$(NOT_FOR_TESTS)),)
+$(error make $(NOT_FOR_TESTS) needs a whole build, not one for tests: neither FOR_TESTS=1 nor check, soak and the like are accepted beside it)
 endif
-BUILD   ?= $(if $(FOR_TESTS),build/check,build)
+BUILD   ?= $(if $(TESTING),build/check,build)
 PREFIX  ?= /usr/local
 DESTDIR ?=
 PYTHON  ?= python3
 # Machine code for each (100f: for all of the family of 100, which has more instructions), and PTX of the last for what comes after.
 # none: no device code at all, which takes no minutes, for the emulated box alone: there the kernels are those compiled for the host.
-ARCHS   ?= $(if $(FOR_TESTS),90,80 90 100f)
-SAMPLE  := -DBL_SAMPLE
-NVCCFLAGS ?= $(if $(FOR_TESTS),--Ofast-compile=max $(SAMPLE))
+ARCHS   ?= $(if $(TESTING),90,80 90 100f)
+ONE_RANK_COUNT := -DBL_SAMPLE
+NVCCFLAGS ?= $(if $(TESTING),--Ofast-compile=max $(ONE_RANK_COUNT))
 
 # What a compiler of CUDA 13 makes is for drivers of CUDA 13 (docs/limits.md).  For older ones NVRTC of CUDA 12 compiles the kernels.
 ifneq ($(filter-out 12.4,$(CUDA_DRIVER)),)
@@ -126,14 +127,14 @@ FATBINS := $(if $(filter none,$(ARCHS)),$(BUILD)/gen/none.fatbin,$(patsubst kern
 # Those whose machine code scripts/build/check-machine-code reads are optimised in every build.
 CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls
 
-# There where device code is or was a sample.
+# Exists where device code is or was a sample.
 SAMPLED := $(BUILD)/kernels/sampled
 
 COMPILE_BY_NVCC = $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NVCCFLAGS)) -Ikernels $(GENCODE) $(COMPRESSED) -Xptxas -v -fatbin -o $@ $<
 COMPILE_BY_NVRTC = $(PYTHON) scripts/build/nvrtc-fatbin $(NVRTC) $@ $< $(ARCHS) $(COMPRESSED_BY_NVRTC)
 $(BUILD)/kernels/%.fatbin: kernels/%.cu $(KERNEL_CUH) $(wildcard kernels/*.h kernels/*.def) | $(TOOLKIT) $(NVRTC:=/cuda_nvrtc/include/nvrtc.h)
 	$(call say,$(if $(NVRTC),NVRTC,NVCC),$<)
-	$(Q)mkdir -p $(@D) && $(if $(filter $(SAMPLE),$(NVCCFLAGS)),touch $(SAMPLED) &&) \
+	$(Q)mkdir -p $(@D) && $(if $(NVRTC),,$(if $(filter $(ONE_RANK_COUNT),$(NVCCFLAGS)),touch $(SAMPLED) &&)) \
 	    $(if $(NVRTC),$(COMPILE_BY_NVRTC),$(COMPILE_BY_NVCC)) 2> $@.log || { cat $@.log; exit 1; }
 
 # What no driver takes but the emulated one.

@@ -50,11 +50,17 @@ def nccl_version(**env):
     return int(output_of([sys.executable, "-c", NCCL_VERSION], **env) or 0)
 
 
-def built(name):
-    """The build folder; builds where libbeeline.so is missing.  What tests have for the emulated box will not do on GPUs."""
+def whole(name):
+    """The build folder.  What tests have for the emulated box will not do on GPUs."""
     build = os.path.join(ROOT, name)
     if not EMULATED and os.path.exists(os.path.join(build, "kernels/sampled")):
-        sys.exit(f"--build {name} lacks most of the device code, as builds for tests do: what make builds without check is accepted")
+        sys.exit(f"--build {name} lacks most of the device code, as builds for tests do: one that make has made without check or FOR_TESTS=1 is accepted")
+    return build
+
+
+def built(name):
+    """The same; builds where libbeeline.so is missing."""
+    build = whole(name)
     if not os.path.exists(os.path.join(build, "libbeeline.so")):
         print(f"# {name}/libbeeline.so is missing: building", flush=True)
         subprocess.run(["make", "-C", ROOT, f"BUILD={name}", f"-j{os.cpu_count()}", "all"], check=True, timeout=600)

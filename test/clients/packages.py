@@ -31,7 +31,7 @@ def files_below(folder):
 
 def make(case, *arguments, env=(), **options):
     """As a user types it: what stands around this test says nothing."""
-    clean = [word for name in ("MAKEFLAGS", "MFLAGS", "CUDA_HOME", "NVCC", "NCCL_HOME", "PYTHON") for word in ("-u", name)]
+    clean = [word for name in ("MAKEFLAGS", "MFLAGS", "CUDA_HOME", "NVCC", "NCCL_HOME", "PYTHON", "FOR_TESTS", "ARCHS", "NVCCFLAGS", "SAMPLE") for word in ("-u", name)]
     return case.run(["env", *clean, "make", "--no-print-directory", *arguments], env, cwd=ROOT, **options)
 
 
@@ -78,7 +78,9 @@ def sampled(case):
         said = make(case, goal, "BUILD=" + case.folder, status=2).stderr
         check("%s lacks most of the device code" % case.folder in said, said)
         said = make(case, "check", goal, status=2).stderr
-        check("make %s needs a build of its own" % goal in said, said)
+        check("make %s needs a whole build" % goal in said, said)
+    said = make(case, "-n", "mutations", "SAMPLE=7", "BUILD=" + case.folder).stdout
+    check("sample --sample 7 " in said, "SAMPLE is another number: %s" % said)
 
 
 # --- the wheel ---

@@ -17,7 +17,7 @@ sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
 from beeline import chart  # noqa: E402
 from beeline.tuning import process, records  # noqa: E402
 from beeline.tuning.box import algorithms  # noqa: E402
-from gpu import floors, notes, tables  # noqa: E402
+from gpu import floors, machine, notes, tables  # noqa: E402
 from gpu.box import Box  # noqa: E402
 from gpu.programs import fetch_vllm  # noqa: E402
 from gpu.stages import STAGES  # noqa: E402
@@ -406,6 +406,49 @@ def test_truth(results):
 
 def test_algorithms(_):
     assert set(NAMES) <= set(algorithms())
+
+
+PROGRAM = """#!/bin/sh
+[ $# = 0 ] && { echo a b c d; exit; }
+for n; do
+    case $n in
+        a) echo "a: ok" ;;
+        b) echo "b: ok (took 0.5 s)" ;;
+        c) [ -z "$LD_PRELOAD" ] || { echo "FAIL wrong"; exit 1; }; echo "c: ok" ;;
+        d) exit 77 ;;
+    esac
+done
+"""
+
+
+def test_both_ways(results):
+    """Where both sides share GPUs NCCL alone runs what failed with Beeline, was skipped, or says how long an end took."""
+    program = os.path.join(os.path.dirname(results), "program")
+    with open(program, "w", encoding="utf-8") as out:
+        out.write(PROGRAM)
+    os.chmod(program, 0o755)
+    for apart in ([], ["--other-gpus", "1"]):
+        argv = [sys.executable, os.path.join(ROOT, "scripts/gpu/programs/both_ways.py"), "--library", "/none.so", "--gpus", "0", *apart, program]
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+        found = {r["name"]: (r["beeline"], r["alone"]) for r in map(json.loads, filter(lambda line: line.startswith("{"), done.stdout.splitlines()))}
+        assert done.returncode == 1 and done.stdout.endswith("4 programs, 1 that NCCL alone runs and Beeline does not\n"), done.stdout
+        assert found == {"a": ("ok", "ok" if apart else "not run"), "b": ("ok", "ok"), "c": ("status 1: FAIL wrong", "ok"), "d": ("skipped", "skipped")}, found
+
+
+def test_whole(results):
+    """A build for tests is refused on GPUs."""
+    folder = os.path.dirname(results)
+    os.makedirs(os.path.join(folder, "kernels"), exist_ok=True)
+    assert machine.whole(folder) == folder
+    with open(os.path.join(folder, "kernels/sampled"), "w", encoding="utf-8"):
+        pass
+    with unittest.mock.patch.object(machine, "EMULATED", ""):
+        try:
+            machine.whole(folder)
+        except SystemExit as refused:
+            assert f"--build {folder} lacks most of the device code" in str(refused), refused
+            return
+    raise AssertionError("it was taken")
 
 
 def test_syntax(_):

@@ -20,7 +20,7 @@ import torch_common
 SIZES = (1, 3, 64, 1021, 4096, 65537, 262144, 1048579)
 TOKENS, HIDDEN = 256, 4096
 AHEAD, AHEAD_OF_MANY = 8, 16 << 10  # messages; their most bytes where there are more than 2 ranks, which NCCL has less room for
-SAMPLES, CALLS, CAPTURED = 21, 10, 50  # captured: ranks' graphs begin some 100 us apart
+SAMPLES, CALLS, CAPTURED = 21, 10, 50  # captured: so many that it does not count when each rank's graph begins
 
 
 def values(run, count, sender, receiver, salt=0):

@@ -238,7 +238,7 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
     for (long done = 0; done < all;) {
         int n = 0;
         for (; n < CALLS && done < all; n++, done++) {
-            const unsigned place = (unsigned)(done % places);
+            const unsigned place = (unsigned)(done % places), turn = (unsigned)(done / places);
             struct call *call = &calls[n];
             call->collective = bl_kernel_collective(kernel);
             call->datatype = datatype;
@@ -246,12 +246,12 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
             while (!covers(trial, kernel, datatype, call->redop));
             call->seed = seed_for(kernel, call->redop, ref_next(&trial->state));
             call->count = count[(done + done / counts * 7) % counts];
-            call->to_itself = is_paired(kernel) && (done / 2 + done / places) % 2;
-            shape.general = is_paired(kernel) && done % 2;
+            call->to_itself = is_paired(kernel) && (place / 2 + turn) % 2;
+            shape.general = is_paired(kernel) && (place + turn + turn / 2) % 2;
             call->in_place = place >= classes * classes;
             call->send_offset = place % classes * size;
             call->recv_offset = place / classes % classes * size;
-            call->skew = done / places % 2 ? (unsigned)ref_below(&trial->state, classes) * size : 0;
+            call->skew = turn % 2 ? (unsigned)ref_below(&trial->state, classes) * size : 0;
             call_prepare(trial->rig.part, call);
             for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, call, &shape, i);
         }
@@ -271,7 +271,7 @@ static void longest_of(struct trial *trial, int kernel) {
     static const struct { unsigned send, recv, skew; } offs[] = {{0, 0, 0}, {4, 0, 0}, {0, 4, 0}, {4, 4, 0}, {0, 0, 4}};
     enum { GRIDS = sizeof grids / sizeof *grids, OFFS = sizeof offs / sizeof *offs };
     const int ranks =
-        trial->rig.part->box->nranks; /* in turns over these, too, so that each of `offs` is in place for some */
+        trial->rig.part->box->nranks; /* in turns over these, too: each grid has each of `offs` in place for some */
     for (int k = 0; k < GRIDS * OFFS; k++) {
         const int grid = k % GRIDS, off = k / GRIDS;
         struct call call = {.collective = bl_kernel_collective(kernel),

@@ -298,7 +298,6 @@ row("growth/{mode}", dict(mode=("groups", "threads")), ranks=turn((3, 2), "mode"
 row("soak/growth", {}, mode="processes", ranks=2, attributes="soak timeout=3600", environment="BEELINE_TEST_COMMUNICATORS=10000", **GROWTH)
 
 
-
 def in_turn(p):
     return p.at["mode"] == (p.at["scenario"] + p.at["ranks"]) % len(MODES)
 

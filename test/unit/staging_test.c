@@ -256,6 +256,10 @@ static void capacities(void) {
               "%d ranks: slots of %llu", nranks, (unsigned long long)l.copy_bytes);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL, nranks, &l) >= 64 << 10);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLGATHER_LL128, nranks, &l) >= 128 << 10);
+        /* Of the least staging, which test/ranks/matrix.py has cases at the edges of. */
+        CHECK(bl_staging_plan(&l, nranks, 1 << 20, true, false) || nranks > 4 ||
+              l.copy_bytes == (nranks == 4 ? 262144 : 393216));
+        CHECK(bl_staging_plan(&l, nranks, 1 << 20, true, false) || nranks != 8 || l.copy_bytes == 85888);
         /* A multicast object takes nothing from what the lines need. */
         struct bl_staging_layout without = l;
         CHECK(bl_staging_plan(&without, nranks, 64 << 20, false, false) == 0);

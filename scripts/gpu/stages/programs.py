@@ -26,7 +26,7 @@ LATE = ["late_peer", "late_peer_graph"]
 
 
 def programs(box):
-    """Programs that NCCL runs: with 2 ranks 20 times each, with more less often; 8 times where both sides share GPUs, of which NCCL alone then only runs what need be compared; then a peer that is late by seconds, without a limit and with one that is too short."""
+    """Programs that NCCL runs, on both sides, with 2 ranks 20 times each, or 8 where they share GPUs; then a peer that is late by seconds, without a limit and with one that is too short."""
     gpus = [name for name, _ in machine.gpus()]
     steps = []
     for n in box.ranks:

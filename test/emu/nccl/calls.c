@@ -60,7 +60,7 @@ static ncclResult_t check(const struct emu_op *op, ncclComm_t comm, int redop) {
 
 /* A send or receive of one block of a buffer. */
 static ncclResult_t add_p2p(const struct emu_op *op, enum emu_collective collective, int block, int peer,
-                            ncclComm_t comm, CUstream stream) {
+                            const struct emu_task *call) {
     size_t offset = (size_t)block * op->count * emu_datatype_size(op->datatype);
     struct emu_op part = *op;
     part.collective = collective;
@@ -69,22 +69,21 @@ static ncclResult_t add_p2p(const struct emu_op *op, enum emu_collective collect
         part.sendbuff = (const char *)op->sendbuff + offset;
     else
         part.recvbuff = (char *)op->recvbuff + offset;
-    return emu_group_add_task(&part, comm, stream);
+    return emu_group_add_task(&part, call);
 }
 
-static ncclResult_t add(const struct emu_op *op, ncclComm_t comm, CUstream stream) {
+static ncclResult_t add(const struct emu_op *op, const struct emu_task *call) {
     ncclResult_t result = ncclSuccess;
-    bool is_root = comm->rank == op->peer;
-    if (op->collective < EMU_DIRECT) return emu_group_add_task(op, comm, stream);
-    if (op->collective == EMU_GATHER) result = add_p2p(op, EMU_SEND, 0, op->peer, comm, stream);
-    for (int r = 0; r < comm->nranks && result == ncclSuccess; r++) {
+    bool is_root = call->comm->rank == op->peer;
+    if (op->collective < EMU_DIRECT) return emu_group_add_task(op, call);
+    if (op->collective == EMU_GATHER) result = add_p2p(op, EMU_SEND, 0, op->peer, call);
+    for (int r = 0; r < call->comm->nranks && result == ncclSuccess; r++) {
         if (op->collective == EMU_ALLTOALL || (op->collective == EMU_SCATTER && is_root))
-            result = add_p2p(op, EMU_SEND, r, r, comm, stream);
+            result = add_p2p(op, EMU_SEND, r, r, call);
         if (result == ncclSuccess && (op->collective == EMU_ALLTOALL || (op->collective == EMU_GATHER && is_root)))
-            result = add_p2p(op, EMU_RECV, r, r, comm, stream);
+            result = add_p2p(op, EMU_RECV, r, r, call);
     }
-    if (result == ncclSuccess && op->collective == EMU_SCATTER)
-        result = add_p2p(op, EMU_RECV, 0, op->peer, comm, stream);
+    if (result == ncclSuccess && op->collective == EMU_SCATTER) result = add_p2p(op, EMU_RECV, 0, op->peer, call);
     return result;
 }
 
@@ -96,6 +95,8 @@ static ncclResult_t enqueue(struct emu_op *op, int redop, ncclComm_t comm, CUstr
                             collectives[op->collective].reduces ? redop : -1,
                             stream,
                             true};
+    /* Its generation before it is looked at: what is found of it is this one's, or its launch notices. */
+    const struct emu_task task = {.comm = comm, .stream = stream, .generation = comm ? comm->generation : 0};
     emu_group_start();
     ncclResult_t result = emu_call_enter(&call, comm), end;
     if (result == ncclSuccess) result = emu_comm_ready(comm);
@@ -103,7 +104,7 @@ static ncclResult_t enqueue(struct emu_op *op, int redop, ncclComm_t comm, CUstr
     if (result == ncclSuccess && collectives[op->collective].reduces) result = find_redop(comm, redop, &op->redop);
     /* Nothing is left of an empty collective; an empty message is one, for which its receiver waits. */
     const bool message = op->collective == EMU_SEND || op->collective == EMU_RECV;
-    if (result == ncclSuccess && (op->count || message)) result = add(op, comm, stream);
+    if (result == ncclSuccess && (op->count || message)) result = add(op, &task);
     if (result != ncclSuccess) emu_group_error(result);
     end = emu_group_end(NULL);
     return emu_call_leave(&call, result != ncclSuccess ? result : end);

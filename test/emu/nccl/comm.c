@@ -59,8 +59,8 @@ void emu_comm_release(ncclComm_t comm) {
         cuCtxPopCurrent(NULL);
     }
     emu_area_detach(comm);
-    if (comm->worker_started)
-        pthread_detach(comm->worker); /* of a call beside the end, which finds the generation changed */
+    /* Of a call beside the end, whose launch will find another generation. */
+    if (atomic_exchange(&comm->worker_started, false)) pthread_detach(comm->worker);
     memset(&comm->magic, 0, sizeof *comm - offsetof(struct ncclComm, magic));
     pthread_mutex_unlock(&comm->launching);
     pthread_mutex_lock(&free_lock);

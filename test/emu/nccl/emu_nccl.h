@@ -228,8 +228,8 @@ struct emu_task {
 void emu_group_start(void);
 ncclResult_t emu_group_end(ncclSimInfo_t *simulate);
 void emu_group_error(ncclResult_t result); /* this group will launch nothing */
-ncclResult_t emu_group_add_task(const struct emu_op *op, ncclComm_t comm, CUstream stream);
-ncclResult_t emu_group_add_job(struct emu_job *job); /* takes the job */
+ncclResult_t emu_group_add_task(const struct emu_op *op, const struct emu_task *call); /* comm, stream, generation */
+ncclResult_t emu_group_add_job(struct emu_job *job);                                   /* takes the job */
 
 /* With its `launching` held: ncclInvalidArgument where the call's communicator has ended meanwhile. */
 ncclResult_t emu_task_check(const struct emu_task *task);

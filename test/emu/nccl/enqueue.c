@@ -244,9 +244,12 @@ ncclResult_t emu_launch_later(struct emu_task *const *tasks, int ntasks) {
     if (!later) return emu_fail(ncclSystemError, "out of memory");
     *later = (struct later){.ntasks = ntasks};
     for (int i = 0; i < ntasks; i++) later->tasks[i] = *tasks[i];
-    emu_comm_join(comm);
     pthread_mutex_lock(&comm->launching);
     ncclResult_t result = emu_task_check(tasks[0]);
+    pthread_mutex_unlock(&comm->launching);
+    if (result == ncclSuccess) emu_comm_join(comm);
+    pthread_mutex_lock(&comm->launching);
+    if (result == ncclSuccess) result = emu_task_check(tasks[0]);
     if (result == ncclSuccess) {
         comm->async = ncclInProgress;
         comm->worker_started = !pthread_create(&comm->worker, NULL, launch_later, later);

@@ -26,12 +26,15 @@ static uint64_t place_of(const struct ncclComm *comm) {
     return (hash ^ hash >> 32) << 8 | (unsigned)comm->rank;
 }
 
-ncclResult_t emu_group_add_task(const struct emu_op *op, ncclComm_t comm, CUstream stream) {
+/* Without a lock, since another thread may wait in a launch for what this group brings: of a communicator that ends meanwhile the place is
+ * any, and its launch finds another generation. */
+ncclResult_t emu_group_add_task(const struct emu_op *op, const struct emu_task *call) {
     struct emu_task *task = malloc(sizeof *task);
     if (!task) return emu_fail(ncclSystemError, "out of memory");
-    pthread_mutex_lock(&comm->launching);
-    *task = (struct emu_task){*op, comm, stream, NULL, comm->generation, place_of(comm), comm->blocking};
-    pthread_mutex_unlock(&comm->launching);
+    *task = *call;
+    task->op = *op;
+    task->place = place_of(call->comm);
+    task->blocking = call->comm->blocking;
     if (!group.tasks) group.last_task = &group.tasks;
     *group.last_task = task;
     group.last_task = &task->next;
@@ -99,7 +102,7 @@ static ncclResult_t launch_tasks(struct emu_task *tasks, size_t ntasks) {
     while (first && (result == ncclSuccess || result == ncclInProgress)) {
         int n = 0;
         for (struct emu_task *task = tasks; task; task = task->next)
-            if (task->comm == first->comm) mine[n++] = task;
+            if (task->place == first->place) mine[n++] = task;
         const ncclResult_t one = (first->blocking ? emu_launch : emu_launch_later)(mine, n);
         if (one != ncclSuccess) result = one;
         first = first_behind(tasks, &first->place);

@@ -269,6 +269,39 @@ static void test_abort_init(void) {
     OK(ncclCommAbort(comm));
 }
 
+static ncclComm_t heir;
+static void *make_heir(void *comm) {
+    ncclUniqueId id;
+    cuCtxSetCurrent(contexts[0]);
+    OK(ncclCommDestroy(comm));
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRank(&heir, 1, id, 0));
+    return NULL;
+}
+
+/* What another thread ends beside an open group, the group's end leaves alone, and what has its address by then. */
+static void test_heir(void) {
+    ncclComm_t comm;
+    ncclUniqueId id;
+    pthread_t thread;
+    struct buffer b;
+    cuCtxSetCurrent(contexts[0]);
+    b = make(ncclFloat, 10);
+    fill(&b, 0, ncclSum);
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRank(&comm, 1, id, 0));
+    OK(ncclGroupStart());
+    OK(ncclAllReduce(at(&b, 0), at(&b, 0), b.n, ncclFloat, ncclSum, comm, streams[0]));
+    pthread_create(&thread, NULL, make_heir, comm);
+    pthread_join(thread, NULL);
+    check(heir == comm, "the next communicator has the address of the one that ended");
+    IS(ncclGroupEnd(), ncclInvalidArgument);
+    OK(ncclAllReduce(at(&b, 0), at(&b, 0), b.n, ncclFloat, ncclSum, heir, streams[0]));
+    cuStreamSynchronize(streams[0]);
+    OK(ncclCommDestroy(heir));
+    drop(&b);
+}
+
 static void *thread_rank(void *argument) {
     int l = (int)(size_t)argument;
     if (cuCtxSetCurrent(contexts[l]) != CUDA_SUCCESS) return NULL;
@@ -307,6 +340,7 @@ void test_comms(void) {
     test_mismatch();
     test_bad_init();
     test_abort_init();
+    test_heir();
     test_threads();
     foreach (l) OK(ncclCommFinalize(comms[l]));
     foreach (l) IS(ncclCommFinalize(comms[l]), ncclInvalidArgument);
