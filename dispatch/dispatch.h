@@ -213,6 +213,21 @@ struct bl_batch {
 /* False if no algorithm that has a kernel for it serves that much, or if another algorithm is forced. */
 bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route);
 
+/* What one communicator gets in one group, by what may share a launch; zero at first. */
+struct bl_tally {
+    struct bl_batch of[BL_COLLECTIVES][BL_DATATYPES][BL_REDOPS];
+};
+enum { BL_GROUP_LEAST = 16 }; /* of fewer calls none is left to NCCL for the others' sake */
+void bl_tally_add(struct bl_tally *tally, const struct bl_request *request);
+
+/* Whether any group's are to be looked at: not where launches hold much, or NCCL has no size. */
+bool bl_table_may_leave(const struct bl_table *table);
+
+/* Whether the group's calls of this kind, which are Beeline's one by one, are NCCL's: it launches all of a group at once, but Beeline only
+ * what its thresholds go to in all.  Pure, too; ranks have the same groups, as fusing asks for. */
+bool bl_table_leaves_group(const struct bl_table *table, const struct bl_tally *tally,
+                           const struct bl_request *request);
+
 /* Is told of the calls that one communicator gets in one group, one after another, and says which of them follow which
  * in a launch.  Pure: the answers follow from the table and the requests. */
 struct bl_fuser {

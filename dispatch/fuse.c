@@ -51,15 +51,22 @@ static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_requ
     return bytes <= table->fuse_max ? bytes : 0;
 }
 
+/* What has to be alike: of what moves bytes nothing but the collective. */
+static struct bl_batch kind_of(const struct bl_request *request) {
+    const bool any = !bl_collective_has(request->collective, BL_REDUCES);
+    return (struct bl_batch){.collective = request->collective,
+                             .datatype = any ? BL_UINT8 : request->datatype,
+                             .redop = any ? BL_SUM : request->redop};
+}
+
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number, struct bl_route *route) {
     const uint64_t bytes = fusable_bytes(fuser->table, request);
     if (!bytes) return BL_FUSE_BEGINS;
-    const bool any = !bl_collective_has(request->collective, BL_REDUCES); /* it moves bytes, of whatever datatype */
-    const int datatype = any ? BL_UINT8 : request->datatype, redop = any ? BL_SUM : request->redop;
-    struct bl_fuser_open *open = &fuser->open[request->collective][datatype][redop];
-    const struct bl_batch joined = {.collective = request->collective,
-                                    .datatype = datatype,
-                                    .redop = redop,
+    const struct bl_batch kind = kind_of(request);
+    struct bl_fuser_open *open = &fuser->open[kind.collective][kind.datatype][kind.redop];
+    const struct bl_batch joined = {.collective = kind.collective,
+                                    .datatype = kind.datatype,
+                                    .redop = kind.redop,
                                     .messages = open->messages + 1,
                                     .lines = open->lines + bl_lines_of(bytes)};
     const int before = open->last;
@@ -72,4 +79,66 @@ int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int n
     open->messages = 1;
     open->lines = bl_lines_of(bytes);
     return BL_FUSE_BEGINS;
+}
+
+/* --- groups that NCCL does better --- */
+
+/* Of 64 calls with 3 and 4 ranks, of which a launch held 2 or 4, NCCL was up to three times as fast, where it held 8 and more Beeline was in most;
+ * fewer calls were not measured.  Launches of more bytes wait for the links, by whomever (docs/benchmarks/h100-x4-2026-11-27.md). */
+enum { FEW = 6 };
+static const uint64_t LAUNCH_BYTES = 2 << 20;
+
+/* Of what has a batch; messages between two and what has roots go by limits of their own. */
+static bool is_tallied(const struct bl_request *request) {
+    const enum bl_collective collective = request->collective;
+    const bool all_to_all = bl_collective_has(collective, BL_GATHERS) && bl_collective_has(collective, BL_SCATTERS);
+    return !bl_collective_has(collective, BL_ROOTED | BL_PAIRED) && !all_to_all;
+}
+
+void bl_tally_add(struct bl_tally *tally, const struct bl_request *request) {
+    if (!is_tallied(request)) return;
+    const struct bl_batch kind = kind_of(request);
+    struct bl_batch *all = &tally->of[kind.collective][kind.datatype][kind.redop];
+    const uint32_t messages = all->messages + 1;
+    const uint64_t lines = all->lines + bl_lines_of(request->count * bl_datatype_size(request->datatype));
+    *all = kind;
+    all->messages = messages;
+    all->lines = lines;
+}
+
+/* The most bytes that go out in one launch where NCCL is tuned for more; 0: there is no such limit. */
+static uint64_t launch_holds(const struct bl_table *table, const struct bl_batch *batch) {
+    const struct bl_range *range = table->range[batch->collective];
+    uint64_t most = 0;
+    for (const struct bl_range *end = range + table->ranges[batch->collective]; range < end; range++) {
+        if (range->algorithm == BL_ROUTE_NCCL) return range->reason == BL_REASON_NCCL_TUNED ? most : 0;
+        const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
+        if (!carries(table, algorithm, batch, 0)) continue;
+        const uint64_t room = bl_kernel_capacity(algorithm->batch, table->nranks, &table->layout);
+        most = room < range->max_bytes ? room : range->max_bytes;
+    }
+    return 0;
+}
+
+static bool ends_low(uint64_t holds) {
+    return holds > 0 && holds <= LAUNCH_BYTES;
+}
+
+bool bl_table_may_leave(const struct bl_table *table) {
+    bool low = false;
+    for (int c = 0; c < BL_COLLECTIVES && !low; c++) {
+        const struct bl_request any = {.collective = (enum bl_collective)c, .datatype = BL_UINT8};
+        const struct bl_batch kind = kind_of(&any);
+        low = is_tallied(&any) && ends_low(launch_holds(table, &kind));
+    }
+    return low;
+}
+
+bool bl_table_leaves_group(const struct bl_table *table, const struct bl_tally *tally,
+                           const struct bl_request *request) {
+    if (!is_tallied(request)) return false;
+    const struct bl_batch kind = kind_of(request), *all = &tally->of[kind.collective][kind.datatype][kind.redop];
+    if (all->messages < BL_GROUP_LEAST) return false;
+    const uint64_t bytes = all->lines * BL_LINE_DATA, holds = launch_holds(table, all);
+    return ends_low(holds) && bytes > holds && bytes / all->messages * FEW > holds;
 }

@@ -138,12 +138,12 @@ struct bl_comm {
     struct bl_watch watch;
     struct bl_turnout turnout;
     struct bl_copy copy;
-    struct bl_memory *memory;        /* staging and mappings; memory.h */
-    struct bl_resources *resources;  /* what set-up and teardown keep; resources.h */
-    _Atomic int users;               /* threads that use it now; teardown waits for them */
-    _Atomic int pins;                /* calls that groups have collected: its memory stays */
-    struct bl_stats *stats;          /* where its calls went, NULL if nobody asks; stats.h */
-    uint64_t logged[BL_COLLECTIVES]; /* routes already told of at INFO, a bit each */
+    struct bl_memory *memory;           /* staging and mappings; memory.h */
+    struct bl_resources *resources;     /* what set-up and teardown keep; resources.h */
+    _Atomic int users;                  /* threads that use it now; teardown waits for them */
+    _Atomic int pins;                   /* calls that groups have collected: its memory stays */
+    struct bl_stats *stats;             /* where its calls went, NULL if nobody asks; stats.h */
+    uint64_t logged[BL_COLLECTIVES][2]; /* kernels, and reasons for NCCL, told of at INFO: a bit each */
     bool logged_fused;
     uint64_t warned;         /* why sums of its have NCCL's bits, as far as that was said: bits.c */
     _Atomic int async_error; /* ncclResult_t that GetAsyncError reports; ncclSuccess while well */

@@ -1,4 +1,4 @@
-/* group.h - ncclGroupStart/End of this thread: calls and new communicators are collected, and run at the outermost end.
+/* group.h - the groups of this thread: calls and new communicators are collected, and run at the outermost end (group_end.c).
  *
  * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end the real group ends first;
  * only if that succeeded are Beeline's calls launched, in few launches (fuse.h): an error anywhere in the group launches
@@ -13,6 +13,20 @@
 
 #include "launch/turn.h"
 #include "setup/setup.h"
+
+struct bl_group {
+    int depth;
+    struct bl_collected *calls;
+    int count, capacity;
+    struct bl_turn *forwarded; /* calls that went to the real NCCL, whose turns are to be ended */
+    int forwarded_count, forwarded_capacity;
+    ncclResult_t error; /* the first of a call that was not collected */
+    struct bl_setup_request *inits;
+    int init_count, init_capacity;
+};
+
+/* This thread's, for who opens and ends it. */
+struct bl_group *bl_group(void);
 
 /* True between the outermost ncclGroupStart and its end on this thread. */
 bool bl_group_open(void);

@@ -17,14 +17,15 @@ _Static_assert((int)BL_SUM == (int)ncclSum && (int)BL_PROD == (int)ncclProd && (
                    (int)BL_MIN == (int)ncclMin && (int)BL_AVG == (int)ncclAvg,
                "operations have the values of nccl.h");
 
-_Static_assert(BL_REASONS + BL_KERNELS <= 64, "of what was logged there is a bit for each");
+_Static_assert(BL_REASONS <= 64 && BL_KERNELS <= 64, "of what was logged there is a bit for each");
 
-/* At INFO: one line the first time that a route is taken, or refused for a new reason. */
-static void tell_route(struct bl_comm *comm, const struct bl_call *call) {
+/* One line the first time that a route is taken, or refused for a new reason. */
+void bl_serve_tell(struct bl_comm *comm, const struct bl_call *call) {
     const struct bl_route *route = &call->route;
     const struct bl_request *request = &call->request;
-    unsigned bit = route->algorithm == BL_ROUTE_NCCL ? (unsigned)route->why : BL_REASONS + (unsigned)route->kernel;
-    uint64_t *logged = &comm->logged[request->collective];
+    const bool forwarded = route->algorithm == BL_ROUTE_NCCL;
+    const unsigned bit = forwarded ? (unsigned)route->why : (unsigned)route->kernel;
+    uint64_t *logged = &comm->logged[request->collective][forwarded];
     if (!bl_log_enabled(BL_LOG_INFO) || *logged >> bit & 1) return;
     *logged |= UINT64_C(1) << bit;
     bl_log(BL_LOG_INFO, "communicator %016llx rank %d: %s of %llu %s %s goes to %s: %s", (unsigned long long)comm->id,
@@ -78,7 +79,7 @@ static ncclResult_t select_route(struct bl_call *call, enum bl_reason for_nccl) 
     if (is_message(call) && call->request.root == comm->rank && !bl_group_open())
         call->route = nccl_route(BL_REASON_ALONE);
     if (for_nccl != BL_REASONS) call->route = nccl_route(for_nccl);
-    tell_route(comm, call);
+    bl_serve_tell(comm, call);
     return ncclSuccess;
 }
 

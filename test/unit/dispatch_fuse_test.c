@@ -319,8 +319,62 @@ static void test_pure(void) {
     }
 }
 
+/* --- groups that are left to NCCL --- */
+
+static bool leaves(const struct bl_table *table, enum bl_collective collective, int calls, uint64_t count, int redop) {
+    struct bl_tally tally = {0};
+    const struct bl_request request = {.collective = collective, .count = count, .datatype = BL_UINT8, .redop = redop};
+    for (int i = 0; i < calls; i++) bl_tally_add(&tally, &request);
+    return bl_table_leaves_group(table, &tally, &request);
+}
+
+static void test_left(void) {
+    static const char low[] =
+        "gpu any\nall_reduce 4 64K oneshot_ll128\nall_reduce 4 max nccl\nall_gather 4 64K allgather_ll128\n"
+        "all_gather 4 max nccl\nreduce_scatter 4 max reducescatter_ll128\nall_to_all 4 64K alltoall_ll128\n"
+        "all_to_all 4 max nccl\nbroadcast 4 64K broadcast_ll128\nbroadcast 4 max nccl\n";
+    struct bl_settings settings = settings_of(low);
+    struct bl_table table;
+    settings.fuse_max = 1 * M;
+    make_table(&table, 4, &settings);
+    CHECK(bl_table_may_leave(&table));
+    CHECK(leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM) && leaves(&table, BL_ALLGATHER, 64, 32 * K, BL_SUM));
+    CHECK(leaves(&table, BL_ALLREDUCE, 16, 32 * K, BL_SUM) && !leaves(&table, BL_ALLREDUCE, 15, 32 * K, BL_SUM));
+    CHECK(leaves(&table, BL_ALLREDUCE, 64, 12 * K, BL_SUM), "a launch holds five");
+    CHECK(!leaves(&table, BL_ALLREDUCE, 64, 8 * K, BL_SUM), "a launch holds eight");
+    CHECK(!leaves(&table, BL_ALLTOALL, 64, 32 * K, BL_SUM) && !leaves(&table, BL_BROADCAST, 64, 32 * K, BL_SUM));
+    CHECK(!leaves(&table, BL_REDUCESCATTER, 64, 32 * K, BL_SUM), "NCCL has no size of it");
+    /* Of each operation there are few. */
+    struct bl_tally tally = {0};
+    struct bl_request request = {.collective = BL_ALLREDUCE, .count = 32 * K, .datatype = BL_UINT8};
+    for (int i = 0; i < 30; i++) {
+        request.redop = i % 2 ? BL_MAX : BL_SUM;
+        bl_tally_add(&tally, &request);
+    }
+    CHECK(!bl_table_leaves_group(&table, &tally, &request));
+    /* What the user says, and the same bits at every size, come first. */
+    settings.routes[BL_ALLREDUCE] = "..64K oneshot_ll128 | nccl";
+    make_table(&table, 4, &settings);
+    CHECK(!leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM));
+    settings.routes[BL_ALLREDUCE] = NULL;
+    settings.batch_invariant = true;
+    make_table(&table, 4, &settings);
+    CHECK(!leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM) && leaves(&table, BL_ALLGATHER, 64, 32 * K, BL_SUM));
+    /* Where thresholds were measured they go far. */
+    for (int n = 2; n <= 4; n++) {
+        make_table(&table, n, NULL);
+        CHECK(!bl_table_may_leave(&table), "%d ranks", n);
+        for (uint64_t bytes = 1; bytes <= 1 << 20; bytes *= 4)
+            CHECK(!leaves(&table, BL_ALLREDUCE, 64, bytes, BL_SUM) &&
+                      !leaves(&table, BL_ALLGATHER, 64, bytes, BL_SUM) &&
+                      !leaves(&table, BL_REDUCESCATTER, 64, bytes, BL_SUM),
+                  "%d ranks, %llu bytes", n, (unsigned long long)bytes);
+    }
+}
+
 int main(void) {
     test_limits();
+    test_left();
     test_kinds();
     test_collectives();
     test_kernels();

@@ -204,6 +204,7 @@ struct emu_job {
 void emu_job_describe(struct emu_job *job); /* tells job->comm who it is, before anybody else sees it */
 ncclResult_t emu_job_run(struct emu_job *job);
 ncclResult_t emu_job_start(struct emu_job *job); /* nonblocking: ncclInProgress, frees the job when done */
+void emu_job_give(const struct emu_job *job);    /* its handle: others may look for it meanwhile */
 void emu_job_finish(struct emu_job *job);        /* stores the handle or drops it, frees the job */
 void *emu_job_thread(void *job);
 

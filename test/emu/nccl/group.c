@@ -49,7 +49,7 @@ ncclResult_t emu_group_add_job(struct emu_job *job) {
         group.last_job = &job->next;
         /* As the real one: the handle of a nonblocking communicator is there at once. */
         if (!job->blocking) job->owner->async = ncclInProgress;
-        if (!job->blocking && job->kind == EMU_JOB_INIT) *job->newcomm = job->comm;
+        if (!job->blocking && job->kind == EMU_JOB_INIT) emu_job_give(job);
         return job->blocking ? ncclSuccess : ncclInProgress;
     }
     if (!job->blocking) return emu_job_start(job);

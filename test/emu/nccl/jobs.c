@@ -95,6 +95,10 @@ ncclResult_t emu_job_run(struct emu_job *job) {
     return job->result;
 }
 
+void emu_job_give(const struct emu_job *job) {
+    __atomic_store_n(job->newcomm, job->comm, __ATOMIC_RELEASE);
+}
+
 void emu_job_finish(struct emu_job *job) {
     ncclResult_t result = job->result;
     if (job->comm && result != ncclSuccess && job->blocking) {
@@ -104,7 +108,7 @@ void emu_job_finish(struct emu_job *job) {
         job->comm->async = result; /* as the real one: of what fails in the background its owner has the handle */
     }
     /* A nonblocking init has stored its handle when it began. */
-    if (job->blocking || job->kind != EMU_JOB_INIT) *job->newcomm = job->comm;
+    if (job->blocking || job->kind != EMU_JOB_INIT) emu_job_give(job);
     if (!job->blocking) {
         int expected = ncclInProgress;
         atomic_compare_exchange_strong(&job->owner->async, &expected, result);
@@ -124,7 +128,7 @@ ncclResult_t emu_job_start(struct emu_job *job) {
     ncclComm_t owner = job->owner;
     emu_comm_join(owner);
     owner->async = ncclInProgress;
-    if (job->kind == EMU_JOB_INIT) *job->newcomm = job->comm;
+    if (job->kind == EMU_JOB_INIT) emu_job_give(job);
     owner->worker_started = true;
     if (pthread_create(&owner->worker, NULL, emu_job_thread, job)) {
         owner->worker_started = false;

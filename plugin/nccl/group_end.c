@@ -1,0 +1,126 @@
+/* group_end.c - ncclGroupStart and ncclGroupEnd: what the group has collected is run at the outermost end; see group.h. */
+#include "base/log.h"
+#include "comm/switch.h"
+#include "entry.h"
+#include "group.h"
+#include "handover.h"
+#include "launch/beside.h"
+#include "launch/streams.h"
+
+static void let_go(struct bl_comm *comm, bool made) {
+    bl_switch_group_ends(comm, made);
+    atomic_fetch_sub(&comm->pins, 1);
+}
+
+/* What comes behind a call of NCCL's that is still in progress on its communicator is launched once that is on its stream, not
+ * by this group.  All of it is kept before that turn can end, which any thread may hear of: or it would be cut into other launches than the
+ * peers'. */
+static void keep_calls(struct bl_group *group) {
+    int left = 0;
+    for (int i = 0; i < group->forwarded_count; i++)
+        group->forwarded[i].comm->pending.expected = !group->forwarded[i].beside;
+    for (int i = 0; i < group->count; i++) {
+        const bool kept = group->calls[i].call.comm->pending.expected && bl_turn_keep(&group->calls[i]);
+        if (kept)
+            let_go(group->calls[i].call.comm, true);
+        else
+            group->calls[left++] = group->calls[i];
+    }
+    group->count = left;
+    for (int i = 0; i < group->forwarded_count; i++) group->forwarded[i].comm->pending.expected = false;
+}
+
+/* The turns of what the real NCCL has, or has not, done, on communicators whose calls of Beeline's go on beside that, or on the others. */
+static ncclResult_t end_turns(struct bl_group *group, ncclResult_t real, bool beside) {
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < group->forwarded_count; i++) {
+        const struct bl_turn *turn = &group->forwarded[i];
+        if (turn->beside != beside) continue;
+        const ncclResult_t one = bl_turn_end(turn, real);
+        if (one != ncclSuccess) result = one;
+    }
+    return result;
+}
+
+static ncclResult_t launch_ours(struct bl_group *group) {
+    return group->error != ncclSuccess ? group->error : bl_fuse_launch(group->calls, group->count, false);
+}
+
+/* NCCL's turns end ahead of Beeline's calls, which come behind them; where both go on at once, behind these. */
+static ncclResult_t run_calls(struct bl_group *group, ncclResult_t real) {
+    if (real == ncclInProgress && group->error == ncclSuccess) keep_calls(group);
+    ncclResult_t result = end_turns(group, real, false);
+    if (result == ncclSuccess && bl_call_made(real)) result = launch_ours(group);
+    const ncclResult_t ended = end_turns(group, real, true);
+    if (result == ncclSuccess) result = ended;
+    const bool launched = result == ncclSuccess && bl_call_made(real);
+    const ncclResult_t met = bl_streams_after(group->calls, group->count, launched);
+    if (result == ncclSuccess) result = met;
+    return bl_call_made(real) ? result : real;
+}
+
+static void forget_calls(struct bl_group *group, bool made) {
+    for (int i = 0; i < group->count; i++) let_go(group->calls[i].call.comm, made);
+    for (int i = 0; i < group->forwarded_count; i++) let_go(group->forwarded[i].comm, made);
+    group->count = group->forwarded_count = group->init_count = 0;
+    group->error = ncclSuccess;
+}
+
+/* What comes before the real group's end. */
+static ncclResult_t make_ready(struct bl_group *group) {
+    const ncclResult_t handed = bl_hand_over(group->calls, &group->count);
+    if (handed != ncclSuccess) return handed;
+    bool listed = bl_streams_list(group->calls, group->count);
+    for (int i = 0; i < group->forwarded_count && listed; i++)
+        listed = bl_streams_add(group->forwarded[i].comm, group->forwarded[i].stream);
+    if (!listed) return ncclSystemError;
+    const ncclResult_t result = bl_streams_before(group->calls, group->count);
+    if (result != ncclSuccess) return result;
+    return bl_beside_launch(group->calls, group->count, group->forwarded, group->forwarded_count);
+}
+
+/* As around each forwarded call (forward.c): it is here that NCCL launches them. */
+static ncclResult_t end_real(struct bl_group *group) {
+    if (group->depth == 1 && group->error == ncclSuccess) {
+        const ncclResult_t ready = make_ready(group);
+        if (ready != ncclSuccess) bl_group_fail(ready);
+    }
+    const bool relaxed = group->depth == 1 && group->forwarded_count > 0;
+    const CUstreamCaptureMode mode = relaxed ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const ncclResult_t result = BL_REAL(ncclGroupEnd);
+    if (relaxed) bl_driver_unrelax(mode);
+    return result;
+}
+
+/* The outermost end, of which the real NCCL has said this.  A simulation launches nothing, but makes communicators. */
+static ncclResult_t end_ours(struct bl_group *group, ncclResult_t real, bool simulated) {
+    const bool made = bl_call_made(real);
+    const ncclResult_t result = run_calls(group, simulated ? ncclInternalError : real);
+    if (made && group->init_count) bl_setup_run(group->inits, group->init_count);
+    if (!made) bl_setup_forget(group->inits, group->init_count);
+    forget_calls(group, made && !simulated);
+    return result;
+}
+
+BL_EXPORT ncclResult_t ncclGroupStart(void) {
+    const ncclResult_t result = BL_REAL(ncclGroupStart);
+    if (bl_real_depth == 0 && result == ncclSuccess) bl_group()->depth++;
+    return result;
+}
+
+BL_EXPORT ncclResult_t ncclGroupEnd(void) {
+    struct bl_group *const group = bl_group();
+    if (bl_real_depth > 0 || group->depth == 0) return BL_REAL(ncclGroupEnd);
+    const ncclResult_t result = end_real(group);
+    if (--group->depth > 0) return result;
+    const ncclResult_t ours = end_ours(group, result, false);
+    return ours != ncclSuccess ? ours : result;
+}
+
+BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
+    struct bl_group *const group = bl_group();
+    if (bl_real_depth > 0 || group->depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
+    const ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
+    if (--group->depth == 0) end_ours(group, result, true);
+    return result;
+}
