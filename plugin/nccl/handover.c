@@ -47,7 +47,8 @@ static bool mark(struct bl_collected *calls, int first, int count) {
         if (calls[i].call.comm == comm) bl_tally_add(&tally, &calls[i].call.request);
     for (int i = first; i < count; i++) {
         if (calls[i].call.comm != comm) continue;
-        calls[i].left = atomic_load(&comm->active) && bl_table_leaves_group(&comm->table, &tally, &calls[i].call.request);
+        const bool leaves = bl_table_leaves_group(&comm->table, &tally, &calls[i].call.request);
+        calls[i].left = leaves && atomic_load(&comm->active);
         any = any || calls[i].left;
     }
     return any;
