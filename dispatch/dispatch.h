@@ -220,7 +220,7 @@ struct bl_tally {
 enum { BL_GROUP_LEAST = 16 }; /* of fewer calls none is left to NCCL for the others' sake */
 void bl_tally_add(struct bl_tally *tally, const struct bl_request *request);
 
-/* Whether any group's are to be looked at: not where launches hold much, or NCCL has no size. */
+/* Whether any group's are to be looked at: not where thresholds go far, or NCCL has no size. */
 bool bl_table_may_leave(const struct bl_table *table);
 
 /* Whether the group's calls of this kind, which are Beeline's one by one, are NCCL's: it launches all of a group at once, but Beeline only

@@ -83,10 +83,10 @@ int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int n
 
 /* --- groups that NCCL does better --- */
 
-/* Of 64 calls with 3 and 4 ranks, of which a launch held 2 or 4, NCCL was up to three times as fast, where it held 8 and more Beeline was in most;
- * fewer calls were not measured.  Launches of more bytes wait for the links, by whomever (docs/benchmarks/h100-x4-2026-11-27.md). */
+/* Of 64 calls, 3 and 4 ranks, thresholds that end at 256 and 512 KB: where a launch held 1 to 3 of them, NCCL took 0.33 to 1.1 times as long as
+ * Beeline, where it held 7 and more 0.9 to 8 times (docs/benchmarks/h100-x4-2026-11-27.md).  Fewer calls, and larger launches, were not measured. */
 enum { FEW = 6 };
-static const uint64_t LAUNCH_BYTES = 2 << 20;
+static const uint64_t LAUNCH_BYTES = 512 << 10;
 
 /* Of what has a batch; messages between two and what has roots go by limits of their own. */
 static bool is_tallied(const struct bl_request *request) {
@@ -106,22 +106,21 @@ void bl_tally_add(struct bl_tally *tally, const struct bl_request *request) {
     all->lines = lines;
 }
 
-/* The most bytes that go out in one launch where NCCL is tuned for more; 0: there is no such limit. */
-static uint64_t launch_holds(const struct bl_table *table, const struct bl_batch *batch) {
+/* The thresholds' last bytes where NCCL is tuned for more and a launch holds them; 0: there is no such limit, or a user has a say in it. */
+static uint64_t last_bytes(const struct bl_table *table, const struct bl_batch *batch) {
     const struct bl_range *range = table->range[batch->collective];
-    uint64_t most = 0;
+    uint64_t last = 0;
     for (const struct bl_range *end = range + table->ranges[batch->collective]; range < end; range++) {
-        if (range->algorithm == BL_ROUTE_NCCL) return range->reason == BL_REASON_NCCL_TUNED ? most : 0;
-        const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
-        if (!carries(table, algorithm, batch, 0)) continue;
-        const uint64_t room = bl_kernel_capacity(algorithm->batch, table->nranks, &table->layout);
-        most = room < range->max_bytes ? room : range->max_bytes;
+        if (range->algorithm == BL_ROUTE_NCCL) return range->reason == BL_REASON_NCCL_TUNED ? last : 0;
+        if (range->reason != BL_REASON_TUNED) return 0;
+        const bool held = carries(table, &bl_algorithms[range->algorithm], batch, range->max_bytes);
+        last = held ? range->max_bytes : 0;
     }
     return 0;
 }
 
-static bool ends_low(uint64_t holds) {
-    return holds > 0 && holds <= LAUNCH_BYTES;
+static bool ends_low(uint64_t last) {
+    return last > 0 && last <= LAUNCH_BYTES;
 }
 
 bool bl_table_may_leave(const struct bl_table *table) {
@@ -129,7 +128,7 @@ bool bl_table_may_leave(const struct bl_table *table) {
     for (int c = 0; c < BL_COLLECTIVES && !low; c++) {
         const struct bl_request any = {.collective = (enum bl_collective)c, .datatype = BL_UINT8};
         const struct bl_batch kind = kind_of(&any);
-        low = is_tallied(&any) && ends_low(launch_holds(table, &kind));
+        low = is_tallied(&any) && ends_low(last_bytes(table, &kind));
     }
     return low;
 }
@@ -138,7 +137,7 @@ bool bl_table_leaves_group(const struct bl_table *table, const struct bl_tally *
                            const struct bl_request *request) {
     if (!is_tallied(request)) return false;
     const struct bl_batch kind = kind_of(request), *all = &tally->of[kind.collective][kind.datatype][kind.redop];
-    if (all->messages < BL_GROUP_LEAST) return false;
-    const uint64_t bytes = all->lines * BL_LINE_DATA, holds = launch_holds(table, all);
-    return ends_low(holds) && bytes > holds && bytes / all->messages * FEW > holds;
+    if (all->messages < BL_GROUP_LEAST || !fusable_bytes(table, request)) return false;
+    const uint64_t last = last_bytes(table, all), mean = all->lines * BL_LINE_DATA / all->messages;
+    return ends_low(last) && FEW * mean > last;
 }

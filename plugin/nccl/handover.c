@@ -7,6 +7,7 @@
 #include "forward.h"
 #include "serve.h"
 
+/* As the plain function: what a call's configuration has for NCCL to tell is lost. */
 static ncclResult_t call_real(const struct bl_call *call) {
     const struct bl_request *r = &call->request;
     const ncclDataType_t datatype = (ncclDataType_t)r->datatype;
@@ -25,13 +26,20 @@ static ncclResult_t call_real(const struct bl_call *call) {
 
 static ncclResult_t hand_over_one(struct bl_call *call) {
     struct bl_forward *forward;
+    struct bl_visit visit;
     call->route = (struct bl_route){
         .algorithm = BL_ROUTE_NCCL, .why = BL_REASON_GROUP, .reason = bl_reason_text(BL_REASON_GROUP)};
     bl_serve_tell(call->comm, call);
-    ncclResult_t result = bl_forward_known(&forward, call->comm, call->stream, call);
+    ncclResult_t result = bl_comm_check(call->comm);
+    if (result == ncclSuccess) result = bl_forward_known(&forward, call->comm, call->stream, call);
     if (result != ncclSuccess) return result;
     bl_switch_uncount(call->comm);
-    result = bl_forward_after(forward, call_real(call));
+    result = ncclInvalidUsage; /* it has ended since */
+    if (bl_comm_visit(call->comm, &visit)) {
+        result = call_real(call);
+        bl_comm_leave(call->comm, &visit);
+    }
+    result = bl_forward_after(forward, result);
     return bl_call_made(result) ? ncclSuccess : result;
 }
 

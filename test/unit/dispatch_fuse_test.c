@@ -356,20 +356,35 @@ static void test_left(void) {
     settings.routes[BL_ALLREDUCE] = "..64K oneshot_ll128 | nccl";
     make_table(&table, 4, &settings);
     CHECK(!leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM));
+    settings.routes[BL_ALLREDUCE] = "..64K oneshot_ll128";
+    make_table(&table, 4, &settings);
+    CHECK(!leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM) && !leaves(&table, BL_ALLREDUCE, 64, 64 * K, BL_SUM));
     settings.routes[BL_ALLREDUCE] = NULL;
+    settings.fuse_max = 0; /* each is to be launched by itself */
+    make_table(&table, 4, &settings);
+    CHECK(!leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM));
+    settings.fuse_max = 1 * M;
     settings.batch_invariant = true;
     make_table(&table, 4, &settings);
     CHECK(!leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM) && leaves(&table, BL_ALLGATHER, 64, 32 * K, BL_SUM));
-    /* Where thresholds were measured they go far. */
-    for (int n = 2; n <= 4; n++) {
-        make_table(&table, n, NULL);
-        CHECK(!bl_table_may_leave(&table), "%d ranks", n);
-        for (uint64_t bytes = 1; bytes <= 1 << 20; bytes *= 4)
-            CHECK(!leaves(&table, BL_ALLREDUCE, 64, bytes, BL_SUM) &&
-                      !leaves(&table, BL_ALLGATHER, 64, bytes, BL_SUM) &&
-                      !leaves(&table, BL_REDUCESCATTER, 64, bytes, BL_SUM),
-                  "%d ranks, %llu bytes", n, (unsigned long long)bytes);
-    }
+    /* What was measured: of any GPU, of which a launch holds 1 or 3 (NCCL's), 7 and more. */
+    const struct bl_facts any = facts_of("an unknown GPU", 90, 4);
+    settings = settings_of(NULL);
+    settings.fuse_max = 1 * M;
+    build(&table, &any, &settings);
+    CHECK(leaves(&table, BL_ALLREDUCE, 64, 256 * K, BL_SUM) && !leaves(&table, BL_ALLREDUCE, 64, 64 * K, BL_SUM));
+    CHECK(leaves(&table, BL_REDUCESCATTER, 64, 64 * K, BL_SUM) &&
+          !leaves(&table, BL_REDUCESCATTER, 64, 16 * K, BL_SUM));
+    /* Where thresholds go far none is left, however little the staging carries at once. */
+    static const char *const boxes[] = {"NVIDIA H200", "NVIDIA H100 80GB HBM3"};
+    for (int b = 0; b < 2; b++)
+        for (int n = 2; n <= (b ? 4 : 8); n++)
+            for (uint64_t staging = 64 << 20; staging >= 2 << 20; staging /= 2) {
+                struct bl_facts facts = facts_of(boxes[b], 90, n);
+                if (bl_staging_plan(&facts.layout, n, staging, false, false)) continue;
+                build(&table, &facts, &settings);
+                CHECK(!bl_table_may_leave(&table), "%d %s, %llu", n, boxes[b], (unsigned long long)staging);
+            }
 }
 
 int main(void) {
