@@ -50,17 +50,18 @@ def nccl_version(**env):
     return int(output_of([sys.executable, "-c", NCCL_VERSION], **env) or 0)
 
 
-def whole(name):
-    """The build folder.  What tests have for the emulated box will not do on GPUs."""
-    build = os.path.join(ROOT, name)
-    if not EMULATED and os.path.exists(os.path.join(build, "kernels/sampled")):
-        sys.exit(f"--build {name} lacks most of the device code, as builds for tests do: one that make has made without check or FOR_TESTS=1 is accepted")
-    return build
+def lacking(build):
+    """What is wrong with a build folder for tests, which will not do on GPUs; None: nothing."""
+    if EMULATED or not os.path.exists(os.path.join(build, "kernels/sampled")):
+        return None
+    return f"--build {build} lacks most of the device code, as builds for tests do: one that make has made without check or FOR_TESTS=1 is accepted"
 
 
 def built(name):
-    """The same; builds where libbeeline.so is missing."""
-    build = whole(name)
+    """The build folder; builds where libbeeline.so is missing."""
+    build = os.path.join(ROOT, name)
+    if lacking(build):
+        sys.exit(lacking(build))
     if not os.path.exists(os.path.join(build, "libbeeline.so")):
         print(f"# {name}/libbeeline.so is missing: building", flush=True)
         subprocess.run(["make", "-C", ROOT, f"BUILD={name}", f"-j{os.cpu_count()}", "all"], check=True, timeout=600)

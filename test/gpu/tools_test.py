@@ -435,18 +435,19 @@ def test_both_ways(results):
         assert found == {"a": ("ok", "ok" if apart else "not run"), "b": ("ok", "ok"), "c": ("status 1: FAIL wrong", "ok"), "d": ("skipped", "skipped")}, found
 
 
-def test_whole(results):
-    """A build for tests is refused on GPUs."""
+def test_build_for_tests(results):
+    """It is refused on GPUs."""
     folder = os.path.dirname(results)
     os.makedirs(os.path.join(folder, "kernels"), exist_ok=True)
-    assert machine.whole(folder) == folder
-    with open(os.path.join(folder, "kernels/sampled"), "w", encoding="utf-8"):
-        pass
     with unittest.mock.patch.object(machine, "EMULATED", ""):
+        assert machine.lacking(folder) is None
+        with open(os.path.join(folder, "kernels/sampled"), "w", encoding="utf-8"):
+            pass
+        assert f"--build {folder} lacks most of the device code" in machine.lacking(folder)
         try:
-            machine.whole(folder)
+            machine.built(folder)
         except SystemExit as refused:
-            assert f"--build {folder} lacks most of the device code" in str(refused), refused
+            assert str(refused) == machine.lacking(folder), refused
             return
     raise AssertionError("it was taken")
 
