@@ -37,11 +37,18 @@ ncclResult_t bl_turn_begin(struct bl_turn *turn) {
     return result;
 }
 
-/* Once: the callers' streams and the communicator's own wait for each other.  Where they cannot, what comes would go on beside it, too. */
+/* The callers' streams wait for each other, and for the communicator's own, which is behind them whenever it is used. */
+static ncclResult_t join_streams(struct bl_comm *comm) {
+    const struct bl_beside *beside = &comm->beside;
+    const ncclResult_t result = bl_order_meet(comm, beside->streams + 1, beside->count - 1);
+    return result == ncclSuccess ? bl_order_fork(comm, beside->streams, beside->count) : result;
+}
+
+/* Once.  Where they cannot, what comes would go on beside it, too. */
 static ncclResult_t join_beside(const struct bl_turn *turn) {
     struct bl_comm *comm = turn->comm;
     if (atomic_load(&comm->beside.state) != BL_BESIDE_APART) return ncclSuccess;
-    const ncclResult_t result = bl_order_meet(comm, comm->beside.streams, comm->beside.count);
+    const ncclResult_t result = join_streams(comm);
     comm->beside.count = 0;
     atomic_store(&comm->beside.state, BL_BESIDE_NONE);
     if (result != ncclSuccess && !turn->order.capturing) {
@@ -50,6 +57,13 @@ static ncclResult_t join_beside(const struct bl_turn *turn) {
         bl_comm_tell_to_leave(comm);
     }
     return result;
+}
+
+static void count(const struct bl_turn *turn) {
+    struct bl_visit visit;
+    if (!turn->counted || !turn->comm->stats || !bl_comm_visit(turn->comm, &visit)) return;
+    bl_stats_count(turn->comm, &turn->request, bl_stats_nccl(turn->why));
+    bl_comm_leave(turn->comm, &visit);
 }
 
 /* Of a call that is on its stream.  Nothing of one that only shares room is put in order: its event is for its room alone. */
@@ -62,19 +76,13 @@ static ncclResult_t end_turn(const struct bl_turn *turn) {
     if (lives && result == ncclSuccess && (!turn->order.capturing || !atomic_load(&comm->shares_room)))
         result = bl_order_after(comm, turn->stream, &turn->order);
     bl_room_taken(comm);
-    if (lives && turn->counted) bl_stats_count(comm, &turn->request, bl_stats_nccl(turn->why));
     if (lives) bl_comm_leave(comm, &visit);
     return result;
 }
 
-/* Only the last of a group's calls is kept, so it is counted now. */
+/* Only the last of a communicator's is kept. */
 static void keep_turn(const struct bl_turn *turn) {
     struct bl_pending *pending = &turn->comm->pending;
-    struct bl_visit visit;
-    if (turn->counted && bl_comm_visit(turn->comm, &visit)) {
-        bl_stats_count(turn->comm, &turn->request, bl_stats_nccl(turn->why));
-        bl_comm_leave(turn->comm, &visit);
-    }
     pthread_mutex_lock(&pending->lock);
     pending->stream = turn->stream;
     pending->turn = turn->order;
@@ -101,6 +109,8 @@ static void refuse_turn(const struct bl_turn *turn, ncclResult_t error) {
 }
 
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result) {
+    if (bl_call_made(result)) count(turn);
+    if (turn->follows) return ncclSuccess;
     if (result == ncclSuccess) return end_turn(turn);
     if (result == ncclInProgress)
         keep_turn(turn);

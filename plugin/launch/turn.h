@@ -16,6 +16,7 @@ struct bl_turn {
     struct bl_request request;
     bool counted;       /* the statistics have it: Beeline could have served such a request */
     enum bl_reason why; /* and did not */
+    bool follows;       /* another of its group, on its stream, has the turn of both: this one is but counted */
     bool beside;        /* Beeline's calls of its group go on beside it, and it ends with them: beside.h */
 };
 

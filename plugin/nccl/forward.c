@@ -16,10 +16,13 @@ ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm,
     *forward = NULL;
     if (!comm || !(bl_comm_active(comm) || atomic_load_explicit(&comm->shares_room, memory_order_acquire)))
         return ncclSuccess;
+    const struct bl_turn *const first = bl_group_turn(comm, stream);
     *forward = &forwarding;
-    forwarding.turn = (struct bl_turn){.comm = comm, .stream = stream, .counted = call != NULL};
+    forwarding.turn =
+        (struct bl_turn){.comm = comm, .stream = stream, .counted = call != NULL, .follows = first != NULL};
     if (call) forwarding.turn.request = call->request, forwarding.turn.why = call->route.why;
-    const ncclResult_t result = bl_turn_begin(&forwarding.turn);
+    if (first) forwarding.turn.order = first->order;
+    const ncclResult_t result = first ? ncclSuccess : bl_turn_begin(&forwarding.turn);
     if (result == ncclSuccess) forwarding.mode = bl_driver_relax();
     return result;
 }

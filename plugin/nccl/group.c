@@ -62,8 +62,16 @@ ncclResult_t bl_group_add_forwarded(const struct bl_turn *turn) {
     if (!grow((void **)&group.forwarded, group.forwarded_count, &group.forwarded_capacity, sizeof *group.forwarded))
         return no_memory();
     group.forwarded[group.forwarded_count++] = *turn;
+    if (!turn->follows) turn->comm->group_turn = group.forwarded_count;
     atomic_fetch_add(&turn->comm->pins, 1);
     return ncclSuccess;
+}
+
+const struct bl_turn *bl_group_turn(const struct bl_comm *comm, CUstream stream) {
+    const int number = comm->group_turn; /* of this group, or of one that another thread left open */
+    if (!bl_group_open() || number < 1 || number > group.forwarded_count) return NULL;
+    const struct bl_turn *turn = &group.forwarded[number - 1];
+    return turn->comm == comm && turn->stream == stream ? turn : NULL;
 }
 
 void bl_group_add_init(const struct bl_setup_request *request) {

@@ -37,6 +37,10 @@ ncclResult_t bl_group_add_call(const struct bl_call *call);
 /* Collects the second half of a call that went to the real NCCL: bl_turn_end at the group's end. */
 ncclResult_t bl_group_add_forwarded(const struct bl_turn *turn);
 
+/* The turn that the open group's last such call on the communicator has, if that is on the same stream; else NULL.  NCCL launches
+ * both at the group's end, so it is the next call's as well, and the driver is asked once for all. */
+const struct bl_turn *bl_group_turn(const struct bl_comm *comm, CUstream stream);
+
 /* A call of the open group failed before it was collected: the group will, and Beeline launches nothing of it.  (What the
  * real NCCL had collected, it launches.) */
 void bl_group_fail(ncclResult_t error);
