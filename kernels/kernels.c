@@ -9,8 +9,9 @@ enum { MOST_PACKETS = 8192, FEWEST_PACKETS = 256 };
 enum { LINES_STEP = 64, LINES_GRAIN = 16 };   /* so many lines hold a multiple of 128 bytes */
 enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 }; /* as nvls.cuh has it */
 
-/* Bytes that a launch sends, or has sent to it, at most, if the staging may be large enough. */
-static const uint64_t LARGE = 16 << 20;
+/* Bytes that a launch sends, or has sent to it, at most, if the staging may be large enough; and of up to 4 ranks, whose messages were measured, if
+ * there are longer rings of pairs for the rest: a second launch takes 3 us of more than 60, and what rings do not hold is NCCL's. */
+static const uint64_t LARGE = 16 << 20, LARGE_ENOUGH = 10 << 20;
 
 /* Of all rings of one-way launches, the lines of one at least, and what stays of all so that a root can be calls ahead. */
 static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t), LEAST_RING = 64,
@@ -316,6 +317,10 @@ static uint64_t half_bytes(int nranks, uint64_t peer_lines) {
 static uint64_t whole_steps(uint64_t lines) {
     return lines / LINES_STEP * LINES_STEP;
 }
+/* From each peer, where so many bytes come from all. */
+static uint64_t peer_lines_of(int nranks, uint64_t bytes) {
+    return whole_steps(bl_lines_of(bytes / (uint64_t)(nranks - 1))) + LINES_STEP;
+}
 
 static uint64_t ring_bytes(int nranks, uint64_t lines) {
     return BL_MAX_RANKS * sizeof(uint64_t) + (uint64_t)(nranks - 1) * lines * LINE_BYTES;
@@ -353,10 +358,11 @@ static uint64_t plan_pairs(int nranks, uint64_t *left) {
     return quads;
 }
 
-/* More of them, out of what the others leave. */
-static uint64_t grow_pairs(int nranks, uint64_t quads, uint64_t left) {
-    const uint64_t most = left + pair_bytes(nranks, quads);
-    while (quads < MOST_PAIR_QUADS && pair_bytes(nranks, 2 * quads) <= most) quads *= 2;
+/* More of them, out of what so many lines leave. */
+static uint64_t grow_pairs(int nranks, uint64_t quads, uint64_t peer_lines, uint64_t *left) {
+    const uint64_t lines = 2 * half_bytes(nranks, peer_lines), all = *left + pair_bytes(nranks, quads);
+    while (quads < MOST_PAIR_QUADS && pair_bytes(nranks, 2 * quads) + lines <= all) quads *= 2;
+    *left = all - pair_bytes(nranks, quads);
     return quads;
 }
 
@@ -419,14 +425,14 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     *layout = (struct bl_staging_layout){0};
     if (multicast) plan_multicast(layout, nranks, &left);
     const uint64_t slot = copy ? plan_slots(nranks, &left) : 0;
-    const uint64_t wanted = whole_steps(bl_lines_of(LARGE / (uint64_t)(nranks - 1))) + LINES_STEP;
+    const uint64_t wanted = peer_lines_of(nranks, LARGE);
     layout->packets = plan_packets(nranks, &left);
     layout->pair_quads = plan_pairs(nranks, &left);
     layout->oneway_lines = plan_rings(nranks, wanted, &left);
+    const uint64_t enough = nranks <= 4 ? peer_lines_of(nranks, LARGE_ENOUGH) : wanted;
+    layout->pair_quads = grow_pairs(nranks, layout->pair_quads, enough, &left);
     const uint64_t fit = whole_steps(left / (2 * half_bytes(nranks, 1)));
     layout->peer_lines = lesser(fit, wanted);
-    left -= 2 * half_bytes(nranks, layout->peer_lines);
-    layout->pair_quads = grow_pairs(nranks, layout->pair_quads, left);
     layout->copy_bytes = slot;
     arrange(layout, nranks);
     return 0;
