@@ -210,23 +210,12 @@ struct bl_batch {
     uint64_t lines; /* bl_lines_of each, in all */
 };
 
+/* Up to how many bytes a launch of several calls has the range's algorithm: max_bytes, or more where NCCL is tuned for single calls of more. */
+uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective collective,
+                              const struct bl_range *range);
+
 /* False if no algorithm that has a kernel for it serves that much, or if another algorithm is forced. */
 bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route);
-
-/* What one communicator gets in one group, by what may share a launch; zero at first. */
-struct bl_tally {
-    struct bl_batch of[BL_COLLECTIVES][BL_DATATYPES][BL_REDOPS];
-};
-enum { BL_GROUP_LEAST = 16 }; /* of fewer calls none is left to NCCL for the others' sake */
-void bl_tally_add(struct bl_tally *tally, const struct bl_request *request);
-
-/* Whether any group's are to be looked at: not where thresholds go far, or NCCL has no size. */
-bool bl_table_may_leave(const struct bl_table *table);
-
-/* Whether the group's calls of this kind, which are Beeline's one by one, are NCCL's: it launches all of a group at once, but Beeline only
- * what its thresholds go to in all.  Pure, too; ranks have the same groups, as fusing asks for. */
-bool bl_table_leaves_group(const struct bl_table *table, const struct bl_tally *tally,
-                           const struct bl_request *request);
 
 /* Is told of the calls that one communicator gets in one group, one after another, and says which of them follow which
  * in a launch.  Pure: the answers follow from the table and the requests. */

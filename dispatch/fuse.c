@@ -15,15 +15,31 @@ static bool carries(const struct bl_table *table, const struct bl_algorithm *alg
            bytes <= bl_kernel_capacity(algorithm->batch, table->nranks, &table->layout);
 }
 
+/* What a launch of several calls may have though one call of as much is NCCL's: what its ranks send to their peers, 4 MB.  NCCL has 2 us for each call of
+ * a group, however small, so where thresholds end low, as those of any GPU, it would be the faster for a launch of each: 64 all-reduces of 256 KB
+ * took 358 us in launches of 512 KB, 131 with NCCL, 92 in one (4 H200: docs/benchmarks/h100-x4-2026-11-27-groups.md). */
+static const uint64_t BATCH_BYTES = 4 << 20;
+
+uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective collective,
+                              const struct bl_range *range) {
+    const struct bl_range *next = range + 1;
+    const bool for_each = bl_collective_has(collective, BL_GATHERS | BL_SCATTERS);
+    const uint64_t reach = for_each ? BATCH_BYTES / (uint64_t)(table->nranks - 1) : BATCH_BYTES;
+    const bool is_last = range->reason == BL_REASON_TUNED && next->reason == BL_REASON_NCCL_TUNED;
+    if (!is_last || bl_collective_has(collective, BL_ROOTED | BL_PAIRED)) return range->max_bytes;
+    return range->max_bytes > reach ? range->max_bytes : reach;
+}
+
 bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route) {
     const uint64_t bytes = batch->lines * BL_LINE_DATA;
     const struct bl_range *range = table->range[batch->collective];
     for (const struct bl_range *end = range + table->ranges[batch->collective]; range < end; range++) {
         const bool forced = range->reason == BL_REASON_FORCED;
-        if (bytes > range->max_bytes && !forced) continue;
+        const uint64_t reach = bl_range_batch_reach(table, batch->collective, range);
+        if (bytes > reach && !forced) continue;
         if (range->algorithm == BL_ROUTE_NCCL) return false;
         const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
-        if (bytes <= range->max_bytes && carries(table, algorithm, batch, bytes)) {
+        if (bytes <= reach && carries(table, algorithm, batch, bytes)) {
             bl_range_route(table, range, algorithm->batch, bytes, route);
             return true;
         }
@@ -51,22 +67,15 @@ static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_requ
     return bytes <= table->fuse_max ? bytes : 0;
 }
 
-/* What has to be alike: of what moves bytes nothing but the collective. */
-static struct bl_batch kind_of(const struct bl_request *request) {
-    const bool any = !bl_collective_has(request->collective, BL_REDUCES);
-    return (struct bl_batch){.collective = request->collective,
-                             .datatype = any ? BL_UINT8 : request->datatype,
-                             .redop = any ? BL_SUM : request->redop};
-}
-
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number, struct bl_route *route) {
     const uint64_t bytes = fusable_bytes(fuser->table, request);
     if (!bytes) return BL_FUSE_BEGINS;
-    const struct bl_batch kind = kind_of(request);
-    struct bl_fuser_open *open = &fuser->open[kind.collective][kind.datatype][kind.redop];
-    const struct bl_batch joined = {.collective = kind.collective,
-                                    .datatype = kind.datatype,
-                                    .redop = kind.redop,
+    const bool any = !bl_collective_has(request->collective, BL_REDUCES); /* it moves bytes, of whatever datatype */
+    const int datatype = any ? BL_UINT8 : request->datatype, redop = any ? BL_SUM : request->redop;
+    struct bl_fuser_open *open = &fuser->open[request->collective][datatype][redop];
+    const struct bl_batch joined = {.collective = request->collective,
+                                    .datatype = datatype,
+                                    .redop = redop,
                                     .messages = open->messages + 1,
                                     .lines = open->lines + bl_lines_of(bytes)};
     const int before = open->last;
@@ -79,65 +88,4 @@ int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int n
     open->messages = 1;
     open->lines = bl_lines_of(bytes);
     return BL_FUSE_BEGINS;
-}
-
-/* --- groups that NCCL does better --- */
-
-/* Of 64 calls, 3 and 4 ranks, thresholds that end at 256 and 512 KB: where a launch held 1 to 3 of them, NCCL took 0.33 to 1.1 times as long as
- * Beeline, where it held 7 and more 0.9 to 8 times (docs/benchmarks/h100-x4-2026-11-27.md).  Fewer calls, and larger launches, were not measured. */
-enum { FEW = 6 };
-static const uint64_t LAUNCH_BYTES = 512 << 10;
-
-/* Of what has a batch; messages between two and what has roots go by limits of their own. */
-static bool is_tallied(const struct bl_request *request) {
-    const enum bl_collective collective = request->collective;
-    const bool all_to_all = bl_collective_has(collective, BL_GATHERS) && bl_collective_has(collective, BL_SCATTERS);
-    return !bl_collective_has(collective, BL_ROOTED | BL_PAIRED) && !all_to_all;
-}
-
-void bl_tally_add(struct bl_tally *tally, const struct bl_request *request) {
-    if (!is_tallied(request)) return;
-    const struct bl_batch kind = kind_of(request);
-    struct bl_batch *all = &tally->of[kind.collective][kind.datatype][kind.redop];
-    const uint32_t messages = all->messages + 1;
-    const uint64_t lines = all->lines + bl_lines_of(request->count * bl_datatype_size(request->datatype));
-    *all = kind;
-    all->messages = messages;
-    all->lines = lines;
-}
-
-/* The thresholds' last bytes where NCCL is tuned for more and a launch holds them; 0: there is no such limit, or a user has a say in it. */
-static uint64_t last_bytes(const struct bl_table *table, const struct bl_batch *batch) {
-    const struct bl_range *range = table->range[batch->collective];
-    uint64_t last = 0;
-    for (const struct bl_range *end = range + table->ranges[batch->collective]; range < end; range++) {
-        if (range->algorithm == BL_ROUTE_NCCL) return range->reason == BL_REASON_NCCL_TUNED ? last : 0;
-        if (range->reason != BL_REASON_TUNED) return 0;
-        const bool held = carries(table, &bl_algorithms[range->algorithm], batch, range->max_bytes);
-        last = held ? range->max_bytes : 0;
-    }
-    return 0;
-}
-
-static bool ends_low(uint64_t last) {
-    return last > 0 && last <= LAUNCH_BYTES;
-}
-
-bool bl_table_may_leave(const struct bl_table *table) {
-    bool low = false;
-    for (int c = 0; c < BL_COLLECTIVES && !low; c++) {
-        const struct bl_request any = {.collective = (enum bl_collective)c, .datatype = BL_UINT8};
-        const struct bl_batch kind = kind_of(&any);
-        low = is_tallied(&any) && ends_low(last_bytes(table, &kind));
-    }
-    return low;
-}
-
-bool bl_table_leaves_group(const struct bl_table *table, const struct bl_tally *tally,
-                           const struct bl_request *request) {
-    if (!is_tallied(request)) return false;
-    const struct bl_batch kind = kind_of(request), *all = &tally->of[kind.collective][kind.datatype][kind.redop];
-    if (all->messages < BL_GROUP_LEAST || !fusable_bytes(table, request)) return false;
-    const uint64_t last = last_bytes(table, all), mean = all->lines * BL_LINE_DATA / all->messages;
-    return ends_low(last) && FEW * mean > last;
 }

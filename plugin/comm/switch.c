@@ -76,10 +76,6 @@ void bl_switch_count(struct bl_comm *comm, bool grouped) {
     comm->turnout.calls += !grouped;
 }
 
-void bl_switch_uncount(struct bl_comm *comm) {
-    comm->turnout.grouped--;
-}
-
 void bl_switch_group_ends(struct bl_comm *comm, bool made) {
     if (made) comm->turnout.calls += comm->turnout.grouped;
     comm->turnout.grouped = 0;

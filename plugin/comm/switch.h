@@ -28,9 +28,6 @@ static inline bool bl_switch_there(const struct bl_comm *comm) {
  * nothing, since what comes of it differs between ranks. */
 void bl_switch_count(struct bl_comm *comm, bool grouped);
 
-/* A call of an open group was counted, and will be once more. */
-void bl_switch_uncount(struct bl_comm *comm);
-
 /* The group ends, and its calls are made, or not. */
 void bl_switch_group_ends(struct bl_comm *comm, bool made);
 

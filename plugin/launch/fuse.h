@@ -25,7 +25,6 @@ struct bl_collected {
     int turn;      /* not of this call: place in a list of launches that are next, or -1 */
     int index;     /* of one end of a message: the how-many-th of its pair and direction in the group */
     bool planned;
-    bool left;   /* it is NCCL's after all: nccl/handover.c's own */
     bool beside; /* it is on a stream of the communicator's own, beside NCCL's calls; beside.h */
 };
 

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* The name of the algorithm that serves such a call on this communicator by itself, with ":warps" behind it where it spreads the peers over
+/* The name of the algorithm that serves such a call on this communicator, with ":warps" behind it where it spreads the peers over
  * warps; "nccl" if the real NCCL does.  collective: 0
  * all-reduce, 1 all-gather, 2 reduce-scatter, 3 all-to-all, 4 broadcast, 5 reduce, 6 send and receive; count, datatype and op as in the call,
  * whichever rank is the root or the peer.  Static text, never NULL; any thread that may use the communicator. */

@@ -1,6 +1,6 @@
 /* group.h - the groups of this thread: calls and new communicators are collected, and run at the outermost end (group_end.c).
  *
- * Calls for the real NCCL go to it at once, or at the outermost end (handover.h): it collects them itself.  At the outermost end the real group ends first;
+ * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end the real group ends first;
  * only if that succeeded are Beeline's calls launched, in few launches (fuse.h): an error anywhere in the group launches
  * nothing.  (But those that go on beside sends and receives of NCCL's are launched before it: beside.h.)  The order between NCCL's part and Beeline's is the same on every rank, because the routes are.
  *

@@ -3,7 +3,6 @@
 #include "comm/switch.h"
 #include "entry.h"
 #include "group.h"
-#include "handover.h"
 #include "launch/beside.h"
 #include "launch/streams.h"
 
@@ -71,8 +70,6 @@ static void forget_calls(struct bl_group *group, bool made) {
 
 /* What comes before the real group's end. */
 static ncclResult_t make_ready(struct bl_group *group) {
-    const ncclResult_t handed = bl_hand_over(group->calls, &group->count);
-    if (handed != ncclSuccess) return handed;
     bool listed = bl_streams_list(group->calls, group->count);
     for (int i = 0; i < group->forwarded_count && listed; i++)
         listed = bl_streams_add(group->forwarded[i].comm, group->forwarded[i].stream);

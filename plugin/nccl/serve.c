@@ -19,8 +19,8 @@ _Static_assert((int)BL_SUM == (int)ncclSum && (int)BL_PROD == (int)ncclProd && (
 
 _Static_assert(BL_REASONS <= 64 && BL_KERNELS <= 64, "of what was logged there is a bit for each");
 
-/* One line the first time that a route is taken, or refused for a new reason. */
-void bl_serve_tell(struct bl_comm *comm, const struct bl_call *call) {
+/* At INFO: one line the first time that a route is taken, or refused for a new reason. */
+static void tell_route(struct bl_comm *comm, const struct bl_call *call) {
     const struct bl_route *route = &call->route;
     const struct bl_request *request = &call->request;
     const bool forwarded = route->algorithm == BL_ROUTE_NCCL;
@@ -79,7 +79,7 @@ static ncclResult_t select_route(struct bl_call *call, enum bl_reason for_nccl) 
     if (is_message(call) && call->request.root == comm->rank && !bl_group_open())
         call->route = nccl_route(BL_REASON_ALONE);
     if (for_nccl != BL_REASONS) call->route = nccl_route(for_nccl);
-    bl_serve_tell(comm, call);
+    tell_route(comm, call);
     return ncclSuccess;
 }
 

@@ -17,9 +17,6 @@
 bool bl_serve(struct bl_call *call, ncclComm_t handle, enum bl_reason for_nccl, struct bl_forward **forward,
               ncclResult_t *result);
 
-/* At INFO, the first time: where a call goes, and why. */
-void bl_serve_tell(struct bl_comm *comm, const struct bl_call *call);
-
 /* Why a send or receive of so much is NCCL's, on a communicator that is served; BL_REASONS: it is not. */
 enum bl_reason bl_serve_leaves_message(struct bl_comm *comm, const struct bl_request *request);
 

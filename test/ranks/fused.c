@@ -146,56 +146,6 @@ static void in_place(struct part *part, const struct options *o) {
     free(set);
 }
 
-static void capture_group(struct part *part, struct set *set, const ncclComm_t *comms, struct graphs *graphs) {
-    graphs_begin(part, 0);
-    NCCL_OK(ncclGroupStart());
-    for (int k = 0; k < set->count; k++) issue(part, &set->call[k], comms, 0);
-    NCCL_OK(ncclGroupEnd());
-    graphs_end(part, 0, graphs);
-}
-
-/* With low.tune: groups that NCCL has, every other call in place, so that nothing may be done twice; on several streams, between single calls,
- * in graphs. */
-static void handed(struct part *part, const struct options *o) {
-    enum { CALLS = 48, ROUNDS = 4, COUNT = 600 };
-    struct set *set = calloc(1, sizeof *set);
-    CHECK(set);
-    ncclComm_t comms[BOX_RANKS];
-    struct graphs graphs;
-    part_comms(part, comms);
-    uint64_t state = part->box->seed;
-    set->count = CALLS;
-    for (int k = 0; k < CALLS; k++) {
-        set->call[k] = (struct call){.collective = k % 3 == 2 ? draw_collective(o, &state) : BL_ALLREDUCE,
-                                     .seed = ref_next(&state),
-                                     .datatype = ref_datatype("int32"),
-                                     .redop = ref_redop("sum"),
-                                     .in_place = k % 2,
-                                     .count = COUNT + (size_t)ref_below(&state, COUNT)};
-        call_prepare(part, &set->call[k]);
-    }
-    for (int round = 0; round < ROUNDS; round++) {
-        if (round % 2) { /* Beeline's, by itself */
-            call_issue(part, &set->call[0]);
-            part_synchronize(part);
-            call_check(part, &set->call[0]);
-            call_refill(part, &set->call[0]);
-        }
-        NCCL_OK(ncclGroupStart());
-        for (int k = 0; k < CALLS; k++) issue(part, &set->call[k], comms, round < 2 ? 0 : k % BOX_STREAMS);
-        NCCL_OK(ncclGroupEnd());
-        check_all(part, set);
-    }
-    capture_group(part, set, comms, &graphs);
-    for (int round = 0; round < ROUNDS; round++) {
-        graphs_launch(part, &graphs, round % BOX_STREAMS);
-        check_all(part, set);
-    }
-    graphs_free(part, &graphs);
-    free_all(part, set);
-    free(set);
-}
-
 /* Kernels that the graph of the part's first rank launches. */
 static int kernels_in(const struct graphs *graphs) {
     CUgraphNode nodes[4 * MOST];
@@ -208,6 +158,14 @@ static int kernels_in(const struct graphs *graphs) {
         kernels += type == CU_GRAPH_NODE_TYPE_KERNEL;
     }
     return kernels;
+}
+
+static void capture_group(struct part *part, struct set *set, const ncclComm_t *comms, struct graphs *graphs) {
+    graphs_begin(part, 0);
+    NCCL_OK(ncclGroupStart());
+    for (int k = 0; k < set->count; k++) issue(part, &set->call[k], comms, 0);
+    NCCL_OK(ncclGroupEnd());
+    graphs_end(part, 0, graphs);
 }
 
 /* How many launches there are, counted in a graph, of the collectives of -C in turn: -c gives numbers of calls, -k the launches of each, a decimal digit
@@ -444,7 +402,6 @@ const struct scenario fused_scenarios[] = {
     {.name = "fused_two_communicators", .run = two_communicators},
     {.name = "fused_streams", .run = streams},
     {.name = "fused_streams_captured", .run = streams_captured},
-    {.name = "fused_handed", .run = handed},
     {.name = "fused_half_captured", .run = half_captured},
     {.name = "fused_destroyed", .run = destroyed},
     {0},

@@ -250,7 +250,8 @@ static void test_kernels(void) {
     EXPECT_BATCH(&table, 100, one);
     EXPECT_BATCH(&table, 101, two);
     EXPECT_BATCH(&table, 10000, two);
-    EXPECT_BATCH(&table, 10001, NULL);
+    EXPECT_BATCH(&table, 10001, two); /* though one call of so much is NCCL's */
+    EXPECT_BATCH(&table, 4 * M / BL_LINE_DATA + 1, NULL);
     /* What the user says holds for batches. */
     settings.routes[BL_ALLREDUCE] = "..1200 twoshot_ll128 | nccl";
     make_table(&table, 4, &settings);
@@ -319,77 +320,64 @@ static void test_pure(void) {
     }
 }
 
-/* --- groups that are left to NCCL --- */
+/* --- thresholds that end low --- */
 
-static bool leaves(const struct bl_table *table, enum bl_collective collective, int calls, uint64_t count, int redop) {
-    struct bl_tally tally = {0};
-    const struct bl_request request = {.collective = collective, .count = count, .datatype = BL_UINT8, .redop = redop};
-    for (int i = 0; i < calls; i++) bl_tally_add(&tally, &request);
-    return bl_table_leaves_group(table, &tally, &request);
+/* The most bytes of single calls that bring 64 KB each, in a launch. */
+static uint64_t batch_most(const struct bl_table *table, enum bl_collective collective) {
+    struct bl_batch batch = {.collective = collective, .datatype = BL_UINT8, .redop = BL_SUM};
+    struct bl_route route;
+    for (batch.lines = bl_lines_of(64 * K), batch.messages = 1; bl_table_select_batch(table, &batch, &route);
+         batch.messages++)
+        batch.lines += bl_lines_of(64 * K);
+    return (batch.messages - 1) * 64 * K;
 }
 
-static void test_left(void) {
+static void test_reach(void) {
     static const char low[] =
-        "gpu any\nall_reduce 4 64K oneshot_ll128\nall_reduce 4 max nccl\nall_gather 4 64K allgather_ll128\n"
-        "all_gather 4 max nccl\nreduce_scatter 4 max reducescatter_ll128\nall_to_all 4 64K alltoall_ll128\n"
+        "gpu any\nall_reduce 4 64K twoshot_ll128\nall_reduce 4 max nccl\nall_gather 4 64K allgather_ll128\n"
+        "all_gather 4 max nccl\nreduce_scatter 4 64K reducescatter_ll128\nreduce_scatter 4 8M nccl\n"
+        "reduce_scatter 4 16M reducescatter_ll128\nreduce_scatter 4 max nccl\nall_to_all 4 64K alltoall_ll128\n"
         "all_to_all 4 max nccl\nbroadcast 4 64K broadcast_ll128\nbroadcast 4 max nccl\n";
     struct bl_settings settings = settings_of(low);
+    struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_table table;
+    uint64_t uses[BL_KERNELS] = {0};
     settings.fuse_max = 1 * M;
-    make_table(&table, 4, &settings);
-    CHECK(bl_table_may_leave(&table));
-    CHECK(leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM) && leaves(&table, BL_ALLGATHER, 64, 32 * K, BL_SUM));
-    CHECK(leaves(&table, BL_ALLREDUCE, 16, 32 * K, BL_SUM) && !leaves(&table, BL_ALLREDUCE, 15, 32 * K, BL_SUM));
-    CHECK(leaves(&table, BL_ALLREDUCE, 64, 12 * K, BL_SUM), "a launch holds five");
-    CHECK(!leaves(&table, BL_ALLREDUCE, 64, 8 * K, BL_SUM), "a launch holds eight");
-    CHECK(!leaves(&table, BL_ALLTOALL, 64, 32 * K, BL_SUM) && !leaves(&table, BL_BROADCAST, 64, 32 * K, BL_SUM));
-    CHECK(!leaves(&table, BL_REDUCESCATTER, 64, 32 * K, BL_SUM), "NCCL has no size of it");
-    /* Of each operation there are few. */
-    struct bl_tally tally = {0};
-    struct bl_request request = {.collective = BL_ALLREDUCE, .count = 32 * K, .datatype = BL_UINT8};
-    for (int i = 0; i < 30; i++) {
-        request.redop = i % 2 ? BL_MAX : BL_SUM;
-        bl_tally_add(&tally, &request);
-    }
-    CHECK(!bl_table_leaves_group(&table, &tally, &request));
-    /* What the user says, and the same bits at every size, come first. */
-    settings.routes[BL_ALLREDUCE] = "..64K oneshot_ll128 | nccl";
-    make_table(&table, 4, &settings);
-    CHECK(!leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM));
-    settings.routes[BL_ALLREDUCE] = "..64K oneshot_ll128";
-    make_table(&table, 4, &settings);
-    CHECK(!leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM) && !leaves(&table, BL_ALLREDUCE, 64, 64 * K, BL_SUM));
-    settings.routes[BL_ALLREDUCE] = NULL;
-    settings.fuse_max = 0; /* each is to be launched by itself */
-    make_table(&table, 4, &settings);
-    CHECK(!leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM));
-    settings.fuse_max = 1 * M;
-    settings.batch_invariant = true;
-    make_table(&table, 4, &settings);
-    CHECK(!leaves(&table, BL_ALLREDUCE, 64, 32 * K, BL_SUM) && leaves(&table, BL_ALLGATHER, 64, 32 * K, BL_SUM));
-    /* What was measured: of any GPU, of which a launch holds 1 or 3 (NCCL's), 7 and more. */
-    const struct bl_facts any = facts_of("an unknown GPU", 90, 4);
+    build(&table, &facts, &settings);
+    const uint64_t each = bl_lines_of(64 * K) * BL_LINE_DATA, all = 4 * M / each * 64 * K,
+                   block = 4 * M / 3 / each * 64 * K;
+    CHECK(batch_most(&table, BL_ALLREDUCE) == all, "%llu", (unsigned long long)batch_most(&table, BL_ALLREDUCE));
+    CHECK(batch_most(&table, BL_ALLGATHER) == block && batch_most(&table, BL_ALLTOALL) == block);
+    CHECK(batch_most(&table, BL_REDUCESCATTER) == block, "the rows above NCCL's do not count");
+    CHECK(batch_most(&table, BL_BROADCAST) == 0, "rings are for what the thresholds say");
+    /* The staging is for as much, of the kernels for several calls. */
+    bl_table_uses(&table, uses);
+    CHECK(uses[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] == 64 * K && uses[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH] == 4 * M);
+    CHECK(uses[BL_KERNEL_ALLGATHER_LL128] == 64 * K && uses[BL_KERNEL_ALLGATHER_LL128_BATCH] == 4 * M / 3);
+    CHECK(uses[BL_KERNEL_BROADCAST_LL128] == 64 * K && uses[BL_KERNEL_BROADCAST_LL128_BATCH] == 64 * K);
+    bl_staging_trim(&facts.layout, 4, uses);
+    build(&table, &facts, &settings);
+    CHECK(batch_most(&table, BL_ALLREDUCE) == all && batch_most(&table, BL_ALLGATHER) == block);
+    /* What the user says of NCCL holds for launches, too. */
+    facts = facts_of("NVIDIA H200", 90, 4);
+    settings.routes[BL_ALLREDUCE] = "..128K oneshot_ll128 | nccl";
+    build(&table, &facts, &settings);
+    CHECK(batch_most(&table, BL_ALLREDUCE) == 64 * K, "two are more than 128 KB in whole lines");
+    /* Where few blocks, or little staging, are what limits, no more are to be had. */
     settings = settings_of(NULL);
     settings.fuse_max = 1 * M;
-    build(&table, &any, &settings);
-    CHECK(leaves(&table, BL_ALLREDUCE, 64, 256 * K, BL_SUM) && !leaves(&table, BL_ALLREDUCE, 64, 64 * K, BL_SUM));
-    CHECK(leaves(&table, BL_REDUCESCATTER, 64, 64 * K, BL_SUM) &&
-          !leaves(&table, BL_REDUCESCATTER, 64, 16 * K, BL_SUM));
-    /* Where thresholds go far none is left, however little the staging carries at once. */
-    static const char *const boxes[] = {"NVIDIA H200", "NVIDIA H100 80GB HBM3"};
-    for (int b = 0; b < 2; b++)
-        for (int n = 2; n <= (b ? 4 : 8); n++)
-            for (uint64_t staging = 64 << 20; staging >= 2 << 20; staging /= 2) {
-                struct bl_facts facts = facts_of(boxes[b], 90, n);
-                if (bl_staging_plan(&facts.layout, n, staging, false, false)) continue;
-                build(&table, &facts, &settings);
-                CHECK(!bl_table_may_leave(&table), "%d %s, %llu", n, boxes[b], (unsigned long long)staging);
-            }
+    facts.most_blocks = 8;
+    build(&table, &facts, &settings);
+    CHECK(batch_most(&table, BL_ALLGATHER) == 0, "8 blocks have 16 KB");
+    /* Thresholds that go farther, as far as they go. */
+    facts = facts_of("NVIDIA H200", 90, 4);
+    build(&table, &facts, &settings);
+    CHECK(batch_most(&table, BL_ALLGATHER) > 4 * M && batch_most(&table, BL_ALLREDUCE) > 16 * M);
 }
 
 int main(void) {
     test_limits();
-    test_left();
+    test_reach();
     test_kinds();
     test_collectives();
     test_kernels();
