@@ -3,16 +3,10 @@
 #include "base/log.h"
 #include "order.h"
 
-/* A send or receive, or what Beeline knows nothing of. */
-static bool goes_on_with_others(const struct bl_turn *turn) {
-    return !turn->counted || bl_collective_has(turn->request.collective, BL_PAIRED);
-}
-
 /* Of the communicators that have both. */
 static void find_mixed(const struct bl_turn *forwarded, int forwarded_count) {
     for (int i = 0; i < forwarded_count; i++)
-        if (goes_on_with_others(&forwarded[i]) && forwarded[i].comm->beside.count)
-            atomic_store(&forwarded[i].comm->beside.state, BL_BESIDE_MIXED);
+        if (forwarded[i].comm->beside.count) atomic_store(&forwarded[i].comm->beside.state, BL_BESIDE_MIXED);
 }
 
 /* Of the highest priority: the caller's streams may have it, and peers wait. */

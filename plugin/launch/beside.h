@@ -1,13 +1,14 @@
 /* beside.h - Beeline's calls of a group go on beside NCCL's.
  *
  * Sends and receives of one group go on together, whoever serves them: a rank may be sent one of NCCL's only once it has
- * passed on what came by one of Beeline's, or the other way round, and NCCL alone bears that.  So where a group has a send
- * or receive of NCCL's on a communicator, Beeline's calls of the group there are not behind NCCL's on the caller's stream,
+ * passed on what came by one of Beeline's, or the other way round, and NCCL alone bears that.  So where a group has calls of both
+ * on a communicator, Beeline's are not behind NCCL's on the caller's stream,
  * nor before: they are on a stream of the communicator's own, one for eager groups and one for captured ones, which waits
  * for what was on the callers' streams before the group, and which those wait for.  And they are launched before the real
- * group ends: there NCCL waits, on the host, for ranks that a message goes to or comes from for the first time.
- * (NCCL's collectives come before its sends and receives, so without any of these it is behind NCCL's that Beeline's calls
- * are.)
+ * group ends: there NCCL waits, on the host, for ranks that a message goes to or comes from for the first time, and the driver for all that runs
+ * on the GPU, where a kernel needs more local memory than any before it, as NCCL's first one for messages.
+ * So it is where NCCL has collectives alone, too: another rank's group may have messages besides, and what waits there for this rank's calls must
+ * not wait for NCCL's here, which may wait for what is not launched there yet.
  */
 #ifndef BEELINE_BESIDE_H
 #define BEELINE_BESIDE_H

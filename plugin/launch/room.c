@@ -7,6 +7,10 @@
 
 /* OTHERS: narrow launches that a wide one leaves room for. */
 enum { OTHERS = 3, SM_BLOCKS = 2, NCCL_SMS = 32 /* of a kernel of NCCL's, at most by default */ };
+enum {
+    CLUSTER = 4,
+    GPC_SMS = 18
+}; /* NCCL's blocks come four at a time, to neighbours on one of the GPU's clusters (GPC), from sm_90 on */
 enum { ISSUE_NAPS = 100, NAP_NS = 20000 }; /* how long, 2 ms, a call waits for what other threads are issuing */
 
 struct bl_room {
@@ -14,6 +18,7 @@ struct bl_room {
     CUcontext context;
     uint64_t context_id;    /* another one once the device has been reset: what was there is gone */
     unsigned sms;           /* multiprocessors of the GPU */
+    bool clusters;          /* kernels can be in clusters of blocks, and NCCL's are */
     atomic_uint least_sms;  /* that a launch so far could use: streams of a green context have only its own */
     atomic_uint nccl_comms; /* communicators that have had a kernel of NCCL's */
     pthread_mutex_t lock;   /* of what follows */
@@ -63,11 +68,18 @@ static unsigned at_least_one(unsigned n) {
     return n ? n : 1;
 }
 
+/* Multiprocessors that may be left over, three on each GPC, however others are taken: with 88 blocks on as many of 132, 28 of 32 blocks in
+ * clusters of four found room (H100: docs/benchmarks/h100-x4-2026-11-27-groups.md). */
+static unsigned lost_to_clusters(const struct bl_room *room, unsigned sms, unsigned nccl) {
+    return room->clusters && nccl >= CLUSTER ? (CLUSTER - 1) * ((sms + GPC_SMS - 1) / GPC_SMS) : 0;
+}
+
 /* On H200, with 132: NCCL takes 24 to 32 of them on an NVSwitch box, and in a green context, too. */
 static struct space space_of(const struct bl_room *room) {
     const unsigned sms = atomic_load_explicit(&room->least_sms, memory_order_relaxed), nccl = room->sms / 4;
+    const unsigned left_to_nccl = nccl + lost_to_clusters(room, sms, nccl);
     struct space space = {.kept = at_least_one(sms / 16),
-                          .beside_nccl = sms > nccl ? sms - nccl : 0,
+                          .beside_nccl = sms > left_to_nccl ? sms - left_to_nccl : 0,
                           .narrow = at_least_one(sms * 2 / 11),
                           .messages = at_least_one(sms * 8 / 33),
                           .fewest = at_least_one(sms / 32)};
@@ -100,6 +112,7 @@ static struct bl_room *room_of(struct bl_comm *comm) {
         room->context = comm->context;
         room->context_id = comm->context_id;
         room->sms = (unsigned)bl_driver_attribute(comm->device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+        room->clusters = bl_driver_attribute(comm->device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9;
         atomic_init(&room->least_sms, room->sms);
         pthread_mutex_init(&room->lock, NULL);
         room->next = rooms;
@@ -210,16 +223,21 @@ static struct held held_by_others(struct bl_room *room, const struct bl_comm *co
     return all;
 }
 
+static bool alone(const struct bl_room *room) {
+    return !room || atomic_load_explicit(&room->count, memory_order_acquire) < 2;
+}
+
 /* How many more blocks there is room for. */
 static unsigned room_beside(const struct space *space, struct held held) {
     const unsigned all = held.nccl ? space->beside_nccl : space->places;
     return held.blocks < all ? all - held.blocks : 0;
 }
 
-/* How many a launch takes of what there is, so that others still find room, however they come; 0: it is to be chained. */
-static unsigned share_beside(const struct space *space, struct held held) {
+/* How many a launch takes of what there is, so that others, if there are any, still find room, however they come; 0: it is to be chained. */
+static unsigned share_beside(const struct space *space, struct held held, bool alone) {
     const unsigned left = room_beside(space, held), reserved = OTHERS * space->narrow;
     if (left < space->fewest) return 0;
+    if (alone) return left;
     if (left > reserved + space->narrow) return left - reserved;
     return left < space->narrow ? left : space->narrow;
 }
@@ -231,8 +249,9 @@ static void narrow_to(const struct space *space, unsigned most, enum bl_kernel k
 }
 
 /* Whether a launch fits, with fewer blocks if need be. */
-static bool fit(const struct space *space, struct held held, enum bl_kernel kernel, unsigned *blocks) {
-    const unsigned share = share_beside(space, held);
+static bool fit(const struct bl_room *room, const struct space *space, struct held held, enum bl_kernel kernel,
+                unsigned *blocks) {
+    const unsigned share = share_beside(space, held, alone(room));
     if (share) narrow_to(space, share, kernel, blocks);
     return *blocks <= room_beside(space, held);
 }
@@ -251,10 +270,20 @@ static bool others_are_issued(struct bl_room *room, const struct bl_comm *comm) 
     return all;
 }
 
+/* Whether one of the calls that are being issued is beside NCCL's, maybe of this thread's own group: that takes until the group's end. */
+static bool one_is_apart(struct bl_room *room, const struct bl_comm *comm) {
+    bool any = false;
+    pthread_mutex_lock(&room->lock);
+    for (int i = 0; i < atomic_load(&room->count); i++)
+        any = any || (room->comms[i] != comm && atomic_load(&room->comms[i]->beside.state) == BL_BESIDE_APART);
+    pthread_mutex_unlock(&room->lock);
+    return any;
+}
+
 /* False if one takes long: it may wait for something behind this call. */
 static bool await_issued(struct bl_room *room, const struct bl_comm *comm) {
     for (int i = 0; !others_are_issued(room, comm); i++) {
-        if (i == ISSUE_NAPS) return false;
+        if (i == ISSUE_NAPS || one_is_apart(room, comm)) return false;
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     return true;
@@ -289,10 +318,6 @@ static ncclResult_t chain(struct bl_room *room, const struct bl_comm *comm, CUst
 }
 
 /* --- one call --- */
-static bool alone(const struct bl_room *room) {
-    return !room || atomic_load_explicit(&room->count, memory_order_acquire) < 2;
-}
-
 /* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then. */
 static ncclResult_t take_captured(struct bl_room *room, const struct space *space, struct bl_comm *comm,
                                   CUstream stream, const struct bl_order_turn *turn, enum bl_kernel kernel,
@@ -301,7 +326,7 @@ static ncclResult_t take_captured(struct bl_room *room, const struct space *spac
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
-    const bool fits = fit(space, held, kernel, blocks);
+    const bool fits = fit(room, space, held, kernel, blocks);
     if (!fits && (bl_kernel_pairs(kernel) || has_untold(room, comm))) narrow_to(space, space->kept, kernel, blocks);
     note_captured(comm, *blocks);
     pthread_mutex_unlock(&room->lock);
@@ -313,10 +338,10 @@ static ncclResult_t take_eager(struct bl_room *room, const struct space *space, 
                                const struct bl_order_turn *turn, enum bl_kernel kernel, unsigned *blocks) {
     const unsigned wanted = *blocks;
     pthread_mutex_lock(&room->lock);
-    bool fits = fit(space, held_by_others(room, comm, kernel, false), kernel, blocks);
+    bool fits = fit(room, space, held_by_others(room, comm, kernel, false), kernel, blocks);
     if (!fits || *blocks != wanted) { /* some of what seemed in flight may have ended */
         *blocks = wanted;
-        fits = fit(space, held_by_others(room, comm, kernel, true), kernel, blocks);
+        fits = fit(room, space, held_by_others(room, comm, kernel, true), kernel, blocks);
     }
     if (!fits && (bl_kernel_pairs(kernel) || has_untold(room, comm))) narrow_to(space, space->kept, kernel, blocks);
     hold(comm, *blocks);

@@ -9,7 +9,8 @@
  * Why no job hangs whose ranks issue their calls in one order: docs/design.md.
  *
  * What fits: two of Beeline's blocks are resident on a multiprocessor (BL_KERNEL).  Kernels of NCCL need whole ones; while
- * one may be in flight, a quarter of the multiprocessors is left to them, however Beeline's blocks are spread.  A launch that
+ * one may be in flight, a quarter of the multiprocessors is left to them, and what its clusters of blocks may find no use for, however Beeline's blocks
+ * are spread.  A launch that
  * does not find room for all of its blocks has fewer: as many as leave room for three more of the width of NCCL's kernels, or
  * that width, or what there is, or so few as surely are resident at once where it must be (bl_kernel_in_rounds); only where
  * next to nothing is, it is chained.  Where so many communicators have kernels of NCCL's now and then that these could fill

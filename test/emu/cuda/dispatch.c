@@ -3,14 +3,14 @@
  *
  * A multiprocessor holds EMU_SM_BLOCKS blocks, over all kernels; a block goes to one that has fewest.  Kernels that are somebody
  * else's (the reference NCCL's) run on the host, but hold multiprocessors all the same, each alone, from their start to their end:
- * as a kernel does that needs all registers of one.  So grids whose blocks wait for what is not resident hang here as
- * they would there, be it their own blocks, or a kernel on which a peer of theirs depends.
+ * as a kernel does that needs all registers of one; and where they can be, four at a time of one GPC, as blocks of a cluster are.  So grids whose blocks
+ * wait for what is not resident hang here as they would there, be it their own blocks, or a kernel on which a peer of theirs depends.
  */
 #include "simt.h"
 
 #include <stdlib.h>
 
-enum { MAX_SMS = 1024 };
+enum { MAX_SMS = 1024, GPC_SMS = 18, CLUSTER = 4 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t submitted = PTHREAD_COND_INITIALIZER, begun = PTHREAD_COND_INITIALIZER;
@@ -74,18 +74,36 @@ static bool start_blocks(struct kernel *kernel) {
     return true;
 }
 
+static bool is_free(const struct kernel *kernel, unsigned sm) {
+    return !sm_of(kernel, sm)->holder && !sm_of(kernel, sm)->blocks;
+}
+
+/* How many of the GPC's that begins with `first` clusters can have, or single blocks. */
+static unsigned free_for(const struct kernel *kernel, unsigned first, unsigned cluster) {
+    const struct emu_sms *sms = &kernel->launch.sms;
+    unsigned room = 0;
+    for (unsigned i = first; i < first + GPC_SMS; i++)
+        room += i >= sms->first && i < sms->first + sms->count && is_free(kernel, i);
+    return room / cluster * cluster;
+}
+
 /* All at once: to hold some and wait for the rest would keep out the same. */
 static bool start_holder(struct kernel *kernel) {
     const struct emu_sms *sms = &kernel->launch.sms;
+    const unsigned cluster = emu_config.arch >= 90 && kernel->holds % CLUSTER == 0 ? CLUSTER : 1,
+                   end = sms->first + sms->count;
     unsigned room = 0, wanted = kernel->holds;
-    for (unsigned i = sms->first; i < sms->first + sms->count; i++)
-        room += !sm_of(kernel, i)->holder && !sm_of(kernel, i)->blocks;
+    for (unsigned gpc = 0; gpc < end; gpc += GPC_SMS) room += free_for(kernel, gpc, cluster);
     if (room < wanted) return false;
-    for (unsigned i = sms->first; wanted; i++) {
-        struct multiprocessor *sm = sm_of(kernel, i);
-        if (sm->holder || sm->blocks) continue;
-        sm->holder = kernel;
-        wanted--;
+    for (unsigned gpc = 0; wanted; gpc += GPC_SMS) {
+        unsigned here = free_for(kernel, gpc, cluster);
+        if (here > wanted) here = wanted;
+        wanted -= here;
+        for (unsigned i = gpc < sms->first ? sms->first : gpc; here; i++) {
+            if (!is_free(kernel, i)) continue;
+            sm_of(kernel, i)->holder = kernel;
+            here--;
+        }
     }
     return true;
 }

@@ -139,6 +139,13 @@ static ncclResult_t take_time(CUstream stream, const struct emu_op *op) {
     return emu_cuda(beelineEmulatedTime(stream, emu_collective_name(op->collective), bytes), "a made-up time");
 }
 
+/* A kernel that needs more local memory than any before it on the GPU waits, on the host, until nothing runs there: as NCCL's first
+ * one for messages (NCCL 2.28.9, driver 580). */
+static void find_local_memory(const struct plan *plan) {
+    static _Atomic bool found[16]; /* as many devices as a box has at most */
+    if (plan->nops > plan->ncollectives && !atomic_exchange(&found[plan->comm->device], true)) cuCtxSynchronize();
+}
+
 static ncclResult_t launch(ncclComm_t comm, struct emu_task *const *tasks, int ntasks, CUstream *streams) {
     unsigned long long capture = 0, other;
     int nstreams = 0;
@@ -168,6 +175,7 @@ static ncclResult_t launch(ncclComm_t comm, struct emu_task *const *tasks, int n
         free(plan);
         return result;
     }
+    if (!capture) find_local_memory(plan);
     if (!capture) comm->pending++;
     result = emu_cuda(beelineEmulatedKernel(streams[0], run_plan, plan, multiprocessors(comm)), "launch");
     if (result != ncclSuccess) {
