@@ -1,5 +1,5 @@
 # rules.mk - programs for GPUs alone, with kernels of their own; included by test/test.mk.
-GPU_KERNEL_PROGRAMS := $(TEST)/gpu/early $(TEST)/gpu/lines $(TEST)/gpu/nested
+GPU_KERNEL_PROGRAMS := $(TEST)/gpu/clusters $(TEST)/gpu/early $(TEST)/gpu/lines $(TEST)/gpu/nested
 GPU_PROGRAMS += $(GPU_KERNEL_PROGRAMS)
 
 lines: $(TEST)/gpu/lines

@@ -2,6 +2,7 @@
 """Checks what turns measurements into summaries, pages and tuning files, with made-up records; needs no GPU and no PyTorch."""
 import ast
 import glob
+import itertools
 import json
 import os
 import re
@@ -410,6 +411,7 @@ def test_algorithms(_):
 
 PROGRAM = """#!/bin/sh
 [ $# = 0 ] && { echo a b c d; exit; }
+[ $# = 1 ] || [ -z "$FRESH" ] || exit 2
 for n; do
     case $n in
         a) echo "a: ok" ;;
@@ -427,9 +429,9 @@ def test_both_ways(results):
     with open(program, "w", encoding="utf-8") as out:
         out.write(PROGRAM)
     os.chmod(program, 0o755)
-    for apart in ([], ["--other-gpus", "1"]):
-        argv = [sys.executable, os.path.join(ROOT, "scripts/gpu/programs/both_ways.py"), "--library", "/none.so", "--gpus", "0", *apart, program]
-        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    for apart, fresh in itertools.product(([], ["--other-gpus", "1"]), ([], ["--fresh"])):
+        argv = [sys.executable, os.path.join(ROOT, "scripts/gpu/programs/both_ways.py"), "--library", "/none.so", "--gpus", "0", *apart, *fresh, program]
+        done = subprocess.run(argv, env={**os.environ, "FRESH": "1" if fresh else ""}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
         found = {r["name"]: (r["beeline"], r["alone"]) for r in map(json.loads, filter(lambda line: line.startswith("{"), done.stdout.splitlines()))}
         assert done.returncode == 1 and done.stdout.endswith("4 programs, 1 that NCCL alone runs and Beeline does not\n"), done.stdout
         assert found == {"a": ("ok", "ok" if apart else "not run"), "b": ("ok", "ok"), "c": ("status 1: FAIL wrong", "ok"), "d": ("skipped", "skipped")}, found

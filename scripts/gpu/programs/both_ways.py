@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs the programs of test/programs with NCCL alone and with Beeline in front of it, and says which differ.
 
-  both_ways.py --library libbeeline.so --gpus 0,1 [--other-gpus 2,3] [--names a,b] PROGRAM [ARGUMENT...]
+  both_ways.py --library libbeeline.so --gpus 0,1 [--other-gpus 2,3] [--names a,b] [--fresh] PROGRAM [ARGUMENT...]
 
 PROGRAM ARGUMENT... NAME... runs the named programs one after another and prints `NAME: ok` for each; after one that fails,
-the rest are run in a new process.  NCCL alone gets --gpus, Beeline --other-gpus at the same time.  Without those both get --gpus, Beeline
+the rest are run in a new process; with --fresh each is in one of its own.  NCCL alone gets --gpus, Beeline --other-gpus at the same time.  Without those both get --gpus, Beeline
 first, and NCCL alone runs what failed with Beeline, and what says how long an end took.
 As they end, a line each with the seconds that they took; then a JSON record and a line for each.  Exit status: 1 if one fails with Beeline that NCCL alone runs, or takes more
 than a second longer to end.
@@ -28,15 +28,16 @@ LONGER = 1.0  # seconds that ending a communicator may take with Beeline beyond 
 class Side:
     """One way to run them: its environment, and by name what came of each: ("ok" | "skipped" | what was wrong, seconds that an end took)."""
 
-    def __init__(self, name, env):
+    def __init__(self, name, env, fresh):
         self.name, self.env, self.outcomes, self.thread, self.since = name, {**os.environ, **env}, {}, None, None
+        self.most = 1 if fresh else None
 
     def run(self, command, names):
         left = list(names)
         while left:
             said = []
             self.since = time.monotonic()
-            with subprocess.Popen([*command, *left], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as job:
+            with subprocess.Popen([*command, *left[:self.most]], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as job:
                 for line in job.stdout:
                     said.append(line)
                     for name, more in OK.findall(line):
@@ -88,6 +89,7 @@ def main():
     p.add_argument("--gpus", required=True)
     p.add_argument("--other-gpus")
     p.add_argument("--names", help="default: all")
+    p.add_argument("--fresh", action="store_true", help="a process for each program")
     p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for Beeline's side")
     p.add_argument("command", nargs=argparse.REMAINDER)
     options = p.parse_args()
@@ -95,9 +97,9 @@ def main():
     names = (options.names.split(",") if options.names else
              subprocess.run(command[:1], stdout=subprocess.PIPE, text=True, check=True).stdout.split())
     preload = ":".join(filter(None, (options.library, os.environ.get("LD_PRELOAD"))))
-    alone = Side("alone", dict(CUDA_VISIBLE_DEVICES=options.gpus))
+    alone = Side("alone", dict(CUDA_VISIBLE_DEVICES=options.gpus), options.fresh)
     beeline = Side("beeline", dict(CUDA_VISIBLE_DEVICES=options.other_gpus or options.gpus, LD_PRELOAD=preload,
-                                   **dict(item.split("=", 1) for item in options.env)))
+                                   **dict(item.split("=", 1) for item in options.env)), options.fresh)
     beeline.start(command, names)
     if options.other_gpus:
         alone.start(command, names)

@@ -42,4 +42,5 @@ STAGES = {stage.name: stage for stage in (
     Stage("nested", programs.nested, on_gpus=True, by_name=True),
     Stage("soak", programs.soak, by_name=True),
     Stage("lines", programs.lines, on_gpus=True, by_name=True),
+    Stage("clusters", programs.clusters, on_gpus=True, by_name=True),
 )}

@@ -10,11 +10,12 @@ def built(box, name):
     return os.path.join(box.build, "test", name)
 
 
-def both_ways(box, name, n, gpus, arguments, limit, names=None, beeline_env=()):
+def both_ways(box, name, n, gpus, arguments, limit, names=None, beeline_env=(), fresh=False):
     """Programs of n ranks with NCCL alone and with Beeline, at the same time where there are GPUs for both."""
     argv = box.script("both_ways.py", "--library", box.library, "--gpus", ",".join(gpus[:n]))
     argv += ["--other-gpus", ",".join(gpus[n:2 * n])] if len(gpus) >= 2 * n else []
     argv += ["--names", ",".join(names)] if names else []
+    argv += ["--fresh"] if fresh else []
     for item in beeline_env:
         argv += ["--env", item]
     return Step(name, [*argv, built(box, "programs/programs"), "--ranks", n, *arguments], box.env(preload=False), limit,
@@ -23,6 +24,7 @@ def both_ways(box, name, n, gpus, arguments, limit, names=None, beeline_env=()):
 
 SMALL = "--small 1K --middle 32K --large 256K"  # for the emulated box
 LATE = ["late_peer", "late_peer_graph"]
+MIXED = ["messages_mixed", "messages_mixed_collectives", "messages_mixed_nonblocking", "messages_mixed_polled", "messages_two_communicators"]
 
 
 def programs(box):
@@ -33,6 +35,9 @@ def programs(box):
         repeat = (40 if 2 * n <= len(gpus) else 16) // n
         often = box.pick(f"--repeat {repeat} --late 0.2 --limit 120", f"--repeat 2 --late 0.2 --limit 25 {SMALL}")
         steps.append(both_ways(box, f"{n} ranks", n, gpus, often, 360))
+    for n in box.ranks:  # what comes first in a process differs from what comes later
+        once = box.pick("--late 0.2 --limit 60", f"--late 0.2 --limit 25 {SMALL}")
+        steps.append(both_ways(box, f"{n} ranks, first in a process", n, gpus, once, 240, MIXED, fresh=True))
     seconds = box.pick("--late 8 --limit 60", f"--late 3 --limit 60 {SMALL}")
     late = both_ways(box, "late", 2, gpus[:2], seconds, 150, LATE)
     late.beside = [both_ways(box, "late, limited", 2, gpus[-2:], [*seconds, "--may-fail"], 150, LATE, ["BEELINE_TIMEOUT=2"])]
@@ -66,3 +71,8 @@ def lines(box):
     """Whole lines and packets, loaded while peers overwrite them."""
     return [Step(f"{n} GPUs", [built(box, "gpu/lines"), "--gpus", n, "--seconds", 60 // len(box.ranks)], limit=120, want="lines: ok")
             for n in box.ranks]
+
+
+def clusters(box):
+    """Whether blocks like NCCL's find room beside as many of Beeline's as a launch has then."""
+    return [Step("all GPUs", [built(box, "gpu/clusters"), "--all"], limit=60, want="clusters: ok")]
