@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "order.h"
+#include "room.h"
 
 /* Of the communicators that have both. */
 static void find_mixed(const struct bl_turn *forwarded, int forwarded_count) {
@@ -85,7 +86,18 @@ static void give_up(const struct bl_turn *forwarded, int forwarded_count, ncclRe
     }
 }
 
-ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_turn *forwarded, int forwarded_count) {
+/* Whether a message of NCCL's in the group may be the first in its GPU's context. */
+static bool has_first_message(const struct bl_turn *forwarded, int forwarded_count) {
+    bool first = false;
+    for (int i = 0; i < forwarded_count && !first; i++)
+        first = bl_turn_is_message(&forwarded[i]) && !forwarded[i].order.capturing &&
+                !bl_room_had_messages(forwarded[i].comm);
+    return first;
+}
+
+ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_turn *forwarded, int forwarded_count,
+                              bool *late) {
+    *late = false;
     if (!count || !forwarded_count) return ncclSuccess;
     find_mixed(forwarded, forwarded_count);
     const ncclResult_t result = fork_all(forwarded, forwarded_count);
@@ -101,5 +113,18 @@ ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_t
         calls[i].beside = true;
         calls[i].call.stream = beside->streams[0];
     }
-    return bl_fuse_launch(calls, count, true);
+    *late = has_first_message(forwarded, forwarded_count);
+    return *late ? ncclSuccess : bl_fuse_launch(calls, count, true);
+}
+
+ncclResult_t bl_beside_launch_late(struct bl_collected *calls, int count, struct bl_turn *forwarded,
+                                   int forwarded_count, bool made) {
+    if (made) return bl_fuse_launch(calls, count, true);
+    for (int i = 0; i < forwarded_count; i++) {
+        struct bl_comm *comm = forwarded[i].comm;
+        if (atomic_load(&comm->beside.state) == BL_BESIDE_APART) rejoin(comm);
+        atomic_store(&comm->beside.state, BL_BESIDE_NONE);
+        forwarded[i].beside = false;
+    }
+    return ncclSuccess;
 }

@@ -4,9 +4,12 @@
  * passed on what came by one of Beeline's, or the other way round, and NCCL alone bears that.  So where a group has calls of both
  * on a communicator, Beeline's are not behind NCCL's on the caller's stream,
  * nor before: they are on a stream of the communicator's own, one for eager groups and one for captured ones, which waits
- * for what was on the callers' streams before the group, and which those wait for.  And they are launched before the real
- * group ends: there NCCL waits, on the host, for ranks that a message goes to or comes from for the first time, and the driver for all that runs
- * on the GPU, where a kernel needs more local memory than any before it, as NCCL's first one for messages.
+ * for what was on the callers' streams before the group, and which those wait for.
+ *
+ * They are launched before the real group ends, for there NCCL waits, on the host, for ranks that a message goes to or comes from for the
+ * first time.  But not where NCCL's messages are the first in the GPU's context: the driver has a launch wait, on the host, until nothing runs on the GPU, if the
+ * kernel needs more local memory than any before it, as NCCL's for messages does, and Beeline's calls may be waiting for what these messages bring about.
+ *
  * So it is where NCCL has collectives alone, too: another rank's group may have messages besides, and what waits there for this rank's calls must
  * not wait for NCCL's here, which may wait for what is not launched there yet.
  */
@@ -15,8 +18,13 @@
 
 #include "turn.h"
 
-/* Before the real group's end, behind bl_streams_list: launches the calls of such communicators, on their own streams.  They are joined when the turns of NCCL's calls
- * end: turn.h. */
-ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_turn *forwarded, int forwarded_count);
+/* Before the real group's end, behind bl_streams_list: launches the calls of such communicators, on their own streams, unless that is to be *late.  They are joined when the
+ * turns of NCCL's calls end: turn.h. */
+ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_turn *forwarded, int forwarded_count,
+                              bool *late);
+
+/* Behind the real group's end, where it is late: launches them; or forgets them, if the real group was not made. */
+ncclResult_t bl_beside_launch_late(struct bl_collected *calls, int count, struct bl_turn *forwarded,
+                                   int forwarded_count, bool made);
 
 #endif

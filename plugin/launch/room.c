@@ -28,6 +28,7 @@ struct bl_room {
     atomic_int count;
     atomic_int chaining;    /* threads that are about to wait for events */
     atomic_bool in_a_graph; /* some are waited for in graphs, too */
+    atomic_bool messages;   /* of NCCL's were launched */
     CUevent *spare;         /* of those that have left meanwhile */
     int spares, spare_capacity;
 };
@@ -380,6 +381,14 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
         narrow_to(&space, space.narrow, kernel, blocks);
     return turn->capturing ? take_captured(room, &space, comm, stream, turn, kernel, blocks)
                            : take_eager(room, &space, comm, stream, turn, kernel, blocks);
+}
+
+void bl_room_note_message(const struct bl_comm *comm) {
+    if (comm->room.of) atomic_store_explicit(&comm->room.of->messages, true, memory_order_relaxed);
+}
+
+bool bl_room_had_messages(const struct bl_comm *comm) {
+    return comm->room.of && atomic_load_explicit(&comm->room.of->messages, memory_order_relaxed);
 }
 
 /* From now on launches beside it may have to be narrow; those in flight may be wide. */

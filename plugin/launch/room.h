@@ -54,6 +54,11 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
 /* The same for a call of the real NCCL's, which is made in any case. */
 ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 
+/* A message of NCCL's was launched in the communicator's context; whether one ever was, also of another communicator.  False where that is
+ * not known. */
+void bl_room_note_message(const struct bl_comm *comm);
+bool bl_room_had_messages(const struct bl_comm *comm);
+
 /* The call is issued, and the communicator's event recorded behind it; or it never will be. */
 void bl_room_taken(struct bl_comm *comm);
 

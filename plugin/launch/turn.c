@@ -110,6 +110,7 @@ static void refuse_turn(const struct bl_turn *turn, ncclResult_t error) {
 
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result) {
     if (bl_call_made(result)) count(turn);
+    if (bl_call_made(result) && bl_turn_is_message(turn) && !turn->order.capturing) bl_room_note_message(turn->comm);
     if (turn->follows) return ncclSuccess;
     if (result == ncclSuccess) return end_turn(turn);
     if (result == ncclInProgress)

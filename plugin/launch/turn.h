@@ -20,6 +20,11 @@ struct bl_turn {
     bool beside;        /* Beeline's calls of its group go on beside it, and it ends with them: beside.h */
 };
 
+/* A send or receive. */
+static inline bool bl_turn_is_message(const struct bl_turn *turn) {
+    return turn->counted && bl_collective_has(turn->request.collective, BL_PAIRED);
+}
+
 /* Before the real call; an error is the caller's. */
 ncclResult_t bl_turn_begin(struct bl_turn *turn);
 

@@ -20,6 +20,7 @@ struct bl_group {
     int count, capacity;
     struct bl_turn *forwarded; /* calls that went to the real NCCL, whose turns are to be ended */
     int forwarded_count, forwarded_capacity;
+    bool late;          /* what goes on beside NCCL's is launched behind the real group's end */
     ncclResult_t error; /* the first of a call that was not collected */
     struct bl_setup_request *inits;
     int init_count, init_capacity;

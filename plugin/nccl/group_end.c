@@ -45,10 +45,19 @@ static ncclResult_t launch_ours(struct bl_group *group) {
     return group->error != ncclSuccess ? group->error : bl_fuse_launch(group->calls, group->count, false);
 }
 
+static ncclResult_t launch_late(struct bl_group *group, ncclResult_t real) {
+    const bool made = bl_call_made(real) && group->error == ncclSuccess;
+    if (!group->late) return ncclSuccess;
+    group->late = false;
+    return bl_beside_launch_late(group->calls, group->count, group->forwarded, group->forwarded_count, made);
+}
+
 /* NCCL's turns end ahead of Beeline's calls, which come behind them; where both go on at once, behind these. */
 static ncclResult_t run_calls(struct bl_group *group, ncclResult_t real) {
     if (real == ncclInProgress && group->error == ncclSuccess) keep_calls(group);
-    ncclResult_t result = end_turns(group, real, false);
+    ncclResult_t result = launch_late(group, real);
+    const ncclResult_t others = end_turns(group, real, false);
+    if (result == ncclSuccess) result = others;
     if (result == ncclSuccess && bl_call_made(real)) result = launch_ours(group);
     const ncclResult_t ended = end_turns(group, real, true);
     if (result == ncclSuccess) result = ended;
@@ -76,7 +85,7 @@ static ncclResult_t make_ready(struct bl_group *group) {
     if (!listed) return ncclSystemError;
     const ncclResult_t result = bl_streams_before(group->calls, group->count);
     if (result != ncclSuccess) return result;
-    return bl_beside_launch(group->calls, group->count, group->forwarded, group->forwarded_count);
+    return bl_beside_launch(group->calls, group->count, group->forwarded, group->forwarded_count, &group->late);
 }
 
 /* As around each forwarded call (forward.c): it is here that NCCL launches them. */

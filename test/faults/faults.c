@@ -172,22 +172,28 @@ static void copy_half_captured(struct part *part) {
     copy_half(part, true);
 }
 
-/* A group of rank 0's of which NCCL refuses its part, when Beeline's, a receive of what nobody sends, is launched: the error can be
- * read, and nothing waits. */
+enum { REFUSED = 100000 };
+
+/* A group of which NCCL refuses its part; Beeline's is a receive of what nobody sends. */
+static void post_refused(const struct rank *rank, CUdeviceptr buffer, ncclComm_t comm) {
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(ncclRecv((void *)buffer, 100, ncclInt8, 1, comm, rank->stream[0]));
+    NCCL_OK(ncclSend((void *)buffer, REFUSED, ncclInt8, 0, comm, rank->stream[0])); /* which nobody receives */
+    ncclResult_t result = ncclGroupEnd();
+    for (; result == ncclInProgress; nap()) NCCL_OK(ncclCommGetAsyncError(comm, &result));
+    CHECK(result == ncclInvalidUsage, "the group ended with %s", ncclGetErrorString(result));
+    CU_OK(cuStreamSynchronize(rank->stream[0]));
+}
+
+/* Rank 0 has such a group when Beeline's part is launched: the error can be read, and nothing waits. */
 static void group_refused_by(struct part *part, ncclComm_t *comms) {
-    enum { LARGE = 100000 };
     CUdeviceptr buffer;
     struct rank *rank = part_enter(part, 0);
     CHECK(part->count == 1, "one rank a thread");
-    CU_OK(cuMemAlloc(&buffer, LARGE));
+    CU_OK(cuMemAlloc(&buffer, REFUSED));
     if (rank->rank == 0) {
-        NCCL_OK(ncclGroupStart());
-        NCCL_OK(ncclRecv((void *)buffer, 100, ncclInt8, 1, comms[0], rank->stream[0]));
-        NCCL_OK(ncclSend((void *)buffer, LARGE, ncclInt8, 0, comms[0], rank->stream[0])); /* which nobody receives */
-        ncclResult_t result = ncclGroupEnd();
-        for (; result == ncclInProgress; nap()) NCCL_OK(ncclCommGetAsyncError(comms[0], &result));
-        CHECK(result == ncclInvalidUsage, "the group ended with %s", ncclGetErrorString(result));
-        CU_OK(cuStreamSynchronize(rank->stream[0]));
+        ncclResult_t result;
+        post_refused(rank, buffer, comms[0]);
         NCCL_OK(ncclCommGetAsyncError(comms[0], &result));
         CHECK(result == ncclInvalidUsage, "the error is %s", ncclGetErrorString(result));
         CHECK(strstr(ncclGetLastError(comms[0]), "ended a group"), "it says: %s", ncclGetLastError(comms[0]));
@@ -197,9 +203,24 @@ static void group_refused_by(struct part *part, ncclComm_t *comms) {
     abort_all(part, comms);
     CU_OK(cuMemFree(buffer));
 }
+/* Where NCCL's messages would be the first, Beeline's part is launched behind them, so never, and nothing has happened. */
+static void group_refused_first(struct part *part, ncclComm_t comm) {
+    CUdeviceptr buffer;
+    ncclResult_t state;
+    struct rank *rank = part_enter(part, 0);
+    CU_OK(cuMemAlloc(&buffer, REFUSED));
+    if (rank->rank == 0) post_refused(rank, buffer, comm);
+    NCCL_OK(ncclCommGetAsyncError(comm, &state));
+    CHECK(state == ncclSuccess, "the error is %s", ncclGetErrorString(state));
+    if (rank->rank == 0) NCCL_OK(ncclSend((void *)buffer, REFUSED, ncclInt8, 1, comm, rank->stream[0]));
+    if (rank->rank == 1) NCCL_OK(ncclRecv((void *)buffer, REFUSED, ncclInt8, 0, comm, rank->stream[0]));
+    CU_OK(cuStreamSynchronize(rank->stream[0]));
+    CU_OK(cuMemFree(buffer));
+}
 static void group_refused(struct part *part) {
     ncclComm_t comms[BOX_RANKS];
     part_make_communicators(part, 1, comms);
+    group_refused_first(part, comms[0]);
     group_refused_by(part, comms);
 }
 static void group_refused_nonblocking(struct part *part) {

@@ -83,11 +83,14 @@ int main(int argc, char **argv) {
         if (has.major < 9) continue;
         for (int i = 0; i < 2; i++) CUDA_OK(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
         CUDA_OK(cudaFuncSetAttribute(stay, cudaFuncAttributeMaxDynamicSharedMemorySize, ONE_FITS));
-        const unsigned sms = (unsigned)has.multiProcessorCount, most = allowed(sms), found = beside(most, MOST, CLUSTER, stream);
-        printf("GPU %d, %s: beside %u blocks on %u multiprocessors %u of %d are resident\n", gpu, has.name, most, sms, found, MOST);
+        const unsigned sms = (unsigned)has.multiProcessorCount, most = allowed(sms),
+                       found = beside(most, MOST, CLUSTER, stream);
+        printf("GPU %d, %s: beside %u blocks on %u multiprocessors %u of %d are resident\n", gpu, has.name, most, sms,
+               found, MOST);
         for (unsigned blocks = 56; all && blocks + 16 < sms; blocks++)
             printf("  %3u blocks: in clusters %2u of 16, %2u of 24, %2u of 32; one by one %2u of 32\n", blocks,
-                   beside(blocks, 16, CLUSTER, stream), beside(blocks, 24, CLUSTER, stream), beside(blocks, MOST, CLUSTER, stream), beside(blocks, MOST, 1, stream));
+                   beside(blocks, 16, CLUSTER, stream), beside(blocks, 24, CLUSTER, stream),
+                   beside(blocks, MOST, CLUSTER, stream), beside(blocks, MOST, 1, stream));
         wrong += found < MOST;
         tried++;
     }

@@ -76,7 +76,7 @@ for name in ("late_peer", "late_peer_graph"):
 
 # Messages: what is asked for here is what NCCL does, which the cases without Beeline say.
 MESSAGES = """
-    messages_patterns messages_ahead messages_ahead_grouped messages_awaited messages_mixed messages_mixed_nonblocking
+    messages_patterns messages_ahead messages_ahead_grouped messages_awaited messages_mixed messages_mixed_first messages_mixed_nonblocking
     messages_mixed_beside_capture messages_mixed_polled messages_mixed_abandoned messages_two_communicators messages_simulated
     messages_segmented messages_between messages_beside messages_abandoned messages_behind_collective messages_captured messages_captured_idle
     gathers

@@ -263,6 +263,38 @@ static void messages_simulated(struct part *part, const struct settings *s) {
     stream_close(stream);
 }
 
+/* --- messages_mixed_first: a process's first messages are a group with both, of which the small one comes once the large one is there --- */
+static void messages_mixed_first(struct part *part, const struct settings *s) {
+    const int rank = self(part)->rank, n = part->box->nranks, next = (rank + 1) % n, before = (rank + n - 1) % n;
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    struct vector large, small;
+    vector_open(&large, s->large);
+    vector_open(&small, s->small);
+    for (long k = 0; k < s->repeat; k++) {
+        vector_fill(part, &large, s->seed + (uint64_t)(2 * k));
+        vector_fill(part, &small, s->seed + (uint64_t)(2 * k + 1));
+        part_barrier(part);
+        doing(part, "group %ld", k);
+        if (rank % 2 == 0 && next != 0) {
+            NCCL_OK(ncclGroupStart());
+            NCCL_OK(ncclSend((void *)large.send, large.count, ncclInt32, next, comm, stream));
+            NCCL_OK(ncclRecv((void *)small.recv, small.count, ncclInt32, next, comm, stream));
+            NCCL_OK(ncclGroupEnd());
+        } else if (rank % 2) {
+            NCCL_OK(ncclRecv((void *)large.recv, large.count, ncclInt32, before, comm, stream));
+            NCCL_OK(ncclSend((void *)small.send, small.count, ncclInt32, before, comm, stream));
+        }
+        stream_sync(stream);
+        if (rank % 2 == 0 && next != 0) vector_check(part, &small, next, next);
+        if (rank % 2) vector_check(part, &large, before, before);
+    }
+    comm_close(part, comm);
+    stream_close(stream);
+    vector_close(&large);
+    vector_close(&small);
+}
+
 /* --- messages_mixed_collectives: groups of two all-reduces, one of either hand, in which only ranks 0 and 1 have a message --- */
 static void messages_mixed_collectives(struct part *part, const struct settings *s) {
     const int rank = self(part)->rank;
@@ -302,6 +334,7 @@ static void messages_mixed_collectives(struct part *part, const struct settings 
 const struct program mixed_programs[] = {
     {"messages_mixed", messages_mixed},
     {"messages_mixed_nonblocking", messages_mixed_nonblocking},
+    {"messages_mixed_first", messages_mixed_first},
     {"messages_mixed_collectives", messages_mixed_collectives},
     {"messages_mixed_green", messages_mixed_green},
     {"messages_mixed_beside_capture", messages_mixed_beside_capture},

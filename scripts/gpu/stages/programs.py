@@ -24,7 +24,7 @@ def both_ways(box, name, n, gpus, arguments, limit, names=None, beeline_env=(), 
 
 SMALL = "--small 1K --middle 32K --large 256K"  # for the emulated box
 LATE = ["late_peer", "late_peer_graph"]
-MIXED = ["messages_mixed", "messages_mixed_collectives", "messages_mixed_nonblocking", "messages_mixed_polled", "messages_two_communicators"]
+MIXED = ["messages_mixed", "messages_mixed_first", "messages_mixed_collectives", "messages_mixed_nonblocking", "messages_mixed_polled", "messages_two_communicators"]
 
 
 def programs(box):
