@@ -40,6 +40,7 @@ void bl_table_uses(const struct bl_table *table, uint64_t bytes[BL_KERNELS]) {
             const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
             const uint64_t reach = bl_range_batch_reach(table, c, range);
             raise_to(&bytes[bl_range_kernel(range)], range->max_bytes);
+            if (!table->fuse_max) continue;
             if (algorithm->batch != BL_KERNEL_NONE) raise_to(&bytes[algorithm->batch], reach);
             if (algorithm->few != BL_KERNEL_NONE) raise_to(&bytes[algorithm->few], reach);
         }

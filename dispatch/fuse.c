@@ -19,14 +19,24 @@ static bool carries(const struct bl_table *table, const struct bl_algorithm *alg
  * a group, however small, so where thresholds end low, as those of any GPU, it would be the faster for a launch of each: 64 all-reduces of 256 KB
  * took 358 us in launches of 512 KB, 131 with NCCL, 92 in one (4 H200: docs/benchmarks/h100-x4-2026-11-27-groups.md). */
 static const uint64_t BATCH_BYTES = 4 << 20;
+/* But not by few blocks, which carry no more than the thresholds say. */
+enum { NOT_FEW_BLOCKS = 64 };
+
+/* Whether all above the range is NCCL's because it is faster, and for nothing else. */
+static bool ends_where_nccl_is_faster(const struct bl_table *table, enum bl_collective collective,
+                                      const struct bl_range *range) {
+    const struct bl_range *end = table->range[collective] + table->ranges[collective], *next = range + 1;
+    while (next < end && next->algorithm == BL_ROUTE_NCCL && next->reason == BL_REASON_NCCL_TUNED) next++;
+    return range->reason == BL_REASON_TUNED && next == end;
+}
 
 uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective collective,
                               const struct bl_range *range) {
-    const struct bl_range *next = range + 1;
     const bool for_each = bl_collective_has(collective, BL_GATHERS | BL_SCATTERS);
     const uint64_t reach = for_each ? BATCH_BYTES / (uint64_t)(table->nranks - 1) : BATCH_BYTES;
-    const bool is_last = range->reason == BL_REASON_TUNED && next->reason == BL_REASON_NCCL_TUNED;
-    if (!is_last || bl_collective_has(collective, BL_ROOTED | BL_PAIRED)) return range->max_bytes;
+    if (bl_collective_has(collective, BL_ROOTED | BL_PAIRED) || range->max_blocks < NOT_FEW_BLOCKS ||
+        !ends_where_nccl_is_faster(table, collective, range))
+        return range->max_bytes;
     return range->max_bytes > reach ? range->max_bytes : reach;
 }
 

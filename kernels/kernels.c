@@ -456,6 +456,7 @@ void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_
     uint64_t peer_lines = 2 * LINES_STEP, ring = LEAST_RING;
     uint64_t ring_lines = KEPT_RINGS_BYTES / ((uint64_t)(nranks - 1) * LINE_BYTES);
     uint64_t message = 0; /* the longest; 0: no route has any */
+    const uint64_t all = layout->bytes;
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         if (!bytes[kernel]) continue;
         const uint64_t most = lesser(bytes[kernel], 4 * LARGE); /* more than any staging holds at once */
@@ -468,7 +469,12 @@ void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_
         layout->pair_quads /= 2;
     if (!message) layout->pair_quads = 0;
     while (ring < ring_lines) ring *= 2;
-    layout->peer_lines = lesser(layout->peer_lines, whole_steps(peer_lines + LINES_STEP - 1));
     layout->oneway_lines = lesser(layout->oneway_lines, ring);
+    /* Lines that were given up for rings which are not used are there again. */
+    const uint64_t lines = all - packet_bytes(nranks, layout->packets) - ring_bytes(nranks, layout->oneway_lines) -
+                           pair_bytes(nranks, layout->pair_quads) - slots_bytes(nranks, layout->copy_bytes);
+    const uint64_t fit = lesser(whole_steps(lines / (2 * half_bytes(nranks, 1))), peer_lines_of(nranks, LARGE));
+    layout->peer_lines =
+        lesser(fit > layout->peer_lines ? fit : layout->peer_lines, whole_steps(peer_lines + LINES_STEP - 1));
     arrange(layout, nranks);
 }

@@ -43,7 +43,8 @@ struct bl_beside {
     CUstream eager, captured; /* the communicator's own, of the highest priority; NULL until there was such a group */
     CUstream *streams; /* one of these, and behind it those of the group's calls, whoever serves them, each once */
     int count, capacity;
-    bool meets; /* these are still to: streams.h */
+    bool meets;    /* these are still to: streams.h */
+    bool messages; /* of Beeline's are in the group */
     _Atomic int state;
 };
 

@@ -4,10 +4,24 @@
 #include "order.h"
 #include "room.h"
 
-/* Of the communicators that have both. */
-static void find_mixed(const struct bl_turn *forwarded, int forwarded_count) {
+static bool is_message(const struct bl_collected *call) {
+    return bl_collective_has(call->call.request.collective, BL_PAIRED);
+}
+
+/* A send or receive, or what Beeline knows nothing of. */
+static bool goes_on_with_others(const struct bl_turn *turn) {
+    return !turn->counted || bl_turn_is_message(turn);
+}
+
+/* Of the communicators that have messages of both. */
+static void find_mixed(const struct bl_collected *calls, int count, const struct bl_turn *forwarded,
+                       int forwarded_count) {
+    for (int i = 0; i < count; i++)
+        if (is_message(&calls[i])) calls[i].call.comm->beside.messages = true;
     for (int i = 0; i < forwarded_count; i++)
-        if (forwarded[i].comm->beside.count) atomic_store(&forwarded[i].comm->beside.state, BL_BESIDE_MIXED);
+        if (goes_on_with_others(&forwarded[i]) && forwarded[i].comm->beside.messages)
+            atomic_store(&forwarded[i].comm->beside.state, BL_BESIDE_MIXED);
+    for (int i = 0; i < count; i++) calls[i].call.comm->beside.messages = false;
 }
 
 /* Of the highest priority: the caller's streams may have it, and peers wait. */
@@ -99,7 +113,7 @@ ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_t
                               bool *late) {
     *late = false;
     if (!count || !forwarded_count) return ncclSuccess;
-    find_mixed(forwarded, forwarded_count);
+    find_mixed(calls, count, forwarded, forwarded_count);
     const ncclResult_t result = fork_all(forwarded, forwarded_count);
     if (result != ncclSuccess) {
         give_up(forwarded, forwarded_count, result);
@@ -109,17 +123,17 @@ ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_t
         forwarded[i].beside = atomic_load(&forwarded[i].comm->beside.state) == BL_BESIDE_APART;
     for (int i = 0; i < count; i++) {
         const struct bl_beside *beside = &calls[i].call.comm->beside;
-        if (atomic_load(&beside->state) != BL_BESIDE_APART) continue;
-        calls[i].beside = true;
+        if (atomic_load(&beside->state) != BL_BESIDE_APART || !is_message(&calls[i])) continue;
+        calls[i].when = BL_BESIDE;
         calls[i].call.stream = beside->streams[0];
     }
     *late = has_first_message(forwarded, forwarded_count);
-    return *late ? ncclSuccess : bl_fuse_launch(calls, count, true);
+    return *late ? ncclSuccess : bl_fuse_launch(calls, count, BL_BESIDE);
 }
 
 ncclResult_t bl_beside_launch_late(struct bl_collected *calls, int count, struct bl_turn *forwarded,
                                    int forwarded_count, bool made) {
-    if (made) return bl_fuse_launch(calls, count, true);
+    if (made) return bl_fuse_launch(calls, count, BL_BESIDE);
     for (int i = 0; i < forwarded_count; i++) {
         struct bl_comm *comm = forwarded[i].comm;
         if (atomic_load(&comm->beside.state) == BL_BESIDE_APART) rejoin(comm);

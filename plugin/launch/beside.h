@@ -1,17 +1,15 @@
-/* beside.h - Beeline's calls of a group go on beside NCCL's.
+/* beside.h - Beeline's sends and receives of a group go on beside NCCL's.
  *
  * Sends and receives of one group go on together, whoever serves them: a rank may be sent one of NCCL's only once it has
- * passed on what came by one of Beeline's, or the other way round, and NCCL alone bears that.  So where a group has calls of both
- * on a communicator, Beeline's are not behind NCCL's on the caller's stream,
- * nor before: they are on a stream of the communicator's own, one for eager groups and one for captured ones, which waits
- * for what was on the callers' streams before the group, and which those wait for.
+ * passed on what came by one of Beeline's, or the other way round, and NCCL alone bears that.  So where a group has messages of
+ * both on a communicator, Beeline's are not behind NCCL's on the caller's stream, nor before: they are on a stream of the
+ * communicator's own, one for eager groups and one for captured ones, which waits for what was on the callers' streams before
+ * them, and which those wait for.  (Collectives come before messages, as with NCCL alone: group_end.c.)
  *
- * They are launched before the real group ends, for there NCCL waits, on the host, for ranks that a message goes to or comes from for the
- * first time.  But not where NCCL's messages are the first in the GPU's context: the driver has a launch wait, on the host, until nothing runs on the GPU, if the
- * kernel needs more local memory than any before it, as NCCL's for messages does, and Beeline's calls may be waiting for what these messages bring about.
- *
- * So it is where NCCL has collectives alone, too: another rank's group may have messages besides, and what waits there for this rank's calls must
- * not wait for NCCL's here, which may wait for what is not launched there yet.
+ * They are launched before the real group ends, for there NCCL waits, on the host, for ranks that a message goes to or comes
+ * from for the first time.  But not where NCCL's messages are the first in the GPU's context: if a kernel needs more local memory
+ * than any before it, as NCCL's for messages does, the driver has its launch wait, on the host, until nothing runs on the GPU, and
+ * Beeline's may be waiting for what these messages bring about.
  */
 #ifndef BEELINE_BESIDE_H
 #define BEELINE_BESIDE_H

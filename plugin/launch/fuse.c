@@ -166,12 +166,12 @@ static ncclResult_t launch_communicator(struct bl_collected *calls, int comms, u
     return result;
 }
 
-ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, bool beside) {
+ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, enum bl_when when) {
     ncclResult_t result = ncclSuccess;
     /* calls[c].turn for c below it: of each communicator, and of each of its ranks here, the launch whose turn it is; -1: all are launched */
     int comms = 0;
     for (int i = 0; i < count; i++) { /* a communicator may have ended since: its calls go nowhere */
-        calls[i].planned = !atomic_load(&calls[i].call.comm->active) || calls[i].beside != beside;
+        calls[i].planned = !atomic_load(&calls[i].call.comm->active) || calls[i].when != when;
         calls[i].lead = -1;
     }
     for (int i = 0; i < count; i++) {

@@ -17,6 +17,9 @@
 
 #include "call.h"
 
+/* When a call is launched: ahead of NCCL's of its group, beside them (beside.h), or behind them. */
+enum bl_when { BL_AHEAD, BL_BESIDE, BL_BEHIND };
+
 struct bl_collected {
     struct bl_call call;
     int next;      /* the call behind it in its launch, -1 if it is the last; this and what follows is fuse.c's own */
@@ -25,11 +28,11 @@ struct bl_collected {
     int turn;      /* not of this call: place in a list of launches that are next, or -1 */
     int index;     /* of one end of a message: the how-many-th of its pair and direction in the group */
     bool planned;
-    bool beside; /* it is on a stream of the communicator's own, beside NCCL's calls; beside.h */
+    enum bl_when when;
 };
 
-/* Launches all of them that are beside NCCL's (beside.h), or all others; none if calls that share a launch are not all captured by one graph, or all eager (NCCL, too,
+/* Launches all of them whose time it is; none if calls that share a launch are not all captured by one graph, or all eager (NCCL, too,
  * refuses such a group: ncclInvalidUsage).  It allocates nothing. */
-ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, bool beside);
+ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, enum bl_when when);
 
 #endif

@@ -7,10 +7,8 @@
 
 /* OTHERS: narrow launches that a wide one leaves room for. */
 enum { OTHERS = 3, SM_BLOCKS = 2, NCCL_SMS = 32 /* of a kernel of NCCL's, at most by default */ };
-enum {
-    CLUSTER = 4,
-    GPC_SMS = 18
-}; /* NCCL's blocks come four at a time, to neighbours on one of the GPU's clusters (GPC), from sm_90 on */
+/* From sm_90 on NCCL's blocks come four at a time, to one GPC. */
+enum { CLUSTER = 4, GPC_SMS = 18 };
 enum { ISSUE_NAPS = 100, NAP_NS = 20000 }; /* how long, 2 ms, a call waits for what other threads are issuing */
 
 struct bl_room {
@@ -224,21 +222,16 @@ static struct held held_by_others(struct bl_room *room, const struct bl_comm *co
     return all;
 }
 
-static bool alone(const struct bl_room *room) {
-    return !room || atomic_load_explicit(&room->count, memory_order_acquire) < 2;
-}
-
 /* How many more blocks there is room for. */
 static unsigned room_beside(const struct space *space, struct held held) {
     const unsigned all = held.nccl ? space->beside_nccl : space->places;
     return held.blocks < all ? all - held.blocks : 0;
 }
 
-/* How many a launch takes of what there is, so that others, if there are any, still find room, however they come; 0: it is to be chained. */
-static unsigned share_beside(const struct space *space, struct held held, bool alone) {
+/* How many a launch takes of what there is, so that others still find room, however they come; 0: it is to be chained. */
+static unsigned share_beside(const struct space *space, struct held held) {
     const unsigned left = room_beside(space, held), reserved = OTHERS * space->narrow;
     if (left < space->fewest) return 0;
-    if (alone) return left;
     if (left > reserved + space->narrow) return left - reserved;
     return left < space->narrow ? left : space->narrow;
 }
@@ -250,9 +243,8 @@ static void narrow_to(const struct space *space, unsigned most, enum bl_kernel k
 }
 
 /* Whether a launch fits, with fewer blocks if need be. */
-static bool fit(const struct bl_room *room, const struct space *space, struct held held, enum bl_kernel kernel,
-                unsigned *blocks) {
-    const unsigned share = share_beside(space, held, alone(room));
+static bool fit(const struct space *space, struct held held, enum bl_kernel kernel, unsigned *blocks) {
+    const unsigned share = share_beside(space, held);
     if (share) narrow_to(space, share, kernel, blocks);
     return *blocks <= room_beside(space, held);
 }
@@ -271,20 +263,10 @@ static bool others_are_issued(struct bl_room *room, const struct bl_comm *comm) 
     return all;
 }
 
-/* Whether one of the calls that are being issued is beside NCCL's, maybe of this thread's own group: that takes until the group's end. */
-static bool one_is_apart(struct bl_room *room, const struct bl_comm *comm) {
-    bool any = false;
-    pthread_mutex_lock(&room->lock);
-    for (int i = 0; i < atomic_load(&room->count); i++)
-        any = any || (room->comms[i] != comm && atomic_load(&room->comms[i]->beside.state) == BL_BESIDE_APART);
-    pthread_mutex_unlock(&room->lock);
-    return any;
-}
-
 /* False if one takes long: it may wait for something behind this call. */
 static bool await_issued(struct bl_room *room, const struct bl_comm *comm) {
     for (int i = 0; !others_are_issued(room, comm); i++) {
-        if (i == ISSUE_NAPS || one_is_apart(room, comm)) return false;
+        if (i == ISSUE_NAPS) return false;
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     return true;
@@ -319,6 +301,10 @@ static ncclResult_t chain(struct bl_room *room, const struct bl_comm *comm, CUst
 }
 
 /* --- one call --- */
+static bool alone(const struct bl_room *room) {
+    return !room || atomic_load_explicit(&room->count, memory_order_acquire) < 2;
+}
+
 /* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then. */
 static ncclResult_t take_captured(struct bl_room *room, const struct space *space, struct bl_comm *comm,
                                   CUstream stream, const struct bl_order_turn *turn, enum bl_kernel kernel,
@@ -327,7 +313,7 @@ static ncclResult_t take_captured(struct bl_room *room, const struct space *spac
     pthread_mutex_lock(&room->lock);
     for (int i = 0; i < atomic_load(&room->count); i++)
         if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
-    const bool fits = fit(room, space, held, kernel, blocks);
+    const bool fits = fit(space, held, kernel, blocks);
     if (!fits && (bl_kernel_pairs(kernel) || has_untold(room, comm))) narrow_to(space, space->kept, kernel, blocks);
     note_captured(comm, *blocks);
     pthread_mutex_unlock(&room->lock);
@@ -339,10 +325,10 @@ static ncclResult_t take_eager(struct bl_room *room, const struct space *space, 
                                const struct bl_order_turn *turn, enum bl_kernel kernel, unsigned *blocks) {
     const unsigned wanted = *blocks;
     pthread_mutex_lock(&room->lock);
-    bool fits = fit(room, space, held_by_others(room, comm, kernel, false), kernel, blocks);
+    bool fits = fit(space, held_by_others(room, comm, kernel, false), kernel, blocks);
     if (!fits || *blocks != wanted) { /* some of what seemed in flight may have ended */
         *blocks = wanted;
-        fits = fit(room, space, held_by_others(room, comm, kernel, true), kernel, blocks);
+        fits = fit(space, held_by_others(room, comm, kernel, true), kernel, blocks);
     }
     if (!fits && (bl_kernel_pairs(kernel) || has_untold(room, comm))) narrow_to(space, space->kept, kernel, blocks);
     hold(comm, *blocks);

@@ -52,7 +52,7 @@ static ncclResult_t visit(struct bl_comm *comm, ncclResult_t (*what)(struct bl_c
     return result;
 }
 
-ncclResult_t bl_streams_before(const struct bl_collected *calls, int count) {
+ncclResult_t bl_streams_meet(const struct bl_collected *calls, int count) {
     ncclResult_t result = ncclSuccess;
     for (int i = 0; i < count; i++) calls[i].call.comm->beside.meets = true;
     for (int i = 0; i < count && result == ncclSuccess; i++) {
@@ -73,7 +73,7 @@ ncclResult_t bl_streams_after(const struct bl_collected *calls, int count, bool 
     ncclResult_t result = ncclSuccess;
     for (int i = 0; i < count; i++) {
         struct bl_comm *comm = calls[i].call.comm;
-        if (atomic_load(&comm->beside.state) == BL_BESIDE_APART) continue;
+        if (atomic_load(&comm->beside.state) == BL_BESIDE_APART || atomic_load(&comm->pending.set)) continue;
         if (launched && result == ncclSuccess) result = bl_streams_after_late(comm);
         comm->beside.count = 0; /* once */
     }

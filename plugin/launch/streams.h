@@ -2,7 +2,8 @@
  *
  * Where calls of a group on one communicator are on several streams, NCCL has it as if the whole group were posted on each of them:
  * none of it begins before all that was there, and what comes later on any of them comes behind all of it, whichever call was on
- * which.  Where Beeline makes some of the calls, or all in several launches, these streams meet before the group and behind it.
+ * which.  Where Beeline makes some of the calls, or all in several launches, these streams meet before the group, between what is launched ahead of NCCL's calls and
+ * these, and behind it.
  */
 #ifndef BEELINE_STREAMS_H
 #define BEELINE_STREAMS_H
@@ -14,12 +15,12 @@
 bool bl_streams_list(const struct bl_collected *calls, int count);
 bool bl_streams_add(struct bl_comm *comm, CUstream stream);
 
-/* Before the real group's end.  ncclInvalidUsage, as of NCCL, if those of a communicator are not all captured by one graph, or all
+/* Before what comes next of the group.  ncclInvalidUsage, as of NCCL, if those of a communicator are not all captured by one graph, or all
  * eager. */
-ncclResult_t bl_streams_before(const struct bl_collected *calls, int count);
+ncclResult_t bl_streams_meet(const struct bl_collected *calls, int count);
 
-/* Behind all calls of the group that are launched by now, if they are, and forgets the streams.  But those of calls beside NCCL's meet
- * where its turn ends: turn.h. */
+/* Behind all calls of the group that are launched by now, if they are, and forgets the streams.  But those of calls beside NCCL's, or of a communicator whose calls of NCCL's are in
+ * progress, meet where its turn ends: turn.h. */
 ncclResult_t bl_streams_after(const struct bl_collected *calls, int count, bool launched);
 
 /* The same of one communicator whose calls were kept until now. */

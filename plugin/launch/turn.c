@@ -143,7 +143,7 @@ void bl_turn_settle(struct bl_comm *comm, ncclResult_t state) {
         settling = comm;
         ncclResult_t result = bl_turn_end(&turn, state);
         if (state == ncclSuccess && result == ncclSuccess && pending->count)
-            result = bl_fuse_launch(pending->calls, pending->count, false);
+            result = bl_fuse_launch(pending->calls, pending->count, BL_BEHIND);
         if (state == ncclSuccess && result == ncclSuccess) result = bl_streams_after_late(comm);
         comm->beside.count = 0;                                     /* of what was not launched, too */
         if (state != ncclSuccess && pending->count) result = state; /* peers may have made those calls */

@@ -1,8 +1,9 @@
 /* group.h - the groups of this thread: calls and new communicators are collected, and run at the outermost end (group_end.c).
  *
- * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end the real group ends first;
- * only if that succeeded are Beeline's calls launched, in few launches (fuse.h): an error anywhere in the group launches
- * nothing.  (But those that go on beside sends and receives of NCCL's are launched before it: beside.h.)  The order between NCCL's part and Beeline's is the same on every rank, because the routes are.
+ * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end Beeline's collectives are launched, in few
+ * launches (fuse.h), then the real group ends, with Beeline's messages beside NCCL's (beside.h), and then what is left of these.  An error of a
+ * call in the group launches nothing.  The order between NCCL's part and Beeline's is the same on every rank, because the routes are; why it is this one:
+ * docs/design.md.
  *
  * All of it is the calling thread's own.
  */
@@ -20,7 +21,7 @@ struct bl_group {
     int count, capacity;
     struct bl_turn *forwarded; /* calls that went to the real NCCL, whose turns are to be ended */
     int forwarded_count, forwarded_capacity;
-    bool late;          /* what goes on beside NCCL's is launched behind the real group's end */
+    bool late;          /* messages beside NCCL's are launched behind the real group's end */
     ncclResult_t error; /* the first of a call that was not collected */
     struct bl_setup_request *inits;
     int init_count, init_capacity;

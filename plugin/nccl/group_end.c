@@ -19,7 +19,8 @@ static void keep_calls(struct bl_group *group) {
     for (int i = 0; i < group->forwarded_count; i++)
         group->forwarded[i].comm->pending.expected = !group->forwarded[i].beside;
     for (int i = 0; i < group->count; i++) {
-        const bool kept = group->calls[i].call.comm->pending.expected && bl_turn_keep(&group->calls[i]);
+        const bool behind = group->calls[i].when == BL_BEHIND && group->calls[i].call.comm->pending.expected;
+        const bool kept = behind && bl_turn_keep(&group->calls[i]);
         if (kept)
             let_go(group->calls[i].call.comm, true);
         else
@@ -42,7 +43,7 @@ static ncclResult_t end_turns(struct bl_group *group, ncclResult_t real, bool be
 }
 
 static ncclResult_t launch_ours(struct bl_group *group) {
-    return group->error != ncclSuccess ? group->error : bl_fuse_launch(group->calls, group->count, false);
+    return group->error != ncclSuccess ? group->error : bl_fuse_launch(group->calls, group->count, BL_BEHIND);
 }
 
 static ncclResult_t launch_late(struct bl_group *group, ncclResult_t real) {
@@ -83,7 +84,9 @@ static ncclResult_t make_ready(struct bl_group *group) {
     for (int i = 0; i < group->forwarded_count && listed; i++)
         listed = bl_streams_add(group->forwarded[i].comm, group->forwarded[i].stream);
     if (!listed) return ncclSystemError;
-    const ncclResult_t result = bl_streams_before(group->calls, group->count);
+    ncclResult_t result = bl_streams_meet(group->calls, group->count);
+    if (result == ncclSuccess) result = bl_fuse_launch(group->calls, group->count, BL_AHEAD);
+    if (result == ncclSuccess && group->forwarded_count) result = bl_streams_meet(group->calls, group->count);
     if (result != ncclSuccess) return result;
     return bl_beside_launch(group->calls, group->count, group->forwarded, group->forwarded_count, &group->late);
 }

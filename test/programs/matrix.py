@@ -115,13 +115,22 @@ for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED_WIDE}")):
 # Beeline's collectives of such a group leave NCCL's part its room, too; and a first call of NCCL's is behind no messages.
 for name, box in (("alone", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE=..512K twoshot_ll128 | nccl' --env BEELINE_SENDRECV=nccl")):
     case(f"messages_mixed_collectives/{name}", f"-g 3 --sms 8 {box}", f"programs --ranks 3 {SIZES} --middle 512K --large 1M --limit 15 messages_mixed_collectives")
+# Collectives of both in a group, on several communicators: NCCL's kernels may fill a GPU, and Beeline's another.
+BOTH = "--beeline --env 'BEELINE_ALLREDUCE=..64K twoshot_ll128 | nccl' --env BEELINE_SENDRECV=nccl"
+for box, sms in (("few", "--sms 8"), ("many", "--sms 132 --nccl-sms 32")):
+    for name in ("both_many", "both_many_at_once", "both_on_streams"):
+        if (box, name) != ("many", "both_many_at_once"):  # which NCCL alone does not come to the end of
+            case(f"{name}/{box}", f"-g 3 {sms} {BOTH}", f"programs --ranks 3 {SIZES} --middle 64K --limit 15 {name}")
+for seed in range(4):
+    case(f"both_first/{seed}", f"-g 3 --sms 8 {BOTH}", f"programs --ranks 3 {SIZES} --seed $((4 * SEED + {seed})) --limit 15 both_first")
+case("both-alone", "-g 3 --sms 8", f"programs --ranks 3 {SIZES} --middle 64K --limit 15 both_many both_on_streams both_first")
 for name, box in (("alone", ""), ("beeline", f"{BEELINE} {BY_BEELINE}")):
     case(f"receive_ahead_of_first/{name}", f"-g 2 --sms 32 {box}", f"programs {SIZES} --middle 64K --limit 15 receive_ahead_of_first")
 # What the sender has ahead of its receivers: as much as NCCL takes of each size, up to the largest that rows may have (the emulated NCCL takes
 # less); also with less memory, of a communicator's first messages.
 LONG = "--beeline --env BEELINE_TUNING_FILE=test/programs/long.tune"
-for ranks, most in ((2, "1M"), (3, "512K"), (4, "256K")):
-    case(f"messages_unreceived/{ranks}", f"-g {ranks} {LONG}", f"programs --ranks {ranks} --seed $SEED --small 1K --middle {most} --large 2M --limit 40 messages_unreceived")
+for ranks, least, most in ((2, "1K", "1M"), (3, "1K", "1M"), (4, "2K", "512K")):
+    case(f"messages_unreceived/{ranks}", f"-g {ranks} {LONG}", f"programs --ranks {ranks} --seed $SEED --small {least} --middle {most} --large 2M --limit 40 messages_unreceived")
 for ranks, megabytes, most in ((2, 1, 4320), (2, 2, 17280), (2, 4, 34560), (2, 8, 69120), (3, 1, 1920), (3, 4, 17280), (4, 4, 8640)):
     case(f"messages_unreceived_first/{ranks}/{megabytes}M", f"-g {ranks} {LONG} --env BEELINE_STAGING={megabytes}M", f"programs --ranks {ranks} --seed $SEED --small {most} --limit 40 messages_unreceived_first")
 for ranks, most in ((2, "4M"), (3, "1M"), (4, "1M")):

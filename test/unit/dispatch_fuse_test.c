@@ -348,7 +348,7 @@ static void test_reach(void) {
                    block = 4 * M / 3 / each * 64 * K;
     CHECK(batch_most(&table, BL_ALLREDUCE) == all, "%llu", (unsigned long long)batch_most(&table, BL_ALLREDUCE));
     CHECK(batch_most(&table, BL_ALLGATHER) == block && batch_most(&table, BL_ALLTOALL) == block);
-    CHECK(batch_most(&table, BL_REDUCESCATTER) == block, "the rows above NCCL's do not count");
+    CHECK(batch_most(&table, BL_REDUCESCATTER) == 0, "there are rows above NCCL's");
     CHECK(batch_most(&table, BL_BROADCAST) == 0, "rings are for what the thresholds say");
     /* The staging is for as much, of the kernels for several calls. */
     bl_table_uses(&table, uses);
@@ -369,7 +369,24 @@ static void test_reach(void) {
     facts.most_blocks = 8;
     build(&table, &facts, &settings);
     CHECK(batch_most(&table, BL_ALLGATHER) == 0, "8 blocks have 16 KB");
+    settings = settings_of(low);
+    settings.fuse_max = 1 * M;
+    build(&table, &facts, &settings);
+    CHECK(batch_most(&table, BL_ALLREDUCE) == 0, "nor do they have more together");
+    settings.fuse_max = 0;
+    facts = facts_of("NVIDIA H200", 90, 4);
+    memset(uses, 0, sizeof uses);
+    build(&table, &facts, &settings);
+    bl_table_uses(&table, uses);
+    CHECK(uses[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] == 64 * K && !uses[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH]);
+    /* Under a zero-CTA policy what NCCL has by that stays its own. */
+    facts.zero_ctas = true;
+    settings.fuse_max = 1 * M;
+    build(&table, &facts, &settings);
+    CHECK(batch_most(&table, BL_ALLGATHER) == 0 && batch_most(&table, BL_ALLREDUCE) == all);
     /* Thresholds that go farther, as far as they go. */
+    settings = settings_of(NULL);
+    settings.fuse_max = 1 * M;
     facts = facts_of("NVIDIA H200", 90, 4);
     build(&table, &facts, &settings);
     CHECK(batch_most(&table, BL_ALLGATHER) > 4 * M && batch_most(&table, BL_ALLREDUCE) > 16 * M);

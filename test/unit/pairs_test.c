@@ -114,7 +114,7 @@ static void draw_group(int nranks, int messages, uint64_t scale) {
 
 static void launch_group(void) {
     launch_count = checked = 0;
-    CHECK(bl_fuse_launch(group, grouped, false) == ncclSuccess);
+    CHECK(bl_fuse_launch(group, grouped, BL_AHEAD) == ncclSuccess);
     CHECK(checked == grouped, "%d of %d calls were checked", checked, grouped);
 }
 
@@ -497,19 +497,19 @@ static void test_beside_collectives(void) {
     for (int i = 0; i < 3; i++) { /* another communicator's */
         struct bl_call call = message(1, 0, true, 10);
         add(&call);
-        group[6 + i].beside = true;
+        group[6 + i].when = BL_BESIDE;
     }
     launch_count = checked = 0;
-    CHECK(bl_fuse_launch(group, grouped, true) == ncclSuccess && checked == 3 && launch_count == 1);
+    CHECK(bl_fuse_launch(group, grouped, BL_BESIDE) == ncclSuccess && checked == 3 && launch_count == 1);
     launch_count = checked = 0;
-    CHECK(bl_fuse_launch(group, grouped, false) == ncclSuccess && checked == 6 && launch_count == 2);
+    CHECK(bl_fuse_launch(group, grouped, BL_AHEAD) == ncclSuccess && checked == 6 && launch_count == 2);
     check_says = ncclInvalidUsage;
     launch_count = checked = 0;
-    CHECK(bl_fuse_launch(group, grouped, false) == ncclInvalidUsage && launch_count == 0);
+    CHECK(bl_fuse_launch(group, grouped, BL_AHEAD) == ncclInvalidUsage && launch_count == 0);
     check_says = ncclSuccess;
     atomic_store(&comms[0].active, false);
     launch_count = checked = 0;
-    CHECK(bl_fuse_launch(group, grouped, false) == ncclSuccess && launch_count == 0 && checked == 0);
+    CHECK(bl_fuse_launch(group, grouped, BL_AHEAD) == ncclSuccess && launch_count == 0 && checked == 0);
 }
 
 int main(void) {

@@ -1,0 +1,111 @@
+/* both.c - groups with collectives of NCCL's and of Beeline's: the large ones are to be NCCL's, the middle ones Beeline's. */
+#include <unistd.h>
+
+#include "programs.h"
+
+enum { MOST_COMMS = 6, ROUNDS = 8 };
+
+/* Of one communicator, in an order that changes. */
+static void post_both(const struct vector *large, const struct vector *middle, bool large_first, ncclComm_t comm,
+                      CUstream large_on, CUstream middle_on) {
+    if (large_first) vector_allreduce(large, comm, large_on);
+    vector_allreduce(middle, comm, middle_on);
+    if (!large_first) vector_allreduce(large, comm, large_on);
+}
+
+/* So many communicators, a stream each, two if `apart`; each with a group of both, or all in one group, while a rank is late. */
+static void several(struct part *part, const struct settings *s, int comms, bool one_group, bool apart) {
+    ncclComm_t comm[MOST_COMMS];
+    CUstream stream[2 * MOST_COMMS];
+    struct vector large[MOST_COMMS], middle[MOST_COMMS];
+    for (int c = 0; c < comms; c++) {
+        comm[c] = comm_open(part);
+        stream[2 * c] = stream_open();
+        stream[2 * c + 1] = apart ? stream_open() : stream[2 * c];
+        vector_open(&large[c], s->large);
+        vector_open(&middle[c], s->middle);
+        vector_warm_up(part, &large[c], comm[c], stream[2 * c]);
+    }
+    for (int k = 0; k < ROUNDS * s->repeat; k++) {
+        for (int c = 0; c < comms; c++) {
+            vector_fill(part, &large[c], s->seed + (uint64_t)(2 * comms * k + c));
+            vector_fill(part, &middle[c], s->seed + (uint64_t)(2 * comms * k + comms + c));
+        }
+        part_barrier(part);
+        doing(part, "round %d", k);
+        if (draw(s->seed, (uint64_t)k, 3) == (uint64_t)self(part)->rank) usleep(3000);
+        if (one_group) NCCL_OK(ncclGroupStart());
+        for (int c = 0; c < comms; c++) {
+            if (!one_group) NCCL_OK(ncclGroupStart());
+            post_both(&large[c], &middle[c], k % 2, comm[c], stream[2 * c], stream[2 * c + 1]);
+            if (!one_group) NCCL_OK(ncclGroupEnd());
+        }
+        if (one_group) NCCL_OK(ncclGroupEnd());
+        for (int c = 0; c < comms; c++) {
+            stream_sync(stream[2 * c + k / 2 % 2]); /* either is enough */
+            vector_check_all(part, &large[c]);
+            vector_check_all(part, &middle[c]);
+        }
+    }
+    for (int c = 0; c < comms; c++) {
+        comm_close(part, comm[c]);
+        stream_close(stream[2 * c]);
+        if (apart) stream_close(stream[2 * c + 1]);
+        vector_close(&large[c]);
+        vector_close(&middle[c]);
+    }
+}
+
+static void both_many(struct part *part, const struct settings *s) {
+    several(part, s, 4, false, false);
+}
+static void both_many_at_once(struct part *part, const struct settings *s) {
+    several(part, s, MOST_COMMS, true, false);
+}
+static void both_on_streams(struct part *part, const struct settings *s) {
+    several(part, s, 2, false, true);
+}
+
+/* --- both_first: one communicator has the large ones, another the middle ones, and ranks 0 and 1 a first message besides --- */
+static void both_first(struct part *part, const struct settings *s) {
+    const int rank = self(part)->rank;
+    const ncclComm_t comm[] = {comm_open(part), comm_open(part)};
+    const CUstream stream = stream_open();
+    struct vector large, middle, message;
+    vector_open(&large, s->large);
+    vector_open(&middle, s->middle);
+    vector_open(&message, s->large);
+    vector_warm_up(part, &large, comm[0], stream);
+    vector_warm_up(part, &middle, comm[1], stream);
+    for (int k = 0; k < 4; k++) {
+        vector_fill(part, &large, s->seed + (uint64_t)(3 * k));
+        vector_fill(part, &middle, s->seed + (uint64_t)(3 * k + 1));
+        vector_fill(part, &message, s->seed + (uint64_t)(3 * k + 2));
+        part_barrier(part);
+        doing(part, "group %d", k);
+        NCCL_OK(ncclGroupStart());
+        if (s->seed % 2) vector_allreduce(&large, comm[0], stream);
+        vector_allreduce(&middle, comm[1], stream);
+        if (rank == 0) NCCL_OK(ncclSend((void *)message.send, message.count, ncclInt32, 1, comm[1], stream));
+        if (rank == 1) NCCL_OK(ncclRecv((void *)message.recv, message.count, ncclInt32, 0, comm[1], stream));
+        if (s->seed % 2 == 0) vector_allreduce(&large, comm[0], stream);
+        NCCL_OK(ncclGroupEnd());
+        stream_sync(stream);
+        vector_check_all(part, &large);
+        vector_check_all(part, &middle);
+        if (rank == 1) vector_check(part, &message, 0, 0);
+    }
+    for (int c = 0; c < 2; c++) comm_close(part, comm[c]);
+    stream_close(stream);
+    vector_close(&large);
+    vector_close(&middle);
+    vector_close(&message);
+}
+
+const struct program both_programs[] = {
+    {"both_many", both_many},
+    {"both_many_at_once", both_many_at_once},
+    {"both_on_streams", both_on_streams},
+    {"both_first", both_first},
+    {0},
+};
