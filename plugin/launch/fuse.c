@@ -19,6 +19,15 @@ struct plan {
     int all, launches;
 };
 
+/* Whether it goes out with calls[first]. */
+static bool goes_with(const struct bl_collected *calls, int i, int first) {
+    return calls[i].call.comm == calls[first].call.comm && calls[i].when == calls[first].when;
+}
+
+static bool is_message(const struct bl_collected *call) {
+    return bl_collective_has(call->call.request.collective, BL_PAIRED);
+}
+
 static void begin_launch(struct plan *plan, int i) {
     plan->calls[i].lead = i;
     if (plan->last >= 0)
@@ -29,13 +38,13 @@ static void begin_launch(struct plan *plan, int i) {
     plan->launches++;
 }
 
-static void plan_collectives(struct plan *plan, struct bl_comm *comm, int first, int count) {
+static void plan_collectives(struct plan *plan, const struct bl_table *table, int first, int count) {
     struct bl_collected *calls = plan->calls;
     struct bl_fuser fuser;
     struct bl_route route;
-    bl_fuser_begin(&fuser, &comm->table);
+    bl_fuser_begin(&fuser, table);
     for (int i = first; i < count; i++) {
-        if (calls[i].call.comm != comm || bl_collective_has(calls[i].call.request.collective, BL_PAIRED)) continue;
+        if (!goes_with(calls, i, first) || is_message(&calls[i])) continue;
         const int before = bl_fuser_add(&fuser, &calls[i].call.request, i, &route);
         if (before == BL_FUSE_BEGINS) {
             begin_launch(plan, i);
@@ -81,11 +90,11 @@ static int sort_pairs(struct bl_collected *calls, int list) {
 }
 
 /* Those of the communicator, in their order in the group. */
-static int list_pairs(struct bl_collected *calls, const struct bl_comm *comm, int first, int count) {
+static int list_pairs(struct bl_collected *calls, int first, int count) {
     int indices[2][BL_MAX_RANKS] = {{0}}, list = -1, *at = &list;
     for (int i = first; i < count; i++) {
         const struct bl_call *call = &calls[i].call;
-        if (call->comm != comm || !bl_collective_has(call->request.collective, BL_PAIRED)) continue;
+        if (!goes_with(calls, i, first) || !is_message(&calls[i])) continue;
         calls[i].index = indices[call->receives][call->request.root]++;
         *at = i;
         at = &calls[i].next;
@@ -93,10 +102,10 @@ static int list_pairs(struct bl_collected *calls, const struct bl_comm *comm, in
     return list;
 }
 
-static void plan_pairs(struct plan *plan, const struct bl_comm *comm, int first, int count) {
+static void plan_pairs(struct plan *plan, int first, int count) {
     struct bl_collected *calls = plan->calls;
     int of_launch = 0;
-    for (int i = sort_pairs(calls, list_pairs(calls, comm, first, count)), before = -1, next; i >= 0; i = next) {
+    for (int i = sort_pairs(calls, list_pairs(calls, first, count)), before = -1, next; i >= 0; i = next) {
         next = calls[i].next;
         calls[i].next = -1;
         if (of_launch == 0)
@@ -110,21 +119,21 @@ static void plan_pairs(struct plan *plan, const struct bl_comm *comm, int first,
     }
 }
 
-/* The launches of the communicator whose first call is calls[first]; returns the first of them. */
+/* The launches of calls[first] and of what goes out with it; returns the first of them. */
 static int plan(struct bl_collected *calls, int first, int count) {
     struct bl_comm *comm = calls[first].call.comm;
     struct plan plan = {.calls = calls, .first = -1, .last = -1};
     bool collectives = false;
     for (int i = first; i < count; i++) {
-        if (calls[i].call.comm != comm) continue;
-        collectives = collectives || !bl_collective_has(calls[i].call.request.collective, BL_PAIRED);
+        if (!goes_with(calls, i, first)) continue;
+        collectives = collectives || !is_message(&calls[i]);
         calls[i].planned = true;
         calls[i].next = -1;
         calls[i].next_lead = -1;
         plan.all++;
     }
-    if (collectives) plan_collectives(&plan, comm, first, count); /* else its 7 KB need not be written */
-    plan_pairs(&plan, comm, first, count);
+    if (collectives) plan_collectives(&plan, &comm->table, first, count); /* else its 7 KB need not be written */
+    plan_pairs(&plan, first, count);
     tell_fused(comm, plan.all, plan.launches);
     return plan.first;
 }
