@@ -73,6 +73,8 @@ struct bl_hold {
     _Atomic uint64_t holds;    /* room.c has the bits */
     _Atomic uint32_t captured; /* blocks of its largest captured launch */
     _Atomic bool of_nccl;      /* it has had kernels of NCCL's */
+    _Atomic bool nccl_comes;   /* a call of NCCL's has taken room, and is not issued yet */
+    const void *_Atomic whose; /* by this thread: room.c has its mark */
     uint64_t turn;             /* its last launch beside others was the room's how-many-th; under the room's lock */
 };
 
@@ -85,6 +87,7 @@ struct bl_pending {
     CUstream stream;
     struct bl_order_turn turn;
     bool beside;                /* it ends with calls of Beeline's: beside.h */
+    _Atomic bool message;       /* a send or receive is among them */
     bool expected;              /* while a group keeps what comes behind it */
     struct bl_collected *calls; /* fuse.h */
     int count;

@@ -8,9 +8,9 @@ static bool is_message(const struct bl_collected *call) {
     return bl_collective_has(call->call.request.collective, BL_PAIRED);
 }
 
-/* A send or receive, or what Beeline knows nothing of. */
+/* A send or receive, or an all-to-all, which for NCCL is many of these; or what Beeline knows nothing of. */
 static bool goes_on_with_others(const struct bl_turn *turn) {
-    return !turn->counted || bl_turn_is_message(turn);
+    return !turn->counted || bl_turn_is_message(turn) || turn->request.collective == BL_ALLTOALL;
 }
 
 /* Of the communicators that have messages of both. */
@@ -104,7 +104,7 @@ static void give_up(const struct bl_turn *forwarded, int forwarded_count, ncclRe
 static bool has_first_message(const struct bl_turn *forwarded, int forwarded_count) {
     bool first = false;
     for (int i = 0; i < forwarded_count && !first; i++)
-        first = bl_turn_is_message(&forwarded[i]) && !forwarded[i].order.capturing &&
+        first = goes_on_with_others(&forwarded[i]) && !forwarded[i].order.capturing &&
                 !bl_room_had_messages(forwarded[i].comm);
     return first;
 }

@@ -175,9 +175,9 @@ static ncclResult_t launch_communicator(struct bl_collected *calls, int comms, u
     return result;
 }
 
-ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, enum bl_when when) {
-    ncclResult_t result = ncclSuccess;
-    /* calls[c].turn for c below it: of each communicator, and of each of its ranks here, the launch whose turn it is; -1: all are launched */
+/* Returns how many communicators have some: calls[c].turn for c below it is, of each, and of each of its ranks here, the launch whose turn it
+ * is; -1: all are launched. */
+static int plan_all(struct bl_collected *calls, int count, enum bl_when when) {
     int comms = 0;
     for (int i = 0; i < count; i++) { /* a communicator may have ended since: its calls go nowhere */
         calls[i].planned = !atomic_load(&calls[i].call.comm->active) || calls[i].when != when;
@@ -188,8 +188,24 @@ ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, enum bl_when 
         const int first = plan(calls, i, count);
         calls[comms++].turn = first;
     }
+    return comms;
+}
+
+static ncclResult_t check_all(const struct bl_collected *calls, int count) {
+    ncclResult_t result = ncclSuccess;
     for (int i = 0; i < count && result == ncclSuccess; i++)
         if (calls[i].lead == i) result = with_batch(calls, i, bl_launch_check);
+    return result;
+}
+
+ncclResult_t bl_fuse_check(struct bl_collected *calls, int count, enum bl_when when) {
+    plan_all(calls, count, when);
+    return check_all(calls, count);
+}
+
+ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, enum bl_when when) {
+    const int comms = plan_all(calls, count, when);
+    ncclResult_t result = check_all(calls, count);
     for (int c; result == ncclSuccess && (c = next_communicator(calls, comms)) >= 0;)
         result = launch_communicator(calls, comms, id_of(calls, c));
     return result;

@@ -31,6 +31,9 @@ struct bl_collected {
     enum bl_when when;
 };
 
+/* Whether all of them could be launched at that time, as far as their group is concerned: bl_launch_check. */
+ncclResult_t bl_fuse_check(struct bl_collected *calls, int count, enum bl_when when);
+
 /* Launches all of them whose time it is; none if calls that share a launch are not all captured by one graph, or all eager (NCCL, too,
  * refuses such a group: ncclInvalidUsage).  It allocates nothing. */
 ncclResult_t bl_fuse_launch(struct bl_collected *calls, int count, enum bl_when when);

@@ -147,8 +147,7 @@ static ncclResult_t turn_begin(struct bl_comm *comm, CUstream stream, struct bl_
 
 static ncclResult_t turn_end(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
     const ncclResult_t result = bl_order_after(comm, stream, turn);
-    if (atomic_load(&comm->beside.state) != BL_BESIDE_APART)
-        bl_room_taken(comm); /* else with the turn of NCCL's, which takes room, too */
+    bl_room_taken(comm);
     return result;
 }
 

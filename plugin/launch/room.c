@@ -59,7 +59,12 @@ static void hold(struct bl_comm *comm, uint64_t what) {
 }
 
 void bl_room_taken(struct bl_comm *comm) {
-    atomic_fetch_and(&comm->room.holds, ~OPEN);
+    if (!atomic_load(&comm->room.nccl_comes)) atomic_fetch_and(&comm->room.holds, ~OPEN);
+}
+
+void bl_room_taken_nccl(struct bl_comm *comm) {
+    atomic_store(&comm->room.nccl_comes, false);
+    bl_room_taken(comm);
 }
 
 /* --- coming and going --- */
@@ -263,8 +268,23 @@ static bool others_are_issued(struct bl_room *room, const struct bl_comm *comm) 
     return all;
 }
 
+static _Thread_local char mark; /* of this thread */
+
+/* Whether one of these is this thread's own: a call of NCCL's in the group that it is at the end of. */
+static bool one_is_mine(struct bl_room *room, const struct bl_comm *comm) {
+    bool any = false;
+    pthread_mutex_lock(&room->lock);
+    for (int i = 0; i < atomic_load(&room->count); i++) {
+        const struct bl_hold *other = &room->comms[i]->room;
+        any = any || (room->comms[i] != comm && atomic_load(&other->nccl_comes) && atomic_load(&other->whose) == &mark);
+    }
+    pthread_mutex_unlock(&room->lock);
+    return any;
+}
+
 /* False if one takes long: it may wait for something behind this call. */
 static bool await_issued(struct bl_room *room, const struct bl_comm *comm) {
+    if (one_is_mine(room, comm)) return false;
     for (int i = 0; !others_are_issued(room, comm); i++) {
         if (i == ISSUE_NAPS) return false;
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
@@ -389,6 +409,8 @@ ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const stru
     if (!room) return ncclSuccess;
     note_multiprocessors(room, comm, stream, turn);
     const bool crowded = first_of_nccl(room, comm);
+    atomic_store(&comm->room.whose, &mark);
+    atomic_store(&comm->room.nccl_comes, true);
     if (!turn->capturing)
         hold(comm, OF_NCCL);
     else if (comm->in_order)

@@ -59,7 +59,9 @@ ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const stru
 void bl_room_note_message(const struct bl_comm *comm);
 bool bl_room_had_messages(const struct bl_comm *comm);
 
-/* The call is issued, and the communicator's event recorded behind it; or it never will be. */
+/* The call is issued, and the communicator's event recorded behind it; or it never will be.  Of a launch of Beeline's while one of NCCL's is
+ * still to come, as in a group, that says nothing yet. */
 void bl_room_taken(struct bl_comm *comm);
+void bl_room_taken_nccl(struct bl_comm *comm);
 
 #endif

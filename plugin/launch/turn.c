@@ -32,7 +32,7 @@ ncclResult_t bl_turn_begin(struct bl_turn *turn) {
     bl_order_ask(turn->stream, &turn->order);
     if (!atomic_load(&comm->shares_room)) result = bl_order_before(comm, turn->stream, &turn->order);
     if (result == ncclSuccess) result = bl_room_take_nccl(comm, turn->stream, &turn->order);
-    if (result != ncclSuccess) bl_room_taken(comm);
+    if (result != ncclSuccess) bl_room_taken_nccl(comm);
     bl_comm_leave(comm, &visit);
     return result;
 }
@@ -42,6 +42,15 @@ static ncclResult_t join_streams(struct bl_comm *comm) {
     const struct bl_beside *beside = &comm->beside;
     const ncclResult_t result = bl_order_meet(comm, beside->streams + 1, beside->count - 1);
     return result == ncclSuccess ? bl_order_fork(comm, beside->streams, beside->count) : result;
+}
+
+ncclResult_t bl_turn_again(const struct bl_turn *turn) {
+    struct bl_comm *comm = turn->comm;
+    struct bl_visit visit;
+    if (turn->follows || !comm->in_order || !bl_comm_visit(comm, &visit)) return ncclSuccess;
+    const ncclResult_t result = bl_room_take_nccl(comm, turn->stream, &turn->order);
+    bl_comm_leave(comm, &visit);
+    return result;
 }
 
 /* Once.  Where they cannot, what comes would go on beside it, too. */
@@ -75,7 +84,7 @@ static ncclResult_t end_turn(const struct bl_turn *turn) {
     if (lives && turn->beside) result = join_beside(turn);
     if (lives && result == ncclSuccess && (!turn->order.capturing || !atomic_load(&comm->shares_room)))
         result = bl_order_after(comm, turn->stream, &turn->order);
-    bl_room_taken(comm);
+    bl_room_taken_nccl(comm);
     if (lives) bl_comm_leave(comm, &visit);
     return result;
 }
@@ -105,12 +114,18 @@ static void refuse_turn(const struct bl_turn *turn, ncclResult_t error) {
         if (join_beside(turn) == ncclSuccess) bl_order_after(comm, turn->stream, &turn->order);
         bl_comm_leave(comm, &visit);
     }
-    bl_room_taken(comm);
+    bl_room_taken_nccl(comm);
+}
+
+/* Now, or when NCCL has launched it. */
+static void note_message(struct bl_comm *comm, ncclResult_t result) {
+    if (result == ncclSuccess) bl_room_note_message(comm);
+    if (result == ncclInProgress) atomic_store(&comm->pending.message, true);
 }
 
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result) {
     if (bl_call_made(result)) count(turn);
-    if (bl_call_made(result) && bl_turn_is_message(turn) && !turn->order.capturing) bl_room_note_message(turn->comm);
+    if (bl_turn_is_message(turn) && !turn->order.capturing) note_message(turn->comm, result);
     if (turn->follows) return ncclSuccess;
     if (result == ncclSuccess) return end_turn(turn);
     if (result == ncclInProgress)
@@ -141,6 +156,7 @@ void bl_turn_settle(struct bl_comm *comm, ncclResult_t state) {
         const struct bl_turn turn = {
             .comm = comm, .stream = pending->stream, .order = pending->turn, .beside = pending->beside};
         settling = comm;
+        if (atomic_exchange(&pending->message, false)) note_message(comm, state);
         ncclResult_t result = bl_turn_end(&turn, state);
         if (state == ncclSuccess && result == ncclSuccess && pending->count)
             result = bl_fuse_launch(pending->calls, pending->count, BL_BEHIND);

@@ -28,6 +28,9 @@ static inline bool bl_turn_is_message(const struct bl_turn *turn) {
 /* Before the real call; an error is the caller's. */
 ncclResult_t bl_turn_begin(struct bl_turn *turn);
 
+/* Once more, where others' calls have been launched since and all are to be in order (in_order). */
+ncclResult_t bl_turn_again(const struct bl_turn *turn);
+
 /* Behind it; `result` is what the real call, or the end of its group, returned: ncclSuccess, or ncclInProgress, and then the turn
  * ends once NCCL says that the call is on its stream.  Any other: the call was not made, and if Beeline's calls of its group are under
  * way beside it, the communicator fails from then on, and their kernels end. */

@@ -21,6 +21,7 @@ struct bl_group {
     int count, capacity;
     struct bl_turn *forwarded; /* calls that went to the real NCCL, whose turns are to be ended */
     int forwarded_count, forwarded_capacity;
+    bool ahead;         /* what goes ahead of NCCL's calls was launched */
     bool late;          /* messages beside NCCL's are launched behind the real group's end */
     ncclResult_t error; /* the first of a call that was not collected */
     struct bl_setup_request *inits;

@@ -78,6 +78,27 @@ static void forget_calls(struct bl_group *group, bool made) {
     group->error = ncclSuccess;
 }
 
+static bool has(const struct bl_group *group, enum bl_when when) {
+    bool any = false;
+    for (int i = 0; i < group->count && !any; i++) any = group->calls[i].when == when;
+    return any;
+}
+
+/* Collectives, which all ranks launch before anything of the group can hold them up; so NCCL's calls are behind them.  But where
+ * communicators are made at the end, they come after that, as with NCCL: a rank may make them outside of a group. */
+static ncclResult_t launch_ahead(struct bl_group *group) {
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < group->count && group->init_count; i++) group->calls[i].when = BL_BEHIND;
+    if (!has(group, BL_AHEAD)) return ncclSuccess;
+    if (has(group, BL_BEHIND)) result = bl_fuse_check(group->calls, group->count, BL_BEHIND);
+    if (result == ncclSuccess) result = bl_fuse_launch(group->calls, group->count, BL_AHEAD);
+    group->ahead = result == ncclSuccess;
+    if (result == ncclSuccess && group->forwarded_count) result = bl_streams_meet(group->calls, group->count);
+    for (int i = 0; i < group->forwarded_count && result == ncclSuccess; i++)
+        result = bl_turn_again(&group->forwarded[i]);
+    return result;
+}
+
 /* What comes before the real group's end. */
 static ncclResult_t make_ready(struct bl_group *group) {
     bool listed = bl_streams_list(group->calls, group->count);
@@ -85,8 +106,7 @@ static ncclResult_t make_ready(struct bl_group *group) {
         listed = bl_streams_add(group->forwarded[i].comm, group->forwarded[i].stream);
     if (!listed) return ncclSystemError;
     ncclResult_t result = bl_streams_meet(group->calls, group->count);
-    if (result == ncclSuccess) result = bl_fuse_launch(group->calls, group->count, BL_AHEAD);
-    if (result == ncclSuccess && group->forwarded_count) result = bl_streams_meet(group->calls, group->count);
+    if (result == ncclSuccess) result = launch_ahead(group);
     if (result != ncclSuccess) return result;
     return bl_beside_launch(group->calls, group->count, group->forwarded, group->forwarded_count, &group->late);
 }
@@ -110,7 +130,8 @@ static ncclResult_t end_ours(struct bl_group *group, ncclResult_t real, bool sim
     const ncclResult_t result = run_calls(group, simulated ? ncclInternalError : real);
     if (made && group->init_count) bl_setup_run(group->inits, group->init_count);
     if (!made) bl_setup_forget(group->inits, group->init_count);
-    forget_calls(group, made && !simulated);
+    forget_calls(group, (made && !simulated) || group->ahead); /* peers count what was launched here */
+    group->ahead = false;
     return result;
 }
 

@@ -506,6 +506,8 @@ static void test_beside_collectives(void) {
     check_says = ncclInvalidUsage;
     launch_count = checked = 0;
     CHECK(bl_fuse_launch(group, grouped, BL_AHEAD) == ncclInvalidUsage && launch_count == 0);
+    CHECK(bl_fuse_check(group, grouped, BL_BESIDE) == ncclInvalidUsage && launch_count == 0);
+    CHECK(bl_fuse_check(group, grouped, BL_BEHIND) == ncclSuccess && launch_count == 0, "there are none");
     check_says = ncclSuccess;
     atomic_store(&comms[0].active, false);
     launch_count = checked = 0;
