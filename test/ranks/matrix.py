@@ -369,13 +369,14 @@ row("fused/launches/{what}", dict(what=tuple(LAUNCHES)), mode=turn(MODES, "what"
     environment=lambda p: LAUNCHES[p.what][0], c=lambda p: LAUNCHES[p.what][1], k=lambda p: LAUNCHES[p.what][2], word="fused_launches")
 row("fused/launches/{what}", dict(what=tuple(LAUNCHES_OF)), mode=turn(MODES, "what"), ranks=turn((3, 4, 2), "what"), program="scenarios",
     C=lambda p: LAUNCHES_OF[p.what][0], c=lambda p: LAUNCHES_OF[p.what][1], k=lambda p: LAUNCHES_OF[p.what][2], word="fused_launches")
-# Thresholds that end below what a group has together; what has roots goes no farther than they do.
+# Thresholds that end below what a group has together; what has roots goes no farther than they do, nor do launches of few blocks.
 LOW = "BEELINE_TUNING_FILE=test/ranks/low.tune"
 LAUNCHES_LOW = {"all_reduce": ("64,16", 11), "all_gather": ("64,16", 11), "reduce_scatter": ("64,16", 11), "all_to_all": ("64,16", 11), "broadcast": ("64,16", 0)}
 row("fused/low/launches/{what}", dict(what=tuple(LAUNCHES_LOW)), mode=turn(MODES, "what"), ranks=turn((4, 2), "what"), program="scenarios",
-    environment=LOW, C="{what}", c=lambda p: LAUNCHES_LOW[p.what][0], k=lambda p: LAUNCHES_LOW[p.what][1], word="fused_launches")
+    environment=LOW, C="{what}", c=lambda p: LAUNCHES_LOW[p.what][0], k=lambda p: LAUNCHES_LOW[p.what][1], word="fused_launches", options="--sms 64 ")
+row("fused/low/launches/few_blocks", dict(what=("all_reduce",)), mode="threads", ranks=3, program="scenarios", environment=LOW, C="{what}", c="64", k=0, word="fused_launches")
 row("{scenario}/low/{mode}", dict(scenario=("fused_many", "fused_two_communicators"), mode=MODES), ranks=turn((4, 2, 4), "scenario", "mode"),
-    soak=lambda p: SOAK if p.scenario == "fused_many" and p.mode != "threads" else "", environment=LOW, options=ROOM, C=ANY, **SCENARIOS)
+    soak=lambda p: SOAK if p.scenario == "fused_many" and p.mode != "threads" else "", environment=LOW, options="--sms 64 ", C=ANY, **SCENARIOS)
 # Streams that have room for less than a group's launches.
 row("{scenario}/shallow/{ranks}", dict(scenario=("fused_two_communicators",), ranks=(2, 3)), mode="groups", options=ROOMY,
     environment=lambda p: ("", "BEELINE_ALLGATHER=allgather_ce ")[p.at["ranks"]] + "BEELINE_FUSE_MAX=0 BEELINE_EMU_DEPTH=24", C="all", **SCENARIOS)
