@@ -4,10 +4,6 @@
 #include "order.h"
 #include "room.h"
 
-static bool is_message(const struct bl_collected *call) {
-    return bl_collective_has(call->call.request.collective, BL_PAIRED);
-}
-
 /* A send or receive, or an all-to-all, which for NCCL is many of these; or what Beeline knows nothing of. */
 static bool goes_on_with_others(const struct bl_turn *turn) {
     return !turn->counted || bl_turn_is_message(turn) || turn->request.collective == BL_ALLTOALL;
@@ -17,7 +13,7 @@ static bool goes_on_with_others(const struct bl_turn *turn) {
 static void find_mixed(const struct bl_collected *calls, int count, const struct bl_turn *forwarded,
                        int forwarded_count) {
     for (int i = 0; i < count; i++)
-        if (is_message(&calls[i])) calls[i].call.comm->beside.messages = true;
+        if (bl_call_is_message(&calls[i].call.request)) calls[i].call.comm->beside.messages = true;
     for (int i = 0; i < forwarded_count; i++)
         if (goes_on_with_others(&forwarded[i]) && forwarded[i].comm->beside.messages)
             atomic_store(&forwarded[i].comm->beside.state, BL_BESIDE_MIXED);
@@ -123,7 +119,7 @@ ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_t
         forwarded[i].beside = atomic_load(&forwarded[i].comm->beside.state) == BL_BESIDE_APART;
     for (int i = 0; i < count; i++) {
         const struct bl_beside *beside = &calls[i].call.comm->beside;
-        if (atomic_load(&beside->state) != BL_BESIDE_APART || !is_message(&calls[i])) continue;
+        if (atomic_load(&beside->state) != BL_BESIDE_APART || !bl_call_is_message(&calls[i].call.request)) continue;
         calls[i].when = BL_BESIDE;
         calls[i].call.stream = beside->streams[0];
     }

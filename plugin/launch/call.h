@@ -18,6 +18,11 @@ static inline uint64_t bl_call_bytes(const struct bl_request *request) {
     return request->count * bl_datatype_size(request->datatype);
 }
 
+/* A send or receive. */
+static inline bool bl_call_is_message(const struct bl_request *request) {
+    return bl_collective_has(request->collective, BL_PAIRED);
+}
+
 /* Of a call with two buffers the two ends that make a round of all ranks: each sends to the next, and receives of the one before. */
 static inline void bl_call_around(const struct bl_call *call, struct bl_call ends[2]) {
     const int rank = call->comm->rank, nranks = call->comm->nranks;

@@ -24,10 +24,6 @@ static bool goes_with(const struct bl_collected *calls, int i, int first) {
     return calls[i].call.comm == calls[first].call.comm && calls[i].when == calls[first].when;
 }
 
-static bool is_message(const struct bl_collected *call) {
-    return bl_collective_has(call->call.request.collective, BL_PAIRED);
-}
-
 static void begin_launch(struct plan *plan, int i) {
     plan->calls[i].lead = i;
     if (plan->last >= 0)
@@ -44,7 +40,7 @@ static void plan_collectives(struct plan *plan, const struct bl_table *table, in
     struct bl_route route;
     bl_fuser_begin(&fuser, table);
     for (int i = first; i < count; i++) {
-        if (!goes_with(calls, i, first) || is_message(&calls[i])) continue;
+        if (!goes_with(calls, i, first) || bl_call_is_message(&calls[i].call.request)) continue;
         const int before = bl_fuser_add(&fuser, &calls[i].call.request, i, &route);
         if (before == BL_FUSE_BEGINS) {
             begin_launch(plan, i);
@@ -94,7 +90,7 @@ static int list_pairs(struct bl_collected *calls, int first, int count) {
     int indices[2][BL_MAX_RANKS] = {{0}}, list = -1, *at = &list;
     for (int i = first; i < count; i++) {
         const struct bl_call *call = &calls[i].call;
-        if (!goes_with(calls, i, first) || !is_message(&calls[i])) continue;
+        if (!goes_with(calls, i, first) || !bl_call_is_message(&calls[i].call.request)) continue;
         calls[i].index = indices[call->receives][call->request.root]++;
         *at = i;
         at = &calls[i].next;
@@ -126,7 +122,7 @@ static int plan(struct bl_collected *calls, int first, int count) {
     bool collectives = false;
     for (int i = first; i < count; i++) {
         if (!goes_with(calls, i, first)) continue;
-        collectives = collectives || !is_message(&calls[i]);
+        collectives = collectives || !bl_call_is_message(&calls[i].call.request);
         calls[i].planned = true;
         calls[i].next = -1;
         calls[i].next_lead = -1;

@@ -24,8 +24,8 @@
  * Captured launches are in flight whenever their graph is replayed, which nobody tells: they hold their room for good.
  *
  * A stream of a green context has some of the multiprocessors only.  From the first launch on such a stream on, all launches of
- * its GPU find room as if there were no others.  Where a group has calls of both there (beside.h), or anywhere messages
- * of NCCL's and collectives of Beeline's, the communicator's own kernel of NCCL's is one that may be in flight.
+ * its GPU find room as if there were no others, and where messages go on beside the communicator's own kernel of NCCL's
+ * (beside.h), that one is in flight, too.
  *
  * With NCCL_LAUNCH_ORDER_IMPLICIT=1, or where a communicator's config asks for it, each call, NCCL's, too, is behind all earlier ones
  * of its GPU.  Replays that nothing orders (comm->unmixed) leave no event that anything could be behind: beside graphs of such ones,

@@ -17,12 +17,12 @@ struct bl_turn {
     bool counted;       /* the statistics have it: Beeline could have served such a request */
     enum bl_reason why; /* and did not */
     bool follows;       /* another of its group, on its stream, has the turn of both: this one is but counted */
-    bool beside;        /* Beeline's calls of its group go on beside it, and it ends with them: beside.h */
+    bool beside;        /* Beeline's messages of its group go on beside it, and it ends with them: beside.h */
 };
 
 /* A send or receive. */
 static inline bool bl_turn_is_message(const struct bl_turn *turn) {
-    return turn->counted && bl_collective_has(turn->request.collective, BL_PAIRED);
+    return turn->counted && bl_call_is_message(&turn->request);
 }
 
 /* Before the real call; an error is the caller's. */

@@ -43,7 +43,7 @@ ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t res
     bl_driver_unrelax(forward->mode);
     if (!made && bl_group_open())
         bl_group_fail(result); /* as NCCL will: nothing of Beeline's is to go ahead of its end */
-    const bool message = bl_collective_has(turn->request.collective, BL_PAIRED);
+    const bool message = bl_call_is_message(&turn->request);
     if (made && turn->counted && turn->request.count && !message) bl_switch_count(turn->comm, grouped);
     if (!grouped)
         bl_turn_end(turn, result);

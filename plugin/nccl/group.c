@@ -53,7 +53,7 @@ static ncclResult_t no_memory(void) {
 
 ncclResult_t bl_group_add_call(const struct bl_call *call) {
     if (!grow((void **)&group.calls, group.count, &group.capacity, sizeof *group.calls)) return no_memory();
-    const bool message = bl_collective_has(call->request.collective, BL_PAIRED);
+    const bool message = bl_call_is_message(&call->request);
     group.calls[group.count++] = (struct bl_collected){.call = *call, .when = message ? BL_BEHIND : BL_AHEAD};
     atomic_fetch_add(&call->comm->pins, 1);
     return ncclSuccess;

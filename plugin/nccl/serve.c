@@ -41,12 +41,8 @@ static bool may_lack(const struct bl_call *call, bool recvbuff) {
            bl_collective_has(request->collective, BL_REDUCES) == recvbuff;
 }
 
-static bool is_message(const struct bl_call *call) {
-    return bl_collective_has(call->request.collective, BL_PAIRED);
-}
-
 static bool has_buffers(const struct bl_call *call) {
-    if (is_message(call)) return call->sendbuff || call->recvbuff || !call->request.count;
+    if (bl_call_is_message(&call->request)) return call->sendbuff || call->recvbuff || !call->request.count;
     return (call->sendbuff || may_lack(call, false)) && (call->recvbuff || may_lack(call, true));
 }
 
@@ -56,7 +52,7 @@ static struct bl_route nccl_route(enum bl_reason why) {
 
 static struct bl_route route_of(struct bl_comm *comm, const struct bl_request *request) {
     struct bl_route route;
-    const bool message = bl_collective_has(request->collective, BL_PAIRED);
+    const bool message = bl_call_is_message(request);
     if (message && bl_switch_there(comm)) return nccl_route(BL_REASON_SWITCHED);
     if (!message && request->count && !bl_switch_serves(comm)) return nccl_route(BL_REASON_SWITCH);
     bl_table_select(&comm->table, request, &route);
@@ -76,7 +72,7 @@ static ncclResult_t select_route(struct bl_call *call, enum bl_reason for_nccl) 
     if (result != ncclSuccess) return result;
     call->route = route_of(comm, &call->request);
     if (call->route.algorithm != BL_ROUTE_NCCL && !has_buffers(call)) call->route = nccl_route(BL_REASON_NO_BUFFER);
-    if (is_message(call) && call->request.root == comm->rank && !bl_group_open())
+    if (bl_call_is_message(&call->request) && call->request.root == comm->rank && !bl_group_open())
         call->route = nccl_route(BL_REASON_ALONE);
     if (for_nccl != BL_REASONS) call->route = nccl_route(for_nccl);
     tell_route(comm, call);
@@ -87,7 +83,7 @@ static ncclResult_t select_route(struct bl_call *call, enum bl_reason for_nccl) 
 static ncclResult_t launch(const struct bl_call *call) {
     const bool grouped = bl_group_open();
     const ncclResult_t result = grouped ? bl_group_add_call(call) : bl_launch(&call, 1);
-    if (!is_message(call)) bl_switch_count(call->comm, grouped);
+    if (!bl_call_is_message(&call->request)) bl_switch_count(call->comm, grouped);
     return result;
 }
 

@@ -112,7 +112,7 @@ messages("messages-one_queue", BESIDE, f"--beeline {MIXED} {ONE_QUEUE}", half=1,
 MIXED_WIDE = "--env 'BEELINE_SENDRECV=..256K sendrecv_ll128 | nccl'"
 for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED_WIDE}")):
     case(f"messages_mixed_green/{name}", f"-g 2 --sms 32 --nccl-sms 7 {box}", f"programs --repeat 3 {SIZES} --small 64K --middle 96K --large 512K messages_mixed_green")
-# Beeline's collectives of such a group leave NCCL's part its room, too; and a first call of NCCL's is behind no messages.
+# Beeline's collectives of such a group are ahead of NCCL's part; and a first call of NCCL's is behind no messages.
 for name, box in (("alone", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE=..512K twoshot_ll128 | nccl' --env BEELINE_SENDRECV=nccl")):
     case(f"messages_mixed_collectives/{name}", f"-g 3 --sms 8 {box}", f"programs --ranks 3 {SIZES} --middle 512K --large 1M --limit 15 messages_mixed_collectives")
 # Collectives of both in a group, on several communicators: NCCL's kernels may fill a GPU, and Beeline's another.

@@ -19,12 +19,12 @@ static uint64_t pair_bytes_of(const struct bl_staging_layout *l, int nranks) {
     return l->pair_quads ? words * sizeof(uint64_t) + ((uint64_t)nranks - 1) * l->pair_quads * BL_QUAD * LINE : 0;
 }
 
-/* Rings of pairs: none, or of three times a power of two of places, with as many channels as have words, each of enough places. */
 /* Bytes of a launch below which lines do not go for the sake of rings. */
 static uint64_t large_enough(int nranks) {
     return nranks <= 4 ? 10 << 20 : 16 << 20;
 }
 
+/* Rings of pairs: none, or of three times a power of two of places, with as many channels as have words, each of enough places. */
 static void check_pairs(const struct bl_staging_layout *l, int nranks) {
     const uint64_t quads = l->pair_quads;
     CHECK(l->pair_offset % LINE == 0 && l->pair_offset + pair_bytes_of(l, nranks) <= l->copy_offset);
