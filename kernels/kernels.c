@@ -19,10 +19,7 @@ static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t)
 
 /* Of messages between two ranks: places of a pair's ring, at most, where the rings may take an eighth, and what the others leave; what a ring
  * keeps, however short its messages are; the capacity of what takes bytes of any size. */
-static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = BL_PAIR_CHANNELS * BL_PAIR_DEPTH,
-                      ANY_SIZE = UINT64_C(1) << 40;
-/* A multiple of a line. */
-static const uint64_t CREDIT_BYTES = BL_MAX_RANKS * BL_PAIR_CREDIT * sizeof(uint64_t);
+static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = 128 * BL_PAIR_DEPTH, ANY_SIZE = UINT64_C(1) << 40;
 
 /* Of each of the two halves behind a multicast object, and the least that is worth one. */
 static const uint64_t MULTICAST_HALF = 8 << 20, LEAST_MULTICAST_HALF = 64 << 10;
@@ -261,12 +258,11 @@ static uint64_t divide_up(uint64_t a, uint64_t b) {
 }
 
 uint64_t bl_pair_ring(const struct bl_staging_layout *layout, unsigned sender, unsigned receiver) {
-    return layout->pair_offset + CREDIT_BYTES +
-           (sender - (sender > receiver)) * layout->pair_quads * BL_QUAD * LINE_BYTES;
+    return layout->pair_offset + (sender - (sender > receiver)) * layout->pair_quads * BL_QUAD * LINE_BYTES;
 }
 
 uint64_t bl_pair_credit(const struct bl_staging_layout *layout, unsigned receiver) {
-    return layout->pair_offset + receiver * BL_PAIR_CREDIT * sizeof(uint64_t);
+    return layout->credit_offset + receiver * BL_PAIR_CREDIT * sizeof(uint64_t);
 }
 
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
@@ -326,8 +322,14 @@ static uint64_t ring_bytes(int nranks, uint64_t lines) {
     return BL_MAX_RANKS * sizeof(uint64_t) + (uint64_t)(nranks - 1) * lines * LINE_BYTES;
 }
 
+static uint64_t pair_ring_bytes(int nranks, uint64_t quads) {
+    return (uint64_t)(nranks - 1) * quads * BL_QUAD * LINE_BYTES;
+}
+
+/* Whole lines, of the rings and the words of credit. */
 static uint64_t pair_bytes(int nranks, uint64_t quads) {
-    return quads ? CREDIT_BYTES + (uint64_t)(nranks - 1) * quads * BL_QUAD * LINE_BYTES : 0;
+    const uint64_t credit = (uint64_t)nranks * BL_PAIR_CREDIT * sizeof(uint64_t);
+    return quads ? pair_ring_bytes(nranks, quads) + divide_up(credit, LINE_BYTES) * LINE_BYTES : 0;
 }
 
 /* The least of lines and one-way rings.  Two steps for a peer are one for a rank. */
@@ -415,6 +417,7 @@ static void arrange(struct bl_staging_layout *layout, int nranks) {
     layout->rank_lines = whole_steps(layout->half_lines / (uint64_t)nranks);
     layout->oneway_offset = layout->line_offset + 2 * layout->half_lines * LINE_BYTES;
     layout->pair_offset = layout->oneway_offset + ring_bytes(nranks, layout->oneway_lines);
+    layout->credit_offset = layout->pair_offset + pair_ring_bytes(nranks, layout->pair_quads);
     layout->copy_offset = layout->pair_offset + pair_bytes(nranks, layout->pair_quads);
     layout->bytes = layout->copy_offset + slots_bytes(nranks, layout->copy_bytes);
 }

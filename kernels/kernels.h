@@ -25,7 +25,7 @@ enum {
     BL_PAIR_FEW = 4,                       /* of one that has fewer arguments */
     BL_PAIR_WARPS = 8 * BL_PAIR_BLOCKS,    /* of a launch: blocks have at most 256 threads */
     BL_PAIR_DEPTH = 24,                    /* places of a channel, at least */
-    BL_PAIR_CHANNELS = 128,                /* of a ring, at most */
+    BL_PAIR_CHANNELS = 256,                /* of a ring, at most */
     BL_PAIR_CREDIT = 1 + BL_PAIR_CHANNELS, /* what a receiver tells: when it begins, and for each channel */
     BL_PAIR_AHEAD = 8,                     /* messages of a pair that wait for no receiver: so many does NCCL take */
     BL_PAIR_LAUNCHES = 2 * BL_MAX_RANKS,   /* behind the quads sent to each rank, and those received of each */
@@ -149,8 +149,9 @@ struct bl_staging_layout {
     /* Of one-way launches: BL_MAX_RANKS words, then rings [nranks - 1 sources][oneway_lines] of 128 B; see oneway.cuh. */
     uint64_t oneway_offset;
     uint64_t oneway_lines; /* a power of two */
-    /* Of messages between two ranks: BL_PAIR_CREDIT words for each peer, rings [nranks - 1 sources][pair_quads] of four lines; see pairs.cuh. */
+    /* Of messages between two ranks: rings [nranks - 1 sources][pair_quads] of four lines, and BL_PAIR_CREDIT words for each rank; see pairs.cuh. */
     uint64_t pair_offset;
+    uint64_t credit_offset;
     uint64_t pair_quads; /* three times a power of two, at least BL_PAIR_DEPTH; 0: no route needs them */
     /* For copy engines: slots [bl_copy_slots()][nranks - 1 sources][copy_bytes], then struct bl_copy_words. */
     uint64_t copy_offset;
@@ -342,7 +343,8 @@ uint64_t bl_pair_credit(const struct bl_staging_layout *layout, unsigned receive
 unsigned bl_pair_channels(const struct bl_staging_layout *layout);
 unsigned bl_pair_lap_log2(const struct bl_staging_layout *layout);
 
-/* Warps that so many quads of a stream are worth, a power of two. */
+/* Warps that so many quads of a stream are worth: one each, while no two quads are of one channel; else, as whenever there are fewer warps
+ * than quads, a power of two, here one for each channel. */
 unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads);
 
 /* Whether it needs a multicast object.  Then its grid is the same on all ranks, of as many blocks as bl_kernel_blocks() says. */

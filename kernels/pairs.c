@@ -14,9 +14,7 @@ unsigned bl_pair_lap_log2(const struct bl_staging_layout *layout) {
 
 unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads) {
     const unsigned channels = bl_pair_channels(layout);
-    unsigned warps = 1;
-    while (warps < channels && warps < quads) warps *= 2;
-    return warps;
+    return quads <= channels ? (unsigned)quads : channels;
 }
 
 enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few) {

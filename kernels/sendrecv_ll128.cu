@@ -64,7 +64,7 @@ template <class Args> BL_DEVICE void do_streams(const Args &b) {
     pairs_end(b, cursors);
 }
 
-/* --- launches of which no warp has more than a quad; what is copied only with all arguments (bl_pairs_kernel) --- */
+/* --- launches of which each stream has a warp for each quad; what is copied only with all arguments (bl_pairs_kernel) --- */
 
 /* The cursors are read behind what the other end waits for: where there are loops that costs more than it gains (docs/notebook.md). */
 template <class Args> BL_DEVICE PairCursors moved_cursors(const Args &b) {
@@ -77,11 +77,11 @@ template <class Args> BL_DEVICE PairCursors moved_cursors(const Args &b) {
 template <bool COPIES, class Args>
 BL_DEVICE bool do_quad(const Args &b, const struct bl_pairs_stream &stream, unsigned warp, PairCursors &cursors) {
     const PairEnd end = pair_end(b, stream, warp);
-    if (stream.kind == BL_PAIR_RECV) {
-        tell_pair_begun(end);
-        cursors = moved_cursors(b);
-        return receive_quad(b, end);
-    }
+    if (stream.kind == BL_PAIR_RECV)
+        return receive_quad(b, end, [&] {
+            tell_pair_begun(end);
+            cursors = moved_cursors(b);
+        });
     if (COPIES && stream.kind == BL_PAIR_COPY)
         copy_message(b, stream, warp);
     else if (!send_quad(b, end))
@@ -92,10 +92,9 @@ BL_DEVICE bool do_quad(const Args &b, const struct bl_pairs_stream &stream, unsi
 
 template <bool COPIES, class Args> BL_DEVICE void do_quads(const Args &b) {
     const unsigned warp = thread_in_grid() / 32, i = stream_of(b, warp);
-    const bool has_quad = i < b.streams && warp - b.stream[i].first_warp < b.stream[i].quads;
     PairCursors cursors;
     stream_wait();
-    if (!has_quad)
+    if (i >= b.streams)
         cursors = moved_cursors(b);
     else if (!do_quad<COPIES>(b, b.stream[i], warp - b.stream[i].first_warp, cursors))
         return;

@@ -19,7 +19,8 @@
  * come before the word's store, and no store is made before the load that permits it.  There is nothing that a fence would bring along.)
  *
  * **Warps.** Of W warps that have a stream, a power of two up to the number of channels, warp w carries quads w, w + W, ...: all quads of a
- * channel, and their words, are one warp's.  Both ends choose W for themselves.  Why that goes on: take the first quad of the stream
+ * channel, and their words, are one warp's, and what is told of a channel holds for all before it.  So it is where each quad has a warp and
+ * there are no more of them than channels.  Both ends choose W for themselves.  Why that goes on: take the first quad of the stream
  * that has not been read.  All before it are, so there is room for it, as told by the last fourth; its sender's warp has sent all
  * before it, and its receiver's warp has read them.  So it is sent, and read.  That asks for warps of both ends that are resident: a launch
  * has no more of them than find room at once, and where its streams are more than that, or its messages more than its arguments hold, there are
@@ -34,7 +35,7 @@ enum { CREDIT_EVERY = 4 };
 
 /* One end of a stream, as a warp sees it. */
 struct PairEnd {
-    uint64_t first, quads; /* the position of its first quad */
+    uint64_t cursor, stop, quads; /* cursor | stop: the position of its first quad, as soon as something needs it */
     unsigned peer, warp, warps;
     unsigned char *ring;
     uint64_t *begun, *credit;       /* a word; one for each channel: both in the sender's staging */
@@ -45,16 +46,17 @@ struct PairEnd {
 /* A message of it. */
 struct PairMessage {
     Message m;
-    uint64_t before, lines, whole; /* quads; lines that are carried, at least one; whole quads */
+    uint64_t before, whole; /* quads before it; its own that are whole */
 };
 
 template <class Args> BL_DEVICE PairMessage pair_message(const Args &b, unsigned i) {
-    PairMessage p;
-    p.m = message_of(b.message[i].buffer, b.message[i].bytes);
-    p.before = b.message[i].quads_before;
-    p.lines = lines_of(p.m) ? lines_of(p.m) : 1;
-    p.whole = whole_lines(p.m) / BL_QUAD;
-    return p;
+    const Message m = message_of(b.message[i].buffer, b.message[i].bytes);
+    return {m, b.message[i].quads_before, whole_lines(m) / BL_QUAD};
+}
+
+/* Whether there is such a line of it: one at least. */
+BL_DEVICE bool is_carried(const PairMessage &p, uint64_t line) {
+    return line == 0 || line * BL_LINE_DATA < p.m.bytes;
 }
 
 BL_DEVICE uint64_t *pair_cursors(const struct bl_kernel_args &a, unsigned block) {
@@ -69,7 +71,8 @@ BL_DEVICE unsigned word_of(const struct bl_pairs_stream &stream) {
 template <class Args> BL_DEVICE PairEnd pair_end(const Args &b, const struct bl_pairs_stream &stream, unsigned warp) {
     const struct bl_kernel_args &a = b.common;
     PairEnd e;
-    e.first = load_own(&pair_cursors(a, block_in_grid())[word_of(stream)]) | load_own(&a.epochs[BL_WORD_STOP]);
+    e.cursor = load_own(&pair_cursors(a, block_in_grid())[word_of(stream)]);
+    e.stop = load_own(&a.epochs[BL_WORD_STOP]);
     e.quads = stream.quads;
     e.peer = stream.peer;
     e.warp = warp;
@@ -83,6 +86,10 @@ template <class Args> BL_DEVICE PairEnd pair_end(const Args &b, const struct bl_
     e.message = stream.first;
     e.end = stream.first + stream.messages;
     return e;
+}
+
+BL_DEVICE uint64_t first_position(const PairEnd &e) {
+    return e.cursor | e.stop;
 }
 
 /* The position so many quads, less than a ring, behind one. */
@@ -112,7 +119,7 @@ BL_DEVICE bool each_quad(const Args &b, const PairEnd &e, Some some, One one) {
     const uint64_t ahead = (QUADS - 1) * (uint64_t)e.warps;
     unsigned i = e.message;
     PairMessage message = pair_message(b, i);
-    uint64_t position = behind(e, e.first, e.warp);
+    uint64_t position = behind(e, first_position(e), e.warp);
     for (uint64_t quad = e.warp; quad < e.quads;) {
         if (i + 1 < e.end && quad >= b.message[i + 1].quads_before) {
             do i++;
@@ -149,24 +156,24 @@ BL_DEVICE bool await_credit(const struct bl_kernel_args &a, const PairEnd &e, ui
     return true;
 }
 
-/* QUADS quads of a warp, from `quad` on; all of their lines are whole, or need not be. */
-template <int QUADS, bool WHOLE>
+/* QUADS quads of a warp, from `quad` on, all of whose lines are whole, or need not be.  position() gives where they go. */
+template <int QUADS, bool WHOLE, class Position>
 BL_DEVICE bool send_quads(const struct bl_kernel_args &a, const PairEnd &e, const PairMessage &p, uint64_t quad,
-                          uint64_t position, uint64_t begun, Wait &wait) {
+                          Position position, uint64_t begun, Wait &wait) {
     static_assert(WHOLE || QUADS == 1, "only the first is asked whether it exists");
     const unsigned lane = lane_in_warp(), line = lane / LINE_LANES;
-    const uint64_t asked = behind(e, position, lane % QUADS * e.warps);
-    Pair v[QUADS] = {};
-    const uint64_t first = (quad - p.before) * BL_QUAD + line;
-    if (WHOLE || first < p.lines) load_end_lines(p.m, first, (uint64_t)e.warps * BL_QUAD, v, WHOLE);
-    /* Behind the loads, which wait neither for `begun` nor for the pair's position. */
+    const uint64_t row = (quad - p.before) * BL_QUAD + line;
+    Pair v[QUADS];
+    load_end_lines(p.m, row, (uint64_t)e.warps * BL_QUAD, v, WHOLE);
+    /* Behind the loads, which wait neither for the position nor for `begun`. */
+    const uint64_t first = position(), asked = behind(e, first, lane % QUADS * e.warps);
     const uint64_t read = has_room(e, asked, begun) ? begun : load_relaxed_sys(credit_of(e, asked));
     if (!await_credit(a, e, asked, read, wait)) return false;
     warp_sync(); /* lanes may have parted; a line is stored by all of its lanes at once */
 #pragma unroll
     for (int k = 0; k < QUADS; k++) {
-        const uint64_t q = quad + k * (uint64_t)e.warps, at = behind(e, position, k * e.warps);
-        if ((WHOLE || (q - p.before) * BL_QUAD + line < p.lines) && !is_stopped(e.first))
+        const uint64_t at = behind(e, first, k * e.warps);
+        if ((WHOLE || is_carried(p, row)) && !is_stopped(first))
             store_line_relaxed_sys(place_of_line(e, at, line), lane % LINE_LANES, v[k], at + 1);
     }
     return true;
@@ -176,42 +183,59 @@ BL_DEVICE bool send_quads(const struct bl_kernel_args &a, const PairEnd &e, cons
 template <int QUADS, class Args> BL_DEVICE bool send_stream(const Args &b, const PairEnd &e) {
     const struct bl_kernel_args &a = b.common;
     const uint64_t begun = load_relaxed_sys(e.begun);
-    Wait wait = wait_begin(e.first);
+    Wait wait = wait_begin(first_position(e));
     return each_quad<QUADS>(
         b, e,
         [&](uint64_t quad, uint64_t position, const PairMessage &p) {
-            return send_quads<QUADS, true>(a, e, p, quad, position, begun, wait);
+            return send_quads<QUADS, true>(
+                a, e, p, quad, [=] { return position; }, begun, wait);
         },
         [&](uint64_t quad, uint64_t position, const PairMessage &p) {
-            return send_quads<1, false>(a, e, p, quad, position, begun, wait);
+            return send_quads<1, false>(
+                a, e, p, quad, [=] { return position; }, begun, wait);
         });
 }
 
 /* The same for a warp that has one quad. */
 template <class Args> BL_DEVICE bool send_quad(const Args &b, const PairEnd &e) {
     const uint64_t begun = load_relaxed_sys(e.begun);
-    Wait wait = wait_begin(e.first);
-    return send_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp), e.warp, behind(e, e.first, e.warp), begun,
-                                wait);
+    Wait wait;
+    const auto position = [&] {
+        wait = wait_begin(first_position(e));
+        return behind(e, first_position(e), e.warp);
+    };
+    return send_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp), e.warp, position, begun, wait);
 }
 
 /* --- receiving --- */
 
-template <int QUADS, bool WHOLE>
+/* Tells the sender that this launch has begun; a warp of the stream does. */
+BL_DEVICE void tell_pair_begun(const PairEnd &e) {
+    const uint64_t first = first_position(e);
+    if (e.warp == 0 && lane_in_warp() == 0 && !is_stopped(first)) store_relaxed_sys(e.begun, first);
+}
+
+struct Nothing {
+    BL_DEVICE_MEMBER void operator()() const {}
+};
+
+/* meanwhile() is called once it is known where to look, and what is looked for may still be on its way. */
+template <int QUADS, bool WHOLE, class Meanwhile = Nothing>
 BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, const PairMessage &p, uint64_t quad,
-                             uint64_t position, Wait &wait) {
+                             uint64_t position, Wait &wait, Meanwhile meanwhile = Nothing()) {
     static_assert(WHOLE || QUADS == 1, "only the first is stored where not all are whole");
     const unsigned lane = lane_in_warp(), line = lane / LINE_LANES, part = lane % LINE_LANES;
+    const uint64_t row = (quad - p.before) * BL_QUAD + line;
     const unsigned char *at[QUADS];
     LineView view[QUADS];
     uint32_t missing = 0;
 #pragma unroll
     for (int k = 0; k < QUADS; k++) {
-        const uint64_t q = quad + k * (uint64_t)e.warps;
         at[k] = kept(place_of_line(e, behind(e, position, k * e.warps), line));
         view[k] = line_of({0, 0});
-        if (WHOLE || (q - p.before) * BL_QUAD + line < p.lines) missing |= 1u << k;
+        if (WHOLE || is_carried(p, row)) missing |= 1u << k;
     }
+    meanwhile();
     warp_sync(); /* lanes may have parted where the last quad was stored; a line is received by all of its lanes at once */
     for (;;) {
 #pragma unroll
@@ -232,10 +256,9 @@ BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, c
     Pair v[QUADS];
 #pragma unroll
     for (int k = 0; k < QUADS; k++) v[k] = line_data(view[k]);
-    const uint64_t row = (quad - p.before) * BL_QUAD + line;
     if (WHOLE)
         store_whole_lines(p.m, row, (uint64_t)e.warps * BL_QUAD, v);
-    else if (row < p.lines)
+    else if (is_carried(p, row))
         store_end_line(p.m, row, v[0]);
     const uint64_t read = behind(e, position, lane % QUADS * e.warps);
     const bool told = ((uint32_t)read & (CREDIT_EVERY * e.channels - 1)) >= (CREDIT_EVERY - 1) * e.channels;
@@ -246,7 +269,7 @@ BL_DEVICE bool receive_quads(const struct bl_kernel_args &a, const PairEnd &e, c
 
 template <int QUADS, class Args> BL_DEVICE bool receive_stream(const Args &b, const PairEnd &e) {
     const struct bl_kernel_args &a = b.common;
-    Wait wait = wait_begin(e.first);
+    Wait wait = wait_begin(first_position(e));
     return each_quad<QUADS>(
         b, e,
         [&](uint64_t quad, uint64_t position, const PairMessage &p) {
@@ -257,15 +280,11 @@ template <int QUADS, class Args> BL_DEVICE bool receive_stream(const Args &b, co
         });
 }
 
-template <class Args> BL_DEVICE bool receive_quad(const Args &b, const PairEnd &e) {
-    Wait wait = wait_begin(e.first);
-    return receive_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp), e.warp, behind(e, e.first, e.warp),
-                                   wait);
-}
-
-/* Tells the sender that this launch has begun; a warp of the stream does. */
-BL_DEVICE void tell_pair_begun(const PairEnd &e) {
-    if (e.warp == 0 && lane_in_warp() == 0 && !is_stopped(e.first)) store_relaxed_sys(e.begun, e.first);
+template <class Args, class Meanwhile>
+BL_DEVICE bool receive_quad(const Args &b, const PairEnd &e, Meanwhile meanwhile) {
+    Wait wait = wait_begin(first_position(e));
+    return receive_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp), e.warp,
+                                   behind(e, first_position(e), e.warp), wait, meanwhile);
 }
 
 /* --- the cursors --- */

@@ -129,11 +129,11 @@ static void add_copy(struct filling *filling, const struct bl_call *const *ends)
     end_stream(filling, stream, quads_of(ends[0]));
 }
 
-/* Those that have the most give half of them away, until all fit. */
+/* Those that have the most have a power of two, and give half of them away, until all fit. */
 static unsigned share_warps(struct bl_pairs_args *args, unsigned most) {
     unsigned all = 0;
     for (uint32_t i = 0; i < args->streams; i++) all += args->stream[i].warps;
-    for (unsigned widest = BL_PAIR_CHANNELS / 2; all > most; widest /= 2)
+    for (unsigned widest = args->channels; all > most; widest /= 2)
         for (uint32_t i = 0; i < args->streams; i++) {
             struct bl_pairs_stream *stream = &args->stream[i];
             if (stream->warps <= widest) continue;

@@ -37,8 +37,9 @@ struct space {
     unsigned places;         /* the others */
     unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
     unsigned narrow, fewest; /* blocks of a launch: as many as NCCL's kernels have; as make one worth while */
-    unsigned messages;       /* of one of messages: as the largest of NCCL's have (32 on H200) */
-    unsigned most_nccl;      /* kernels of NCCL's that leave those alone */
+    unsigned
+        messages; /* of one of messages: about as the largest of NCCL's have (35 on H200, where a warp for each quad of 64 KB both ways needs as many) */
+    unsigned most_nccl; /* kernels of NCCL's that leave those alone */
 };
 
 static pthread_mutex_t rooms_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -85,7 +86,7 @@ static struct space space_of(const struct bl_room *room) {
     struct space space = {.kept = at_least_one(sms / 16),
                           .beside_nccl = sms > left_to_nccl ? sms - left_to_nccl : 0,
                           .narrow = at_least_one(sms * 2 / 11),
-                          .messages = at_least_one(sms * 8 / 33),
+                          .messages = at_least_one(sms * 4 / 15),
                           .fewest = at_least_one(sms / 32)};
     space.places = SM_BLOCKS * sms - space.kept;
     space.most_nccl =

@@ -42,7 +42,8 @@ void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
     each_rank (rig->part, i) {
         box_upload(rig->epochs[i], words, sizeof words);
         box_upload(rig->staging[i] + rig->layout.oneway_offset, begun, sizeof begun);
-        box_upload(rig->staging[i] + rig->layout.pair_offset, told, sizeof told);
+        box_upload(rig->staging[i] + rig->layout.credit_offset, told,
+                   (size_t)rig->part->count * BL_PAIR_CREDIT * sizeof *told);
         if (rig->multicast) box_upload(rig->multicast->words[i], epochs, sizeof epochs);
     }
     rig_settle(rig);
@@ -212,7 +213,8 @@ static void fill_pairs(struct bl_pairs_args *args, const struct call *calls, int
         if (calls[m].to_itself) fill_copy(args, &calls[m], i);
     for (unsigned s = 0; s < args->streams; s++) {
         struct bl_pairs_stream *stream = &args->stream[s];
-        while (stream->warps > 1 && args->streams * stream->warps > most) stream->warps /= 2;
+        for (unsigned widest = args->channels; widest && args->streams * stream->warps > most; widest /= 2)
+            if (stream->warps > widest) stream->warps = (uint16_t)widest;
         stream->first_warp = (uint16_t)warps;
         memset(&args->warp_stream[warps], (int)s, stream->warps);
         warps += stream->warps;

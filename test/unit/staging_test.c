@@ -15,7 +15,7 @@ static uint64_t slots_of(const struct bl_staging_layout *l, int nranks) {
 }
 
 static uint64_t pair_bytes_of(const struct bl_staging_layout *l, int nranks) {
-    const uint64_t words = BL_MAX_RANKS * BL_PAIR_CREDIT;
+    const uint64_t words = (uint64_t)nranks * BL_PAIR_CREDIT;
     return l->pair_quads ? words * sizeof(uint64_t) + ((uint64_t)nranks - 1) * l->pair_quads * BL_QUAD * LINE : 0;
 }
 
@@ -29,6 +29,10 @@ static void check_pairs(const struct bl_staging_layout *l, int nranks) {
     const uint64_t quads = l->pair_quads;
     CHECK(l->pair_offset % LINE == 0 && l->pair_offset + pair_bytes_of(l, nranks) <= l->copy_offset);
     if (quads) {
+        const unsigned last = (unsigned)nranks - 1;
+        CHECK(bl_pair_ring(l, last - 1, last) + quads * BL_QUAD * LINE <= bl_pair_credit(l, 0) &&
+              bl_pair_credit(l, 0) % sizeof(uint64_t) == 0);
+        CHECK(bl_pair_credit(l, last) + BL_PAIR_CREDIT * sizeof(uint64_t) <= l->copy_offset);
         const uint64_t channels = bl_pair_channels(l);
         CHECK(4 * quads == UINT64_C(3) << bl_pair_lap_log2(l) && quads % channels == 0 &&
                   quads / channels >= BL_PAIR_DEPTH,
@@ -40,15 +44,16 @@ static void check_pairs(const struct bl_staging_layout *l, int nranks) {
     CHECK((bl_kernel_capacity(BL_KERNEL_SENDRECV_LL128, nranks, l) > 0) == (quads > 0));
 }
 
-/* A power of two, at least one, at most one for each channel, and for each quad but where that is none. */
+/* One for each quad, or a power of two; never more than there are channels: of one that two warps had, a receiver could tell of a quad before
+ * an earlier one is read. */
 static void check_pair_warps(const struct bl_staging_layout *l) {
     const uint64_t channels = bl_pair_channels(l);
     unsigned last = 0;
     for (uint64_t quads = 1; quads < 1 << 20; quads += 1 + quads / 3) {
         const unsigned warps = bl_pair_warps(l, quads);
-        CHECK(warps >= 1 && warps < 2 * quads && warps <= channels && warps >= last && (warps & (warps - 1)) == 0,
-              "%u warps for %llu quads", warps, (unsigned long long)quads);
-        CHECK(warps >= quads || warps == channels, "%u warps for %llu quads", warps, (unsigned long long)quads);
+        CHECK(warps == quads || (warps == channels && (warps & (warps - 1)) == 0), "%u warps for %llu quads", warps,
+              (unsigned long long)quads);
+        CHECK(warps <= channels, "%u warps for %llu quads", warps, (unsigned long long)quads);
         last = warps;
     }
     CHECK(last == channels);
