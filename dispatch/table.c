@@ -91,7 +91,7 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
     return capacity;
 }
 
-/* Blocks that messages gain by: of theirs the warps of a stream are a power of two. */
+/* Blocks that messages gain by: of theirs, where they are longer than a quad a warp, the warps of a stream are a power of two. */
 static uint64_t power_of_two_in(uint64_t n) {
     uint64_t power = 1;
     while (2 * power <= n) power *= 2;

@@ -20,12 +20,13 @@ enum { BL_MAX_RANKS = 16, BL_MAX_BLOCKS = 256, BL_MAX_THREADS = 256 };
 /* Of launches for messages between two ranks: pairs.cuh. */
 enum {
     BL_PAIR_BLOCKS = 64,
-    BL_PAIR_MESSAGES = 64,                 /* of a launch */
-    BL_PAIR_STREAMS = 32,                  /* of a launch: to and from each peer, and what is copied */
-    BL_PAIR_FEW = 4,                       /* of one that has fewer arguments */
-    BL_PAIR_WARPS = 8 * BL_PAIR_BLOCKS,    /* of a launch: blocks have at most 256 threads */
-    BL_PAIR_DEPTH = 24,                    /* places of a channel, at least */
-    BL_PAIR_CHANNELS = 256,                /* of a ring, at most */
+    BL_PAIR_MESSAGES = 64, /* of a launch */
+    BL_PAIR_STREAMS = 32,  /* of a launch: to and from each peer, and what is copied */
+    BL_PAIR_FEW = 4,       /* of one that has fewer arguments */
+    BL_PAIR_THREADS = 512, /* of a block, at most: of a kernel for short messages, else BL_MAX_THREADS */
+    BL_PAIR_WARPS = BL_PAIR_THREADS / 32 * BL_PAIR_BLOCKS, /* of a launch */
+    BL_PAIR_DEPTH = 24,                                    /* places of a channel, at least */
+    BL_PAIR_CHANNELS = 256,                                /* of a ring, at most */
     BL_PAIR_CREDIT = 1 + BL_PAIR_CHANNELS, /* what a receiver tells: when it begins, and for each channel */
     BL_PAIR_AHEAD = 8,                     /* messages of a pair that wait for no receiver: so many does NCCL take */
     BL_PAIR_LAUNCHES = 2 * BL_MAX_RANKS,   /* behind the quads sent to each rank, and those received of each */

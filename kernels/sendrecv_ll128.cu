@@ -103,5 +103,5 @@ template <bool COPIES, class Args> BL_DEVICE void do_quads(const Args &b) {
 
 BL_KERNEL_OF(struct bl_pairs_few_args, bl_sendrecv_ll128_bytes, do_streams)
 BL_KERNEL_OF(struct bl_pairs_args, bl_sendrecv_ll128_batch_bytes, do_streams)
-BL_KERNEL_OF(struct bl_pairs_few_args, bl_sendrecv_ll128_short_bytes, do_quads<false>)
-BL_KERNEL_OF(struct bl_pairs_args, bl_sendrecv_ll128_short_batch_bytes, do_quads<true>)
+BL_KERNEL_WIDE(struct bl_pairs_few_args, bl_sendrecv_ll128_short_bytes, do_quads<false>)
+BL_KERNEL_WIDE(struct bl_pairs_args, bl_sendrecv_ll128_short_batch_bytes, do_quads<true>)

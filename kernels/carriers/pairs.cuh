@@ -18,9 +18,9 @@
  * So whoever sends no more than three quarters of a ring waits for nobody.  (Relaxed: the quad's loads brought what it held, so they
  * come before the word's store, and no store is made before the load that permits it.  There is nothing that a fence would bring along.)
  *
- * **Warps.** Of W warps that have a stream, a power of two up to the number of channels, warp w carries quads w, w + W, ...: all quads of a
- * channel, and their words, are one warp's, and what is told of a channel holds for all before it.  So it is where each quad has a warp and
- * there are no more of them than channels.  Both ends choose W for themselves.  Why that goes on: take the first quad of the stream
+ * **Warps.** A stream has W warps: as many as quads, if its ring has as many channels, else a power of two up to their number.  Warp w carries
+ * quads w, w + W, ...: so all quads of a channel, and their words, are one warp's, and what is told of a channel holds for all before it.
+ * Both ends choose W for themselves.  Why that goes on: take the first quad of the stream
  * that has not been read.  All before it are, so there is room for it, as told by the last fourth; its sender's warp has sent all
  * before it, and its receiver's warp has read them.  So it is sent, and read.  That asks for warps of both ends that are resident: a launch
  * has no more of them than find room at once, and where its streams are more than that, or its messages more than its arguments hold, there are

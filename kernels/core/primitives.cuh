@@ -36,6 +36,11 @@
         __VA_ARGS__(args);                                                                                             \
     }
 #define BL_KERNEL(name, ...) BL_KERNEL_OF(struct bl_kernel_args, name, __VA_ARGS__)
+/* The same of larger blocks, of few registers a thread: they take no more of a multiprocessor. */
+#define BL_KERNEL_WIDE(type, name, ...)                                                                                \
+    extern "C" __global__ void __launch_bounds__(BL_PAIR_THREADS, 2) name(const __grid_constant__ type args) {         \
+        __VA_ARGS__(args);                                                                                             \
+    }
 /* Of single warps that fit beside whatever else fills the GPU. */
 #define BL_KERNEL_NARROW(type, name, ...)                                                                              \
     extern "C" __global__ void __maxnreg__(32) name(const __grid_constant__ type args) {                               \

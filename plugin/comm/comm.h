@@ -132,6 +132,7 @@ struct bl_comm {
     struct bl_kernel_args args; /* all but the buffers, count and redop is filled at set-up */
     CUfunction function[BL_KERNELS][BL_DATATYPES];
     uint64_t most_bytes[BL_KERNELS]; /* of one launch */
+    bool wide_blocks;                /* of BL_PAIR_THREADS threads are possible */
     bool early_launch; /* launches ask to start early where they may (bl_driver_launch): the kernels can wait */
     struct bl_control *control; /* host address of args.control */
     bool unmixed, in_order;     /* as the environment or its configuration asks: real/config.h */

@@ -133,7 +133,7 @@ static void add_copy(struct filling *filling, const struct bl_call *const *ends)
 static unsigned share_warps(struct bl_pairs_args *args, unsigned most) {
     unsigned all = 0;
     for (uint32_t i = 0; i < args->streams; i++) all += args->stream[i].warps;
-    for (unsigned widest = args->channels; all > most; widest /= 2)
+    for (unsigned widest = args->channels / 2; all > most; widest /= 2)
         for (uint32_t i = 0; i < args->streams; i++) {
             struct bl_pairs_stream *stream = &args->stream[i];
             if (stream->warps <= widest) continue;
@@ -141,6 +141,18 @@ static unsigned share_warps(struct bl_pairs_args *args, unsigned most) {
             stream->warps = (uint16_t)widest;
         }
     return all;
+}
+
+/* Whether blocks are to have twice the threads, which those of short messages can: where only that gives each quad a warp. */
+static bool needs_wide(const struct bl_pairs_args *args, const struct bl_route *grid) {
+    const unsigned most = grid->blocks * (grid->threads / WARP);
+    unsigned all = 0;
+    bool brief = true;
+    for (uint32_t i = 0; i < args->streams; i++) {
+        all += args->stream[i].warps;
+        brief = brief && args->stream[i].quads <= args->stream[i].warps;
+    }
+    return brief && 2 * grid->threads == BL_PAIR_THREADS && all > most && all <= 2 * most;
 }
 
 /* How many calls a launch of so many warps has, and which streams they make. */
@@ -161,10 +173,9 @@ static int take_calls(const struct bl_call *const *calls, int count, unsigned mo
 }
 
 int bl_pairs_fill(struct bl_pairs_args *args, struct bl_route *grid, const struct bl_call *const *calls, int count) {
-    const unsigned per_block = grid->threads / WARP, most = grid->blocks * per_block;
     struct filling filling = {.args = args};
     uint64_t words;
-    const int taken = take_calls(calls, count, most, &words);
+    const int taken = take_calls(calls, count, grid->blocks * (grid->threads / WARP), &words);
     unsigned warp = 0;
     args->streams = args->pairs_log2 = 0;
     args->channels = (uint16_t)bl_pair_channels(&args->common.layout);
@@ -174,7 +185,8 @@ int bl_pairs_fill(struct bl_pairs_args *args, struct bl_route *grid, const struc
     args->pairs = args->streams;
     while (1u << args->pairs_log2 < args->pairs) args->pairs_log2++;
     for (int i = 0; i < taken && to_itself(calls[i]); i += 2) add_copy(&filling, calls + i);
-    const unsigned warps = share_warps(args, most);
+    if (calls[0]->comm->wide_blocks && needs_wide(args, grid)) grid->threads = BL_PAIR_THREADS;
+    const unsigned per_block = grid->threads / WARP, warps = share_warps(args, grid->blocks * per_block);
     for (uint32_t i = 0; i < args->streams; i++) {
         args->stream[i].first_warp = (uint16_t)warp;
         memset(&args->warp_stream[warp], (int)i, args->stream[i].warps);

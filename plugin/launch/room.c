@@ -37,9 +37,8 @@ struct space {
     unsigned places;         /* the others */
     unsigned beside_nccl;    /* the same while a kernel of NCCL may be in flight, which takes whole multiprocessors */
     unsigned narrow, fewest; /* blocks of a launch: as many as NCCL's kernels have; as make one worth while */
-    unsigned
-        messages; /* of one of messages: about as the largest of NCCL's have (35 on H200, where a warp for each quad of 64 KB both ways needs as many) */
-    unsigned most_nccl; /* kernels of NCCL's that leave those alone */
+    unsigned messages;       /* of one of messages: about as the largest of NCCL's have */
+    unsigned most_nccl;      /* kernels of NCCL's that leave those alone */
 };
 
 static pthread_mutex_t rooms_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -79,7 +78,8 @@ static unsigned lost_to_clusters(const struct bl_room *room, unsigned sms, unsig
     return room->clusters && nccl >= CLUSTER ? (CLUSTER - 1) * ((sms + GPC_SMS - 1) / GPC_SMS) : 0;
 }
 
-/* On H200, with 132: NCCL takes 24 to 32 of them on an NVSwitch box, and in a green context, too. */
+/* On H200, with 132: NCCL takes 24 to 32 of them on an NVSwitch box, and in a green context, too.  Messages have 35, which give 64 KB
+ * both ways a warp for each quad. */
 static struct space space_of(const struct bl_room *room) {
     const unsigned sms = atomic_load_explicit(&room->least_sms, memory_order_relaxed), nccl = room->sms / 4;
     const unsigned left_to_nccl = nccl + lost_to_clusters(room, sms, nccl);

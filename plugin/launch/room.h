@@ -18,8 +18,8 @@
  * another, and keep each other out for good.  NCCL's own calls are not chained (but once, when a communicator's first makes
  * them so many, behind wide launches that are in flight then, wider than messages): what NCCL runs in any order goes on doing so.
  *
- * Messages between two ranks may be posted long before their other ends, in any order: so beside other communicators they are as narrow as
- * the largest of NCCL's kernels, and never chained; where next to nothing is left they have the few places that no launch counts on.
+ * Messages between two ranks may be posted long before their other ends, in any order: so beside other communicators they are about as narrow
+ * as the largest of NCCL's kernels, and never chained; where next to nothing is left they have the few places that no launch counts on.
  *
  * Captured launches are in flight whenever their graph is replayed, which nobody tells: they hold their room for good.
  *

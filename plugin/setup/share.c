@@ -103,6 +103,7 @@ int bl_share_fill(struct bl_member *member) {
     comm->args.timeout_ns = member->all[0].timeout_s * 1000000000u;
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
         comm->most_bytes[kernel] = bl_kernel_capacity(kernel, comm->nranks, &comm->args.layout);
+    comm->wide_blocks = bl_driver_attribute(comm->device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK) >= BL_PAIR_THREADS;
     comm->early_launch = bl_params()->early_launch && bl_driver()->cuLaunchKernelEx && waits_for_stream(comm);
     comm->args.epochs = (uint64_t *)(uintptr_t)memory->epochs;
     comm->args.control = (struct bl_control *)(uintptr_t)member->resources->control.device;

@@ -18,8 +18,8 @@ void rig_settle(const struct rig *rig) {
     each_rank (rig->part, i) CU_OK(cuStreamSynchronize(NULL));
 }
 
-/* What pairs.cuh has ahead of the rings: a word for each receiver, and one for each of its channels. */
-enum { PAIR_WORDS_THERE = BL_MAX_RANKS * (1 + BL_PAIR_CHANNELS) };
+/* What pairs.cuh has behind the rings: a word for each receiver, and one for each of its channels. */
+enum { PAIR_WORDS_THERE = BL_MAX_RANKS * BL_PAIR_CREDIT };
 
 /* Of pairs: the last one, up to this number, that is a position. */
 static uint64_t pair_position(const struct bl_staging_layout *layout, uint64_t number) {
@@ -213,7 +213,7 @@ static void fill_pairs(struct bl_pairs_args *args, const struct call *calls, int
         if (calls[m].to_itself) fill_copy(args, &calls[m], i);
     for (unsigned s = 0; s < args->streams; s++) {
         struct bl_pairs_stream *stream = &args->stream[s];
-        for (unsigned widest = args->channels; widest && args->streams * stream->warps > most; widest /= 2)
+        for (unsigned widest = args->channels / 2; widest && args->streams * stream->warps > most; widest /= 2)
             if (stream->warps > widest) stream->warps = (uint16_t)widest;
         stream->first_warp = (uint16_t)warps;
         memset(&args->warp_stream[warps], (int)s, stream->warps);

@@ -135,6 +135,11 @@ for ranks, megabytes, most in ((2, 1, 4320), (2, 2, 17280), (2, 4, 34560), (2, 8
     case(f"messages_unreceived_first/{ranks}/{megabytes}M", f"-g {ranks} {LONG} --env BEELINE_STAGING={megabytes}M", f"programs --ranks {ranks} --seed $SEED --small {most} --limit 40 messages_unreceived_first")
 for ranks, most in ((2, "4M"), (3, "1M"), (4, "1M")):
     case(f"one_way_unreceived/{ranks}", f"-g {ranks} {LONG}", f"programs --ranks {ranks} --seed $SEED --small 64K --middle {most} --limit 40 one_way_unreceived")
+# Rings of all channels, streams of more than half as many warps, and captured launches as wide as beside others.
+case("messages_many_warps", f"-g 2 --sms 132 --block 256 --beeline {BY_BEELINE}",
+     "programs --ranks 2 --seed $SEED --small 60K --middle 64K --large 120K --late 1 --limit 60 messages_captured messages_captured_idle messages_patterns", "timeout=120 ")
+# Blocks of 512 threads, where these give each quad a warp; and messages too long for that.
+case("messages_wide", "-g 2 --beeline --env BEELINE_EMU_BLOCK=512 --env BEELINE_SENDRECV=sendrecv_ll128", "programs --ranks 2 --seed $SEED --small 1K --middle 3K --large 100K --limit 40 messages_patterns gathers messages_captured")
 case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K --large 256K messages_unreceived one_way_unreceived")
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")

@@ -11,6 +11,7 @@
  *   multicast   so, of the kernels on a multicast object alone, one upon the other
  *   oneway      so, of broadcasts and reduces on the least staging
  *   pairs       so, of messages between two ranks, on rings of several lengths
+ *   wide        messages between two ranks whose streams have more than a hundred warps: `--sms 64 --block 256`
  *   timeout     waits that outlast their limit
  *   abort       the way out of a wait
  */
@@ -487,36 +488,45 @@ static void leave(struct part *part, const struct options *o) {
     each_kernel(part, o, 0, leave_wait);
 }
 
-/* Messages of 3 quads by 4 warps, and then some that go round the ring, ahead of a rank that is late: what the fourth warp said
- * of a quad that it has not would be taken for room. */
-static void idle_warps(struct part *part, const struct options *o) {
-    enum { QUAD = BL_QUAD * BL_LINE_DATA, ROUNDS = 8 };
-    const struct shape shape = {.kernel = BL_KERNEL_SENDRECV_LL128, .threads = 64, .most_blocks = 8, .messages = 1};
-    struct call three = {.collective = BL_SENDRECV, .datatype = BL_UINT8, .count = 3 * QUAD, .seed = 1}, round = three;
+/* Streams of more warps than half of a ring's channels, as many as quads or a power of two, round a ring of BL_PAIR_CHANNELS, ahead of a
+ * rank that is late. */
+static void wide(struct part *part, const struct options *o) {
+    enum { QUAD = BL_QUAD * BL_LINE_DATA, ROUND = 8, ROUNDS = 6 };
+    struct call calls[ROUND] = {0};
+    struct shape shape[ROUND];
     struct trial trial;
     uint64_t more = 0;
     trial_open_on(&trial, part, o, bl_staging_minimum(part->count));
-    while (bl_pair_channels(&trial.rig.layout) < 4) { /* the shortest ring of which a stream has 4 warps */
+    while (bl_pair_channels(&trial.rig.layout) < BL_PAIR_CHANNELS) {
         trial_close(&trial);
-        trial_open_on(&trial, part, o, bl_staging_minimum(part->count) + (more += 64 << 10));
+        trial_open_on(&trial, part, o, bl_staging_minimum(part->count) + (more += 4 << 20));
     }
-    round.count = (trial.rig.layout.pair_quads + 2) * QUAD;
-    call_prepare(part, &three);
-    call_prepare(part, &round);
-    for (int k = 0; k < ROUNDS; k++) {
-        const int late = k % part->count;
-        for (int i = 0; i < part->count; i++) rig_launch(&trial.rig, &three, &shape, i);
-        rig_drain(&trial.rig);
-        for (int i = 1; i < part->count; i++) rig_launch(&trial.rig, &round, &shape, (late + i) % part->count);
-        nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
-        rig_launch(&trial.rig, &round, &shape, late);
+    rig_set_epochs(&trial.rig, 0, 0xfffffff0u);
+    for (int k = 0; k < ROUND; k++) call_allocate(part, &calls[k], 320 * QUAD);
+    for (int round = 0; round < ROUNDS; round++) {
+        const int late = round % part->count;
+        for (int k = 0; k < ROUND; k++) {
+            uint64_t *s = &trial.state;
+            shape[k] =
+                (struct shape){.kernel = BL_KERNEL_SENDRECV_LL128, .threads = 256, .most_blocks = 128, .messages = 1};
+            if (ref_below(s, 2)) shape[k].odd_blocks = 40 + (unsigned)ref_below(s, 88);
+            calls[k].collective = BL_SENDRECV;
+            calls[k].datatype = BL_UINT8;
+            calls[k].seed = ref_next(s);
+            calls[k].send_offset = (unsigned)ref_below(s, 9);
+            calls[k].recv_offset = (unsigned)ref_below(s, 9);
+            calls[k].count = (100 + ref_below(s, 170)) * QUAD - ref_below(s, QUAD);
+            call_prepare(part, &calls[k]);
+        }
+        for (int i = 1; i <= part->count; i++) {
+            if (i == part->count) nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+            for (int k = 0; k < ROUND; k++) rig_launch(&trial.rig, &calls[k], &shape[k], (late + i) % part->count);
+        }
         rig_drain(&trial.rig);
         rig_expect_no_error(&trial.rig);
-        call_check(part, &three);
-        call_check(part, &round);
+        for (int k = 0; k < ROUND; k++) call_check(part, &calls[k]);
     }
-    call_free(part, &three);
-    call_free(part, &round);
+    for (int k = 0; k < ROUND; k++) call_free(part, &calls[k]);
     trial_close(&trial);
 }
 
@@ -550,15 +560,14 @@ static void pairs(struct part *part, const struct options *o) {
         call_free(part, &nothing);
         trial_close(&trial);
     }
-    idle_warps(part, o);
 }
 
 static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
-} parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"longest", longest}, {"late", late},
-             {"places", places}, {"oneway", oneway},         {"pairs", pairs},     {"multicast", multicast},
-             {"epochs", epochs}, {"timeout", timeout},       {"abort", leave}};
+} parts[] = {{"shapes", shapes},       {"alignments", alignments}, {"longest", longest}, {"late", late},
+             {"places", places},       {"oneway", oneway},         {"pairs", pairs},     {"wide", wide},
+             {"multicast", multicast}, {"epochs", epochs},         {"timeout", timeout}, {"abort", leave}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -567,7 +576,7 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes alignments longest late places oneway pairs multicast epochs timeout abort");
+    FAIL("names: shapes alignments longest late places oneway pairs wide multicast epochs timeout abort");
 }
 
 int main(int argc, char **argv) {

@@ -245,10 +245,15 @@ static void check_warps(const struct bl_pairs_args *args, const struct bl_route 
         warp += warps;
     }
     const unsigned all = grid->blocks * grid->threads / 32;
-    CHECK(grid->blocks >= 1 && grid->blocks <= most->blocks && grid->threads <= most->threads &&
-              (grid->threads == most->threads || grid->blocks == 1),
+    const bool wide = grid->threads > most->threads;
+    const unsigned threads = wide ? BL_PAIR_THREADS : most->threads;
+    CHECK(grid->blocks >= 1 && grid->blocks <= most->blocks && grid->threads <= threads &&
+              (grid->threads == threads || grid->blocks == 1),
           "grid %ux%u of at most %ux%u", grid->blocks, grid->threads, most->blocks, most->threads);
-    CHECK(warp <= all && all - warp < most->threads / 32 && all <= BL_PAIR_WARPS, "%u warps of %u", warp, all);
+    CHECK(!wide || (2 * most->threads == BL_PAIR_THREADS && warp > most->blocks * (most->threads / 32) &&
+                    bl_kernel_short(bl_pairs_kernel(args, true))),
+          "grid %ux%u of at most %ux%u", grid->blocks, grid->threads, most->blocks, most->threads);
+    CHECK(warp <= all && all - warp < threads / 32 && all <= BL_PAIR_WARPS, "%u warps of %u", warp, all);
     for (; warp < all; warp++) CHECK(args->warp_stream[warp] >= args->streams, "warp %u has nothing to do", warp);
 }
 
@@ -458,6 +463,39 @@ static void test_split(void) {
     CHECK(fill(list, 3, &one) == 2 && fill(list + 2, 1, &one) == 1);
 }
 
+/* Blocks have twice the threads where that, and nothing less, gives each quad a warp. */
+static void test_wide(void) {
+    static const struct {
+        uint64_t bytes;
+        unsigned blocks, threads;
+    } rows[] = {
+        {60 << 10, 32, 256}, {65 << 10, 35, 256}, {66 << 10, 18, 512}, {120 << 10, 32, 512}, {121 << 10, 32, 256}};
+    static struct bl_pairs_args args;
+    make_comms(2, 64 << 20);
+    for (int wide = 1; wide >= 0; wide--) {
+        comms[0].wide_blocks = wide;
+        for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+            struct bl_call calls[] = {message(0, 1, false, rows[i].bytes), message(0, 1, true, rows[i].bytes)};
+            const struct bl_call *const list[] = {&calls[0], &calls[1]};
+            const struct bl_route most = {.blocks = 35, .threads = 256};
+            struct bl_route grid = most;
+            args.common = comms[0].args;
+            CHECK(bl_pairs_fill(&args, &grid, list, 2) == 2 && fill(list, 2, &most) == 2);
+            if (wide || rows[i].threads == 256)
+                CHECK(grid.blocks == rows[i].blocks && grid.threads == rows[i].threads, "%llu bytes: %ux%u",
+                      (unsigned long long)rows[i].bytes, grid.blocks, grid.threads);
+            else
+                CHECK(grid.blocks == 32 && grid.threads == 256, "%llu bytes: %ux%u", (unsigned long long)rows[i].bytes,
+                      grid.blocks, grid.threads);
+        }
+    }
+    const struct bl_route narrow = {.blocks = 2, .threads = 128};
+    struct bl_call calls[] = {message(0, 1, false, 5000), message(0, 1, true, 1)};
+    const struct bl_call *const list[] = {&calls[0], &calls[1]};
+    comms[0].wide_blocks = true;
+    CHECK(fill(list, 2, &narrow) == 2);
+}
+
 /* The longest streams have most of the warps, and a short grid is all theirs. */
 static void test_sharing(void) {
     static struct bl_pairs_args args;
@@ -520,6 +558,7 @@ int main(void) {
     test_check();
     test_groups();
     test_split();
+    test_wide();
     test_sharing();
     test_beside_collectives();
     for (int k = 0; k < BL_KERNELS; k++)

@@ -505,6 +505,7 @@ struct emu_function {
     const char *name;
     void (*entry)(const void *args);
     unsigned argument_size;
+    int most_threads;          /* of a block */
     struct emu_function *next; /* of its module */
 };
 

@@ -20,6 +20,9 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
     struct emu_function *function = emu_object_get(handle, EMU_FUNCTION);
     CUresult result = emu_context_need(&context);
     if (result == CUDA_SUCCESS && !function) result = CUDA_ERROR_INVALID_HANDLE;
+    /* More than its launch bounds allow. */
+    if (result == CUDA_SUCCESS && (uint64_t)block[0] * block[1] * block[2] > (uint64_t)function->most_threads)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS && (!parameters || !parameters[0] || extra)) result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) result = emu_stream_of(stream_handle, &stream);
     /* A stream, and a module's function, belong to one context, and that must be current. */

@@ -70,7 +70,7 @@ static struct emu_function *find(struct emu_module *module, const char *name) {
 }
 
 static CUresult get(struct emu_function **out, const void *handle, const char *name) {
-    char size_name[256];
+    char size_name[256], threads_name[256];
     Dl_info info;
     if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
     struct emu_module *module = emu_object_get(handle, EMU_MODULE);
@@ -81,8 +81,9 @@ static CUresult get(struct emu_function **out, const void *handle, const char *n
         return CUDA_SUCCESS;
     }
     snprintf(size_name, sizeof size_name, "%s_argument_size", name);
+    snprintf(threads_name, sizeof threads_name, "%s_most_threads", name);
     void *entry = dlsym(module->library, name);
-    unsigned *size = dlsym(module->library, size_name);
+    unsigned *size = dlsym(module->library, size_name), *threads = dlsym(module->library, threads_name);
     if (!entry || !size) return CUDA_ERROR_NOT_FOUND;
     function = emu_object_new(EMU_FUNCTION, sizeof *function);
     if (!function) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -90,6 +91,7 @@ static CUresult get(struct emu_function **out, const void *handle, const char *n
     function->name = dladdr(entry, &info) && info.dli_sname ? info.dli_sname : "kernel";
     *(void **)&function->entry = entry;
     function->argument_size = *size;
+    function->most_threads = threads && (int)*threads < emu_config.max_threads ? (int)*threads : emu_config.max_threads;
     function->next = module->functions;
     *out = module->functions = function;
     return CUDA_SUCCESS;
@@ -163,9 +165,10 @@ EMU_CALL(cuFuncGetAttribute, 2020, (int *value, CUfunction_attribute attribute, 
         [CU_FUNC_ATTRIBUTE_BINARY_VERSION] = 90,
         [CU_FUNC_ATTRIBUTE_MAX] = 0,
     };
-    if (!emu_object_get(function, EMU_FUNCTION)) return CUDA_ERROR_INVALID_HANDLE;
+    const struct emu_function *of = emu_object_get(function, EMU_FUNCTION);
+    if (!of) return CUDA_ERROR_INVALID_HANDLE;
     if (!value || attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
-    *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? emu_config.max_threads : values[attribute];
+    *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? of->most_threads : values[attribute];
     return CUDA_SUCCESS;
 }
 
@@ -176,7 +179,8 @@ EMU_CALL(cuFuncSetAttribute, 9000, (CUfunction function, CUfunction_attribute at
 
 EMU_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050,
          (int *blocks, CUfunction function, int threads, size_t shared), (blocks, function, threads, shared)) {
-    if (!blocks || !emu_object_get(function, EMU_FUNCTION)) return CUDA_ERROR_INVALID_VALUE;
-    *blocks = threads <= emu_config.max_threads ? EMU_SM_BLOCKS : 0;
+    const struct emu_function *of = emu_object_get(function, EMU_FUNCTION);
+    if (!blocks || !of) return CUDA_ERROR_INVALID_VALUE;
+    *blocks = threads <= of->most_threads ? EMU_SM_BLOCKS : 0;
     return CUDA_SUCCESS;
 }

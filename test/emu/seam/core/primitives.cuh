@@ -46,16 +46,21 @@ __attribute__((weak, visibility("default"))) struct bl_emu_seam *bl_emu;
 #define BL_DEVICE_MEMBER inline
 #define BL_DEVICE_COLD   static __attribute__((noinline, unused))
 
-/* The size of the argument goes with the kernel, so that the driver can copy it at launch. */
-#define BL_KERNEL_OF(type, name, ...)                                                                                  \
+/* The size of the argument goes with the kernel, so that the driver can copy it at launch; and the most threads of a block, as launch
+ * bounds say. */
+#define BL_EMU_KERNEL(threads, type, name, ...)                                                                        \
     extern "C" __attribute__((visibility("default"))) const unsigned name##_argument_size;                             \
     const unsigned name##_argument_size = sizeof(type);                                                                \
+    extern "C" __attribute__((visibility("default"))) const unsigned name##_most_threads;                              \
+    const unsigned name##_most_threads = threads;                                                                      \
     extern "C" __attribute__((visibility("default"))) void name(const type *args);                                     \
     void name(const type *args) {                                                                                      \
         __VA_ARGS__(*args);                                                                                            \
     }
+#define BL_KERNEL_OF(type, name, ...)     BL_EMU_KERNEL(BL_MAX_THREADS, type, name, __VA_ARGS__)
 #define BL_KERNEL(name, ...)              BL_KERNEL_OF(struct bl_kernel_args, name, __VA_ARGS__)
-#define BL_KERNEL_NARROW(type, name, ...) BL_KERNEL_OF(type, name, __VA_ARGS__)
+#define BL_KERNEL_WIDE(type, name, ...)   BL_EMU_KERNEL(BL_PAIR_THREADS, type, name, __VA_ARGS__)
+#define BL_KERNEL_NARROW(type, name, ...) BL_EMU_KERNEL(1024, type, name, __VA_ARGS__)
 
 struct Pair {
     uint64_t x, y;
