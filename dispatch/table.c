@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two blocks of 256 threads of any kernel fit on a multiprocessor: two communicators may then run at once. */
+/* Two blocks of 256 threads of any kernel, or 512 of a short one, fit on a multiprocessor: two communicators may then run at once. */
 enum { DEFAULT_THREADS = 256 };
 
 /* A kernel that is over in some microseconds takes less from others than a hand-over to copy engines, of Beeline or of NCCL, takes time. */

@@ -329,7 +329,10 @@ bool bl_kernel_pairs(int kernel);
 /* Whether it stands for another where bl_pairs_kernel says so, and is never asked for by itself. */
 bool bl_kernel_short(int kernel);
 
-/* The kernel that carries these messages: where no warp has more than a quad, one that is short; if `few`, one that takes few
+/* Whether each stream of a launch has a warp for each quad: then a short kernel can carry it, by blocks of up to BL_PAIR_THREADS threads. */
+bool bl_pairs_brief(const struct bl_pairs_args *args);
+
+/* The kernel that carries these messages: a short one, if it can; if `few`, one that takes few
  * arguments, where these are enough: not of short messages of which some are copied. */
 enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few);
 

@@ -17,11 +17,15 @@ unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads) {
     return quads <= channels ? (unsigned)quads : channels;
 }
 
-enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few) {
-    const struct bl_pairs_stream *last = &args->stream[args->streams - 1];
-    const bool copies = args->pairs < args->streams;
+bool bl_pairs_brief(const struct bl_pairs_args *args) {
     bool brief = true;
     for (uint32_t i = 0; i < args->streams; i++) brief = brief && args->stream[i].quads <= args->stream[i].warps;
+    return brief;
+}
+
+enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few) {
+    const struct bl_pairs_stream *last = &args->stream[args->streams - 1];
+    const bool copies = args->pairs < args->streams, brief = bl_pairs_brief(args);
     few = few && args->streams <= BL_PAIR_FEW && last->first + last->messages <= BL_PAIR_FEW && !(brief && copies);
     if (brief) return few ? BL_KERNEL_SENDRECV_LL128_SHORT : BL_KERNEL_SENDRECV_LL128_SHORT_BATCH;
     return few ? BL_KERNEL_SENDRECV_LL128 : BL_KERNEL_SENDRECV_LL128_BATCH;

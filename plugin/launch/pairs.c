@@ -143,16 +143,12 @@ static unsigned share_warps(struct bl_pairs_args *args, unsigned most) {
     return all;
 }
 
-/* Whether blocks are to have twice the threads, which those of short messages can: where only that gives each quad a warp. */
+/* Whether blocks are to have twice the threads, which those of short kernels can: where only that gives each quad a warp. */
 static bool needs_wide(const struct bl_pairs_args *args, const struct bl_route *grid) {
     const unsigned most = grid->blocks * (grid->threads / WARP);
     unsigned all = 0;
-    bool brief = true;
-    for (uint32_t i = 0; i < args->streams; i++) {
-        all += args->stream[i].warps;
-        brief = brief && args->stream[i].quads <= args->stream[i].warps;
-    }
-    return brief && 2 * grid->threads == BL_PAIR_THREADS && all > most && all <= 2 * most;
+    for (uint32_t i = 0; i < args->streams; i++) all += args->stream[i].warps;
+    return bl_pairs_brief(args) && 2 * grid->threads == BL_PAIR_THREADS && all > most && all <= 2 * most;
 }
 
 /* How many calls a launch of so many warps has, and which streams they make. */

@@ -278,8 +278,8 @@ static int launch_pairs(const struct bl_selftest *test, struct bl_comm *comm, co
     for (int done = 0; done < count;) {
         struct bl_route grid = {.blocks = blocks, .threads = threads};
         done += bl_pairs_fill(&args, &grid, calls + done, count - done);
-        if (launch_kernel(test, comm, BL_KERNEL_SENDRECV_LL128_BATCH, datatype, grid.blocks, grid.threads, &args))
-            return -1;
+        grid.kernel = bl_pairs_kernel(&args, false);
+        if (launch_kernel(test, comm, grid.kernel, datatype, grid.blocks, grid.threads, &args)) return -1;
     }
     return 0;
 }

@@ -87,6 +87,13 @@ int bl_share_switch_receive(struct bl_member *member) {
 }
 
 /* --- what launches need --- */
+static bool takes_wide_blocks(const struct bl_comm *comm, enum bl_kernel kernel) {
+    int threads = 0;
+    return bl_driver()->cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                           comm->function[kernel][BL_FLOAT32]) == CUDA_SUCCESS &&
+           threads >= BL_PAIR_THREADS;
+}
+
 /* Kernels made for older architectures have no instruction to wait with, wherever the driver makes them run. */
 static bool waits_for_stream(const struct bl_comm *comm) {
     int version = 0;
@@ -103,7 +110,8 @@ int bl_share_fill(struct bl_member *member) {
     comm->args.timeout_ns = member->all[0].timeout_s * 1000000000u;
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
         comm->most_bytes[kernel] = bl_kernel_capacity(kernel, comm->nranks, &comm->args.layout);
-    comm->wide_blocks = bl_driver_attribute(comm->device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK) >= BL_PAIR_THREADS;
+    comm->wide_blocks = takes_wide_blocks(comm, BL_KERNEL_SENDRECV_LL128_SHORT) &&
+                        takes_wide_blocks(comm, BL_KERNEL_SENDRECV_LL128_SHORT_BATCH);
     comm->early_launch = bl_params()->early_launch && bl_driver()->cuLaunchKernelEx && waits_for_stream(comm);
     comm->args.epochs = (uint64_t *)(uintptr_t)memory->epochs;
     comm->args.control = (struct bl_control *)(uintptr_t)member->resources->control.device;

@@ -488,7 +488,7 @@ static void leave(struct part *part, const struct options *o) {
     each_kernel(part, o, 0, leave_wait);
 }
 
-/* Streams of more warps than half of a ring's channels, as many as quads or a power of two, round a ring of BL_PAIR_CHANNELS, ahead of a
+/* Streams of a hundred warps and more, as many as quads or a power of two, round a ring of BL_PAIR_CHANNELS, ahead of a
  * rank that is late. */
 static void wide(struct part *part, const struct options *o) {
     enum { QUAD = BL_QUAD * BL_LINE_DATA, ROUND = 8, ROUNDS = 6 };

@@ -5,7 +5,7 @@
  *                              broken (packets, lines and copies from one GPU to another arrive changed), nvls (nvlink
  *                              that reports multicast), mixed (nvlink, but pcie between the last two GPUs)
  *   BEELINE_EMU_SMS=N          multiprocessors, each holds two blocks (4);  BEELINE_EMU_BLOCK=N threads of a block (32 for
- *                              each two GPUs, at least 64)
+ *                              each two GPUs, at least 64), or fewer by a kernel's launch bounds
  *   CUDA_DEVICE_MAX_CONNECTIONS=N  as ever (here each stream has a queue of its own if it is not set): queue.c
  *   BEELINE_EMU_DEPTH=N        entries that a stream has room for (1024): who brings one more waits
  *   BEELINE_EMU_ARCH=N         compute capability: 90 (default), below that without multicast, 100 has it for fp8, too

@@ -1,10 +1,10 @@
-/* rooted_groups.c - groups of one broadcast, or one reduce, of each rank, which uneven all-gathers and reduce-scatters are, beside even
- * ones: times in CUDA graphs, every result checked.
+/* group_times.c - groups of one broadcast, or one reduce, of each rank, which uneven all-gathers and reduce-scatters are, and of messages from
+ * each rank to each, itself too, which all-to-alls with splits are, beside even ones: times in CUDA graphs, every result checked.
  *
- *   RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 BEELINE_ID_FILE=PATH rooted-groups [MOST_BYTES [CALLS [REPLAYS]]]     one process a rank
+ *   RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 BEELINE_ID_FILE=PATH group-times [MOST_BYTES [CALLS [REPLAYS]]]     one process a rank
  *
- * From 1 K to MOST_BYTES (1 M) of each rank in steps of four, so many groups in a graph (20), the median of so many replays (21), of rank 0.
- * Exit status: 1 if a result was wrong, or a call failed. */
+ * From 1 K to MOST_BYTES (1M, 1K to 64M) of each rank, or from each to each, in steps of four, messages of two; so many groups in a graph (20),
+ * the median of so many replays (21), of rank 0.  Exit status: 1 if a result was wrong, or a call failed. */
 #include <cuda.h>
 #include <nccl.h>
 #include <stdbool.h>
@@ -22,9 +22,19 @@
         }                                                                                                              \
     } while (0)
 
-enum kind { ALL_GATHER, BROADCASTS, UNEVEN_BROADCASTS, REDUCE_SCATTER, REDUCES, UNEVEN_REDUCES, KINDS };
-static const char *const names[KINDS] = {"all-gather",     "broadcasts", "broadcasts, 1:2:...",
-                                         "reduce-scatter", "reduces",    "reduces, 1:2:..."};
+enum kind {
+    ALL_GATHER,
+    BROADCASTS,
+    UNEVEN_BROADCASTS,
+    REDUCE_SCATTER,
+    REDUCES,
+    UNEVEN_REDUCES,
+    ALL_TO_ALL,
+    MESSAGES,
+    KINDS
+};
+static const char *const names[KINDS] = {"all-gather", "broadcasts",       "broadcasts, 1:2:...", "reduce-scatter",
+                                         "reduces",    "reduces, 1:2:...", "all-to-all",          "messages"};
 enum { MOST_RANKS = 16, MOST_REPLAYS = 999, GRAIN = 16 };
 
 static int rank, nranks;
@@ -59,13 +69,32 @@ static void connect_ranks(void) {
 }
 
 static bool reduces(enum kind kind) {
-    return kind >= REDUCE_SCATTER;
+    return kind == REDUCE_SCATTER || kind == REDUCES || kind == UNEVEN_REDUCES;
+}
+/* A block of its own for each. */
+static bool is_apart(enum kind kind) {
+    return kind == ALL_TO_ALL || kind == MESSAGES;
 }
 static bool is_uneven(enum kind kind) {
     return kind == UNEVEN_BROADCASTS || kind == UNEVEN_REDUCES;
 }
 
+static void exchange(void) {
+    CHECK(ncclGroupStart());
+    for (int step = 0; step < nranks; step++) {
+        const int next = (rank + step) % nranks, before = (rank + nranks - step) % nranks;
+        CHECK(ncclSend((void *)(from + at[next]), at[1], ncclInt8, next, comm, (cudaStream_t)stream));
+        CHECK(ncclRecv((void *)(to + at[before]), at[1], ncclInt8, before, comm, (cudaStream_t)stream));
+    }
+    CHECK(ncclGroupEnd());
+}
+
 static void call(enum kind kind) {
+    if (kind == MESSAGES) return exchange();
+    if (kind == ALL_TO_ALL) {
+        CHECK(ncclAlltoAll((void *)from, (void *)to, at[1], ncclInt8, comm, (cudaStream_t)stream));
+        return;
+    }
     if (kind == ALL_GATHER) {
         CHECK(ncclAllGather((void *)(from + at[rank]), (void *)to, at[1], ncclInt8, comm, (cudaStream_t)stream));
         return;
@@ -87,11 +116,18 @@ static void call(enum kind kind) {
     CHECK(ncclGroupEnd());
 }
 
-/* Blocks of `bytes`, or, uneven, of their shares of it; each rank's input is its number plus one. */
+/* What a rank sends to another in a block of its own. */
+static unsigned char value(int sender, int receiver) {
+    return (unsigned char)(sender * nranks + receiver + 1);
+}
+
+/* Blocks of `bytes`, or, uneven, of their shares of it; else than in blocks of their own each rank's input is its number plus one. */
 static void fill(enum kind kind, size_t bytes) {
     for (int r = 0; r < nranks; r++)
         at[r + 1] = at[r] + (is_uneven(kind) ? bytes * (size_t)(r + 1) / (size_t)nranks / GRAIN * GRAIN : bytes);
-    if (reduces(kind))
+    if (is_apart(kind))
+        for (int r = 0; r < nranks; r++) CHECK(cuMemsetD8(from + at[r], value(rank, r), bytes));
+    else if (reduces(kind))
         CHECK(cuMemsetD32(from, (unsigned)rank + 1, at[nranks] / 4));
     else
         CHECK(cuMemsetD8(from, (unsigned char)(rank + 1), at[nranks]));
@@ -106,8 +142,8 @@ static long count_wrong(enum kind kind) {
     for (int r = 0; r < nranks; r++)
         for (size_t b = at[r]; b < at[r + 1]; b++) {
             if (reduces(kind) && r != rank) continue; /* another's result */
-            const int sum = nranks * (nranks + 1) / 2;
-            wrong += host[b] != (!reduces(kind) ? r + 1 : b % 4 == 0 ? sum : 0);
+            const int sum = nranks * (nranks + 1) / 2, sent = is_apart(kind) ? value(r, rank) : r + 1;
+            wrong += host[b] != (!reduces(kind) ? sent : b % 4 == 0 ? sum : 0);
         }
     free(host);
     return wrong;
@@ -145,8 +181,17 @@ static float time_of(enum kind kind, int calls, int replays) {
     return us[replays / 2] * 1000 / (float)calls;
 }
 
+static size_t bytes_of(const char *text) {
+    char *end;
+    unsigned long long bytes = strtoull(text, &end, 10);
+    const int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : 0;
+    if (end == text || end[shift != 0] || bytes << shift < 1024 || bytes << shift > 64 << 20)
+        exit((printf("MOST_BYTES: \"%s\"; accepted: 1K to 64M\n", text), 1));
+    return (size_t)bytes << shift;
+}
+
 int main(int argc, char **argv) {
-    const size_t most = argc > 1 ? strtoul(argv[1], NULL, 10) : 1 << 20;
+    const size_t most = argc > 1 ? bytes_of(argv[1]) : 1 << 20;
     const int calls = argc > 2 ? atoi(argv[2]) : 20, replays = argc > 3 ? atoi(argv[3]) : 21;
     long all_wrong = 0;
     int devices;
@@ -166,7 +211,7 @@ int main(int argc, char **argv) {
     CHECK(cuMemAlloc(&to, most * (size_t)nranks));
     connect_ranks();
     for (int kind = 0; kind < KINDS; kind++)
-        for (size_t bytes = 1024; bytes <= most; bytes *= 4) {
+        for (size_t bytes = 1024; bytes <= most; bytes *= is_apart((enum kind)kind) ? 2 : 4) {
             fill((enum kind)kind, bytes);
             const float us = time_of((enum kind)kind, calls, replays);
             const long wrong = count_wrong((enum kind)kind);
