@@ -18,7 +18,8 @@ static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t)
                       KEPT_RINGS_BYTES = 1 << 20;
 
 /* Of messages between two ranks: places of a pair's ring, at most, where the rings may take an eighth, and what the others leave; what a
- * ring keeps, however short its messages are, which is for half of the channels (all would cost each peer 1.5 MB more); the capacity of what takes bytes of any size. */
+ * ring keeps, however short its messages are, which is for half of the channels (all would cost each peer 1.5 MB more); the capacity of
+ * what takes bytes of any size. */
 static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = BL_PAIR_CHANNELS / 2 * BL_PAIR_DEPTH,
                       ANY_SIZE = UINT64_C(1) << 40;
 

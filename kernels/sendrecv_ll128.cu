@@ -5,8 +5,10 @@
  * store them in the caller's buffers; a message to itself is copied.  No warp waits for another of its grid.  What is sent ends without its
  * receiver as far as the ring has room.
  *
- * Contract: a grid of whole warps, at most BL_PAIR_BLOCKS blocks of BL_MAX_THREADS threads (of the short kernels BL_PAIR_THREADS), dealt out to the streams one after another; buffers of any alignment and messages of any size, zero, too; none that is received overlaps another.  Flags, counters and
- * reuse of the staging: pairs.cuh.  A wait that is told to stop leaves the kernel with the buffers unspecified and the communicator unusable.
+ * Contract: a grid of whole warps, at most BL_PAIR_BLOCKS blocks of BL_MAX_THREADS threads (of the short kernels BL_PAIR_THREADS), dealt out to
+ * the streams one after another; buffers of any alignment and messages of any size, zero, too; none that is received overlaps another.
+ * Flags, counters and reuse of the staging: pairs.cuh.  A wait that is told to stop leaves the kernel with the buffers unspecified and the
+ * communicator unusable.
  */
 #include <core/primitives.cuh>
 #include "carriers/pairs.cuh"
