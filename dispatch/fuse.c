@@ -45,11 +45,12 @@ bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *
     const struct bl_range *range = table->range[batch->collective];
     for (const struct bl_range *end = range + table->ranges[batch->collective]; range < end; range++) {
         const bool forced = range->reason == BL_REASON_FORCED;
-        const uint64_t reach = bl_range_batch_reach(table, batch->collective, range);
-        if (bytes > reach && !forced) continue;
+        const bool reached =
+            bytes <= range->max_bytes || bytes <= bl_range_batch_reach(table, batch->collective, range);
+        if (!reached && !forced) continue;
         if (range->algorithm == BL_ROUTE_NCCL) return false;
         const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
-        if (bytes <= reach && carries(table, algorithm, batch, bytes)) {
+        if (reached && carries(table, algorithm, batch, bytes)) {
             bl_range_route(table, range, algorithm->batch, bytes, route);
             return true;
         }

@@ -424,6 +424,11 @@ static void arrange(struct bl_staging_layout *layout, int nranks) {
     layout->bytes = layout->copy_offset + slots_bytes(nranks, layout->copy_bytes);
 }
 
+/* Lines of each peer that so many bytes hold, for both halves, and that a launch can use. */
+static uint64_t peer_lines_in(int nranks, uint64_t bytes) {
+    return lesser(whole_steps(bytes / (2 * half_bytes(nranks, 1))), peer_lines_of(nranks, LARGE));
+}
+
 int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy, bool multicast) {
     if (nranks < 2 || nranks > BL_MAX_RANKS || bytes < bl_staging_minimum(nranks)) return -1;
     uint64_t left = bytes;
@@ -436,8 +441,7 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     layout->oneway_lines = plan_rings(nranks, wanted, &left);
     const uint64_t enough = nranks <= 4 ? peer_lines_of(nranks, LARGE_ENOUGH) : wanted;
     layout->pair_quads = grow_pairs(nranks, layout->pair_quads, enough, &left);
-    const uint64_t fit = whole_steps(left / (2 * half_bytes(nranks, 1)));
-    layout->peer_lines = lesser(fit, wanted);
+    layout->peer_lines = peer_lines_in(nranks, left);
     layout->copy_bytes = slot;
     arrange(layout, nranks);
     return 0;
@@ -478,8 +482,6 @@ void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_
     /* Lines that were given up for rings which are not used are there again. */
     const uint64_t lines = all - packet_bytes(nranks, layout->packets) - ring_bytes(nranks, layout->oneway_lines) -
                            pair_bytes(nranks, layout->pair_quads) - slots_bytes(nranks, layout->copy_bytes);
-    const uint64_t fit = lesser(whole_steps(lines / (2 * half_bytes(nranks, 1))), peer_lines_of(nranks, LARGE));
-    layout->peer_lines =
-        lesser(fit > layout->peer_lines ? fit : layout->peer_lines, whole_steps(peer_lines + LINES_STEP - 1));
+    layout->peer_lines = lesser(peer_lines_in(nranks, lines), whole_steps(peer_lines + LINES_STEP - 1));
     arrange(layout, nranks);
 }

@@ -129,10 +129,15 @@ static void add_copy(struct filling *filling, const struct bl_call *const *ends)
     end_stream(filling, stream, quads_of(ends[0]));
 }
 
+static unsigned count_warps(const struct bl_pairs_args *args) {
+    unsigned warps = 0;
+    for (uint32_t i = 0; i < args->streams; i++) warps += args->stream[i].warps;
+    return warps;
+}
+
 /* Those that have the most have a power of two, and give half of them away, until all fit. */
 static unsigned share_warps(struct bl_pairs_args *args, unsigned most) {
-    unsigned all = 0;
-    for (uint32_t i = 0; i < args->streams; i++) all += args->stream[i].warps;
+    unsigned all = count_warps(args);
     for (unsigned widest = args->channels / 2; all > most; widest /= 2)
         for (uint32_t i = 0; i < args->streams; i++) {
             struct bl_pairs_stream *stream = &args->stream[i];
@@ -145,9 +150,7 @@ static unsigned share_warps(struct bl_pairs_args *args, unsigned most) {
 
 /* Whether blocks are to have twice the threads, which those of short kernels can: where only that gives each quad a warp. */
 static bool needs_wide(const struct bl_pairs_args *args, const struct bl_route *grid) {
-    const unsigned most = grid->blocks * (grid->threads / WARP);
-    unsigned all = 0;
-    for (uint32_t i = 0; i < args->streams; i++) all += args->stream[i].warps;
+    const unsigned most = grid->blocks * (grid->threads / WARP), all = count_warps(args);
     return bl_pairs_brief(args) && 2 * grid->threads == BL_PAIR_THREADS && all > most && all <= 2 * most;
 }
 

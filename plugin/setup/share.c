@@ -87,19 +87,20 @@ int bl_share_switch_receive(struct bl_member *member) {
 }
 
 /* --- what launches need --- */
+/* 0 if the driver does not say. */
+static int attribute_of(const struct bl_comm *comm, enum bl_kernel kernel, CUfunction_attribute attribute) {
+    int value = 0;
+    const CUresult status = bl_driver()->cuFuncGetAttribute(&value, attribute, comm->function[kernel][BL_FLOAT32]);
+    return status == CUDA_SUCCESS ? value : 0;
+}
+
 static bool takes_wide_blocks(const struct bl_comm *comm, enum bl_kernel kernel) {
-    int threads = 0;
-    return bl_driver()->cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-                                           comm->function[kernel][BL_FLOAT32]) == CUDA_SUCCESS &&
-           threads >= BL_PAIR_THREADS;
+    return attribute_of(comm, kernel, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) >= BL_PAIR_THREADS;
 }
 
 /* Kernels made for older architectures have no instruction to wait with, wherever the driver makes them run. */
 static bool waits_for_stream(const struct bl_comm *comm) {
-    int version = 0;
-    CUfunction any = comm->function[BL_KERNEL_ALLREDUCE_ONESHOT_LL][BL_FLOAT32];
-    return bl_driver()->cuFuncGetAttribute(&version, CU_FUNC_ATTRIBUTE_PTX_VERSION, any) == CUDA_SUCCESS &&
-           version >= 90;
+    return attribute_of(comm, BL_KERNEL_ALLREDUCE_ONESHOT_LL, CU_FUNC_ATTRIBUTE_PTX_VERSION) >= 90;
 }
 
 int bl_share_fill(struct bl_member *member) {

@@ -139,7 +139,7 @@ for ranks, most in ((2, "4M"), (3, "1M"), (4, "1M")):
 case("messages_many_warps", f"-g 2 --sms 132 --block 256 --beeline {BY_BEELINE}",
      "programs --ranks 2 --seed $SEED --small 60K --middle 64K --large 120K --late 1 --limit 60 messages_captured messages_captured_idle messages_patterns", "timeout=120 ")
 # Blocks of 512 threads, where these give each quad a warp: with messages to oneself, and without.
-case("messages_wide", "-g 2 --beeline --env BEELINE_EMU_BLOCK=512 --env BEELINE_SENDRECV=sendrecv_ll128", "programs --ranks 2 --seed $SEED --small 1K --middle 3K --large 100K --limit 40 messages_patterns gathers messages_captured")
+case("messages_wide", f"-g 2 --block 512 --beeline {BY_BEELINE}", "programs --ranks 2 --seed $SEED --small 1K --middle 3K --large 100K --limit 40 messages_patterns gathers messages_captured")
 print(f"messages_wide/ring | scripts/emu-box -g 2 --block 512 --beeline {BY_BEELINE} -- $BUILD/beeline-perf -t 2 -c sendrecv -b 2K -e 32K -i 2K --check")
 case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K --large 256K messages_unreceived one_way_unreceived")
 for name in REFUSED:
