@@ -208,6 +208,8 @@ struct bl_batch {
     int datatype, redop;
     uint32_t messages;
     uint64_t lines; /* bl_lines_of each, in all */
+    uint64_t
+        span; /* of broadcasts and reduces: those of the root that has most; else all.  So many must the staging hold */
 };
 
 /* Up to how many bytes a launch of several calls has the range's algorithm: max_bytes, or more where NCCL is tuned for single calls of more. */
@@ -224,8 +226,10 @@ struct bl_fuser {
     struct bl_fuser_open {
         int last;
         uint32_t messages;
-        uint64_t lines;
+        uint64_t lines, span;
     } open[BL_COLLECTIVES][BL_DATATYPES][BL_REDOPS]; /* the launch that the next call of its kind would join */
+    uint32_t of_root[2][BL_DATATYPES][BL_REDOPS]
+                    [BL_MAX_RANKS]; /* lines of each root in it: of broadcasts, of reduces; once it is open */
 };
 
 enum { BL_FUSE_BEGINS = -1 };

@@ -8,11 +8,10 @@
 #include <string.h>
 
 /* A batch is never launched in pieces. */
-static bool carries(const struct bl_table *table, const struct bl_algorithm *algorithm, const struct bl_batch *batch,
-                    uint64_t bytes) {
+static bool carries(const struct bl_table *table, const struct bl_algorithm *algorithm, const struct bl_batch *batch) {
     return algorithm->batch != BL_KERNEL_NONE &&
            bl_algorithm_covers(algorithm, table->arch, batch->datatype, batch->redop) &&
-           bytes <= bl_kernel_capacity(algorithm->batch, table->nranks, &table->layout);
+           batch->span * BL_LINE_DATA <= bl_kernel_capacity(algorithm->batch, table->nranks, &table->layout);
 }
 
 /* What a launch of several calls may have though one call of as much is NCCL's: what its ranks send to their peers, 4 MB.  NCCL has 2 us for each call of
@@ -41,17 +40,16 @@ uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective c
 }
 
 bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route) {
-    const uint64_t bytes = batch->lines * BL_LINE_DATA;
     const struct bl_range *range = table->range[batch->collective];
     for (const struct bl_range *end = range + table->ranges[batch->collective]; range < end; range++) {
         const bool forced = range->reason == BL_REASON_FORCED;
-        const bool reached =
-            bytes <= range->max_bytes || bytes <= bl_range_batch_reach(table, batch->collective, range);
+        const bool reached = batch->span <= bl_lines_of(range->max_bytes) ||
+                             batch->span <= bl_lines_of(bl_range_batch_reach(table, batch->collective, range));
         if (!reached && !forced) continue;
         if (range->algorithm == BL_ROUTE_NCCL) return false;
         const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
-        if (reached && carries(table, algorithm, batch, bytes)) {
-            bl_range_route(table, range, algorithm->batch, bytes, route);
+        if (reached && carries(table, algorithm, batch)) {
+            bl_range_route(table, range, algorithm->batch, batch->lines * BL_LINE_DATA, route);
             return true;
         }
         if (forced) return false; /* what is forced carries the batch, or nothing does */
@@ -60,7 +58,7 @@ bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *
 }
 
 void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table) {
-    memset(fuser, 0, sizeof *fuser);
+    memset(fuser->open, 0, sizeof fuser->open);
     fuser->table = table;
 }
 
@@ -79,24 +77,30 @@ static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_requ
 }
 
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number, struct bl_route *route) {
-    const uint64_t bytes = fusable_bytes(fuser->table, request);
+    const enum bl_collective collective = request->collective;
+    const uint64_t bytes = fusable_bytes(fuser->table, request), lines = bl_lines_of(bytes);
     if (!bytes) return BL_FUSE_BEGINS;
-    const bool any = !bl_collective_has(request->collective, BL_REDUCES); /* it moves bytes, of whatever datatype */
+    const bool any = !bl_collective_has(collective, BL_REDUCES); /* it moves bytes, of whatever datatype */
+    const bool rooted = bl_collective_has(collective, BL_ROOTED);
     const int datatype = any ? BL_UINT8 : request->datatype, redop = any ? BL_SUM : request->redop;
-    struct bl_fuser_open *open = &fuser->open[request->collective][datatype][redop];
-    const struct bl_batch joined = {.collective = request->collective,
+    struct bl_fuser_open *open = &fuser->open[collective][datatype][redop];
+    uint32_t *const of_root = fuser->of_root[!any][datatype][redop];
+    if (rooted && !open->messages) memset(of_root, 0, sizeof fuser->of_root[0][0][0]);
+    const uint64_t of_this = (rooted ? of_root[request->root] : open->span) + lines;
+    const struct bl_batch joined = {.collective = collective,
                                     .datatype = datatype,
                                     .redop = redop,
                                     .messages = open->messages + 1,
-                                    .lines = open->lines + bl_lines_of(bytes)};
+                                    .lines = open->lines + lines,
+                                    .span = of_this > open->span ? of_this : open->span};
     const int before = open->last;
+    const bool joins =
+        open->messages && joined.messages <= BL_BATCH_MAX && bl_table_select_batch(fuser->table, &joined, route);
     open->last = number;
-    if (open->messages && joined.messages <= BL_BATCH_MAX && bl_table_select_batch(fuser->table, &joined, route)) {
-        open->messages = joined.messages;
-        open->lines = joined.lines;
-        return before;
-    }
-    open->messages = 1;
-    open->lines = bl_lines_of(bytes);
-    return BL_FUSE_BEGINS;
+    open->messages = joins ? joined.messages : 1;
+    open->lines = joins ? joined.lines : lines;
+    open->span = joins ? joined.span : lines;
+    if (rooted && !joins) memset(of_root, 0, sizeof fuser->of_root[0][0][0]);
+    if (rooted) of_root[request->root] += (uint32_t)lines;
+    return joins ? before : BL_FUSE_BEGINS;
 }

@@ -200,31 +200,36 @@ static inline void bl_set_redop(struct bl_kernel_args *args, int redop) {
     args->scale = bl_scale(redop, args->nranks);
 }
 
+/* A message of a batch: what a line of it asks for lies side by side, for arguments come in pieces of 64 bytes, of which each takes its time. */
+struct bl_batch_message {
+    const void *sendbuff;
+    void *recvbuff;
+    uint64_t count; /* elements, at least 1; bytes if the kernel does not reduce */
+    uint64_t place; /* of broadcasts and reduces: lines of the same root's messages ahead of it */
+};
+
 /* Messages that one launch carries; of one datatype and operation if it reduces.  Each begins at a new line: message i has
  * the lines first_line[i] to first_line[i + 1].  Blocks lie one behind the other.  Under 4 KB, as kernel arguments must be.
  */
 struct bl_batch_args {
     struct bl_kernel_args
         common; /* its sendbuff, recvbuff, stride and size are not read, nor is its count, but to be told */
-    const void *sendbuff[BL_BATCH_MAX];
-    void *recvbuff[BL_BATCH_MAX];
-    uint64_t count[BL_BATCH_MAX];      /* elements, at least 1; bytes if the kernel does not reduce */
     uint32_t first_line[BL_BATCH_MAX]; /* UINT32_MAX behind the last message */
     uint8_t root[BL_BATCH_MAX];        /* of broadcasts and reduces: each has its own */
     uint32_t roots;                    /* 1 << root of each */
     uint32_t lines;                    /* of all messages */
+    uint32_t span;                     /* of broadcasts and reduces: lines of the root that has most */
     uint32_t in_place;                 /* whether any message is; for all-reduce */
+    struct bl_batch_message message[BL_BATCH_MAX];
 };
 
 /* The same for few: the more arguments there are, the longer it takes to come by them. */
 struct bl_batch_few_args {
     struct bl_kernel_args common;
-    const void *sendbuff[BL_BATCH_FEW];
-    void *recvbuff[BL_BATCH_FEW];
-    uint64_t count[BL_BATCH_FEW];
     uint32_t first_line[BL_BATCH_FEW];
     uint8_t root[BL_BATCH_FEW];
-    uint32_t roots, lines, in_place;
+    uint32_t roots, lines, span, in_place;
+    struct bl_batch_message message[BL_BATCH_FEW];
 };
 
 struct bl_pairs_message {
@@ -366,7 +371,8 @@ uint32_t bl_multimem_redops(int datatype, int arch);
 int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t size);
 
 /* Most bytes of user data that one launch may carry with this layout, of a rank's block where there are blocks: a multiple
- * of 128, 0 if there is no room for it at all.  In a batch each message counts in whole lines. */
+ * of 128, 0 if there is no room for it at all.  In a batch each message counts in whole lines; of broadcasts and reduces those of the root that has
+ * most. */
 uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout);
 
 /* Whether a message above the capacity goes in several launches.  Where not, another algorithm sends fewer bytes. */

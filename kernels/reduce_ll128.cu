@@ -5,8 +5,9 @@
  * the root, and waits for nobody, as long as the root has room.  The whole grid of the root waits for a line of every peer,
  * reduces them with its own and stores the result in recvbuff: oneway.cuh.
  *
- * Of a batch each group of lanes first sends those of its lines that are other roots', in their order, and waits for nobody but roots that
- * have no room; then it waits for those that are its own.  So a rank that is the root of all, or of none, waits as above.
+ * Of a batch each group of lanes first sends those of its lines that are other roots', and waits for nobody but roots that have no room;
+ * then it waits for those that are its own.  So a rank that is the root of all, or of none, waits as above.  Of many lines between more
+ * than two ranks the first blocks do the one, and the others the other.
  *
  * Contract: count >= 1 and at most a third of layout.oneway_lines lines; any grid of whole warps; buffers of any alignment, of
  * the root equal or disjoint; the others' recvbuff is not written.  Flags and reuse of the staging: oneway.cuh.  A wait that is
@@ -54,46 +55,113 @@ template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_arg
     oneway_end(a, o, lines_of(in));
 }
 
-template <class T, class Args> BL_DEVICE bool send_to_roots(const Args &b, OneWay &o) {
+/* Where this rank begins to go over the lines: behind its own share, so that not all send to the same root at first, whose link would be too
+ * narrow while others lie idle.  Messages of each rank, in rank order and alike, are what it is for.  Of two ranks each has one root to send to. */
+template <int N, class Args> BL_DEVICE uint32_t first_in_turn(const Args &b) {
+    return N == 2 ? 0 : b.lines / b.common.nranks * (b.common.rank + 1);
+}
+/* The line that comes as the number'th, of b.lines. */
+template <class Args> BL_DEVICE uint64_t line_in_turn(const Args &b, uint32_t first, uint64_t number) {
+    return number + first < b.lines ? number + first : number + first - b.lines;
+}
+
+template <class T, int N, class Args> BL_DEVICE bool send_to_roots(const Args &b, OneWay &o, const Crew &crew) {
     const struct bl_kernel_args &a = b.common;
     const BatchInput<T, Args> in = {b, 0};
-    const Crew crew = crew_of(whole_grid());
-    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
-        const unsigned root = b.root[message_of_line(b, line)];
-        const bool goes = line < b.lines && root != a.rank;
+    const uint32_t first = first_in_turn<N>(b);
+    for (uint64_t k = crew.group; k - crew.group + crew.of_warp < b.lines; k += crew.groups) {
+        const uint64_t line = line_in_turn(b, first, k);
+        const unsigned i = message_of_line(b, line), root = b.root[i];
+        const bool goes = k < b.lines && root != a.rank;
         const Pair v = goes ? load_end_line(in, line) : Pair{0, 0};
         if (!ready_to_send(a, o, b.roots)) return false;
         warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
-        if (goes) send_line(a, o.region, root, line, v, o.flag);
+        if (goes) send_line(a, o.region, root, line_of_root(b, i, line), v, o.flag);
     }
     return true;
 }
 
+/* Receives an active line of every peer and reduces them with `own` in rank order. */
+template <class T, int N>
+BL_DEVICE bool reduce_with(const struct bl_kernel_args &a, const OneWay &o, uint64_t line, bool active, Pair own,
+                           Pair &sum, Wait &wait) {
+    if constexpr (N <= 4) {
+        const Pair mine[1] = {own};
+        Pair sums[1];
+        if (!receive_all_and_reduce<T, N, 1>(a, nranks_of<N>(a), o.region, line, 0, o.flag, mine, sums, wait, active))
+            return false;
+        sum = sums[0];
+        return true;
+    } else { /* for more there are not the registers */
+        return receive_and_reduce<T, N>(a, o.region, line, o.flag, active, false, own, sum, wait);
+    }
+}
+
 /* The lines of messages of which this rank is the root. */
-template <class T, int N, class Args> BL_DEVICE bool reduce_own(const Args &b, const OneWay &o) {
+template <class T, int N, class Args> BL_DEVICE bool reduce_own(const Args &b, const OneWay &o, const Crew &crew) {
     const struct bl_kernel_args &a = b.common;
     const BatchInput<T, Args> in = {b, 0};
     const BatchOutput<T, Args> out = {b, 0};
-    const Crew crew = crew_of(whole_grid());
+    const uint32_t first = first_in_turn<N>(b);
     Wait wait = wait_begin(o.flag);
     if (!o.told) tell_begun(a, o);
-    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
-        const bool own = line < b.lines && b.root[message_of_line(b, line)] == a.rank;
+    for (uint64_t k = crew.group; k - crew.group + crew.of_warp < b.lines; k += crew.groups) {
+        const uint64_t line = line_in_turn(b, first, k);
+        const unsigned i = message_of_line(b, line);
+        const bool own = k < b.lines && b.root[i] == a.rank;
         const Pair v = own ? load_end_line(in, line) : Pair{0, 0};
         Pair sum;
         warp_sync(); /* lanes may have parted at a tail; a line is received by all of its lanes at once */
-        if (!receive_and_reduce<T, N>(a, o.region, line, o.flag, own, false, v, sum, wait)) return false;
+        if (!reduce_with<T, N>(a, o, line_of_root(b, i, line), own, v, sum, wait)) return false;
         warp_sync();
         if (own) store_line(out, line, sum);
     }
     return true;
 }
 
+/* A launch with a group of lanes for each line. */
+template <class T, int N, class Args> BL_DEVICE bool reduce_line(const Args &b, const OneWayWords &words, OneWay &o) {
+    const struct bl_kernel_args &a = b.common;
+    const BatchInput<T, Args> in = {b, 0};
+    const BatchOutput<T, Args> out = {b, 0};
+    const uint64_t line = crew_of(whole_grid()).group;
+    const unsigned i = message_of_line(b, line), root = b.root[i];
+    const bool exists = line < b.lines, own = exists && root == a.rank, goes = exists && !own;
+    const Pair v = exists ? load_end_line(in, line) : Pair{0, 0};
+    o = oneway_begin(a, words, b.span); /* behind the load, which waits for none of it */
+    if (!ready_to_send_if(a, o, b.roots, goes)) return false;
+    warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
+    if (goes) send_line(a, o.region, root, line_of_root(b, i, line), v, o.flag);
+    Wait wait = wait_begin(o.flag);
+    Pair sum;
+    warp_sync();
+    if (!reduce_with<T, N>(a, o, line_of_root(b, i, line), own, v, sum, wait)) return false;
+    warp_sync();
+    if (own) store_line(out, line, sum);
+    return true;
+}
+
+/* Of 32, of more than two ranks; measured on H200 (docs/notebook.md). */
+enum { SENDERS = 14 };
+
+/* Of many lines some blocks send while the others receive: a group of lanes that sent all of its lines first would come late to those that
+ * wait for it. */
+template <class T, int N, class Args> BL_DEVICE bool reduce_lines(const Args &b, const OneWayWords &words, OneWay &o) {
+    const bool apart = N > 2 && b.lines > 2 * crew_of(whole_grid()).groups;
+    const Share senders = apart ? share_of(0, SENDERS) : whole_grid();
+    const Share receivers = apart ? share_of(SENDERS, 32) : whole_grid();
+    o = oneway_begin(b.common, words, b.span);
+    if ((b.roots & ~(1u << b.common.rank)) != 0 && in_share(senders) && !send_to_roots<T, N>(b, o, crew_of(senders)))
+        return false;
+    const bool receives = (b.roots >> b.common.rank & 1) != 0 && in_share(receivers);
+    return !receives || reduce_own<T, N>(b, o, crew_of(receivers));
+}
+
 template <class T, int N, class Args> BL_DEVICE void reduce_ll128_batch(const Args &b) {
-    OneWay o = oneway_begin(b.common, b.lines);
-    if ((b.roots & ~(1u << b.common.rank)) != 0 && !send_to_roots<T>(b, o)) return;
-    if ((b.roots >> b.common.rank & 1) != 0 && !reduce_own<T, N>(b, o)) return;
-    oneway_end(b.common, o, b.lines);
+    const OneWayWords words = oneway_words(b.common);
+    const bool at_once = N <= 4 && b.lines <= crew_of(whole_grid()).groups; /* of more it was not measured */
+    OneWay o;
+    if (at_once ? reduce_line<T, N>(b, words, o) : reduce_lines<T, N>(b, words, o)) oneway_end(b.common, o, b.span);
 }
 
 BL_INSTANTIATE(bl_reduce_ll128, reduce_ll128)

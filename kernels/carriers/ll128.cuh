@@ -156,11 +156,11 @@ template <int N> BL_DEVICE unsigned peer_in_order(const struct bl_kernel_args &a
 }
 
 /* poll_lines of lines of every peer, line, line + step, ..., LINES of them: of each the peers' in rank order, or, if
- * OWN_COMES through the staging as well, all ranks'. */
+ * OWN_COMES through the staging as well, all ranks'.  Lanes that are not active wait for nothing. */
 template <int N, int LINES, bool OWN_COMES = false>
 BL_DEVICE bool poll_lines_of_peers(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t line,
-                                   uint64_t step, uint64_t flag, LineView (&view)[LINES * (N - !OWN_COMES)],
-                                   Wait &wait) {
+                                   uint64_t step, uint64_t flag, LineView (&view)[LINES * (N - !OWN_COMES)], Wait &wait,
+                                   bool active = true) {
     enum { SOURCES = N - !OWN_COMES };
     const auto source = [&](unsigned i) { return OWN_COMES ? i % N : peer_in_order<N>(a, i); };
     const unsigned char *at[LINES * SOURCES];
@@ -171,7 +171,7 @@ BL_DEVICE bool poll_lines_of_peers(const struct bl_kernel_args &a, unsigned nran
         at[i] = kept((is_own ? own_place(a, region) : place_of(a, region, a.rank, source(i))) +
                      offset_of(region, line + i / SOURCES * step));
         view[i] = line_of({0, 0});
-        if (i % SOURCES < nranks - !OWN_COMES) missing |= 1u << i;
+        if (active && i % SOURCES < nranks - !OWN_COMES) missing |= 1u << i;
     }
     return poll_lines(a, at, missing, flag, view, wait, source);
 }
@@ -181,10 +181,11 @@ BL_DEVICE bool poll_lines_of_peers(const struct bl_kernel_args &a, unsigned nran
 template <class T, int N, int LINES, bool OWN_COMES = false>
 BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
                                       uint64_t line, uint64_t step, uint64_t flag, const Pair (&own)[LINES],
-                                      Pair (&result)[LINES], Wait &wait) {
+                                      Pair (&result)[LINES], Wait &wait, bool active = true) {
     enum { PEERS = N - 1, SOURCES = N - !OWN_COMES };
     LineView view[LINES * SOURCES];
-    if (!poll_lines_of_peers<N, LINES, OWN_COMES>(a, nranks, region, line, step, flag, view, wait)) return false;
+    if (!poll_lines_of_peers<N, LINES, OWN_COMES>(a, nranks, region, line, step, flag, view, wait, active))
+        return false;
 #pragma unroll
     for (int k = 0; k < LINES; k++) {
         uint64_t words[N][2];

@@ -77,6 +77,11 @@ template <class Args> BL_DEVICE uint64_t line_in_message(const Args &batch, unsi
     return (uint32_t)line - batch.first_line[i];
 }
 
+/* And among those of its root's messages: its number in the rings of oneway.cuh. */
+template <class Args> BL_DEVICE uint64_t line_of_root(const Args &batch, unsigned i, uint64_t line) {
+    return batch.message[i].place + line_in_message(batch, i, line);
+}
+
 template <class T, class Args> BL_DEVICE uint64_t lines_of(const BatchInput<T, Args> &in) {
     return in.batch.lines;
 }
@@ -85,14 +90,14 @@ template <class T, class Args> BL_DEVICE uint64_t lines_of(const BatchOutput<T, 
 }
 
 template <class T, class Args> BL_DEVICE Message message_at(const BatchInput<T, Args> &in, unsigned i) {
-    const Args &b = in.batch;
-    const uint64_t bytes = b.count[i] * T::SIZE;
-    return message_of((const unsigned char *)b.sendbuff[i] + in.block * bytes, bytes);
+    const struct bl_batch_message &m = in.batch.message[i];
+    const uint64_t bytes = m.count * T::SIZE;
+    return message_of((const unsigned char *)m.sendbuff + in.block * bytes, bytes);
 }
 template <class T, class Args> BL_DEVICE Message message_at(const BatchOutput<T, Args> &out, unsigned i) {
-    const Args &b = out.batch;
-    const uint64_t bytes = b.count[i] * T::SIZE;
-    return message_of((unsigned char *)b.recvbuff[i] + out.block * bytes, bytes);
+    const struct bl_batch_message &m = out.batch.message[i];
+    const uint64_t bytes = m.count * T::SIZE;
+    return message_of((unsigned char *)m.recvbuff + out.block * bytes, bytes);
 }
 
 /* Each message has an end and an alignment of its own: no line is taken for whole, so what moves whole ones is never called. */

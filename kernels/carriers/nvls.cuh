@@ -43,7 +43,8 @@ struct Multicast {
 };
 
 BL_DEVICE Multicast multicast_begin(const struct bl_kernel_args &a) {
-    const uint64_t e = launch_begin(a, a.multicast_words);
+    stream_wait();
+    const uint64_t e = load_own(&a.multicast_words[block_in_grid()]) | load_own(&a.epochs[BL_WORD_STOP]);
     const uint64_t passed = load_own(&a.multicast_words[BL_MAX_BLOCKS + block_in_grid()]);
     const Multicast m = {e, passed, !is_stopped(e), wait_begin(e)};
     return m;

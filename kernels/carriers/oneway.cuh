@@ -7,12 +7,15 @@
  * cursor to cursor + lines of every ring, whoever the root is; its flag is cursor + lines.  So flags grow, none came before and
  * none is zero; the words and launches of staging.cuh stay as they are.
  *
+ * Of a batch each root's lines are counted by themselves, and the launch takes as many as the root that has most (its span): no two
+ * roots' lie in one ring.  In a broadcast all that a ring gets is of its source's messages, in a reduce of its owner's.
+ *
  * A launch begins when its rank has ended the launch before, on whatever stream, and then tells every peer its cursor: all that I
  * was sent before that I have read.  It does not wait for that to arrive.  Before a rank sends to a peer, it waits until the
  * peer's last word of this kind, `begun`, is at least cursor + lines - ring: then the lines that these overwrite are of launches
  * which the peer has ended.  Loads of a launch that has ended brought what it stored, so they come before the word's store; and
  * no store is made before the load that permits it.  (Relaxed both, as elsewhere: there is nothing that a fence would bring along.)
- * Early launches tell nothing, and send nothing, before the stream's earlier work is over (launch_begin).
+ * Early launches tell nothing, and send nothing, before the stream's earlier work is over (stream_wait).
  *
  * A launch takes a third of the ring at most (bl_kernel_capacity).  So where a peer has ended a launch, and not begun the next,
  * two more can be sent to it, however long; of short ones as many as fit.  And nobody waits for ever while all ranks make their
@@ -39,17 +42,34 @@ BL_DEVICE uint64_t *begun_word(const struct bl_kernel_args &a, unsigned owner, u
     return (uint64_t *)(a.staging[owner] + a.layout.oneway_offset) + of;
 }
 
-BL_DEVICE OneWay oneway_begin(const struct bl_kernel_args &a, uint64_t lines) {
+/* What a launch begins with, as it was asked for: nothing waits for it yet. */
+struct OneWayWords {
+    uint64_t cursor, stop, launches, heard;
+};
+
+/* Called first by all threads of a launch. */
+BL_DEVICE OneWayWords oneway_words(const struct bl_kernel_args &a) {
+    stream_wait();
+    const unsigned block = block_in_grid();
+    return {load_own(&a.epochs[BL_WORD_CURSORS + block]), load_own(&a.epochs[BL_WORD_STOP]),
+            load_own(&a.epochs[BL_WORD_ONEWAYS + block]),
+            /* Beside the cursor, not behind it. */
+            load_relaxed_sys(begun_word(a, a.rank, lane_in_warp() % BL_MAX_RANKS))};
+}
+
+BL_DEVICE OneWay oneway_begin(const struct bl_kernel_args &a, const OneWayWords &words, uint64_t lines) {
     OneWay o;
-    o.cursor = launch_begin(a, a.epochs + BL_WORD_CURSORS);
-    o.launches = load_own(&a.epochs[BL_WORD_ONEWAYS + block_in_grid()]);
-    /* Beside the cursor, not behind it. */
-    o.heard = load_relaxed_sys(begun_word(a, a.rank, lane_in_warp() % BL_MAX_RANKS));
+    o.cursor = words.cursor | words.stop;
+    o.launches = words.launches;
+    o.heard = words.heard;
     o.flag = o.cursor + lines;
     const uint64_t stride = a.layout.oneway_lines * LINE_BYTES;
     o.region = {a.layout.oneway_offset + BL_MAX_RANKS * sizeof(uint64_t), stride, o.cursor, a.layout.oneway_lines - 1};
     o.told = false;
     return o;
+}
+BL_DEVICE OneWay oneway_begin(const struct bl_kernel_args &a, uint64_t lines) {
+    return oneway_begin(a, oneway_words(a), lines);
 }
 
 /* As epoch_end. */
@@ -92,6 +112,13 @@ BL_DEVICE bool ready_to_send(const struct bl_kernel_args &a, OneWay &o, uint32_t
     tell_begun(a, o);
     o.told = true;
     return await_room(a, o, to);
+}
+
+/* The same of a warp that sends only if its lanes have something that goes. */
+BL_DEVICE bool ready_to_send_if(const struct bl_kernel_args &a, OneWay &o, uint32_t to, bool goes) {
+    if (!warp_all(!goes)) return ready_to_send(a, o, to);
+    tell_begun(a, o);
+    return true;
 }
 
 #endif

@@ -100,12 +100,6 @@ BL_DEVICE bool is_stopped(uint64_t flag) {
     return (int64_t)flag < 0;
 }
 
-/* Called first by all threads of a launch that counts by `epochs`: this block's word of them, and whether to stop. */
-BL_DEVICE uint64_t launch_begin(const struct bl_kernel_args &a, const uint64_t *epochs) {
-    stream_wait();
-    return load_own(&epochs[block_in_grid()]) | load_own(&a.epochs[BL_WORD_STOP]);
-}
-
 /* The epoch is kept once a block, so that a launch starts with one load, in parallel with those of the user's data, and
  * ends without an atomic: each block updates its own word, and the blocks of this launch share those of the blocks that
  * it lacks.  Beside each lies a copy of BL_WORD_STOP, for the same load: a second one would take 50 ns on an H200. */

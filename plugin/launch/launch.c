@@ -56,7 +56,7 @@ static void fill_batch(struct bl_batch_args *args, const struct bl_call *const *
                        const struct bl_route *route) {
     const struct bl_request *first = &calls[0]->request;
     const bool reduces = bl_kernel_reduces(route->kernel); /* else messages may be of any datatypes */
-    uint64_t lines = 0;
+    uint64_t lines = 0, of_root[BL_MAX_RANKS] = {0}, span = 0;
     args->common = calls[0]->comm->args;
     bl_set_redop(&args->common, first->redop);
     args->common.call = bl_kernel_call(route->kernel, first->datatype, first->redop);
@@ -64,18 +64,21 @@ static void fill_batch(struct bl_batch_args *args, const struct bl_call *const *
     args->in_place = false;
     args->roots = 0;
     for (int i = 0; i < count; i++) {
-        args->sendbuff[i] = calls[i]->sendbuff;
-        args->recvbuff[i] = calls[i]->recvbuff;
-        const uint64_t bytes = bl_call_bytes(&calls[i]->request);
-        args->count[i] = reduces ? calls[i]->request.count : bytes;
+        const struct bl_call *call = calls[i];
+        const uint64_t bytes = bl_call_bytes(&call->request), elements = reduces ? call->request.count : bytes;
+        uint64_t *const place = &of_root[call->request.root];
+        args->message[i] = (struct bl_batch_message){call->sendbuff, call->recvbuff, elements, *place};
         args->first_line[i] = (uint32_t)lines;
-        args->root[i] = (uint8_t)calls[i]->request.root;
-        args->roots |= 1u << calls[i]->request.root;
-        args->in_place |= calls[i]->sendbuff == calls[i]->recvbuff;
+        args->root[i] = (uint8_t)call->request.root;
+        args->roots |= 1u << call->request.root;
+        args->in_place |= call->sendbuff == call->recvbuff;
         lines += bl_lines_of(bytes);
+        *place += bl_lines_of(bytes);
+        if (span < *place) span = *place;
     }
     for (int i = count; i < BL_BATCH_MAX; i++) args->first_line[i] = UINT32_MAX;
     args->lines = (uint32_t)lines;
+    args->span = (uint32_t)span;
 }
 
 static ncclResult_t launch_messages(const struct bl_call *const *calls, int count, const struct bl_route *route,

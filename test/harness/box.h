@@ -158,6 +158,8 @@ struct call {
 /* Allocates what the call lacks.  room: bytes of the larger buffer of the largest call that this structure will hold. */
 void call_allocate(struct part *part, struct call *call, size_t room);
 void call_free(struct part *part, struct call *call);
+/* The root that call_prepare will give it. */
+int call_root(const struct part *part, const struct call *call);
 /* Fills the inputs, poisons outputs and the guards round both. */
 void call_prepare(struct part *part, struct call *call);
 /* The same once more for a call that was checked: same inputs, outputs poisoned again. */

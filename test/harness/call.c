@@ -170,12 +170,20 @@ static void expect(const struct part *part, struct call *call) {
     }
 }
 
+static uint64_t seed_of(const struct part *part, const struct call *call) {
+    return part->box->whole ? ref_whole(call->seed) : call->seed;
+}
+
+int call_root(const struct part *part, const struct call *call) {
+    return (int)(ref_mix(seed_of(part, call), 0x7007) % (unsigned)part->box->nranks);
+}
+
 void call_prepare(struct part *part, struct call *call) {
     CHECK(call->send_offset + 8 <= SLACK && call->recv_offset + 8 <= SLACK);
-    if (part->box->whole) call->seed = ref_whole(call->seed);
+    call->root = call_root(part, call);
+    call->seed = seed_of(part, call);
     call->nranks = part->box->nranks;
     call->first_rank = part->rank[0].rank;
-    call->root = (int)(ref_mix(call->seed, 0x7007) % (unsigned)call->nranks);
     if (!has_in_place(call)) call->in_place = false;
     call_allocate(part, call, (collective_has_blocks(call->collective) ? (size_t)call->nranks : 1) * block_bytes(call));
     expect(part, call);

@@ -128,17 +128,20 @@ static CUfunction find_function(struct rig *rig, int i, int kernel, int datatype
 
 /* Fills in the messages; returns the bytes of all, in whole lines. */
 static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls, int messages, int i) {
-    uint64_t lines = 0;
+    uint64_t lines = 0, of_root[BL_MAX_RANKS] = {0};
     for (int m = 0; m < messages; m++) {
         const uint64_t bytes = calls[m].count * bl_datatype_size(calls[m].datatype);
-        args->sendbuff[m] = (void *)call_sendbuff(&calls[m], i);
-        args->recvbuff[m] = (void *)call_recvbuff(&calls[m], i);
-        args->count[m] = bl_collective_has(calls[m].collective, BL_REDUCES) ? calls[m].count : bytes;
+        const uint64_t elements = bl_collective_has(calls[m].collective, BL_REDUCES) ? calls[m].count : bytes;
+        uint64_t *const place = &of_root[calls[m].root];
+        args->message[m] = (struct bl_batch_message){(void *)call_sendbuff(&calls[m], i),
+                                                     (void *)call_recvbuff(&calls[m], i), elements, *place};
         args->root[m] = (uint8_t)calls[m].root;
         args->roots |= 1u << calls[m].root;
         args->in_place |= calls[m].in_place;
         args->first_line[m] = (uint32_t)lines;
         lines += bl_lines_of(bytes);
+        *place += bl_lines_of(bytes);
+        if (args->span < *place) args->span = (uint32_t)*place;
     }
     for (int m = messages; m < BL_BATCH_MAX; m++) args->first_line[m] = UINT32_MAX;
     args->lines = (uint32_t)lines;

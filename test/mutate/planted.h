@@ -21,6 +21,7 @@
 #define BL_FOR_RANKS_BATCH(name, function, symbol, type)                                                               \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_4, function<type, 4>)
 #define BL_FOR_RANKS_FEW(name, function, symbol, type)                                                                 \
+    BL_KERNEL_OF(struct bl_batch_few_args, name##_##symbol##_2, function<type, 2>)                                     \
     BL_KERNEL_OF(struct bl_batch_few_args, name##_##symbol##_4, function<type, 4>)
 
 /* A number for the name: kernels ask too often to compare words. */

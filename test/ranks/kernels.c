@@ -131,6 +131,17 @@ static uint64_t most_bytes(const struct trial *trial, int kernel) {
     return capacity < room ? capacity : room;
 }
 
+/* Lines of the root that has most. */
+static uint64_t span_of(const struct trial *trial, const struct call *calls, int messages) {
+    uint64_t of_root[BOX_RANKS] = {0}, span = 0;
+    for (int m = 0; m < messages; m++) {
+        uint64_t *lines = &of_root[call_root(trial->rig.part, &calls[m])];
+        *lines += bl_lines_of(calls[m].count * ref_datatype_size(calls[m].datatype));
+        if (span < *lines) span = *lines;
+    }
+    return span;
+}
+
 /* A launch of one call, or of at most `left`. */
 static void draw(struct trial *trial, struct call *calls, struct shape *shape, int left) {
     static const unsigned threads[] = {32, 64, 128, 256};
@@ -156,7 +167,8 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
         redop = (int)ref_below(s, REF_REDOPS);
     } while (!covers(trial, shape->kernel, datatype, redop));
     uint64_t most = most_bytes(trial, shape->kernel);
-    if (bl_kernel_batch(shape->kernel)) {
+    const bool by_root = bl_kernel_batch(shape->kernel) && is_one_way(shape->kernel);
+    if (bl_kernel_batch(shape->kernel) && !by_root) {
         const uint64_t lines = most / (uint64_t)shape->messages / BL_LINE_DATA;
         most = (lines ? lines : 1) * BL_LINE_DATA;
     }
@@ -164,6 +176,8 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
         if (m && !bl_kernel_reduces(shape->kernel)) datatype = (int)ref_below(s, REF_DATATYPES);
         draw_call(trial, &calls[m], shape->kernel, datatype, redop, most);
     }
+    while (by_root && span_of(trial, calls, shape->messages) * BL_LINE_DATA > most)
+        for (int m = 0; m < shape->messages; m++) calls[m].count = (calls[m].count + 1) / 2;
 }
 
 /* A few launches issued at once; `late`: those of the ranks are far apart in time and order. */

@@ -59,11 +59,16 @@ static void run(struct plan *plan, const struct bl_table *table) {
                                  .redop = plan->request[lead].redop};
         struct bl_route route;
         if (plan->leader[lead] != lead) continue;
+        uint64_t of_root[2] = {0};
         for (int i = lead; i < plan->count; i++) {
+            const struct bl_request *request = &plan->request[i];
+            const uint64_t lines = bl_lines_of(request->count * bl_datatype_size(request->datatype));
             if (plan->leader[i] != lead) continue;
             batch.messages++;
-            batch.lines += bl_lines_of(plan->request[i].count * bl_datatype_size(plan->request[i].datatype));
+            batch.lines += lines;
+            of_root[request->root] += lines;
         }
+        batch.span = of_root[of_root[1] > of_root[0]];
         if (batch.messages == 1) continue;
         CHECK(batch.messages <= BL_BATCH_MAX, "%u messages", batch.messages);
         CHECK(bl_table_select_batch(table, &batch, &route), "no kernel for %u messages of %llu lines", batch.messages,
@@ -72,8 +77,8 @@ static void run(struct plan *plan, const struct bl_table *table) {
                   route.threads == plan->route[lead].threads,
               "the launch of call %d was told another route", lead);
         CHECK((int)route.kernel == bl_algorithms[route.algorithm].batch, "%s", bl_kernel_name(route.kernel));
-        CHECK(batch.lines * BL_LINE_DATA <= bl_kernel_capacity(route.kernel, table->nranks, &table->layout),
-              "%llu lines are too many for %s", (unsigned long long)batch.lines, bl_kernel_name(route.kernel));
+        CHECK(batch.span * BL_LINE_DATA <= bl_kernel_capacity(route.kernel, table->nranks, &table->layout),
+              "%llu lines are too many for %s", (unsigned long long)batch.span, bl_kernel_name(route.kernel));
         CHECK(route.blocks >= 1 && route.threads >= 32, "grid %ux%u", route.blocks, route.threads);
     }
 }
@@ -205,6 +210,17 @@ static void test_collectives(void) {
         add_to(&plan, c, UINT64_MAX / 2, BL_FLOAT64, BL_SUM);
         EXPECT(&plan, &table, 5);
     }
+    /* Of broadcasts and reduces as much of each root as of one. */
+    for (int c = BL_BROADCAST; c <= BL_REDUCE; c++) {
+        for (int i = 0; i < 2; i++) add_to(&plan, c, M, BL_UINT8, BL_SUM);
+        EXPECT(&plan, &table, 1);
+        for (int i = 0; i < 3; i++) add_to(&plan, c, M, BL_UINT8, BL_SUM);
+        EXPECT(&plan, &table, 2);
+        for (int i = 0; i < 8; i++) add_to(&plan, c, M / 4, BL_UINT8, BL_SUM); /* a line of each is not whole */
+        EXPECT(&plan, &table, 2);
+        for (int i = 0; i < 6; i++) add_to(&plan, c, M / 4, BL_UINT8, BL_SUM);
+        EXPECT(&plan, &table, 1);
+    }
     make_table(&table, 2, &settings);
     for (int c = BL_BROADCAST; c <= BL_REDUCE; c++) {
         for (int i = 0; i < 3; i++) add_to(&plan, c, M, BL_UINT8, BL_SUM);
@@ -228,7 +244,7 @@ static void test_collectives(void) {
 }
 
 static void expect_batch(const struct bl_table *table, uint64_t lines, const char *kernel, int line) {
-    struct bl_batch batch = {.datatype = BL_FLOAT16, .redop = BL_MAX, .messages = 2, .lines = lines};
+    struct bl_batch batch = {.datatype = BL_FLOAT16, .redop = BL_MAX, .messages = 2, .lines = lines, .span = lines};
     struct bl_route route;
     bool fits = bl_table_select_batch(table, &batch, &route);
     CHECK(fits == (kernel != NULL), "line %d: %llu lines", line, (unsigned long long)lines);
@@ -326,9 +342,9 @@ static void test_pure(void) {
 static uint64_t batch_most(const struct bl_table *table, enum bl_collective collective) {
     struct bl_batch batch = {.collective = collective, .datatype = BL_UINT8, .redop = BL_SUM};
     struct bl_route route;
-    for (batch.lines = bl_lines_of(64 * K), batch.messages = 1; bl_table_select_batch(table, &batch, &route);
-         batch.messages++)
-        batch.lines += bl_lines_of(64 * K);
+    for (batch.lines = batch.span = bl_lines_of(64 * K), batch.messages = 1;
+         bl_table_select_batch(table, &batch, &route); batch.messages++)
+        batch.span = batch.lines += bl_lines_of(64 * K);
     return (batch.messages - 1) * 64 * K;
 }
 
