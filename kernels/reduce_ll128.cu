@@ -104,7 +104,6 @@ template <class T, int N, class Args> BL_DEVICE bool reduce_own(const Args &b, c
     const BatchOutput<T, Args> out = {b, 0};
     const uint32_t first = first_in_turn<N>(b);
     Wait wait = wait_begin(o.flag);
-    if (!o.told) tell_begun(a, o);
     for (uint64_t k = crew.group; k - crew.group + crew.of_warp < b.lines; k += crew.groups) {
         const uint64_t line = line_in_turn(b, first, k);
         const unsigned i = message_of_line(b, line);
@@ -147,14 +146,15 @@ enum { SENDERS = 14 };
 /* Of many lines some blocks send while the others receive: a group of lanes that sent all of its lines first would come late to those that
  * wait for it. */
 template <class T, int N, class Args> BL_DEVICE bool reduce_lines(const Args &b, const OneWayWords &words, OneWay &o) {
+    const struct bl_kernel_args &a = b.common;
+    const bool sends = (b.roots & ~(1u << a.rank)) != 0, receives = (b.roots >> a.rank & 1) != 0;
     const bool apart = N > 2 && b.lines > 2 * crew_of(whole_grid()).groups;
     const Share senders = apart ? share_of(0, SENDERS) : whole_grid();
     const Share receivers = apart ? share_of(SENDERS, 32) : whole_grid();
-    o = oneway_begin(b.common, words, b.span);
-    if ((b.roots & ~(1u << b.common.rank)) != 0 && in_share(senders) && !send_to_roots<T, N>(b, o, crew_of(senders)))
-        return false;
-    const bool receives = (b.roots >> b.common.rank & 1) != 0 && in_share(receivers);
-    return !receives || reduce_own<T, N>(b, o, crew_of(receivers));
+    o = oneway_begin(a, words, b.span);
+    if (!sends) tell_begun(a, o); /* by the grid's first threads, which do not receive where blocks are apart */
+    if (sends && in_share(senders) && !send_to_roots<T, N>(b, o, crew_of(senders))) return false;
+    return !(receives && in_share(receivers)) || reduce_own<T, N>(b, o, crew_of(receivers));
 }
 
 template <class T, int N, class Args> BL_DEVICE void reduce_ll128_batch(const Args &b) {
