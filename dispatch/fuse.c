@@ -43,8 +43,11 @@ bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *
     const struct bl_range *range = table->range[batch->collective];
     for (const struct bl_range *end = range + table->ranges[batch->collective]; range < end; range++) {
         const bool forced = range->reason == BL_REASON_FORCED;
-        const bool reached = batch->span <= bl_lines_of(range->max_bytes) ||
-                             batch->span <= bl_lines_of(bl_range_batch_reach(table, batch->collective, range));
+        const uint64_t reach = bl_range_batch_reach(table, batch->collective, range);
+        /* Of each root as much as in one call, whose last line may not be whole. */
+        const bool reached = bl_collective_has(batch->collective, BL_ROOTED)
+                                 ? batch->span <= bl_lines_of(reach)
+                                 : batch->span * BL_LINE_DATA <= (reach > range->max_bytes ? reach : range->max_bytes);
         if (!reached && !forced) continue;
         if (range->algorithm == BL_ROUTE_NCCL) return false;
         const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
