@@ -121,7 +121,7 @@ template <int N, class Args> BL_DEVICE bool broadcast_line(const Args &b, const 
     const bool exists = line < b.lines, own = exists && root == a.rank, comes = exists && !own;
     const Pair v = own ? load_end_line(in, line) : Pair{0, 0};
     o = oneway_begin(a, words, b.span); /* behind the load, which waits for none of it */
-    if (!ready_to_send_if(a, o, TO_ALL, own)) return false;
+    if (!ready_to_send_if(a, o, TO_ALL, (b.roots >> a.rank & 1) != 0)) return false;
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
     const uint64_t place = line_of_root(b, i, line);
     if (own) {

@@ -58,7 +58,8 @@ template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_arg
 /* Where this rank begins to go over the lines: behind its own share, so that not all send to the same root at first, whose link would be too
  * narrow while others lie idle.  Messages of each rank, in rank order and alike, are what it is for.  Of two ranks each has one root to send to. */
 template <int N, class Args> BL_DEVICE uint32_t first_in_turn(const Args &b) {
-    return N == 2 ? 0 : b.lines / b.common.nranks * (b.common.rank + 1);
+    const unsigned nranks = nranks_of<N>(b.common);
+    return nranks == 2 ? 0 : b.lines / nranks * (b.common.rank + 1);
 }
 /* The line that comes as the number'th, of b.lines. */
 template <class Args> BL_DEVICE uint64_t line_in_turn(const Args &b, uint32_t first, uint64_t number) {
@@ -128,7 +129,7 @@ template <class T, int N, class Args> BL_DEVICE bool reduce_line(const Args &b, 
     const bool exists = line < b.lines, own = exists && root == a.rank, goes = exists && !own;
     const Pair v = exists ? load_end_line(in, line) : Pair{0, 0};
     o = oneway_begin(a, words, b.span); /* behind the load, which waits for none of it */
-    if (!ready_to_send_if(a, o, b.roots, goes)) return false;
+    if (!ready_to_send_if(a, o, b.roots, (b.roots & ~(1u << a.rank)) != 0)) return false;
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
     if (goes) send_line(a, o.region, root, line_of_root(b, i, line), v, o.flag);
     Wait wait = wait_begin(o.flag);
@@ -148,7 +149,7 @@ enum { SENDERS = 14 };
 template <class T, int N, class Args> BL_DEVICE bool reduce_lines(const Args &b, const OneWayWords &words, OneWay &o) {
     const struct bl_kernel_args &a = b.common;
     const bool sends = (b.roots & ~(1u << a.rank)) != 0, receives = (b.roots >> a.rank & 1) != 0;
-    const bool apart = N > 2 && b.lines > 2 * crew_of(whole_grid()).groups;
+    const bool apart = nranks_of<N>(a) > 2 && b.lines > 2 * crew_of(whole_grid()).groups;
     const Share senders = apart ? share_of(0, SENDERS) : whole_grid();
     const Share receivers = apart ? share_of(SENDERS, 32) : whole_grid();
     o = oneway_begin(a, words, b.span);

@@ -114,9 +114,10 @@ BL_DEVICE bool ready_to_send(const struct bl_kernel_args &a, OneWay &o, uint32_t
     return await_room(a, o, to);
 }
 
-/* The same of a warp that sends only if its lanes have something that goes. */
-BL_DEVICE bool ready_to_send_if(const struct bl_kernel_args &a, OneWay &o, uint32_t to, bool goes) {
-    if (!warp_all(!goes)) return ready_to_send(a, o, to);
+/* The same, at once, of a launch in which this rank may have nothing to send; which all lanes of a warp see alike, for each of them asks for
+ * one peer on behalf of all. */
+BL_DEVICE bool ready_to_send_if(const struct bl_kernel_args &a, OneWay &o, uint32_t to, bool sends) {
+    if (sends) return ready_to_send(a, o, to);
     tell_begun(a, o);
     return true;
 }

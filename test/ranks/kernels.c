@@ -176,8 +176,14 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
         if (m && !bl_kernel_reduces(shape->kernel)) datatype = (int)ref_below(s, REF_DATATYPES);
         draw_call(trial, &calls[m], shape->kernel, datatype, redop, most);
     }
-    while (by_root && span_of(trial, calls, shape->messages) * BL_LINE_DATA > most)
-        for (int m = 0; m < shape->messages; m++) calls[m].count = (calls[m].count + 1) / 2;
+    while (by_root && span_of(trial, calls, shape->messages) * BL_LINE_DATA > most) {
+        bool any = false;
+        for (int m = 0; m < shape->messages; m++) {
+            any = any || calls[m].count > 1;
+            calls[m].count = (calls[m].count + 1) / 2;
+        }
+        shape->messages -= !any; /* a line each, and still too many */
+    }
 }
 
 /* A few launches issued at once; `late`: those of the ranks are far apart in time and order. */
