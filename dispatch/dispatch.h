@@ -208,11 +208,11 @@ struct bl_batch {
     int datatype, redop;
     uint32_t messages;
     uint64_t lines; /* bl_lines_of each, in all */
-    uint64_t
-        span; /* of broadcasts and reduces: those of the root that has most; else all.  So many must the staging hold */
+    uint64_t span; /* of broadcasts and reduces those of the root that has most, else all: what the staging must hold */
 };
 
-/* Up to how many bytes a launch of several calls has the range's algorithm: max_bytes, or more where NCCL is tuned for single calls of more. */
+/* Up to how many bytes, of broadcasts and reduces of each root, a launch of several calls has the range's algorithm: max_bytes, or more where NCCL is
+ * tuned for single calls of more. */
 uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective collective,
                               const struct bl_range *range);
 
@@ -228,8 +228,8 @@ struct bl_fuser {
         uint32_t messages;
         uint64_t lines, span;
     } open[BL_COLLECTIVES][BL_DATATYPES][BL_REDOPS]; /* the launch that the next call of its kind would join */
-    uint32_t of_root[2][BL_DATATYPES][BL_REDOPS]
-                    [BL_MAX_RANKS]; /* lines of each root in it: of broadcasts, of reduces; once it is open */
+    /* Lines of each root in it: of broadcasts, of reduces; where there is one. */
+    uint32_t of_root[2][BL_DATATYPES][BL_REDOPS][BL_MAX_RANKS];
 };
 
 enum { BL_FUSE_BEGINS = -1 };

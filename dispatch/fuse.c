@@ -8,10 +8,11 @@
 #include <string.h>
 
 /* A batch is never launched in pieces. */
-static bool carries(const struct bl_table *table, const struct bl_algorithm *algorithm, const struct bl_batch *batch) {
+static bool carries(const struct bl_table *table, const struct bl_algorithm *algorithm, const struct bl_batch *batch,
+                    uint64_t bytes) {
     return algorithm->batch != BL_KERNEL_NONE &&
            bl_algorithm_covers(algorithm, table->arch, batch->datatype, batch->redop) &&
-           batch->span * BL_LINE_DATA <= bl_kernel_capacity(algorithm->batch, table->nranks, &table->layout);
+           bytes <= bl_kernel_capacity(algorithm->batch, table->nranks, &table->layout);
 }
 
 /* What a launch of several calls may have though one call of as much is NCCL's: what its ranks send to their peers, 4 MB.  NCCL has 2 us for each call of
@@ -31,6 +32,9 @@ static bool ends_where_nccl_is_faster(const struct bl_table *table, enum bl_coll
 
 uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective collective,
                               const struct bl_range *range) {
+    /* Of each root as much as in one call, whose last line need not be whole. */
+    if (bl_collective_has(collective, BL_ROOTED) && range->max_bytes < UINT64_MAX - BL_LINE_DATA)
+        return bl_lines_of(range->max_bytes) * BL_LINE_DATA;
     const bool for_each = bl_collective_has(collective, BL_GATHERS | BL_SCATTERS);
     const uint64_t reach = for_each ? BATCH_BYTES / (uint64_t)(table->nranks - 1) : BATCH_BYTES;
     if (bl_collective_has(collective, BL_ROOTED | BL_PAIRED) || range->max_blocks < NOT_FEW_BLOCKS ||
@@ -40,18 +44,16 @@ uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective c
 }
 
 bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route) {
+    const uint64_t bytes = batch->span * BL_LINE_DATA;
     const struct bl_range *range = table->range[batch->collective];
     for (const struct bl_range *end = range + table->ranges[batch->collective]; range < end; range++) {
         const bool forced = range->reason == BL_REASON_FORCED;
-        const uint64_t reach = bl_range_batch_reach(table, batch->collective, range);
-        /* Of each root as much as in one call, whose last line may not be whole. */
-        const bool reached = bl_collective_has(batch->collective, BL_ROOTED)
-                                 ? batch->span <= bl_lines_of(reach)
-                                 : batch->span * BL_LINE_DATA <= (reach > range->max_bytes ? reach : range->max_bytes);
+        const bool reached =
+            bytes <= range->max_bytes || bytes <= bl_range_batch_reach(table, batch->collective, range);
         if (!reached && !forced) continue;
         if (range->algorithm == BL_ROUTE_NCCL) return false;
         const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
-        if (reached && carries(table, algorithm, batch)) {
+        if (reached && carries(table, algorithm, batch, bytes)) {
             bl_range_route(table, range, algorithm->batch, batch->lines * BL_LINE_DATA, route);
             return true;
         }
@@ -88,14 +90,13 @@ int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int n
     const int datatype = any ? BL_UINT8 : request->datatype, redop = any ? BL_SUM : request->redop;
     struct bl_fuser_open *open = &fuser->open[collective][datatype][redop];
     uint32_t *const of_root = fuser->of_root[!any][datatype][redop];
-    if (rooted && !open->messages) memset(of_root, 0, sizeof fuser->of_root[0][0][0]);
-    const uint64_t of_this = (rooted ? of_root[request->root] : open->span) + lines;
+    const uint64_t alike = !rooted ? open->span : open->messages ? of_root[request->root] : 0, grown = alike + lines;
     const struct bl_batch joined = {.collective = collective,
                                     .datatype = datatype,
                                     .redop = redop,
                                     .messages = open->messages + 1,
                                     .lines = open->lines + lines,
-                                    .span = of_this > open->span ? of_this : open->span};
+                                    .span = grown > open->span ? grown : open->span};
     const int before = open->last;
     const bool joins =
         open->messages && joined.messages <= BL_BATCH_MAX && bl_table_select_batch(fuser->table, &joined, route);

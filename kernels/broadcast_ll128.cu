@@ -70,78 +70,79 @@ template <int N> BL_DEVICE void broadcast_ll128(const struct bl_kernel_args &a) 
         oneway_end(a, o, lines_of(out));
 }
 
-/* The lines of messages of which this rank is the root. */
-template <int N, class Args> BL_DEVICE bool send_own(const Args &b, OneWay &o) {
+/* A line of message i, of which this rank is the root, to every peer and to its place here. */
+template <int N, class Args>
+BL_DEVICE void send_own_line(const Args &b, const OneWay &o, unsigned i, uint64_t line, Pair v) {
     const struct bl_kernel_args &a = b.common;
     const BatchInput<TypeU8, Args> in = {b, 0};
     const BatchOutput<TypeU8, Args> out = {b, 0};
+    const unsigned nranks = nranks_of<N>(a);
+    const uint64_t place = line_of_root(b, i, line);
+#pragma unroll
+    for (int p = 1; p < N; p++)
+        if (p < (int)nranks) send_line(a, o.region, peer_at(a.rank, p, nranks), place, v, o.flag);
+    if (lies_apart(in, out, line)) store_line(out, line, v);
+}
+
+/* A line of message i, if it comes from that's root.  False: leave the kernel. */
+template <class Args>
+BL_DEVICE bool receive_other_line(const Args &b, const OneWay &o, unsigned i, uint64_t line, bool comes, Wait &wait) {
+    const BatchOutput<TypeU8, Args> out = {b, 0};
+    const uint64_t place = line_of_root(b, i, line);
+    uint64_t words[1][2];
+    warp_sync(); /* lanes may have parted where the last line was stored */
+    if (!receive_lines<1>(b.common, o.region, place, b.root[i], o.flag, comes, false, {0, 0}, words, wait))
+        return false;
+    if (comes) store_line(out, line, {words[0][0], words[0][1]});
+    return true;
+}
+
+/* The lines of messages of which this rank is the root. */
+template <int N, class Args> BL_DEVICE bool send_own(const Args &b, OneWay &o) {
+    const BatchInput<TypeU8, Args> in = {b, 0};
     const Crew crew = crew_of(whole_grid());
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
         const unsigned i = message_of_line(b, line);
-        const bool own = line < b.lines && b.root[i] == a.rank;
+        const bool own = line < b.lines && b.root[i] == b.common.rank;
         const Pair v = own ? load_end_line(in, line) : Pair{0, 0};
-        if (!ready_to_send(a, o, TO_ALL)) return false;
+        if (!ready_to_send(b.common, o, TO_ALL)) return false;
         warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
-        if (!own) continue;
-        const uint64_t place = line_of_root(b, i, line);
-#pragma unroll
-        for (int p = 1; p < N; p++)
-            if (p < (int)a.nranks) send_line(a, o.region, peer_at(a.rank, p, a.nranks), place, v, o.flag);
-        if (lies_apart(in, out, line)) store_line(out, line, v);
+        if (own) send_own_line<N>(b, o, i, line, v);
     }
     return true;
 }
 
 template <class Args> BL_DEVICE bool receive_others(const Args &b, const OneWay &o) {
-    const struct bl_kernel_args &a = b.common;
-    const BatchOutput<TypeU8, Args> out = {b, 0};
     const Crew crew = crew_of(whole_grid());
     Wait wait = wait_begin(o.flag);
-    if (!o.told) tell_begun(a, o);
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
-        const unsigned i = message_of_line(b, line), root = b.root[i];
-        const bool comes = line < b.lines && root != a.rank;
-        uint64_t words[1][2];
-        warp_sync(); /* lanes may have parted where the last line was stored */
-        if (!receive_lines<1>(a, o.region, line_of_root(b, i, line), root, o.flag, comes, false, {0, 0}, words, wait))
-            return false;
-        if (comes) store_line(out, line, {words[0][0], words[0][1]});
+        const unsigned i = message_of_line(b, line);
+        const bool comes = line < b.lines && b.root[i] != b.common.rank;
+        if (!receive_other_line(b, o, i, line, comes, wait)) return false;
     }
     return true;
 }
 
 /* A launch with a group of lanes for each line. */
 template <int N, class Args> BL_DEVICE bool broadcast_line(const Args &b, const OneWayWords &words, OneWay &o) {
-    const struct bl_kernel_args &a = b.common;
     const BatchInput<TypeU8, Args> in = {b, 0};
-    const BatchOutput<TypeU8, Args> out = {b, 0};
-    const unsigned nranks = nranks_of<N>(a);
     const uint64_t line = crew_of(whole_grid()).group;
-    const unsigned i = message_of_line(b, line), root = b.root[i];
-    const bool exists = line < b.lines, own = exists && root == a.rank, comes = exists && !own;
+    const unsigned i = message_of_line(b, line);
+    const bool exists = line < b.lines, own = exists && b.root[i] == b.common.rank;
     const Pair v = own ? load_end_line(in, line) : Pair{0, 0};
-    o = oneway_begin(a, words, b.span); /* behind the load, which waits for none of it */
-    if (!ready_to_send_if(a, o, TO_ALL, (b.roots >> a.rank & 1) != 0)) return false;
+    o = oneway_begin(b.common, words, b.span); /* behind the load, which waits for none of it */
+    if (!ready_to_send_if(b.common, o, TO_ALL, is_a_root(b))) return false;
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
-    const uint64_t place = line_of_root(b, i, line);
-    if (own) {
-#pragma unroll
-        for (int p = 1; p < N; p++)
-            if (p < (int)nranks) send_line(a, o.region, peer_at(a.rank, p, nranks), place, v, o.flag);
-        if (lies_apart(in, out, line)) store_line(out, line, v);
-    }
+    if (own) send_own_line<N>(b, o, i, line, v);
     Wait wait = wait_begin(o.flag);
-    uint64_t came[1][2];
-    warp_sync();
-    if (!receive_lines<1>(a, o.region, place, root, o.flag, comes, false, {0, 0}, came, wait)) return false;
-    if (comes) store_line(out, line, {came[0][0], came[0][1]});
-    return true;
+    return receive_other_line(b, o, i, line, exists && !own, wait);
 }
 
 template <int N, class Args> BL_DEVICE bool broadcast_lines(const Args &b, const OneWayWords &words, OneWay &o) {
     o = oneway_begin(b.common, words, b.span);
-    if ((b.roots >> b.common.rank & 1) != 0 && !send_own<N>(b, o)) return false;
-    return (b.roots & ~(1u << b.common.rank)) == 0 || receive_others(b, o);
+    if (!is_a_root(b)) tell_begun(b.common, o);
+    if (is_a_root(b) && !send_own<N>(b, o)) return false;
+    return !others_are_roots(b) || receive_others(b, o);
 }
 
 template <int N, class Args> BL_DEVICE void broadcast_ll128_batch(const Args &b) {

@@ -98,23 +98,30 @@ BL_DEVICE bool reduce_with(const struct bl_kernel_args &a, const OneWay &o, uint
     }
 }
 
+/* A line of message i, if this rank is that's root, of which it has v.  False: leave the kernel. */
+template <class T, int N, class Args>
+BL_DEVICE bool reduce_own_line(const Args &b, const OneWay &o, unsigned i, uint64_t line, bool own, Pair v,
+                               Wait &wait) {
+    const BatchOutput<T, Args> out = {b, 0};
+    Pair sum;
+    warp_sync(); /* lanes may have parted at a tail; a line is received by all of its lanes at once */
+    if (!reduce_with<T, N>(b.common, o, line_of_root(b, i, line), own, v, sum, wait)) return false;
+    warp_sync();
+    if (own) store_line(out, line, sum);
+    return true;
+}
+
 /* The lines of messages of which this rank is the root. */
 template <class T, int N, class Args> BL_DEVICE bool reduce_own(const Args &b, const OneWay &o, const Crew &crew) {
-    const struct bl_kernel_args &a = b.common;
     const BatchInput<T, Args> in = {b, 0};
-    const BatchOutput<T, Args> out = {b, 0};
     const uint32_t first = first_in_turn<N>(b);
     Wait wait = wait_begin(o.flag);
     for (uint64_t k = crew.group; k - crew.group + crew.of_warp < b.lines; k += crew.groups) {
         const uint64_t line = line_in_turn(b, first, k);
         const unsigned i = message_of_line(b, line);
-        const bool own = k < b.lines && b.root[i] == a.rank;
+        const bool own = k < b.lines && b.root[i] == b.common.rank;
         const Pair v = own ? load_end_line(in, line) : Pair{0, 0};
-        Pair sum;
-        warp_sync(); /* lanes may have parted at a tail; a line is received by all of its lanes at once */
-        if (!reduce_with<T, N>(a, o, line_of_root(b, i, line), own, v, sum, wait)) return false;
-        warp_sync();
-        if (own) store_line(out, line, sum);
+        if (!reduce_own_line<T, N>(b, o, i, line, own, v, wait)) return false;
     }
     return true;
 }
@@ -123,22 +130,16 @@ template <class T, int N, class Args> BL_DEVICE bool reduce_own(const Args &b, c
 template <class T, int N, class Args> BL_DEVICE bool reduce_line(const Args &b, const OneWayWords &words, OneWay &o) {
     const struct bl_kernel_args &a = b.common;
     const BatchInput<T, Args> in = {b, 0};
-    const BatchOutput<T, Args> out = {b, 0};
     const uint64_t line = crew_of(whole_grid()).group;
     const unsigned i = message_of_line(b, line), root = b.root[i];
     const bool exists = line < b.lines, own = exists && root == a.rank, goes = exists && !own;
     const Pair v = exists ? load_end_line(in, line) : Pair{0, 0};
     o = oneway_begin(a, words, b.span); /* behind the load, which waits for none of it */
-    if (!ready_to_send_if(a, o, b.roots, (b.roots & ~(1u << a.rank)) != 0)) return false;
+    if (!ready_to_send_if(a, o, b.roots, others_are_roots(b))) return false;
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
     if (goes) send_line(a, o.region, root, line_of_root(b, i, line), v, o.flag);
     Wait wait = wait_begin(o.flag);
-    Pair sum;
-    warp_sync();
-    if (!reduce_with<T, N>(a, o, line_of_root(b, i, line), own, v, sum, wait)) return false;
-    warp_sync();
-    if (own) store_line(out, line, sum);
-    return true;
+    return reduce_own_line<T, N>(b, o, i, line, own, v, wait);
 }
 
 /* Of 32, of more than two ranks; measured on H200 (docs/notebook.md). */
@@ -148,7 +149,7 @@ enum { SENDERS = 14 };
  * wait for it. */
 template <class T, int N, class Args> BL_DEVICE bool reduce_lines(const Args &b, const OneWayWords &words, OneWay &o) {
     const struct bl_kernel_args &a = b.common;
-    const bool sends = (b.roots & ~(1u << a.rank)) != 0, receives = (b.roots >> a.rank & 1) != 0;
+    const bool sends = others_are_roots(b), receives = is_a_root(b);
     const bool apart = nranks_of<N>(a) > 2 && b.lines > 2 * crew_of(whole_grid()).groups;
     const Share senders = apart ? share_of(0, SENDERS) : whole_grid();
     const Share receivers = apart ? share_of(SENDERS, 32) : whole_grid();

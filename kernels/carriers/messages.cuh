@@ -82,6 +82,14 @@ template <class Args> BL_DEVICE uint64_t line_of_root(const Args &batch, unsigne
     return batch.message[i].place + line_in_message(batch, i, line);
 }
 
+/* Whether a message has this rank for its root, or another one. */
+template <class Args> BL_DEVICE bool is_a_root(const Args &batch) {
+    return (batch.roots >> batch.common.rank & 1) != 0;
+}
+template <class Args> BL_DEVICE bool others_are_roots(const Args &batch) {
+    return (batch.roots & ~(1u << batch.common.rank)) != 0;
+}
+
 template <class T, class Args> BL_DEVICE uint64_t lines_of(const BatchInput<T, Args> &in) {
     return in.batch.lines;
 }

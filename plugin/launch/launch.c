@@ -66,14 +66,15 @@ static void fill_batch(struct bl_batch_args *args, const struct bl_call *const *
     for (int i = 0; i < count; i++) {
         const struct bl_call *call = calls[i];
         const uint64_t bytes = bl_call_bytes(&call->request), elements = reduces ? call->request.count : bytes;
+        const uint64_t of_call = bl_lines_of(bytes);
         uint64_t *const place = &of_root[call->request.root];
         args->message[i] = (struct bl_batch_message){call->sendbuff, call->recvbuff, elements, *place};
         args->first_line[i] = (uint32_t)lines;
         args->root[i] = (uint8_t)call->request.root;
         args->roots |= 1u << call->request.root;
         args->in_place |= call->sendbuff == call->recvbuff;
-        lines += bl_lines_of(bytes);
-        *place += bl_lines_of(bytes);
+        lines += of_call;
+        *place += of_call;
         if (span < *place) span = *place;
     }
     for (int i = count; i < BL_BATCH_MAX; i++) args->first_line[i] = UINT32_MAX;

@@ -370,7 +370,7 @@ static void test_reach(void) {
     bl_table_uses(&table, uses);
     CHECK(uses[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128] == 64 * K && uses[BL_KERNEL_ALLREDUCE_TWOSHOT_LL128_BATCH] == 4 * M);
     CHECK(uses[BL_KERNEL_ALLGATHER_LL128] == 64 * K && uses[BL_KERNEL_ALLGATHER_LL128_BATCH] == 4 * M / 3);
-    CHECK(uses[BL_KERNEL_BROADCAST_LL128] == 64 * K && uses[BL_KERNEL_BROADCAST_LL128_BATCH] == 64 * K);
+    CHECK(uses[BL_KERNEL_BROADCAST_LL128] == 64 * K && uses[BL_KERNEL_BROADCAST_LL128_BATCH] == each);
     bl_staging_trim(&facts.layout, 4, uses);
     build(&table, &facts, &settings);
     CHECK(batch_most(&table, BL_ALLREDUCE) == all && batch_most(&table, BL_ALLGATHER) == block);
