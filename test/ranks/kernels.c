@@ -20,215 +20,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "options.h"
 #include "reference.h"
-#include "rig.h"
+#include "trial.h"
 
-enum { PLACES = 8 };
-enum { STAGING = 6 << 20, MOST_BYTES = 40000 /* of a call's larger buffer */ };
-enum { POOL = 24, LAUNCHES = 8, ONE_WAY_LAUNCHES = POOL }; /* calls, and launches of a salvo at most */
+enum { ONE_WAY_LAUNCHES = POOL }; /* of a salvo, at most */
 
 static const uint64_t LONG_WAIT_NS = 100000000; /* after which a wait without a limit is told, too: staging.cuh */
-
-/* The kernels on their rig, and what is drawn of them. */
-struct trial {
-    struct rig rig;
-    struct multicast multicast;
-    bool (*only)(int kernel); /* NULL, or those that are launched */
-    int last_kernel;          /* that was drawn */
-    uint64_t state;           /* of the draw */
-    int most_threads;         /* a block */
-    bool few_places;          /* for all blocks of a grid */
-    int arch;                 /* 90 for sm_90 */
-    uint64_t launch;          /* the last one */
-    int launches;             /* of a salvo, at most */
-    uint64_t least_scale;     /* sizes are drawn on a logarithmic scale */
-    uint64_t most_late_ns;    /* a rank's launches, behind those of another */
-};
-
-static void trial_open_on(struct trial *trial, struct part *part, const struct options *o, uint64_t staging) {
-    const CUdevice device = part->rank[0].device;
-    int minor;
-    *trial = (struct trial){.state = part->box->seed, .launches = LAUNCHES, .most_late_ns = 3000000};
-    CU_OK(cuDeviceGetAttribute(&trial->most_threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device));
-    CU_OK(cuDeviceGetAttribute(&trial->arch, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
-    CU_OK(cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device));
-    trial->arch = 10 * trial->arch + minor;
-    rig_open(&trial->rig, part, staging, true, 1000000000u * (o->wait ? (uint64_t)o->wait : 30));
-    if (trial->rig.layout.multicast_bytes && multicast_open(part, &trial->multicast, trial->rig.layout.multicast_bytes))
-        trial->rig.multicast = &trial->multicast;
-    part_drain(part);
-}
-
-static void trial_open(struct trial *trial, struct part *part, const struct options *o) {
-    trial_open_on(trial, part, o, STAGING);
-}
-
-static void trial_close(struct trial *trial) {
-    struct part *part = trial->rig.part;
-    const bool multicast = trial->rig.multicast != NULL;
-    rig_close(&trial->rig);
-    if (multicast) multicast_close(part, &trial->multicast);
-}
-
-static bool launchable(const struct trial *trial, int kernel) {
-    return rig_launches(kernel) && (!bl_kernel_multicast(kernel) || trial->rig.multicast) &&
-           (!trial->only || trial->only(kernel));
-}
-
-static bool is_one_way(int kernel) {
-    return bl_kernel_collective(kernel) == BL_BROADCAST || bl_kernel_collective(kernel) == BL_REDUCE;
-}
-
-static bool is_paired(int kernel) {
-    return bl_kernel_collective(kernel) == BL_SENDRECV;
-}
-
-static bool by_switch(int kernel) {
-    return kernel == BL_KERNEL_ALLREDUCE_TWOSHOT_NVLS || kernel == BL_KERNEL_REDUCESCATTER_NVLS;
-}
-
-static bool covers(const struct trial *trial, int kernel, int datatype, int redop) {
-    return !by_switch(kernel) || (bl_multimem_redops(datatype, trial->arch) >> redop & 1) != 0;
-}
-
-/* Sums that the switch makes in any order are compared where the order does not matter. */
-static uint64_t seed_for(int kernel, int redop, uint64_t seed) {
-    return by_switch(kernel) && redop == BL_SUM ? ref_whole(seed) : seed;
-}
-
-static void draw_call(struct trial *trial, struct call *call, int kernel, int datatype, int redop,
-                      uint64_t most_bytes) {
-    uint64_t *s = &trial->state, most = most_bytes / ref_datatype_size(datatype);
-    size_t scale = (size_t)1 << (ref_below(s, 15 - trial->least_scale) + trial->least_scale);
-    call->collective = bl_kernel_collective(kernel);
-    call->seed = seed_for(kernel, redop, ref_next(s));
-    call->datatype = datatype;
-    call->redop = redop;
-    call->count = 1 + ref_below(s, scale < most ? scale : most);
-    if (is_paired(kernel) && call->seed % 16 == 1) call->count = 0; /* messages of nothing are messages */
-    call->to_itself = is_paired(kernel) && call->seed % 4 == 0;
-    call->in_place = ref_below(s, 3) == 0;
-    call->send_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
-    call->recv_offset = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 32);
-    call->skew = ref_below(s, 2) ? 0 : (unsigned)ref_below(s, 8);
-}
-
-/* Grids that differ between ranks are such as bl_kernel_in_rounds asks for. */
-static void draw_grid(struct trial *trial, struct shape *shape) {
-    uint64_t *s = &trial->state;
-    const bool uneven = !bl_kernel_multicast(shape->kernel) && ref_below(s, 2);
-    const uint64_t most = uneven && bl_kernel_in_rounds(shape->kernel) ? PLACES : 10; /* from 7 on, there are crews */
-    shape->most_blocks = trial->few_places ? BL_MAX_BLOCKS : 1 + (unsigned)ref_below(s, most);
-    shape->odd_blocks = uneven ? 1 + (unsigned)ref_below(s, PLACES) : 0;
-}
-
-/* The largest call of a kernel, of which a buffer holds MOST_BYTES. */
-static uint64_t most_bytes(const struct trial *trial, int kernel) {
-    const int ranks = trial->rig.part->count;
-    const uint64_t capacity = bl_kernel_capacity(kernel, ranks, &trial->rig.layout);
-    const uint64_t room = collective_has_blocks(bl_kernel_collective(kernel)) ? MOST_BYTES / ranks : MOST_BYTES;
-    return capacity < room ? capacity : room;
-}
-
-/* Lines of the root that has most. */
-static uint64_t span_of(const struct trial *trial, const struct call *calls, int messages) {
-    uint64_t of_root[BOX_RANKS] = {0}, span = 0;
-    for (int m = 0; m < messages; m++) {
-        uint64_t *lines = &of_root[call_root(trial->rig.part, &calls[m])];
-        *lines += bl_lines_of(calls[m].count * ref_datatype_size(calls[m].datatype));
-        if (span < *lines) span = *lines;
-    }
-    return span;
-}
-
-/* A launch of one call, or of at most `left`. */
-static void draw(struct trial *trial, struct call *calls, struct shape *shape, int left) {
-    static const unsigned threads[] = {32, 64, 128, 256};
-    uint64_t *s = &trial->state;
-    if (trial->only && ref_below(s, 4)) /* mostly the same again: it meets what the last launch left */
-        shape->kernel = trial->last_kernel;
-    else
-        do shape->kernel = (int)ref_below(s, BL_KERNELS);
-        while (!launchable(trial, shape->kernel));
-    trial->last_kernel = shape->kernel;
-    shape->threads = threads[ref_below(s, 4)];
-    if (shape->threads > (unsigned)trial->most_threads) shape->threads = (unsigned)trial->most_threads;
-    draw_grid(trial, shape);
-    shape->general =
-        is_paired(shape->kernel) && *s >> 20 & 1; /* no draw more: the runs of other kernels stay as they are */
-    if (bl_kernel_few(shape->kernel) && left > BL_BATCH_FEW) left = BL_BATCH_FEW;
-    shape->messages = bl_kernel_batch(shape->kernel) ? 1 + (int)ref_below(s, (uint64_t)left) : 1;
-    if (bl_kernel_pairs(shape->kernel) && !bl_kernel_batch(shape->kernel) && left > 1)
-        shape->messages = 1 + (int)ref_below(s, BL_PAIR_FEW / 2);
-    int datatype, redop;
-    do {
-        datatype = (int)ref_below(s, REF_DATATYPES);
-        redop = (int)ref_below(s, REF_REDOPS);
-    } while (!covers(trial, shape->kernel, datatype, redop));
-    uint64_t most = most_bytes(trial, shape->kernel);
-    const bool by_root = bl_kernel_batch(shape->kernel) && is_one_way(shape->kernel);
-    if (bl_kernel_batch(shape->kernel) && !by_root) {
-        const uint64_t lines = most / (uint64_t)shape->messages / BL_LINE_DATA;
-        most = (lines ? lines : 1) * BL_LINE_DATA;
-    }
-    for (int m = 0; m < shape->messages; m++) { /* what only moves takes messages of any datatypes */
-        if (m && !bl_kernel_reduces(shape->kernel)) datatype = (int)ref_below(s, REF_DATATYPES);
-        draw_call(trial, &calls[m], shape->kernel, datatype, redop, most);
-    }
-    while (by_root && span_of(trial, calls, shape->messages) * BL_LINE_DATA > most) {
-        bool any = false;
-        for (int m = 0; m < shape->messages; m++) {
-            any = any || calls[m].count > 1;
-            calls[m].count = (calls[m].count + 1) / 2;
-        }
-        shape->messages -= !any; /* a line each, and still too many */
-    }
-}
-
-/* A few launches issued at once; `late`: those of the ranks are far apart in time and order. */
-static void salvo(struct trial *trial, struct call *calls, int n, bool late) {
-    struct shape shape[POOL];
-    struct call *first_of[POOL];
-    int ranks = trial->rig.part->count, used = 0;
-    CHECK(n <= POOL);
-    for (int k = 0; k < n; k++) {
-        first_of[k] = &calls[used];
-        draw(trial, first_of[k], &shape[k], POOL - used - (n - k - 1));
-        used += shape[k].messages;
-    }
-    for (int k = 0; k < used; k++) call_prepare(trial->rig.part, &calls[k]);
-    int first = late ? (int)ref_below(&trial->state, (uint64_t)ranks) : 0;
-    if (late) { /* all launches of one rank, then of the next */
-        for (int i = 0; i < ranks; i++) {
-            for (int k = 0; k < n; k++) rig_launch(&trial->rig, first_of[k], &shape[k], (first + i) % ranks);
-            nanosleep(&(struct timespec){.tv_nsec = (long)ref_below(&trial->state, trial->most_late_ns)}, NULL);
-        }
-    } else {
-        for (int k = 0; k < n; k++)
-            for (int i = 0; i < ranks; i++) rig_launch(&trial->rig, first_of[k], &shape[k], i);
-    }
-    rig_drain(&trial->rig);
-    for (int k = 0; k < n; k++) {
-        trial->launch++;
-        if (rig_failed(&trial->rig) >= 0)
-            fprintf(stderr, "launch %llu: %s of %d messages, first %s %zu elements%s, %u threads, at most %u blocks\n",
-                    (unsigned long long)trial->launch, bl_kernel_name(shape[k].kernel), shape[k].messages,
-                    ref_datatype_name(first_of[k]->datatype), first_of[k]->count,
-                    first_of[k]->in_place ? " in place" : "", shape[k].threads, shape[k].most_blocks);
-    }
-    rig_expect_no_error(&trial->rig);
-    for (int k = 0; k < used; k++) call_check(trial->rig.part, &calls[k]);
-}
-
-static void salvos(struct trial *trial, const struct options *o, bool late) {
-    struct call calls[POOL] = {0};
-    for (int k = 0; k < POOL; k++) call_allocate(trial->rig.part, &calls[k], MOST_BYTES);
-    long steps = o->calls ? o->calls : 20;
-    for (long step = 0; step < steps; step++)
-        salvo(trial, calls, 1 + (int)ref_below(&trial->state, (uint64_t)trial->launches), late);
-    for (int k = 0; k < POOL; k++) call_free(trial->rig.part, &calls[k]);
-}
 
 /* Counts of `size` bytes each, at most one next to the edges of the first 17 words and of the lines behind them. */
 static int edge_counts(size_t size, int ranks, size_t *count) {
@@ -264,8 +61,8 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
             call->collective = bl_kernel_collective(kernel);
             call->datatype = datatype;
             do call->redop = (int)ref_below(&trial->state, REF_REDOPS);
-            while (!covers(trial, kernel, datatype, call->redop));
-            call->seed = seed_for(kernel, call->redop, ref_next(&trial->state));
+            while (!trial_covers(trial, kernel, datatype, call->redop));
+            call->seed = trial_seed(kernel, call->redop, ref_next(&trial->state));
             call->count = count[(done + done / counts * 7) % counts];
             call->to_itself = is_paired(kernel) && (place / 2 + turn) % 2;
             shape.general = is_paired(kernel) && (place + turn + turn / 2) % 2;
@@ -301,8 +98,8 @@ static void longest_of(struct trial *trial, int kernel) {
                             .send_offset = offs[off].send,
                             .recv_offset = offs[off].recv,
                             .skew = offs[off].skew,
-                            .count = most_bytes(trial, kernel) / sizeof(int32_t),
-                            .seed = seed_for(kernel, BL_SUM, ref_next(&trial->state))};
+                            .count = trial_most_bytes(trial, kernel) / sizeof(int32_t),
+                            .seed = trial_seed(kernel, BL_SUM, ref_next(&trial->state))};
         call_prepare(trial->rig.part, &call);
         for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, &call, &grids[grid], i);
         rig_drain(&trial->rig);
@@ -317,7 +114,7 @@ static void longest_of(struct trial *trial, int kernel) {
 static void shapes(struct part *part, const struct options *o) {
     struct trial trial;
     trial_open(&trial, part, o);
-    salvos(&trial, o, false);
+    trial_salvos(&trial, o, false);
     trial_close(&trial);
 }
 
@@ -326,10 +123,10 @@ static void alignments(struct part *part, const struct options *o) {
     struct trial trial;
     trial_open(&trial, part, o);
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
-        for (size_t d = 0; d < sizeof datatypes / sizeof *datatypes && launchable(&trial, kernel); d++) {
+        for (size_t d = 0; d < sizeof datatypes / sizeof *datatypes && trial_launches(&trial, kernel); d++) {
             if (d > 0 && strstr(bl_kernel_name(kernel), ":warps"))
                 break; /* bytes have every alignment that others have */
-            if (covers(&trial, kernel, datatypes[d], BL_SUM) && (d == 0 || bl_kernel_reduces(kernel)))
+            if (trial_covers(&trial, kernel, datatypes[d], BL_SUM) && (d == 0 || bl_kernel_reduces(kernel)))
                 alignments_of(&trial, o, kernel, datatypes[d]);
         }
     trial_close(&trial);
@@ -339,14 +136,15 @@ static void longest(struct part *part, const struct options *o) {
     struct trial trial;
     trial_open(&trial, part, o);
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
-        if (launchable(&trial, kernel) && covers(&trial, kernel, BL_INT32, BL_SUM)) longest_of(&trial, kernel);
+        if (trial_launches(&trial, kernel) && trial_covers(&trial, kernel, BL_INT32, BL_SUM))
+            longest_of(&trial, kernel);
     trial_close(&trial);
 }
 
 static void late(struct part *part, const struct options *o) {
     struct trial trial;
     trial_open(&trial, part, o);
-    salvos(&trial, o, true);
+    trial_salvos(&trial, o, true);
     trial_close(&trial);
 }
 
@@ -354,7 +152,7 @@ static void places(struct part *part, const struct options *o) {
     struct trial trial;
     trial_open(&trial, part, o);
     trial.few_places = true;
-    salvos(&trial, o, true);
+    trial_salvos(&trial, o, true);
     trial_close(&trial);
 }
 
@@ -365,7 +163,7 @@ static void multicast(struct part *part, const struct options *o) {
     trial.only = bl_kernel_multicast;
     trial.last_kernel = BL_KERNEL_ALLREDUCE_ONESHOT_NVLS;
     /* A half that never changes shows in one salvo of some.  Of many ranks one is enough, and as much as a box has stacks for. */
-    for (int k = 0; k < (part->box->nranks > 4 ? 1 : 6); k++) salvos(&trial, o, true);
+    for (int k = 0; k < (part->box->nranks > 4 ? 1 : 6); k++) trial_salvos(&trial, o, true);
     trial_close(&trial);
 }
 
@@ -379,7 +177,7 @@ static void oneway(struct part *part, const struct options *o) {
     trial.most_late_ns = 20000000;
     trial.last_kernel = BL_KERNEL_BROADCAST_LL128;
     rig_set_epochs(&trial.rig, 0, 0xfffffff0u);
-    for (int k = 0; k < 6; k++) salvos(&trial, o, k % 2);
+    for (int k = 0; k < 6; k++) trial_salvos(&trial, o, k % 2);
     trial_close(&trial);
 }
 
@@ -391,7 +189,7 @@ static void epochs(struct part *part, const struct options *o) {
         /* and the rings just before they begin anew */
         rig_set_epochs(&trial.rig, start[k],
                        start[k] / trial.rig.layout.oneway_lines * trial.rig.layout.oneway_lines - 1);
-        salvos(&trial, o, k % 2);
+        trial_salvos(&trial, o, k % 2);
         trial_close(&trial);
     }
 }
@@ -412,7 +210,7 @@ static void each_kernel(struct part *part, const struct options *o, uint64_t tim
         if (!rig_launches(kernel) || (shape.general && !is_paired(kernel))) continue;
         trial_open(&trial, part, o);
         trial.rig.timeout_ns = timeout_ns;
-        if (launchable(&trial, kernel)) {
+        if (trial_launches(&trial, kernel)) {
             do { /* until the root is one with which rank 0 waits */
                 call.seed++;
                 call_prepare(part, &call);
@@ -563,8 +361,8 @@ static void pairs(struct part *part, const struct options *o) {
         trial.most_late_ns = 5000000;
         trial.last_kernel = BL_KERNEL_SENDRECV_LL128;
         rig_set_epochs(&trial.rig, 0, 0xfffffff0u);
-        salvos(&trial, o, false);
-        salvos(&trial, o, true);
+        trial_salvos(&trial, o, false);
+        trial_salvos(&trial, o, true);
         trial_close(&trial);
     }
     for (int general = 0; general < 2; general++) {
