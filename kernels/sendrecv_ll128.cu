@@ -15,15 +15,26 @@
 
 enum { AT_A_TIME = 4 }; /* quads of a warp under way, of long messages */
 
-template <class Args> BL_DEVICE void copy_message(const Args &b, const struct bl_pairs_stream &stream, unsigned warp) {
+/* AT_ONCE quads of a warp under way, as long as so many are whole. */
+template <int AT_ONCE, class Args>
+BL_DEVICE void copy_message(const Args &b, const struct bl_pairs_stream &stream, unsigned warp) {
     const struct bl_pairs_message &from = b.message[stream.first], &to = b.message[stream.first + 1];
     const Message in = message_of(from.buffer, from.bytes), out = message_of(to.buffer, to.bytes);
-    const uint64_t lines = in.base == out.base ? 0 : lines_of(in);
+    const uint64_t lines = in.base == out.base ? 0 : lines_of(in), step = stream.warps * (uint64_t)WARP_LINES;
+    const unsigned of_warp = lane_in_warp() / LINE_LANES;
+    uint64_t first = warp * WARP_LINES;
     if (is_stopped(load_own(&b.common.epochs[BL_WORD_STOP]))) return;
-    for (uint64_t first = warp * WARP_LINES; first < lines; first += stream.warps * WARP_LINES) {
-        const uint64_t line = first + lane_in_warp() / LINE_LANES;
+    if (AT_ONCE > 1 && lines)
+        for (const uint64_t whole = whole_lines(in); first + (AT_ONCE - 1) * step < whole; first += AT_ONCE * step) {
+            Pair v[AT_ONCE];
+            load_whole_lines(in, first + of_warp, step, v);
+            warp_sync(); /* ahead of what store_line exchanges between lanes */
+            store_whole_lines(out, first + of_warp, step, v);
+        }
+    for (; first < lines; first += step) {
+        const uint64_t line = first + of_warp;
         const Pair v = line < lines ? load_line(in, line) : Pair{0, 0};
-        warp_sync(); /* ahead of what store_line exchanges between lanes */
+        warp_sync();
         if (line < lines) store_line(out, line, v);
     }
 }
@@ -38,7 +49,7 @@ BL_DEVICE bool do_stream(const Args &b, const struct bl_pairs_stream &stream, un
         return receive_stream<AT_A_TIME>(b, end);
     }
     if (stream.kind == BL_PAIR_COPY)
-        copy_message(b, stream, warp);
+        copy_message<AT_A_TIME>(b, stream, warp);
     else if (!send_stream<AT_A_TIME>(b, pair_end(b, stream, warp)))
         return false;
     leave_cursors_of_others(b, cursors);
@@ -85,7 +96,7 @@ BL_DEVICE bool do_quad(const Args &b, const struct bl_pairs_stream &stream, unsi
             cursors = moved_cursors(b);
         });
     if (COPIES && stream.kind == BL_PAIR_COPY)
-        copy_message(b, stream, warp);
+        copy_message<1>(b, stream, warp);
     else if (!send_quad(b, end))
         return false;
     cursors = moved_cursors(b);
