@@ -18,9 +18,9 @@ static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t)
                       KEPT_RINGS_BYTES = 1 << 20;
 
 /* Of messages between two ranks: places of a pair's ring, at most, where the rings may take an eighth, and what the others leave; what a
- * ring keeps, however short its messages are, which is for half of the channels (all would cost each peer 1.5 MB more); the capacity of
+ * ring keeps, however short its messages are, which is for a quarter of the channels (half would cost each peer 1.5 MB more); the capacity of
  * what takes bytes of any size. */
-static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = BL_PAIR_CHANNELS / 2 * BL_PAIR_DEPTH,
+static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = BL_PAIR_CHANNELS / 4 * BL_PAIR_DEPTH,
                       ANY_SIZE = UINT64_C(1) << 40;
 
 /* Of each of the two halves behind a multicast object, and the least that is worth one. */
@@ -91,7 +91,11 @@ static const struct {
                                                     instances, traits, false, false, false, true},                     \
                     [BL_KERNEL_##KERNEL##_SHORT_BATCH] = {#name "_short_batch", #symbol "_short_batch",                \
                                                           BL_##collective, share, BATCHED, traits, false, true, false, \
-                                                          true}, )
+                                                          true},                                                       \
+                    [BL_KERNEL_##KERNEL##_TWO] = {#name "_two", #symbol "_two", BL_##collective, share, instances,     \
+                                                  traits, false, false, false, true},                                  \
+                    [BL_KERNEL_##KERNEL##_TWO_BATCH] = {#name "_two_batch", #symbol "_two_batch", BL_##collective,     \
+                                                        share, BATCHED, traits, false, true, false, true}, )
 #include "algorithms.def"
 };
 

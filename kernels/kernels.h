@@ -26,7 +26,7 @@ enum {
     BL_PAIR_THREADS = 512, /* of a block, at most: of a kernel for short messages, else BL_MAX_THREADS */
     BL_PAIR_WARPS = BL_PAIR_THREADS / 32 * BL_PAIR_BLOCKS, /* of a launch */
     BL_PAIR_DEPTH = 24,                                    /* places of a channel, at least */
-    BL_PAIR_CHANNELS = 256,                                /* of a ring, at most */
+    BL_PAIR_CHANNELS = 512,                                /* of a ring, at most */
     BL_PAIR_CREDIT = 1 + BL_PAIR_CHANNELS, /* what a receiver tells: when it begins, and for each channel */
     BL_PAIR_AHEAD = 8,                     /* messages of a pair that wait for no receiver: so many does NCCL take */
     BL_PAIR_LAUNCHES = 2 * BL_MAX_RANKS,   /* behind the quads sent to each rank, and those received of each */
@@ -89,7 +89,7 @@ enum bl_collective_trait {
 #define BL_IF_BATCH(otherwise, ...) __VA_ARGS__
 #define BL_IF_FEW(otherwise, ...)   __VA_ARGS__
 #define BL_IF_SHORT(otherwise, ...) __VA_ARGS__
-/* Of its column `batch`: whether there is one for few messages, too; whether there are two for short ones. */
+/* Of its column `batch`: whether there is one for few messages, too; whether there are four for short ones. */
 #define BL_FEW_NONE(otherwise, ...)    otherwise
 #define BL_FEW_BATCH(otherwise, ...)   otherwise
 #define BL_FEW_FEW(otherwise, ...)     __VA_ARGS__
@@ -99,13 +99,14 @@ enum bl_collective_trait {
 #define BL_SHORT_FEW(otherwise, ...)   otherwise
 #define BL_SHORT_SHORT(otherwise, ...) __VA_ARGS__
 
-/* One to four for each row of algorithms.def. */
+/* One to six for each row of algorithms.def. */
 enum bl_kernel {
     BL_KERNEL_NONE = -1,
 #define BL_ALGORITHM(KERNEL, symbol, name, collective, share, instances, warps, batch, traits)                         \
     BL_KERNEL_##KERNEL, BL_IF_##warps(, BL_KERNEL_##KERNEL##_WARPS, ) BL_IF_##batch(, BL_KERNEL_##KERNEL##_BATCH, )    \
                             BL_FEW_##batch(, BL_KERNEL_##KERNEL##_FEW, )                                               \
-                                BL_SHORT_##batch(, BL_KERNEL_##KERNEL##_SHORT, BL_KERNEL_##KERNEL##_SHORT_BATCH, )
+                                BL_SHORT_##batch(, BL_KERNEL_##KERNEL##_SHORT, BL_KERNEL_##KERNEL##_SHORT_BATCH,       \
+                                                 BL_KERNEL_##KERNEL##_TWO, BL_KERNEL_##KERNEL##_TWO_BATCH, )
 #include "algorithms.def"
     BL_KERNELS
 };
@@ -334,8 +335,8 @@ bool bl_kernel_pairs(int kernel);
 /* Whether it stands for another where bl_pairs_kernel says so, and is never asked for by itself. */
 bool bl_kernel_short(int kernel);
 
-/* Whether each stream of a launch has a warp for each quad: then a short kernel can carry it, by blocks of up to BL_PAIR_THREADS threads. */
-bool bl_pairs_brief(const struct bl_pairs_args *args);
+/* The quads of a warp, at most: one or two a short kernel can carry, by blocks of up to BL_PAIR_THREADS threads. */
+uint64_t bl_pairs_depth(const struct bl_pairs_args *args);
 
 /* The kernel that carries these messages: a short one, if it can; if `few`, one that takes few
  * arguments, where these are enough: not of short messages of which some are copied. */

@@ -17,18 +17,28 @@ unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads) {
     return quads <= channels ? (unsigned)quads : channels;
 }
 
-bool bl_pairs_brief(const struct bl_pairs_args *args) {
-    bool brief = true;
-    for (uint32_t i = 0; i < args->streams; i++) brief = brief && args->stream[i].quads <= args->stream[i].warps;
-    return brief;
+uint64_t bl_pairs_depth(const struct bl_pairs_args *args) {
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < args->streams; i++) {
+        const struct bl_pairs_stream *stream = &args->stream[i];
+        const uint64_t depth = (stream->quads + stream->warps - 1) / stream->warps;
+        if (depth > most) most = depth;
+    }
+    return most;
 }
 
 enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few) {
+    /* For a warp with one quad, two, or more: with all arguments, with few. */
+    static const enum bl_kernel kernel[][2] = {
+        {BL_KERNEL_SENDRECV_LL128_SHORT_BATCH, BL_KERNEL_SENDRECV_LL128_SHORT},
+        {BL_KERNEL_SENDRECV_LL128_TWO_BATCH, BL_KERNEL_SENDRECV_LL128_TWO},
+        {BL_KERNEL_SENDRECV_LL128_BATCH, BL_KERNEL_SENDRECV_LL128},
+    };
     const struct bl_pairs_stream *last = &args->stream[args->streams - 1];
-    const bool copies = args->pairs < args->streams, brief = bl_pairs_brief(args);
-    few = few && args->streams <= BL_PAIR_FEW && last->first + last->messages <= BL_PAIR_FEW && !(brief && copies);
-    if (brief) return few ? BL_KERNEL_SENDRECV_LL128_SHORT : BL_KERNEL_SENDRECV_LL128_SHORT_BATCH;
-    return few ? BL_KERNEL_SENDRECV_LL128 : BL_KERNEL_SENDRECV_LL128_BATCH;
+    const uint64_t depth = bl_pairs_depth(args);
+    const bool copies = args->pairs < args->streams, is_short = depth <= 2;
+    few = few && args->streams <= BL_PAIR_FEW && last->first + last->messages <= BL_PAIR_FEW && !(is_short && copies);
+    return kernel[is_short ? depth - 1 : 2][few];
 }
 
 void bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args) {

@@ -87,34 +87,36 @@ template <class Args> BL_DEVICE PairCursors moved_cursors(const Args &b) {
 }
 
 /* False: leave the kernel.  COPIES: messages to oneself are among them, for which others would pay 0.04 us. */
-template <bool COPIES, class Args>
-BL_DEVICE bool do_quad(const Args &b, const struct bl_pairs_stream &stream, unsigned warp, PairCursors &cursors) {
+template <int QUADS, bool COPIES, class Args>
+BL_DEVICE bool do_brief(const Args &b, const struct bl_pairs_stream &stream, unsigned warp, PairCursors &cursors) {
     const PairEnd end = pair_end(b, stream, warp);
     if (stream.kind == BL_PAIR_RECV)
-        return receive_quad(b, end, [&] {
+        return receive_brief<QUADS>(b, end, [&] {
             tell_pair_begun(end);
             cursors = moved_cursors(b);
         });
     if (COPIES && stream.kind == BL_PAIR_COPY)
-        copy_message<1>(b, stream, warp);
-    else if (!send_quad(b, end))
+        copy_message<QUADS>(b, stream, warp);
+    else if (!send_brief<QUADS>(b, end))
         return false;
     cursors = moved_cursors(b);
     return true;
 }
 
-template <bool COPIES, class Args> BL_DEVICE void do_quads(const Args &b) {
+template <int QUADS, bool COPIES, class Args> BL_DEVICE void do_quads(const Args &b) {
     const unsigned warp = thread_in_grid() / 32, i = stream_of(b, warp);
     PairCursors cursors;
     stream_wait();
     if (i >= b.streams)
         cursors = moved_cursors(b);
-    else if (!do_quad<COPIES>(b, b.stream[i], warp - b.stream[i].first_warp, cursors))
+    else if (!do_brief<QUADS, COPIES>(b, b.stream[i], warp - b.stream[i].first_warp, cursors))
         return;
     pairs_end(b, cursors);
 }
 
 BL_KERNEL_OF(struct bl_pairs_few_args, bl_sendrecv_ll128_bytes, do_streams)
 BL_KERNEL_OF(struct bl_pairs_args, bl_sendrecv_ll128_batch_bytes, do_streams)
-BL_KERNEL_WIDE(struct bl_pairs_few_args, bl_sendrecv_ll128_short_bytes, do_quads<false>)
-BL_KERNEL_WIDE(struct bl_pairs_args, bl_sendrecv_ll128_short_batch_bytes, do_quads<true>)
+BL_KERNEL_WIDE(struct bl_pairs_few_args, bl_sendrecv_ll128_short_bytes, do_quads<1, false>)
+BL_KERNEL_WIDE(struct bl_pairs_args, bl_sendrecv_ll128_short_batch_bytes, do_quads<1, true>)
+BL_KERNEL_WIDE(struct bl_pairs_few_args, bl_sendrecv_ll128_two_bytes, do_quads<2, false>)
+BL_KERNEL_WIDE(struct bl_pairs_args, bl_sendrecv_ll128_two_batch_bytes, do_quads<2, true>)

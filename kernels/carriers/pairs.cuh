@@ -135,6 +135,17 @@ BL_DEVICE bool each_quad(const Args &b, const PairEnd &e, Some some, One one) {
     return true;
 }
 
+/* Whether a warp that may have two quads has both, of one message and whole. */
+template <int QUADS> BL_DEVICE bool are_whole(const PairEnd &e, const PairMessage &p) {
+    return QUADS > 1 && e.warp + e.warps - p.before < p.whole;
+}
+
+/* Calls one(quad, position) for the quads behind its first. */
+template <int QUADS, class One> BL_DEVICE bool each_behind(const PairEnd &e, One one) {
+    const uint64_t quad = e.warp + e.warps;
+    return QUADS == 1 || quad >= e.quads || one(quad, behind(e, first_position(e), (unsigned)quad));
+}
+
 /* --- sending --- */
 
 /* Whether there is room for a quad if all before `read` has been read, or all of its channel. */
@@ -196,15 +207,21 @@ template <int QUADS, class Args> BL_DEVICE bool send_stream(const Args &b, const
         });
 }
 
-/* The same for a warp that has one quad. */
-template <class Args> BL_DEVICE bool send_quad(const Args &b, const PairEnd &e) {
+/* The same for a warp that has QUADS quads, one or two, at most. */
+template <int QUADS, class Args> BL_DEVICE bool send_brief(const Args &b, const PairEnd &e) {
     const uint64_t begun = load_relaxed_sys(e.begun);
     Wait wait;
     const auto position = [&] {
         wait = wait_begin(first_position(e));
         return behind(e, first_position(e), e.warp);
     };
-    return send_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp), e.warp, position, begun, wait);
+    const PairMessage p = message_of_quad(b, e, e.warp);
+    if (are_whole<QUADS>(e, p)) return send_quads<QUADS, true>(b.common, e, p, e.warp, position, begun, wait);
+    if (!send_quads<1, false>(b.common, e, p, e.warp, position, begun, wait)) return false;
+    return each_behind<QUADS>(e, [&](uint64_t quad, uint64_t at) {
+        return send_quads<1, false>(
+            b.common, e, message_of_quad(b, e, quad), quad, [=] { return at; }, begun, wait);
+    });
 }
 
 /* --- receiving --- */
@@ -280,11 +297,16 @@ template <int QUADS, class Args> BL_DEVICE bool receive_stream(const Args &b, co
         });
 }
 
-template <class Args, class Meanwhile>
-BL_DEVICE bool receive_quad(const Args &b, const PairEnd &e, Meanwhile meanwhile) {
+template <int QUADS, class Args, class Meanwhile>
+BL_DEVICE bool receive_brief(const Args &b, const PairEnd &e, Meanwhile meanwhile) {
     Wait wait = wait_begin(first_position(e));
-    return receive_quads<1, false>(b.common, e, message_of_quad(b, e, e.warp), e.warp,
-                                   behind(e, first_position(e), e.warp), wait, meanwhile);
+    const uint64_t position = behind(e, first_position(e), e.warp);
+    const PairMessage p = message_of_quad(b, e, e.warp);
+    if (are_whole<QUADS>(e, p)) return receive_quads<QUADS, true>(b.common, e, p, e.warp, position, wait, meanwhile);
+    if (!receive_quads<1, false>(b.common, e, p, e.warp, position, wait, meanwhile)) return false;
+    return each_behind<QUADS>(e, [&](uint64_t quad, uint64_t at) {
+        return receive_quads<1, false>(b.common, e, message_of_quad(b, e, quad), quad, at, wait);
+    });
 }
 
 /* --- the cursors --- */

@@ -136,7 +136,7 @@ static unsigned count_warps(const struct bl_pairs_args *args) {
 }
 
 /* Those that have the most have a power of two, and give half of them away, until all fit. */
-static unsigned share_warps(struct bl_pairs_args *args, unsigned most) {
+static void share_warps(struct bl_pairs_args *args, unsigned most) {
     unsigned all = count_warps(args);
     for (unsigned widest = args->channels / 2; all > most; widest /= 2)
         for (uint32_t i = 0; i < args->streams; i++) {
@@ -145,13 +145,29 @@ static unsigned share_warps(struct bl_pairs_args *args, unsigned most) {
             all -= stream->warps - widest;
             stream->warps = (uint16_t)widest;
         }
-    return all;
 }
 
-/* Whether blocks are to have twice the threads, which those of short kernels can: where only that gives each quad a warp. */
-static bool needs_wide(const struct bl_pairs_args *args, const struct bl_route *grid) {
-    const unsigned most = grid->blocks * (grid->threads / WARP), all = count_warps(args);
-    return bl_pairs_brief(args) && 2 * grid->threads == BL_PAIR_THREADS && all > most && all <= 2 * most;
+/* Half as many, each with two quads, or the one that is left.  Any number will do where no two quads are of one channel. */
+static bool halve_warps(struct bl_pairs_args *args, unsigned most) {
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < args->streams; i++) {
+        if (args->stream[i].quads > args->channels) return false;
+        all += (args->stream[i].quads + 1) / 2;
+    }
+    if (all > most) return false;
+    for (uint32_t i = 0; i < args->streams; i++) args->stream[i].warps = (uint16_t)((args->stream[i].quads + 1) / 2);
+    return true;
+}
+
+/* Each quad has a warp, or every two have one, if blocks of twice the threads, which only those of short kernels can have, are enough for that. */
+static void deal_warps(struct bl_pairs_args *args, struct bl_route *grid, bool wide_blocks) {
+    const unsigned most = grid->blocks * (grid->threads / WARP);
+    const bool wider = wide_blocks && 2 * grid->threads == BL_PAIR_THREADS;
+    const bool brief = bl_pairs_depth(args) == 1 && count_warps(args) <= (wider ? 2 * most : most);
+    if (!brief && !halve_warps(args, wider ? 2 * most : most))
+        share_warps(args, most);
+    else if (count_warps(args) > most)
+        grid->threads = BL_PAIR_THREADS;
 }
 
 /* How many calls a launch of so many warps has, and which streams they make. */
@@ -184,8 +200,8 @@ int bl_pairs_fill(struct bl_pairs_args *args, struct bl_route *grid, const struc
     args->pairs = args->streams;
     while (1u << args->pairs_log2 < args->pairs) args->pairs_log2++;
     for (int i = 0; i < taken && to_itself(calls[i]); i += 2) add_copy(&filling, calls + i);
-    if (calls[0]->comm->wide_blocks && needs_wide(args, grid)) grid->threads = BL_PAIR_THREADS;
-    const unsigned per_block = grid->threads / WARP, warps = share_warps(args, grid->blocks * per_block);
+    deal_warps(args, grid, calls[0]->comm->wide_blocks);
+    const unsigned per_block = grid->threads / WARP, warps = count_warps(args);
     for (uint32_t i = 0; i < args->streams; i++) {
         args->stream[i].first_warp = (uint16_t)warp;
         memset(&args->warp_stream[warp], (int)i, args->stream[i].warps);

@@ -94,7 +94,7 @@ static int attribute_of(const struct bl_comm *comm, enum bl_kernel kernel, CUfun
     return status == CUDA_SUCCESS ? value : 0;
 }
 
-static bool takes_wide_blocks(const struct bl_comm *comm, enum bl_kernel kernel) {
+static bool takes_wide_blocks(const struct bl_comm *comm, int kernel) {
     return attribute_of(comm, kernel, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) >= BL_PAIR_THREADS;
 }
 
@@ -111,8 +111,9 @@ int bl_share_fill(struct bl_member *member) {
     comm->args.timeout_ns = member->all[0].timeout_s * 1000000000u;
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
         comm->most_bytes[kernel] = bl_kernel_capacity(kernel, comm->nranks, &comm->args.layout);
-    comm->wide_blocks = takes_wide_blocks(comm, BL_KERNEL_SENDRECV_LL128_SHORT) &&
-                        takes_wide_blocks(comm, BL_KERNEL_SENDRECV_LL128_SHORT_BATCH);
+    comm->wide_blocks = true;
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++)
+        if (bl_kernel_short(kernel)) comm->wide_blocks = comm->wide_blocks && takes_wide_blocks(comm, kernel);
     comm->early_launch = bl_params()->early_launch && bl_driver()->cuLaunchKernelEx && waits_for_stream(comm);
     comm->args.epochs = (uint64_t *)(uintptr_t)memory->epochs;
     comm->args.control = (struct bl_control *)(uintptr_t)member->resources->control.device;

@@ -197,6 +197,16 @@ static void fill_copy(struct bl_pairs_args *args, const struct call *call, int i
     count_end(args, stream, call);
 }
 
+/* Whether each stream gets by with so many warps if each has two quads, none of which share a channel. */
+static bool comes_in_twos(const struct bl_pairs_args *args, unsigned most) {
+    bool twos = true;
+    for (unsigned s = 0; s < args->streams; s++) {
+        const uint64_t quads = args->stream[s].quads;
+        twos = twos && quads <= args->channels && args->streams * (quads + 1) / 2 <= most;
+    }
+    return twos;
+}
+
 /* A round of all ranks, of each call: to the next one, and from the one before, or from each to itself.  Streams have equal shares
  * of the warps at most; the grid is as large as these are. */
 static void fill_pairs(struct bl_pairs_args *args, const struct call *calls, int messages, int i,
@@ -214,8 +224,10 @@ static void fill_pairs(struct bl_pairs_args *args, const struct call *calls, int
     args->pairs_log2 = args->pairs / 2;
     for (int m = 0; m < messages; m++)
         if (calls[m].to_itself) fill_copy(args, &calls[m], i);
+    const bool twos = comes_in_twos(args, most);
     for (unsigned s = 0; s < args->streams; s++) {
         struct bl_pairs_stream *stream = &args->stream[s];
+        if (twos && args->streams * stream->warps > most) stream->warps = (uint16_t)((stream->quads + 1) / 2);
         for (unsigned widest = args->channels / 2; widest && args->streams * stream->warps > most; widest /= 2)
             if (stream->warps > widest) stream->warps = (uint16_t)widest;
         stream->first_warp = (uint16_t)warps;

@@ -224,7 +224,7 @@ for algorithms, ranks in ((BLOCKS, (2, 3, 4, 8)), (FEWER, (3, 4))):
 
 
 def slots(p):
-    room = {2: 393216, 3: 393216, 4: 262144, 8: 85888}[p.ranks]  # copy_bytes of bl_staging_plan()
+    room = {2: 393216, 3: 393216, 4: 262144, 8: 83584}[p.ranks]  # copy_bytes of bl_staging_plan()
     return f"{room},{room + 1},{2 * room},{4 * room + 1}"
 
 

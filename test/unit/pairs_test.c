@@ -233,11 +233,14 @@ static int check_copy(const struct bl_pairs_args *args, unsigned s, const struct
 /* Warps lie one stream behind the other, and each finds its own. */
 static void check_warps(const struct bl_pairs_args *args, const struct bl_route *grid, const struct bl_route *most) {
     const unsigned channels = bl_pair_channels(&args->common.layout);
+    bool apart = true; /* no two quads are of one channel */
+    for (unsigned s = 0; s < args->streams; s++) apart = apart && args->stream[s].quads <= channels;
     unsigned warp = 0;
     for (unsigned s = 0; s < args->streams; s++) {
         const struct bl_pairs_stream *stream = &args->stream[s];
         const unsigned warps = stream->warps;
-        CHECK(warps == stream->quads || (warps >= 1 && warps < stream->quads && (warps & (warps - 1)) == 0),
+        CHECK(warps == stream->quads || (apart && warps == (stream->quads + 1) / 2) ||
+                  (warps >= 1 && warps < stream->quads && (warps & (warps - 1)) == 0),
               "stream %u of %llu quads: %u warps", s, (unsigned long long)stream->quads, warps);
         CHECK(warps <= channels, "stream %u of %llu quads: %u warps", s, (unsigned long long)stream->quads, warps);
         CHECK(stream->first_warp == warp);
@@ -259,18 +262,21 @@ static void check_warps(const struct bl_pairs_args *args, const struct bl_route 
 
 static unsigned kernels_seen[BL_KERNELS];
 
-/* A short one where each warp has a quad at most; with all arguments where messages are too many, or short and some are copied. */
+/* A short one where each warp has a quad or two at most; with all arguments where messages are too many, or short and some are copied. */
 static enum bl_kernel check_kernel(const struct bl_pairs_args *args, int taken) {
-    static const enum bl_kernel kernel[2][2] = {
-        {BL_KERNEL_SENDRECV_LL128_BATCH, BL_KERNEL_SENDRECV_LL128},
+    static const enum bl_kernel kernel[3][2] = {
         {BL_KERNEL_SENDRECV_LL128_SHORT_BATCH, BL_KERNEL_SENDRECV_LL128_SHORT},
+        {BL_KERNEL_SENDRECV_LL128_TWO_BATCH, BL_KERNEL_SENDRECV_LL128_TWO},
+        {BL_KERNEL_SENDRECV_LL128_BATCH, BL_KERNEL_SENDRECV_LL128},
     };
-    bool is_short = true;
-    for (unsigned s = 0; s < args->streams; s++) is_short = is_short && args->stream[s].quads <= args->stream[s].warps;
+    unsigned more = 0; /* than one quad of a warp */
+    for (unsigned s = 0; s < args->streams; s++)
+        while (more < 2 && args->stream[s].quads > (more + 1) * (uint64_t)args->stream[s].warps) more++;
+    const bool is_short = more < 2;
     const bool few = taken <= BL_PAIR_FEW && !(is_short && args->pairs < args->streams);
     const enum bl_kernel given = bl_pairs_kernel(args, true), all = bl_pairs_kernel(args, false);
-    CHECK(given == kernel[is_short][few], "%d messages: %s", taken, bl_kernel_name(given));
-    CHECK(all == kernel[is_short][false], "all arguments: %s", bl_kernel_name(all));
+    CHECK(given == kernel[more][few], "%d messages: %s", taken, bl_kernel_name(given));
+    CHECK(all == kernel[more][false], "all arguments: %s", bl_kernel_name(all));
     CHECK(bl_kernel_short(given) == is_short && bl_kernel_pairs(given) && bl_kernel_batch(given) == !few);
     kernels_seen[given]++;
     return given;
@@ -463,13 +469,13 @@ static void test_split(void) {
     CHECK(fill(list, 3, &one) == 2 && fill(list + 2, 1, &one) == 1);
 }
 
-/* Blocks have twice the threads where that, and nothing less, gives each quad a warp. */
+/* Blocks have twice the threads where that, and nothing less, gives each quad a warp, or each two. */
 static void test_wide(void) {
     static const struct {
         uint64_t bytes;
-        unsigned blocks, threads;
-    } rows[] = {
-        {60 << 10, 32, 256}, {65 << 10, 35, 256}, {66 << 10, 18, 512}, {120 << 10, 32, 512}, {121 << 10, 32, 256}};
+        unsigned blocks, threads, narrow_blocks; /* where blocks may not, these have 256 */
+    } rows[] = {{60 << 10, 32, 256, 32},  {65 << 10, 35, 256, 35},  {66 << 10, 18, 512, 18}, {130 << 10, 35, 512, 35},
+                {132 << 10, 18, 512, 32}, {240 << 10, 32, 512, 32}, {241 << 10, 32, 256, 32}};
     static struct bl_pairs_args args;
     make_comms(2, 64 << 20);
     for (int wide = 1; wide >= 0; wide--) {
@@ -481,12 +487,9 @@ static void test_wide(void) {
             struct bl_route grid = most;
             args.common = comms[0].args;
             CHECK(bl_pairs_fill(&args, &grid, list, 2) == 2 && fill(list, 2, &most) == 2);
-            if (wide || rows[i].threads == 256)
-                CHECK(grid.blocks == rows[i].blocks && grid.threads == rows[i].threads, "%llu bytes: %ux%u",
-                      (unsigned long long)rows[i].bytes, grid.blocks, grid.threads);
-            else
-                CHECK(grid.blocks == 32 && grid.threads == 256, "%llu bytes: %ux%u", (unsigned long long)rows[i].bytes,
-                      grid.blocks, grid.threads);
+            const unsigned blocks = wide ? rows[i].blocks : rows[i].narrow_blocks;
+            CHECK(grid.blocks == blocks && grid.threads == (wide ? rows[i].threads : 256), "%llu bytes: %ux%u",
+                  (unsigned long long)rows[i].bytes, grid.blocks, grid.threads);
         }
     }
     const struct bl_route narrow = {.blocks = 2, .threads = 128};
@@ -504,10 +507,10 @@ static void test_sharing(void) {
     const struct bl_call *const list[] = {&calls[0], &calls[1]};
     struct bl_route grid = calls[0].route;
     bl_pairs_grid(list, 2, &grid);
-    CHECK(grid.blocks == BL_PAIR_CHANNELS / 8 + 1, "256 warps, and one: %u blocks", grid.blocks);
+    CHECK(grid.blocks == BL_PAIR_BLOCKS, "512 warps, and one: %u blocks", grid.blocks);
     args.common = comms[0].args;
     CHECK(bl_pairs_fill(&args, &grid, list, 2) == 2);
-    CHECK(args.stream[0].warps == BL_PAIR_CHANNELS && args.stream[1].warps == 1);
+    CHECK(args.stream[0].warps == BL_PAIR_CHANNELS / 2 && args.stream[1].warps == 1);
     grid = (struct bl_route){.blocks = 4, .threads = 128};
     CHECK(bl_pairs_fill(&args, &grid, list, 2) == 2);
     CHECK(args.stream[0].warps == 8 && args.stream[1].warps == 1 && grid.blocks == 3, "%u warps in %u blocks",
