@@ -43,6 +43,18 @@ uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective c
     return range->max_bytes > reach ? range->max_bytes : reach;
 }
 
+/* Of the algorithm's rows, from `range` on, the one for as many bytes as a rank exchanges: where each is a root, for all others at once.  Its blocks are
+ * right for that: three reduces of 256 KB between as many ranks took 5.9 us by blocks for one of them, 4.9 by these (4 H200:
+ * docs/benchmarks/h200-x4-2026-11-27-groups.md). */
+static const struct bl_range *row_for_all_roots(const struct bl_table *table, const struct bl_batch *batch,
+                                                const struct bl_range *range, const struct bl_range *end) {
+    const unsigned nranks = (unsigned)table->nranks;
+    const uint64_t bytes = batch->lines * (nranks - 1) / nranks * BL_LINE_DATA;
+    if (!bl_collective_has(batch->collective, BL_ROOTED) || range->reason == BL_REASON_FORCED) return range;
+    while (bytes > range->max_bytes && range + 1 < end && range[1].algorithm == range->algorithm) range++;
+    return range;
+}
+
 bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route) {
     const uint64_t bytes = batch->span * BL_LINE_DATA;
     const struct bl_range *range = table->range[batch->collective];
@@ -54,6 +66,7 @@ bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *
         if (range->algorithm == BL_ROUTE_NCCL) return false;
         const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
         if (reached && carries(table, algorithm, batch, bytes)) {
+            range = row_for_all_roots(table, batch, range, end);
             bl_range_route(table, range, algorithm->batch, batch->lines * BL_LINE_DATA, route);
             return true;
         }

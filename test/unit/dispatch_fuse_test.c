@@ -275,6 +275,30 @@ static void test_kernels(void) {
     EXPECT_BATCH(&table, 11, NULL);
 }
 
+/* Blocks of a launch of several roots are as for all that a rank exchanges. */
+static void test_roots(void) {
+    static const struct {
+        uint64_t lines, span;
+        unsigned threads;
+    } rows[] = {{100, 100, 64},  {101, 101, 128},  {150, 50, 64},    {153, 51, 128},
+                {303, 101, 128}, {1500, 500, 128}, {1503, 501, 256}, {30000, 10000, 256}};
+    struct bl_settings settings =
+        settings_of("gpu any\nreduce 3 12000 reduce_ll128 threads=64\nreduce 3 120000 reduce_ll128 threads=128\n"
+                    "reduce 3 1200000 reduce_ll128 threads=256\nreduce 3 max nccl\n");
+    struct bl_table table;
+    settings.fuse_max = 1 * M;
+    make_table(&table, 3, &settings);
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct bl_batch batch = {BL_REDUCE, BL_UINT8, BL_SUM, 3, rows[i].lines, rows[i].span};
+        struct bl_route route = {0};
+        CHECK(bl_table_select_batch(&table, &batch, &route) && route.threads == rows[i].threads,
+              "%llu lines, of a root %llu: %u threads", (unsigned long long)batch.lines, (unsigned long long)batch.span,
+              route.threads);
+    }
+    const struct bl_batch more = {BL_REDUCE, BL_UINT8, BL_SUM, 3, 30003, 10001};
+    CHECK(!bl_table_select_batch(&table, &more, &(struct bl_route){0}), "more of a root is NCCL's");
+}
+
 static void force(struct bl_table *table, const char *name) {
     struct bl_settings settings = settings_of(NULL);
     settings.fuse_max = 1 * M;
@@ -414,6 +438,7 @@ int main(void) {
     test_kinds();
     test_collectives();
     test_kernels();
+    test_roots();
     test_forced();
     test_pure();
     return say_checks();
