@@ -139,7 +139,8 @@ struct bl_comm {
     struct bl_order order;
     struct bl_beside beside;
     struct bl_hold room;
-    int group_turn; /* of the turns of the group that is open, its last one's number, from 1 on: group.h */
+    int group_turn;      /* of the turns of the group that is open, its last one's number, from 1 on: group.h */
+    unsigned group_left; /* collectives of which that group has left all to NCCL, a bit each */
     struct bl_pending pending;
     struct bl_watch watch;
     struct bl_turnout turnout;

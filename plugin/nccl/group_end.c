@@ -72,6 +72,7 @@ static void forget_calls(struct bl_group *group, bool made) {
     for (int i = 0; i < group->count; i++) let_go(group->calls[i].call.comm, made);
     for (int i = 0; i < group->forwarded_count; i++) {
         group->forwarded[i].comm->group_turn = 0;
+        group->forwarded[i].comm->group_left = 0;
         let_go(group->forwarded[i].comm, made);
     }
     group->count = group->forwarded_count = group->init_count = 0;

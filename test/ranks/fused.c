@@ -194,6 +194,49 @@ static void launches(struct part *part, const struct options *o) {
     free(set);
 }
 
+/* A group's broadcasts, or reduces, are all NCCL's where one is too large for Beeline, first, in the midst or last; unless -c is 1: what the
+ * user's setting says stays.  By thresholds that end at 6 KB. */
+static void left(struct part *part, const struct options *o) {
+    enum { SMALL_ONE = 100, LARGE_ONE = 20000, CALLS = 7 };
+    static const enum bl_collective kinds[CALLS] = {BL_ALLREDUCE, BL_BROADCAST, BL_REDUCE,   BL_BROADCAST,
+                                                    BL_BROADCAST, BL_REDUCE,    BL_BROADCAST};
+    const bool said = o->count[0] == 1;
+    struct set *set = calloc(1, sizeof *set);
+    CHECK(set);
+    ncclComm_t comms[BOX_RANKS];
+    part_comms(part, comms);
+    if (!box_route(comms[0], BL_ALLREDUCE, 1, 0, 0)) box_skip("without Beeline");
+    for (int large = CALLS - 1; large >= -1; large--) { /* the all-reduce behind a group that was left */
+        struct graphs graphs;
+        set->count = CALLS;
+        for (int k = 0; k < CALLS; k++) {
+            set->call[k] = (struct call){.collective = kinds[k],
+                                         .seed = part->box->seed + (uint64_t)(large * CALLS + k),
+                                         .datatype = ref_datatype("float"),
+                                         .redop = ref_redop("sum"),
+                                         .root = k % part->box->nranks,
+                                         .count = k == large ? LARGE_ONE : SMALL_ONE};
+            call_prepare(part, &set->call[k]);
+        }
+        capture_group(part, set, comms, &graphs);
+        const bool rooted = large >= 0 && kinds[large] != BL_ALLREDUCE, alone = large >= 0 && !rooted;
+        const int of_nccl = large >= 0, ours = 3 - alone - (rooted && !said), got = kernels_in(&graphs);
+        CHECK(got == ours + of_nccl, "call %d is large: %d launches, expected %d and %d of NCCL's", large, got, ours,
+              of_nccl);
+        for (int replay = 0; replay < 2; replay++) {
+            graphs_launch(part, &graphs, 0);
+            check_all(part, set);
+        }
+        NCCL_OK(ncclGroupStart());
+        for (int k = 0; k < CALLS; k++) issue(part, &set->call[k], comms, 0);
+        NCCL_OK(ncclGroupEnd());
+        check_all(part, set);
+        graphs_free(part, &graphs);
+        free_all(part, set);
+    }
+    free(set);
+}
+
 /* Replays mixed with eager groups and single calls. */
 static void replayed(struct part *part, const struct options *o) {
     struct set *set = calloc(1, sizeof *set);
@@ -398,6 +441,7 @@ const struct scenario fused_scenarios[] = {
     {.name = "fused_many", .run = many},
     {.name = "fused_in_place", .run = in_place},
     {.name = "fused_launches", .run = launches},
+    {.name = "fused_left", .run = left},
     {.name = "fused_replayed", .run = replayed},
     {.name = "fused_two_communicators", .run = two_communicators},
     {.name = "fused_streams", .run = streams},
