@@ -77,7 +77,7 @@ template <class Args> BL_DEVICE void do_streams(const Args &b) {
     pairs_end(b, cursors);
 }
 
-/* --- launches of which each stream has a warp for each quad; what is copied only with all arguments (bl_pairs_kernel) --- */
+/* --- launches of which each stream has a warp for each quad, or for every two; what is copied only with all arguments (bl_pairs_kernel) --- */
 
 /* The cursors are read behind what the other end waits for: where there are loops that costs more than it gains (docs/notebook.md). */
 template <class Args> BL_DEVICE PairCursors moved_cursors(const Args &b) {

@@ -18,7 +18,7 @@
  * So whoever sends no more than three quarters of a ring waits for nobody.  (Relaxed: the quad's loads brought what it held, so they
  * come before the word's store, and no store is made before the load that permits it.  There is nothing that a fence would bring along.)
  *
- * **Warps.** A stream has W warps: as many as quads, if its ring has as many channels, else a power of two up to their number.  Warp w carries
+ * **Warps.** A stream has W warps: any number, if its ring has as many channels as it has quads, else a power of two up to their number.  Warp w carries
  * quads w, w + W, ...: so all quads of a channel, and their words, are one warp's, and what is told of a channel holds for all before it.
  * Both ends choose W for themselves.  Why that goes on: take the first quad of the stream
  * that has not been read.  All before it are, so there is room for it, as told by the last fourth; its sender's warp has sent all

@@ -140,7 +140,7 @@ struct bl_comm {
     struct bl_beside beside;
     struct bl_hold room;
     int group_turn;      /* of the turns of the group that is open, its last one's number, from 1 on: group.h */
-    unsigned group_left; /* collectives of which that group has left all to NCCL, a bit each */
+    unsigned group_seen; /* collectives of that group, a bit each: together.c */
     struct bl_pending pending;
     struct bl_watch watch;
     struct bl_turnout turnout;

@@ -36,8 +36,10 @@ ncclResult_t bl_forward_before(struct bl_forward **forward, ncclComm_t comm, cud
 }
 
 /* In a group the call's turn ends with the group. */
-static ncclResult_t after(const struct bl_turn *turn, ncclResult_t result) {
+static ncclResult_t after(const struct bl_forward *forward, ncclResult_t result) {
+    const struct bl_turn *turn = &forward->turn;
     const bool made = bl_call_made(result), grouped = made && bl_group_open();
+    bl_driver_unrelax(forward->mode);
     if (!made && bl_group_open())
         bl_group_fail(result); /* as NCCL will: nothing of Beeline's is to go ahead of its end */
     if (!grouped)
@@ -50,28 +52,12 @@ static ncclResult_t after(const struct bl_turn *turn, ncclResult_t result) {
 ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t result) {
     if (!forward) return result;
     const struct bl_turn *turn = &forward->turn;
-    const bool made = bl_call_made(result), message = bl_call_is_message(&turn->request);
-    bl_driver_unrelax(forward->mode);
-    if (made && turn->counted && turn->request.count && !message) bl_switch_count(turn->comm, bl_group_open());
-    return after(turn, result);
+    const bool message = bl_call_is_message(&turn->request);
+    if (bl_call_made(result) && turn->counted && turn->request.count && !message)
+        bl_switch_count(turn->comm, bl_group_open());
+    return after(forward, result);
 }
 
-static ncclResult_t make(const struct bl_call *call) {
-    const struct bl_request *request = &call->request;
-    const ncclDataType_t datatype = (ncclDataType_t)request->datatype;
-    const cudaStream_t stream = (cudaStream_t)call->stream;
-    if (request->collective == BL_REDUCE)
-        return BL_REAL(ncclReduce, call->sendbuff, call->recvbuff, request->count, datatype,
-                       (ncclRedOp_t)request->redop, request->root, call->comm->handle, stream);
-    return BL_REAL(ncclBroadcast, call->sendbuff, call->recvbuff, request->count, datatype, request->root,
-                   call->comm->handle, stream);
-}
-
-ncclResult_t bl_forward_collected(const struct bl_call *call) {
-    struct bl_forward *forward;
-    const ncclResult_t result = bl_forward_known(&forward, call->comm, (cudaStream_t)call->stream, call);
-    if (result != ncclSuccess || !forward) return result != ncclSuccess ? result : make(call);
-    const ncclResult_t made = make(call);
-    bl_driver_unrelax(forward->mode);
-    return after(&forward->turn, made);
+ncclResult_t bl_forward_collected(const struct bl_forward *forward, ncclResult_t result) {
+    return forward ? after(forward, result) : result;
 }

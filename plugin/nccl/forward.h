@@ -20,8 +20,8 @@ ncclResult_t bl_forward_before(struct bl_forward **forward, ncclComm_t comm, cud
 ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm, cudaStream_t stream,
                               const struct bl_call *call);
 
-/* A collective that an open group has collected, and counted, is the real NCCL's after all: all of it. */
-ncclResult_t bl_forward_collected(const struct bl_call *call);
+/* A call that the open group has collected, and counted, has been made to the real NCCL after all, between bl_forward_known and this. */
+ncclResult_t bl_forward_collected(const struct bl_forward *forward, ncclResult_t result);
 
 /* After the real call, on the same thread; returns its result. */
 ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t result);

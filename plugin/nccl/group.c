@@ -75,39 +75,6 @@ const struct bl_turn *bl_group_turn(const struct bl_comm *comm, CUstream stream)
     return turn->comm == comm && turn->stream == stream ? turn : NULL;
 }
 
-/* A group that ended early may have left marks of its own. */
-static bool has_turn(const struct bl_comm *comm) {
-    const int number = comm->group_turn;
-    return number >= 1 && number <= group.forwarded_count && group.forwarded[number - 1].comm == comm;
-}
-
-bool bl_group_left(const struct bl_comm *comm, enum bl_collective collective) {
-    return bl_group_open() && has_turn(comm) && (comm->group_left >> collective & 1) != 0;
-}
-
-/* What the user's setting gives Beeline stays. */
-static bool is_left(const struct bl_call *call, const struct bl_comm *comm, enum bl_collective collective) {
-    return call->comm == comm && call->request.collective == collective && call->route.why == BL_REASON_TUNED;
-}
-
-ncclResult_t bl_group_leave(struct bl_comm *comm, enum bl_collective collective,
-                            ncclResult_t (*take)(struct bl_call *call)) {
-    ncclResult_t result = ncclSuccess;
-    int left = 0;
-    comm->group_left = (has_turn(comm) ? comm->group_left : 0) | 1u << collective;
-    for (int i = 0; i < group.count; i++) {
-        struct bl_collected *collected = &group.calls[i];
-        if (result == ncclSuccess && is_left(&collected->call, comm, collective)) {
-            result = take(&collected->call);
-            atomic_fetch_sub(&comm->pins, 1);
-        } else {
-            group.calls[left++] = *collected;
-        }
-    }
-    group.count = left;
-    return result;
-}
-
 void bl_group_add_init(const struct bl_setup_request *request) {
     if (!bl_group_open()) {
         bl_setup_run(request, 1);

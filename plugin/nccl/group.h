@@ -37,14 +37,6 @@ bool bl_group_open(void);
 /* Collects a call; ncclSystemError if there is no memory for it. */
 ncclResult_t bl_group_add_call(const struct bl_call *call);
 
-/* Whether the open group has left all of a collective, of those on the communicator, to the real NCCL. */
-bool bl_group_left(const struct bl_comm *comm, enum bl_collective collective);
-
-/* It does so from now on, and each such call that it has collected, and that is tuned, is no longer its own, but handed to take(), in order, as long as that succeeds.
- * A call that NCCL is to have follows: so it is known again when the group ends. */
-ncclResult_t bl_group_leave(struct bl_comm *comm, enum bl_collective collective,
-                            ncclResult_t (*take)(struct bl_call *call));
-
 /* Collects the second half of a call that went to the real NCCL: bl_turn_end at the group's end. */
 ncclResult_t bl_group_add_forwarded(const struct bl_turn *turn);
 

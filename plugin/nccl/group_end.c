@@ -5,6 +5,7 @@
 #include "group.h"
 #include "launch/beside.h"
 #include "launch/streams.h"
+#include "together.h"
 
 static void let_go(struct bl_comm *comm, bool made) {
     bl_switch_group_ends(comm, made);
@@ -72,7 +73,6 @@ static void forget_calls(struct bl_group *group, bool made) {
     for (int i = 0; i < group->count; i++) let_go(group->calls[i].call.comm, made);
     for (int i = 0; i < group->forwarded_count; i++) {
         group->forwarded[i].comm->group_turn = 0;
-        group->forwarded[i].comm->group_left = 0;
         let_go(group->forwarded[i].comm, made);
     }
     group->count = group->forwarded_count = group->init_count = 0;
@@ -102,6 +102,8 @@ static ncclResult_t launch_ahead(struct bl_group *group) {
 
 /* What comes before the real group's end. */
 static ncclResult_t make_ready(struct bl_group *group) {
+    bl_together_forward(group);
+    if (group->error != ncclSuccess) return group->error;
     bool listed = bl_streams_list(group->calls, group->count);
     for (int i = 0; i < group->forwarded_count && listed; i++)
         listed = bl_streams_add(group->forwarded[i].comm, group->forwarded[i].stream);

@@ -50,6 +50,11 @@ static struct bl_route nccl_route(enum bl_reason why) {
     return (struct bl_route){.algorithm = BL_ROUTE_NCCL, .why = why, .reason = bl_reason_text(why)};
 }
 
+void bl_serve_to_nccl(struct bl_call *call, enum bl_reason why) {
+    call->route = nccl_route(why);
+    tell_route(call->comm, call);
+}
+
 static struct bl_route route_of(struct bl_comm *comm, const struct bl_request *request) {
     struct bl_route route;
     const bool message = bl_call_is_message(request);
@@ -64,37 +69,6 @@ enum bl_reason bl_serve_leaves_message(struct bl_comm *comm, const struct bl_req
     return route.algorithm == BL_ROUTE_NCCL ? route.why : BL_REASONS;
 }
 
-/* --- broadcasts and reduces of a group go together --- */
-/* Why one is too large for Beeline. */
-static const uint64_t TOO_LARGE = UINT64_C(1) << BL_REASON_NCCL_TUNED | UINT64_C(1) << BL_REASON_UNRECEIVED |
-                                  UINT64_C(1) << BL_REASON_NARROW | UINT64_C(1) << BL_REASON_STAGING |
-                                  UINT64_C(1) << BL_REASON_BUDGET;
-
-/* NCCL has all roots of a group in one kernel, and is faster with the others than without: one of 4 MB and three of 4 KB take 44 us, that one alone 58
- * (4 H200: docs/benchmarks/h200-x4-2026-11-27-groups.md).  So where some are too large, all are NCCL's; unless the user says otherwise.  All ranks
- * have the same such calls in a group, so they come to the same. */
-static bool may_be_left(const struct bl_comm *comm, enum bl_collective collective) {
-    return bl_group_open() && bl_collective_has(collective, BL_ROOTED) && !(comm->table.invariant >> collective & 1);
-}
-
-static ncclResult_t leave(struct bl_call *call) {
-    call->route = nccl_route(BL_REASON_GROUP);
-    tell_route(call->comm, call);
-    return bl_forward_collected(call);
-}
-
-static ncclResult_t leave_together(struct bl_call *call) {
-    struct bl_comm *comm = call->comm;
-    const enum bl_collective collective = call->request.collective;
-    if (!may_be_left(comm, collective)) return ncclSuccess;
-    if (bl_group_left(comm, collective)) {
-        if (call->route.why == BL_REASON_TUNED) call->route = nccl_route(BL_REASON_GROUP);
-        return ncclSuccess;
-    }
-    if (call->route.algorithm != BL_ROUTE_NCCL || !(TOO_LARGE >> call->route.why & 1)) return ncclSuccess;
-    return bl_group_leave(comm, collective, leave);
-}
-
 /* The route of a call on a communicator that is served; an error is the caller's. */
 static ncclResult_t select_route(struct bl_call *call, enum bl_reason for_nccl) {
     struct bl_comm *comm = call->comm;
@@ -106,9 +80,8 @@ static ncclResult_t select_route(struct bl_call *call, enum bl_reason for_nccl) 
     if (bl_call_is_message(&call->request) && call->request.root == comm->rank && !bl_group_open())
         call->route = nccl_route(BL_REASON_ALONE);
     if (for_nccl != BL_REASONS) call->route = nccl_route(for_nccl);
-    result = leave_together(call);
     tell_route(comm, call);
-    return result;
+    return ncclSuccess;
 }
 
 /* Now, or at the end of the group.  It counts, whatever comes of it: its peers have made it. */

@@ -37,7 +37,7 @@ static size_t draw_count(uint64_t *state, size_t size) {
     enum { EDGES = sizeof bytes / sizeof *bytes };
     uint64_t which = ref_below(state, 2 * EDGES);
     if (which < EDGES) return (bytes[which] + size - 1) / size;
-    return ref_below(state, ((size_t)8 << ref_below(state, 9)) / size + 1);
+    return ref_below(state, ((size_t)8 << ref_below(state, 12)) / size + 1); /* up to 16 K: more than low.tune has */
 }
 
 /* One of those of -C. */
@@ -194,46 +194,70 @@ static void launches(struct part *part, const struct options *o) {
     free(set);
 }
 
-/* A group's broadcasts, or reduces, are all NCCL's where one is too large for Beeline, first, in the midst or last; unless -c is 1: what the
- * user's setting says stays.  By thresholds that end at 6 KB. */
+/* --- fused_left: few calls of a group go to NCCL with a larger one of their kind, first, in the midst or last --- */
+enum { KINDS = 8, SMALL_COUNT = 100, LARGE_COUNT = 20000 }; /* by thresholds that end at 6 KB */
+enum left_how { LEFT, SAID, MANY }; /* -c: what the user's setting says stays; three times as many calls */
+
+static const enum bl_collective kinds[KINDS] = {BL_ALLREDUCE, BL_BROADCAST, BL_REDUCE, BL_BROADCAST,
+                                                BL_ALLGATHER, BL_BROADCAST, BL_REDUCE, BL_BROADCAST};
+
+/* Launches of Beeline's, one for each collective that has small calls which stay. */
+static int launches_left(const struct set *set, int large, enum left_how how) {
+    static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = 8, [BL_REDUCE] = 8, [BL_ALLGATHER] = 4};
+    int small[BL_COLLECTIVES] = {0}, launches = 0;
+    for (int k = 0; k < set->count; k++) small[set->call[k].collective] += k != large;
+    for (int c = 0; c < BL_COLLECTIVES; c++) {
+        const bool attracted = large >= 0 && set->call[large].collective == (enum bl_collective)c && how != SAID;
+        launches += small[c] && !(attracted && small[c] <= few[c]);
+    }
+    return launches;
+}
+
+static void prepare_left(struct part *part, struct set *set, int large, enum left_how how) {
+    set->count = how == MANY ? 3 * KINDS : KINDS;
+    for (int k = 0; k < set->count; k++) {
+        set->call[k] = (struct call){.collective = kinds[k % KINDS],
+                                     .seed = part->box->seed + (uint64_t)(large * set->count + k),
+                                     .datatype = ref_datatype("float"),
+                                     .redop = ref_redop("sum"),
+                                     .root = k % part->box->nranks,
+                                     .in_place = k % 3 == 2,
+                                     .count = k == large ? LARGE_COUNT : SMALL_COUNT};
+        call_prepare(part, &set->call[k]);
+    }
+}
+
+/* Captured, replayed, and eager, on two streams, of two communicators. */
 static void left(struct part *part, const struct options *o) {
-    enum { SMALL_ONE = 100, LARGE_ONE = 20000, CALLS = 7 };
-    static const enum bl_collective kinds[CALLS] = {BL_ALLREDUCE, BL_BROADCAST, BL_REDUCE,   BL_BROADCAST,
-                                                    BL_BROADCAST, BL_REDUCE,    BL_BROADCAST};
-    const bool said = o->count[0] == 1;
+    const enum left_how how = (enum left_how)o->count[0];
     struct set *set = calloc(1, sizeof *set);
     CHECK(set);
-    ncclComm_t comms[BOX_RANKS];
+    ncclComm_t comms[BOX_RANKS], others[BOX_RANKS];
     part_comms(part, comms);
     if (!box_route(comms[0], BL_ALLREDUCE, 1, 0, 0)) box_skip("without Beeline");
-    for (int large = CALLS - 1; large >= -1; large--) { /* the all-reduce behind a group that was left */
+    part_make_communicators(part, 1, others);
+    for (int large = KINDS - 1; large >= -1; large--) {
         struct graphs graphs;
-        set->count = CALLS;
-        for (int k = 0; k < CALLS; k++) {
-            set->call[k] = (struct call){.collective = kinds[k],
-                                         .seed = part->box->seed + (uint64_t)(large * CALLS + k),
-                                         .datatype = ref_datatype("float"),
-                                         .redop = ref_redop("sum"),
-                                         .root = k % part->box->nranks,
-                                         .count = k == large ? LARGE_ONE : SMALL_ONE};
-            call_prepare(part, &set->call[k]);
-        }
+        prepare_left(part, set, large, how);
         capture_group(part, set, comms, &graphs);
-        const bool rooted = large >= 0 && kinds[large] != BL_ALLREDUCE, alone = large >= 0 && !rooted;
-        const int of_nccl = large >= 0, ours = 3 - alone - (rooted && !said), got = kernels_in(&graphs);
+        const int of_nccl = large >= 0, ours = launches_left(set, large, how), got = kernels_in(&graphs);
         CHECK(got == ours + of_nccl, "call %d is large: %d launches, expected %d and %d of NCCL's", large, got, ours,
               of_nccl);
         for (int replay = 0; replay < 2; replay++) {
             graphs_launch(part, &graphs, 0);
             check_all(part, set);
         }
-        NCCL_OK(ncclGroupStart());
-        for (int k = 0; k < CALLS; k++) issue(part, &set->call[k], comms, 0);
-        NCCL_OK(ncclGroupEnd());
-        check_all(part, set);
+        for (int round = 0; round < 2; round++) { /* the second is nested */
+            for (int depth = 0; depth <= round; depth++) NCCL_OK(ncclGroupStart());
+            for (int k = 0; k < set->count; k++)
+                issue(part, &set->call[k], round && k % 4 == 1 ? others : comms, k % 2);
+            for (int depth = 0; depth <= round; depth++) NCCL_OK(ncclGroupEnd());
+            check_all(part, set);
+        }
         graphs_free(part, &graphs);
         free_all(part, set);
     }
+    part_destroy_communicators(part, others);
     free(set);
 }
 

@@ -1,0 +1,14 @@
+/* together.h - few calls of a group that Beeline could serve go to the real NCCL with larger ones of their kind, which it has in one kernel.
+ *
+ * All ranks have the same collectives in a group, so they come to the same.  What a user's setting gives Beeline stays, as do sums that are to
+ * have the same bits at every size.
+ */
+#ifndef BEELINE_TOGETHER_H
+#define BEELINE_TOGETHER_H
+
+#include "group.h"
+
+/* At the outermost end of a group, ahead of all that is launched; an error is told to the group. */
+void bl_together_forward(struct bl_group *group);
+
+#endif
