@@ -20,8 +20,8 @@ static bool attracts(const struct bl_turn *turn) {
 }
 
 static bool goes_with(const struct bl_call *call, const struct bl_turn *turn) {
-    return bl_comm_active(call->comm) && call->comm == turn->comm && call->request.collective == turn->request.collective &&
-           call->route.why == BL_REASON_TUNED;
+    return bl_comm_active(call->comm) && call->comm == turn->comm &&
+           call->request.collective == turn->request.collective && call->route.why == BL_REASON_TUNED;
 }
 
 static ncclResult_t make(const struct bl_call *call) {
@@ -32,9 +32,10 @@ static ncclResult_t make(const struct bl_call *call) {
     if (request->collective == BL_ALLGATHER)
         return BL_REAL(ncclAllGather, call->sendbuff, call->recvbuff, request->count, datatype, comm, stream);
     if (request->collective == BL_REDUCE)
-        return BL_REAL(ncclReduce, call->sendbuff, call->recvbuff, request->count, datatype, (ncclRedOp_t)request->redop,
-                       request->root, comm, stream);
-    return BL_REAL(ncclBroadcast, call->sendbuff, call->recvbuff, request->count, datatype, request->root, comm, stream);
+        return BL_REAL(ncclReduce, call->sendbuff, call->recvbuff, request->count, datatype,
+                       (ncclRedOp_t)request->redop, request->root, comm, stream);
+    return BL_REAL(ncclBroadcast, call->sendbuff, call->recvbuff, request->count, datatype, request->root, comm,
+                   stream);
 }
 
 /* False: the group fails, and has it still. */
