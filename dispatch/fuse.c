@@ -45,7 +45,7 @@ uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective c
 
 /* Of the algorithm's rows, from `range` on, the one for as many bytes as a rank exchanges: where each is a root, for all others at once.  Its blocks are
  * right for that: three reduces of 256 KB between as many ranks took 5.9 us by blocks for one of them, 4.9 by these (4 H200:
- * docs/benchmarks/h200-x4-2026-11-27-groups.md). */
+ * docs/notebook.md). */
 static const struct bl_range *row_for_all_roots(const struct bl_table *table, const struct bl_batch *batch,
                                                 const struct bl_range *range, const struct bl_range *end) {
     const unsigned nranks = (unsigned)table->nranks;

@@ -335,8 +335,8 @@ bool bl_kernel_pairs(int kernel);
 /* Whether it stands for another where bl_pairs_kernel says so, and is never asked for by itself. */
 bool bl_kernel_short(int kernel);
 
-/* The quads of a warp, at most: one or two a short kernel can carry, by blocks of up to BL_PAIR_THREADS threads. */
-uint64_t bl_pairs_depth(const struct bl_pairs_args *args);
+/* The quads of a warp, at most: 1 or 2, which a short kernel can carry, by blocks of up to BL_PAIR_THREADS threads, or 3 for more. */
+unsigned bl_pairs_per_warp(const struct bl_pairs_args *args);
 
 /* The kernel that carries these messages: a short one, if it can; if `few`, one that takes few
  * arguments, where these are enough: not of short messages of which some are copied. */

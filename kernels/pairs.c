@@ -17,28 +17,26 @@ unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads) {
     return quads <= channels ? (unsigned)quads : channels;
 }
 
-uint64_t bl_pairs_depth(const struct bl_pairs_args *args) {
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < args->streams; i++) {
-        const struct bl_pairs_stream *stream = &args->stream[i];
-        const uint64_t depth = (stream->quads + stream->warps - 1) / stream->warps;
-        if (depth > most) most = depth;
-    }
-    return most;
+unsigned bl_pairs_per_warp(const struct bl_pairs_args *args) {
+    unsigned quads = 1;
+    for (uint32_t i = 0; i < args->streams; i++)
+        while (quads < 3 && args->stream[i].quads > quads * (uint64_t)args->stream[i].warps) quads++;
+    return quads;
 }
 
 enum bl_kernel bl_pairs_kernel(const struct bl_pairs_args *args, bool few) {
     /* For a warp with one quad, two, or more: with all arguments, with few. */
-    static const enum bl_kernel kernel[][2] = {
+    static const enum bl_kernel kernel[3][2] = {
         {BL_KERNEL_SENDRECV_LL128_SHORT_BATCH, BL_KERNEL_SENDRECV_LL128_SHORT},
         {BL_KERNEL_SENDRECV_LL128_TWO_BATCH, BL_KERNEL_SENDRECV_LL128_TWO},
         {BL_KERNEL_SENDRECV_LL128_BATCH, BL_KERNEL_SENDRECV_LL128},
     };
     const struct bl_pairs_stream *last = &args->stream[args->streams - 1];
-    const uint64_t depth = bl_pairs_depth(args);
-    const bool copies = args->pairs < args->streams, is_short = depth <= 2;
-    few = few && args->streams <= BL_PAIR_FEW && last->first + last->messages <= BL_PAIR_FEW && !(is_short && copies);
-    return kernel[is_short ? depth - 1 : 2][few];
+    const unsigned per_warp = bl_pairs_per_warp(args);
+    const bool copies = args->pairs < args->streams;
+    few =
+        few && args->streams <= BL_PAIR_FEW && last->first + last->messages <= BL_PAIR_FEW && !(per_warp < 3 && copies);
+    return kernel[per_warp - 1][few];
 }
 
 void bl_pairs_few(struct bl_pairs_few_args *few, const struct bl_pairs_args *args) {

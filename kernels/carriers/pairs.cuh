@@ -140,8 +140,9 @@ template <int QUADS> BL_DEVICE bool are_whole(const PairEnd &e, const PairMessag
     return QUADS > 1 && e.warp + e.warps - p.before < p.whole;
 }
 
-/* Calls one(quad, position) for the quads behind its first. */
-template <int QUADS, class One> BL_DEVICE bool each_behind(const PairEnd &e, One one) {
+/* Calls one(quad, position) for its second, if it has one. */
+template <int QUADS, class One> BL_DEVICE bool second_quad(const PairEnd &e, One one) {
+    static_assert(QUADS <= 2, "there is no third");
     const uint64_t quad = e.warp + e.warps;
     return QUADS == 1 || quad >= e.quads || one(quad, behind(e, first_position(e), (unsigned)quad));
 }
@@ -218,7 +219,7 @@ template <int QUADS, class Args> BL_DEVICE bool send_brief(const Args &b, const 
     const PairMessage p = message_of_quad(b, e, e.warp);
     if (are_whole<QUADS>(e, p)) return send_quads<QUADS, true>(b.common, e, p, e.warp, position, begun, wait);
     if (!send_quads<1, false>(b.common, e, p, e.warp, position, begun, wait)) return false;
-    return each_behind<QUADS>(e, [&](uint64_t quad, uint64_t at) {
+    return second_quad<QUADS>(e, [&](uint64_t quad, uint64_t at) {
         return send_quads<1, false>(
             b.common, e, message_of_quad(b, e, quad), quad, [=] { return at; }, begun, wait);
     });
@@ -304,7 +305,7 @@ BL_DEVICE bool receive_brief(const Args &b, const PairEnd &e, Meanwhile meanwhil
     const PairMessage p = message_of_quad(b, e, e.warp);
     if (are_whole<QUADS>(e, p)) return receive_quads<QUADS, true>(b.common, e, p, e.warp, position, wait, meanwhile);
     if (!receive_quads<1, false>(b.common, e, p, e.warp, position, wait, meanwhile)) return false;
-    return each_behind<QUADS>(e, [&](uint64_t quad, uint64_t at) {
+    return second_quad<QUADS>(e, [&](uint64_t quad, uint64_t at) {
         return receive_quads<1, false>(b.common, e, message_of_quad(b, e, quad), quad, at, wait);
     });
 }

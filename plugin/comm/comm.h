@@ -140,7 +140,7 @@ struct bl_comm {
     struct bl_beside beside;
     struct bl_hold room;
     int group_turn;      /* of the turns of the group that is open, its last one's number, from 1 on: group.h */
-    unsigned group_seen; /* collectives of that group, a bit each: together.c */
+    unsigned group_seen; /* collectives of that group, a bit each, while together.c looks at it */
     struct bl_pending pending;
     struct bl_watch watch;
     struct bl_turnout turnout;

@@ -162,9 +162,9 @@ static bool halve_warps(struct bl_pairs_args *args, unsigned most) {
 /* Each quad has a warp, or every two have one, if blocks of twice the threads, which only those of short kernels can have, are enough for that. */
 static void deal_warps(struct bl_pairs_args *args, struct bl_route *grid, bool wide_blocks) {
     const unsigned most = grid->blocks * (grid->threads / WARP);
-    const bool wider = wide_blocks && 2 * grid->threads == BL_PAIR_THREADS;
-    const bool brief = bl_pairs_depth(args) == 1 && count_warps(args) <= (wider ? 2 * most : most);
-    if (!brief && !halve_warps(args, wider ? 2 * most : most))
+    const unsigned widest = wide_blocks && 2 * grid->threads == BL_PAIR_THREADS ? 2 * most : most;
+    const bool brief = bl_pairs_per_warp(args) == 1 && count_warps(args) <= widest;
+    if (!brief && !halve_warps(args, widest))
         share_warps(args, most);
     else if (count_warps(args) > most)
         grid->threads = BL_PAIR_THREADS;

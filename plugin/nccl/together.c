@@ -5,8 +5,9 @@
 #include "serve.h"
 
 /* So many go with larger ones, at most: NCCL takes up to 8 more of a group in its stride, but not 16.  Measured on H200 and H100
- * (docs/benchmarks/h200-x4-2026-11-27-groups.md, h100-x4-2026-11-27-groups.md): of broadcasts and reduces one of 4 MB and three of 4 KB take 44 us, where one launch for those and NCCL
- * for that one took 61; of all-gathers few gain 1 to 4 %.  All-reduces and reduce-scatters would gain 1 to 6 %, and stay, for their bits. */
+ * (docs/benchmarks/h200-x4-2026-11-27-groups.md, h100-x4-2026-11-27-groups.md): broadcasts, one of 4 MB and three of 4 KB, take 44 us, where one
+ * launch for those and NCCL for that one took 61; few all-gathers gain 1 to 4 %.  All-reduces and reduce-scatters would gain up to 7 %, and stay,
+ * for their bits. */
 static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = 8, [BL_REDUCE] = 8, [BL_ALLGATHER] = 4};
 
 /* Why NCCL has a call for its size alone. */
@@ -61,7 +62,7 @@ static void forward_calls(struct bl_group *group, const struct bl_turn *turn) {
 }
 
 void bl_together_forward(struct bl_group *group) {
-    const int forwarded = group->forwarded_count;
+    const int forwarded = group->count ? group->forwarded_count : 0;
     for (int i = 0; i < forwarded; i++) {
         const struct bl_turn turn = group->forwarded[i]; /* there will be more of them, elsewhere */
         const unsigned bit = 1u << turn.request.collective;
