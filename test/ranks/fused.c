@@ -264,6 +264,36 @@ static void left(struct part *part, const struct options *o) {
     free(set);
 }
 
+/* On nonblocking communicators, where Beeline's calls are launched once NCCL's of the group are on the stream; or the group is but simulated. */
+static void left_nonblocking(struct part *part, const struct options *o) {
+    struct set *set = calloc(1, sizeof *set);
+    CHECK(set);
+    ncclComm_t comms[BOX_RANKS];
+    part_make_nonblocking(part, 1, comms);
+    if (!box_route(comms[0], BL_ALLREDUCE, 1, 0, 0)) box_skip("without Beeline");
+    for (int large = KINDS - 1; large >= -1; large--) {
+        prepare_left(part, set, large, LEFT);
+        for (int simulated = 1; simulated >= 0; simulated--) {
+            NCCL_OK(ncclGroupStart());
+            for (int k = 0; k < set->count; k++)
+                each_rank (part, i)
+                    NCCL_GOES(call_issue_rank(part, &set->call[k], i, comms[i], part->rank[i].stream[k % 2]));
+            if (simulated) {
+                NCCL_GOES(ncclGroupSimulateEnd(NULL));
+                part_synchronize(part);
+                for (int k = 0; k < set->count; k++) call_check_untouched(part, &set->call[k]);
+            } else {
+                NCCL_GOES(ncclGroupEnd());
+            }
+            part_settle(part, comms);
+        }
+        check_all(part, set);
+        free_all(part, set);
+    }
+    each_rank (part, i) NCCL_OK(ncclCommAbort(comms[i]));
+    free(set);
+}
+
 /* Replays mixed with eager groups and single calls. */
 static void replayed(struct part *part, const struct options *o) {
     struct set *set = calloc(1, sizeof *set);
@@ -469,6 +499,7 @@ const struct scenario fused_scenarios[] = {
     {.name = "fused_in_place", .run = in_place},
     {.name = "fused_launches", .run = launches},
     {.name = "fused_left", .run = left},
+    {.name = "fused_left_nonblocking", .run = left_nonblocking, .no_communicators = true},
     {.name = "fused_replayed", .run = replayed},
     {.name = "fused_two_communicators", .run = two_communicators},
     {.name = "fused_streams", .run = streams},

@@ -381,6 +381,7 @@ row("{scenario}/many", dict(scenario=("fused_left",)), mode="groups", ranks=2, e
 row("{scenario}/invariant", dict(scenario=("fused_left",)), mode="groups", ranks=4, environment=f"{LOW} BEELINE_BATCH_INVARIANT=1", c=3, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/said", dict(scenario=("fused_left",)), mode="groups", ranks=4, c=1, options="--sms 64 ",
     environment=f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128' 'BEELINE_REDUCE=..6K reduce_ll128'", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("fused_left_nonblocking",), mode=MODES), ranks=turn((2, 4, 2), "mode"), environment=LOW, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/low/{mode}", dict(scenario=("fused_many", "fused_two_communicators"), mode=MODES), ranks=turn((4, 2, 4), "scenario", "mode"),
     soak=lambda p: SOAK if p.scenario == "fused_many" and p.mode != "threads" else "", environment=LOW, options="--sms 64 ", C=ANY, **SCENARIOS)
 # Streams that have room for less than a group's launches.
