@@ -4,11 +4,11 @@
 #include "forward.h"
 #include "serve.h"
 
-/* So many go with larger ones, at most: NCCL takes up to 8 more of a group in its stride, but not 16.  Measured on H200 and H100
- * (docs/benchmarks/h200-x4-2026-11-27-groups.md, h100-x4-2026-11-27-groups.md): broadcasts, one of 4 MB and three of 4 KB, take 44 us, where one
- * launch for those and NCCL for that one took 61; few all-gathers gain 1 to 4 %.  All-reduces and reduce-scatters would gain up to 7 %, and stay,
- * for their bits. */
-static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = 8, [BL_REDUCE] = 8, [BL_ALLGATHER] = 4};
+/* So many go with larger ones, at most.  Measured on H100 and H200 (docs/benchmarks/h100-x4-2026-11-27-groups.md, h200-x4-2026-11-27-groups.md):
+ * NCCL has all of them in one kernel, where a launch of Beeline's ahead also makes the ranks wait for each other.  With 32 broadcasts or reduces of
+ * 4 KB to 256 KB it takes 0.7 to 1.0 of the time of both, with 64 up to 1.6 times as long; with 8 all-gathers 0.97 to 1.0, from 12 on it is
+ * slower.  All-reduces and reduce-scatters would gain up to 7 %, and stay, for their bits. */
+static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = 32, [BL_REDUCE] = 32, [BL_ALLGATHER] = 8};
 
 /* Why NCCL has a call for its size alone. */
 static const uint64_t BY_SIZE = UINT64_C(1) << BL_REASON_NCCL_TUNED | UINT64_C(1) << BL_REASON_UNRECEIVED |

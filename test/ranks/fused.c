@@ -195,16 +195,17 @@ static void launches(struct part *part, const struct options *o) {
 }
 
 /* --- fused_left: few calls of a group go to NCCL with a larger one of their kind, first, in the midst or last --- */
-enum { KINDS = 8, SMALL_COUNT = 100, LARGE_COUNT = 20000 }; /* by thresholds that end at 6 KB */
-/* -c: what the user's setting says stays; three times as many calls; all sums are Beeline's, of whatever size. */
-enum left_how { LEFT, SAID, MANY, INVARIANT };
+enum { KINDS = 8, SMALL_COUNT = 40, LARGE_COUNT = 20000 }; /* by thresholds of 6 KB, below which 33 small ones are */
+/* -c: what the user's setting says stays; one call more of each kind than go, or as many as that; all sums are Beeline's, of whatever size. */
+enum left_how { LEFT, SAID, MANY, INVARIANT, FULL };
+
+static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = 32, [BL_REDUCE] = 32, [BL_ALLGATHER] = 8};
 
 static const enum bl_collective kinds[KINDS] = {BL_ALLREDUCE, BL_BROADCAST, BL_REDUCE, BL_BROADCAST,
                                                 BL_ALLGATHER, BL_BROADCAST, BL_REDUCE, BL_BROADCAST};
 
 /* Launches of Beeline's, one for each collective that has small calls which stay. */
 static int launches_left(const struct set *set, int large, enum left_how how) {
-    static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = 8, [BL_REDUCE] = 8, [BL_ALLGATHER] = 4};
     int small[BL_COLLECTIVES] = {0}, launches = 0;
     for (int k = 0; k < set->count; k++) small[set->call[k].collective] += k != large;
     for (int c = 0; c < BL_COLLECTIVES; c++) {
@@ -214,10 +215,21 @@ static int launches_left(const struct set *set, int large, enum left_how how) {
     return launches;
 }
 
+/* What one can be large of has that one besides. */
+static int list_kinds(enum bl_collective collective[MOST], enum left_how how) {
+    const int more = how == MANY ? 2 : how == FULL ? 1 : 0;
+    int listed[BL_COLLECTIVES] = {0}, count = 0;
+    for (; count < KINDS; count++) listed[collective[count] = kinds[count]]++;
+    for (int c = 0; c < BL_COLLECTIVES; c++)
+        for (; more && few[c] && listed[c] < few[c] + more; listed[c]++) collective[count++] = (enum bl_collective)c;
+    return count;
+}
+
 static void prepare_left(struct part *part, struct set *set, int large, enum left_how how) {
-    set->count = how == MANY ? 3 * KINDS : KINDS;
+    enum bl_collective collective[MOST];
+    set->count = list_kinds(collective, how);
     for (int k = 0; k < set->count; k++) {
-        set->call[k] = (struct call){.collective = kinds[k % KINDS],
+        set->call[k] = (struct call){.collective = collective[k],
                                      .seed = part->box->seed + (uint64_t)(large * set->count + k),
                                      .datatype = ref_datatype("float"),
                                      .redop = ref_redop("sum"),
@@ -250,10 +262,11 @@ static void left(struct part *part, const struct options *o) {
             graphs_launch(part, &graphs, 0);
             check_all(part, set);
         }
-        for (int round = 0; round < 2; round++) { /* the second is nested */
+        for (int round = 0; round < 2;
+             round++) { /* the second is nested, and has two broadcasts on the other communicator */
             for (int depth = 0; depth <= round; depth++) NCCL_OK(ncclGroupStart());
             for (int k = 0; k < set->count; k++)
-                issue(part, &set->call[k], round && k % 4 == 1 ? others : comms, k % 2);
+                issue(part, &set->call[k], round && k < KINDS && k % 4 == 1 ? others : comms, k % 2);
             for (int depth = 0; depth <= round; depth++) NCCL_OK(ncclGroupEnd());
             check_all(part, set);
         }

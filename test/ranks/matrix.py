@@ -377,7 +377,7 @@ row("fused/low/launches/{what}", dict(what=tuple(LAUNCHES_LOW)), mode=turn(MODES
     environment=LOW, C="{what}", c=lambda p: LAUNCHES_LOW[p.what][0], k=lambda p: LAUNCHES_LOW[p.what][1], word="fused_launches", options="--sms 64 ")
 row("fused/low/launches/few_blocks", dict(what=("all_reduce",)), mode="threads", ranks=4, program="scenarios", environment=LOW, C="{what}", c="64", k=0, word="fused_launches")
 row("{scenario}/{mode}", dict(scenario=("fused_left",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=LOW, c=0, options="--sms 64 ", **SCENARIOS)
-row("{scenario}/many", dict(scenario=("fused_left",)), mode="groups", ranks=2, environment=LOW, c=2, options="--sms 64 ", **SCENARIOS)
+row("{scenario}/{how}", dict(scenario=("fused_left",), how=("many", "full")), mode="groups", ranks=2, environment=LOW, c=lambda p: {"many": 2, "full": 4}[p.how], options="--sms 64 ", **SCENARIOS)
 row("{scenario}/invariant", dict(scenario=("fused_left",)), mode="groups", ranks=4, environment=f"{LOW} BEELINE_BATCH_INVARIANT=1", c=3, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/said", dict(scenario=("fused_left",)), mode="groups", ranks=4, c=1, options="--sms 64 ",
     environment=f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128' 'BEELINE_REDUCE=..6K reduce_ll128'", **SCENARIOS)
