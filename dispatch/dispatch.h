@@ -200,7 +200,22 @@ const char *bl_reason_text(enum bl_reason reason); /* static text, never NULL */
 void bl_range_route(const struct bl_table *table, const struct bl_range *range, enum bl_kernel kernel, uint64_t bytes,
                     struct bl_route *route);
 
-/* --- calls of one group that share launches --- */
+/* --- calls of one group --- */
+
+/* What a group has of one collective on one communicator. */
+struct bl_together {
+    enum bl_collective collective;
+    unsigned calls;                 /* that Beeline could serve */
+    uint64_t bytes;                 /* theirs, each counted as in its call */
+    uint64_t of_root[BL_MAX_RANKS]; /* of broadcasts and reduces: those of each root */
+    bool larger;                    /* there are others, which are NCCL's for their size */
+};
+
+/* One more: of Beeline's, or a larger one.  Its root is a rank, or 0. */
+void bl_together_add(struct bl_together *together, const struct bl_request *request, bool larger);
+
+/* Whether Beeline's calls, too, are to go to NCCL, which has all at once and is faster, or as fast. */
+bool bl_together_is_nccls(const struct bl_table *table, const struct bl_together *together);
 
 /* Messages for one launch; of one datatype and operation if it reduces. */
 struct bl_batch {

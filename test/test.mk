@@ -27,7 +27,8 @@ TEST_RANKS := $(TEST)/ranks/collectives $(TEST)/ranks/scenarios $(TEST)/ranks/ke
 # A unit test is one file: test/unit/NAME.c, or NAME.cc for what must see CUDA C; what it links to is said here.
 TEST_UNITS := $(patsubst test/%.c,$(TEST)/%,$(wildcard test/unit/*.c)) $(patsubst test/%.cc,$(TEST)/%,$(wildcard test/unit/*.cc))
 # Clients and fault tests may bring their own rules, in test/*/rules.mk; they add to TEST_PROGRAMS.
-TEST_PROGRAMS := $(TEST_RANKS) $(TEST_UNITS) $(TEST)/gpu/kernel-times $(TEST)/gpu/group-times
+TEST_GROUPS := $(TEST)/gpu/group-times $(TEST)/gpu/group-lists
+TEST_PROGRAMS := $(TEST_RANKS) $(TEST_UNITS) $(TEST)/gpu/kernel-times $(TEST_GROUPS)
 -include $(wildcard test/*/rules.mk)
 
 # Kept, though only a rule by pattern asks for them: some take minutes.
@@ -61,7 +62,9 @@ $(TEST)/gpu/kernel-times: $(TEST)/gpu/kernel_times.o $(TEST)/gpu/stopwatch.o $(T
 	$(Q)$(CC) -o $@ $^ -ldl -lm -pthread
 
 # As a user's program is.
-$(TEST)/gpu/group-times: $(TEST)/gpu/group_times.o | $(BUILD)/emu/libnccl.so.2
+$(TEST)/gpu/group-times: $(TEST)/gpu/group_times.o
+$(TEST)/gpu/group-lists: $(TEST)/gpu/group_lists.o
+$(TEST_GROUPS): $(TEST)/gpu/process.o | $(BUILD)/emu/libnccl.so.2
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined -L$(BUILD)/emu -l:libnccl.so.2 -l:libcuda.so.1
 
@@ -96,7 +99,7 @@ $(TEST_PLANTED): $(PLANTED_CU:%.cu=$(TEST)/planted/%.o) $(filter-out $(PLANTED_C
 	$(Q)$(CXX) -shared -o $@ $^
 
 # For GPUs: make kernel-times gpu-programs ARCHS=90 BUILD=build-gpu
-kernel-times: whole $(TEST)/gpu/kernel-times $(TEST)/gpu/group-times
+kernel-times: whole $(TEST)/gpu/kernel-times $(TEST_GROUPS)
 gpu-programs: whole $(LIB) $(GPU_PROGRAMS)
 
 test-programs: $(TEST_PROGRAMS) $(TEST_PLANTED)

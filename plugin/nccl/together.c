@@ -4,39 +4,48 @@
 #include "forward.h"
 #include "serve.h"
 
-/* So many go with larger ones, at most.  Measured on H100 and H200 (docs/benchmarks/h100-x4-2026-11-27-groups.md, h200-x4-2026-11-27-groups.md):
- * NCCL has all of them in one kernel, where a launch of Beeline's ahead also makes the ranks wait for each other.  With 32 broadcasts or reduces of
- * 4 KB to 256 KB it takes 0.7 to 1.0 of the time of both, with 64 up to 1.6 times as long; with 8 all-gathers 0.97 to 1.0, from 12 on it is
- * slower.  All-reduces and reduce-scatters would gain up to 7 %, and stay, for their bits. */
-static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = 32, [BL_REDUCE] = 32, [BL_ALLGATHER] = 8};
-
 /* Why NCCL has a call for its size alone. */
 static const uint64_t BY_SIZE = UINT64_C(1) << BL_REASON_NCCL_TUNED | UINT64_C(1) << BL_REASON_UNRECEIVED |
                                 UINT64_C(1) << BL_REASON_NARROW | UINT64_C(1) << BL_REASON_STAGING |
                                 UINT64_C(1) << BL_REASON_BUDGET;
 
-static bool attracts(const struct bl_turn *turn) {
-    return turn->counted && few[turn->request.collective] && (BY_SIZE >> turn->why & 1) != 0 &&
-           !(turn->comm->table.invariant >> turn->request.collective & 1);
+/* What may go: make() makes it. */
+static const unsigned MOVABLE =
+    1u << BL_ALLREDUCE | 1u << BL_ALLGATHER | 1u << BL_REDUCESCATTER | 1u << BL_BROADCAST | 1u << BL_REDUCE;
+
+/* Calls of a group on one communicator that are one collective. */
+struct kind {
+    struct bl_comm *comm;
+    enum bl_collective collective;
+};
+
+static bool is_larger(const struct bl_turn *turn, struct kind kind) {
+    return turn->counted && turn->comm == kind.comm && turn->request.collective == kind.collective &&
+           (BY_SIZE >> turn->why & 1) != 0;
 }
 
-static bool goes_with(const struct bl_call *call, const struct bl_turn *turn) {
-    return bl_comm_active(call->comm) && call->comm == turn->comm &&
-           call->request.collective == turn->request.collective && call->route.why == BL_REASON_TUNED;
+static bool is_ours(const struct bl_call *call, struct kind kind) {
+    return bl_comm_active(call->comm) && call->comm == kind.comm && call->request.collective == kind.collective &&
+           call->route.why == BL_REASON_TUNED;
 }
 
 static ncclResult_t make(const struct bl_call *call) {
     const struct bl_request *request = &call->request;
+    const void *send = call->sendbuff;
+    void *recv = call->recvbuff;
+    const size_t count = request->count;
     const ncclDataType_t datatype = (ncclDataType_t)request->datatype;
+    const ncclRedOp_t op = (ncclRedOp_t)request->redop;
     const ncclComm_t comm = call->comm->handle;
     const cudaStream_t stream = (cudaStream_t)call->stream;
-    if (request->collective == BL_ALLGATHER)
-        return BL_REAL(ncclAllGather, call->sendbuff, call->recvbuff, request->count, datatype, comm, stream);
-    if (request->collective == BL_REDUCE)
-        return BL_REAL(ncclReduce, call->sendbuff, call->recvbuff, request->count, datatype,
-                       (ncclRedOp_t)request->redop, request->root, comm, stream);
-    return BL_REAL(ncclBroadcast, call->sendbuff, call->recvbuff, request->count, datatype, request->root, comm,
-                   stream);
+    switch (request->collective) {
+    case BL_ALLREDUCE: return BL_REAL(ncclAllReduce, send, recv, count, datatype, op, comm, stream);
+    case BL_ALLGATHER: return BL_REAL(ncclAllGather, send, recv, count, datatype, comm, stream);
+    case BL_REDUCESCATTER: return BL_REAL(ncclReduceScatter, send, recv, count, datatype, op, comm, stream);
+    case BL_BROADCAST: return BL_REAL(ncclBroadcast, send, recv, count, datatype, request->root, comm, stream);
+    case BL_REDUCE: return BL_REAL(ncclReduce, send, recv, count, datatype, op, request->root, comm, stream);
+    default: return ncclInternalError;
+    }
 }
 
 /* False: the group fails, and has it still. */
@@ -49,28 +58,43 @@ static bool forward_call(struct bl_call *call) {
     return bl_call_made(result);
 }
 
-static void forward_calls(struct bl_group *group, const struct bl_turn *turn) {
+static void forward_calls(struct bl_group *group, struct kind kind) {
     int left = 0;
     for (int i = 0; i < group->count; i++) {
         struct bl_call *const call = &group->calls[i].call;
-        if (group->error == ncclSuccess && goes_with(call, turn) && forward_call(call))
-            atomic_fetch_sub(&turn->comm->pins, 1); /* it has another one now */
+        if (group->error == ncclSuccess && is_ours(call, kind) && forward_call(call))
+            atomic_fetch_sub(&kind.comm->pins, 1); /* it has another one now */
         else
             group->calls[left++] = group->calls[i];
     }
     group->count = left;
 }
 
+static bool is_nccls(const struct bl_group *group, struct kind kind) {
+    struct bl_together together = {.collective = kind.collective};
+    for (int i = 0; i < group->forwarded_count; i++)
+        if (is_larger(&group->forwarded[i], kind)) bl_together_add(&together, &group->forwarded[i].request, true);
+    for (int i = 0; i < group->count; i++)
+        if (is_ours(&group->calls[i].call, kind)) bl_together_add(&together, &group->calls[i].call.request, false);
+    return bl_together_is_nccls(&kind.comm->table, &together);
+}
+
+/* True if some of the group's calls have gone. */
+static bool consider(struct bl_group *group, struct kind kind) {
+    const unsigned bit = 1u << kind.collective;
+    if (kind.comm->group_seen & bit) return false;
+    kind.comm->group_seen |= bit;
+    const bool go = (MOVABLE >> kind.collective & 1) != 0 && is_nccls(group, kind);
+    if (go) forward_calls(group, kind);
+    return go;
+}
+
 void bl_together_forward(struct bl_group *group) {
-    const int forwarded = group->count ? group->forwarded_count : 0;
-    for (int i = 0; i < forwarded; i++) {
-        const struct bl_turn turn = group->forwarded[i]; /* there will be more of them, elsewhere */
-        const unsigned bit = 1u << turn.request.collective;
-        int calls = 0;
-        if (!attracts(&turn) || turn.comm->group_seen & bit) continue;
-        turn.comm->group_seen |= bit;
-        for (int k = 0; k < group->count; k++) calls += goes_with(&group->calls[k].call, &turn);
-        if (calls <= few[turn.request.collective]) forward_calls(group, &turn);
+    for (int i = 0; i < group->count;) {
+        const struct bl_call *const call = &group->calls[i].call;
+        const bool gone = consider(group, (struct kind){call->comm, call->request.collective});
+        i = gone ? 0 : i + 1;
     }
-    for (int i = 0; i < forwarded; i++) group->forwarded[i].comm->group_seen = 0;
+    for (int i = 0; i < group->count; i++) group->calls[i].call.comm->group_seen = 0;
+    for (int i = 0; i < group->forwarded_count; i++) group->forwarded[i].comm->group_seen = 0;
 }

@@ -1,4 +1,4 @@
-/* together.h - few calls of a group that Beeline could serve go to the real NCCL with larger ones of their kind, which it has in one kernel.
+/* together.h - calls of a group that Beeline could serve go to the real NCCL where that has all of their kind in one kernel, and is faster.
  *
  * All ranks have the same collectives in a group, so they come to the same.  What a user's setting gives Beeline stays, as do sums that are to
  * have the same bits at every size.

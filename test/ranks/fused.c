@@ -195,11 +195,11 @@ static void launches(struct part *part, const struct options *o) {
 }
 
 /* --- fused_left: few calls of a group go to NCCL with a larger one of their kind, first, in the midst or last --- */
-enum { KINDS = 8, SMALL_COUNT = 40, LARGE_COUNT = 20000 }; /* by thresholds of 6 KB, below which 33 small ones are */
-/* -c: what the user's setting says stays; one call more of each kind than go, or as many as that; all sums are Beeline's, of whatever size. */
+enum { KINDS = 8, SMALL_COUNT = 40, LARGE_COUNT = 20000 }; /* by thresholds of 6 KB, below which all small ones are */
+/* -c: what the user's setting says stays; one all-gather more than go, or as many as that; all sums are Beeline's, of whatever size. */
 enum left_how { LEFT, SAID, MANY, INVARIANT, FULL };
 
-static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = 32, [BL_REDUCE] = 32, [BL_ALLGATHER] = 8};
+static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = 99, [BL_REDUCE] = 99, [BL_ALLGATHER] = 8};
 
 static const enum bl_collective kinds[KINDS] = {BL_ALLREDUCE, BL_BROADCAST, BL_REDUCE, BL_BROADCAST,
                                                 BL_ALLGATHER, BL_BROADCAST, BL_REDUCE, BL_BROADCAST};
@@ -215,13 +215,12 @@ static int launches_left(const struct set *set, int large, enum left_how how) {
     return launches;
 }
 
-/* What one can be large of has that one besides. */
 static int list_kinds(enum bl_collective collective[MOST], enum left_how how) {
     const int more = how == MANY ? 2 : how == FULL ? 1 : 0;
     int listed[BL_COLLECTIVES] = {0}, count = 0;
     for (; count < KINDS; count++) listed[collective[count] = kinds[count]]++;
-    for (int c = 0; c < BL_COLLECTIVES; c++)
-        for (; more && few[c] && listed[c] < few[c] + more; listed[c]++) collective[count++] = (enum bl_collective)c;
+    for (; more && listed[BL_ALLGATHER] < few[BL_ALLGATHER] + more; listed[BL_ALLGATHER]++)
+        collective[count++] = BL_ALLGATHER;
     return count;
 }
 
@@ -233,7 +232,6 @@ static void prepare_left(struct part *part, struct set *set, int large, enum lef
                                      .seed = part->box->seed + (uint64_t)(large * set->count + k),
                                      .datatype = ref_datatype("float"),
                                      .redop = ref_redop("sum"),
-                                     .root = k % part->box->nranks,
                                      .in_place = k % 3 == 2,
                                      .count = k == large ? LARGE_COUNT : SMALL_COUNT};
         call_prepare(part, &set->call[k]);
@@ -304,6 +302,74 @@ static void left_nonblocking(struct part *part, const struct options *o) {
         free_all(part, set);
     }
     each_rank (part, i) NCCL_OK(ncclCommAbort(comms[i]));
+    free(set);
+}
+
+/* --- fused_whole: what NCCL has whole, for what it has in all; behind it an all-to-all that is NCCL's: all are one launch, or more --- */
+struct whole {
+    enum bl_collective collective;
+    int calls; /* 0: two of each root */
+    size_t count;
+    bool nccls;
+};
+
+/* By thresholds of 6 KB; of one root, else they go round. */
+static const struct whole of_roots[] = {{BL_BROADCAST, 3, 1500, true},
+                                        {BL_BROADCAST, 0, 1500, false},
+                                        {BL_REDUCE, 3, 1500, true},
+                                        {BL_REDUCE, 0, 1500, false}};
+/* By the built-in ones. */
+static const struct whole in_all[] = {{BL_ALLGATHER, 8, 1 << 18, false},     {BL_ALLGATHER, 9, 1 << 18, true},
+                                      {BL_REDUCESCATTER, 6, 1 << 18, false}, {BL_REDUCESCATTER, 7, 1 << 18, true},
+                                      {BL_ALLREDUCE, 6, 1 << 20, false},     {BL_ALLREDUCE, 7, 1 << 20, true}};
+
+/* The root is drawn from the call's seed: so it is the next seed that draws this one. */
+static void prepare_rooted(struct part *part, struct call *call, int root) {
+    while (call_root(part, call) != root) call->seed++;
+    call_prepare(part, call);
+}
+
+static void one_whole(struct part *part, struct set *set, const ncclComm_t *comms, const struct whole *whole,
+                      bool invariant) {
+    struct graphs graphs;
+    const bool sums_stay = invariant && whole->collective != BL_ALLGATHER;
+    set->count = 1 + (whole->calls ? whole->calls : 2 * part->box->nranks);
+    for (int k = 0; k < set->count; k++) {
+        const bool last = k + 1 == set->count;
+        set->call[k] = (struct call){.collective = last ? BL_ALLTOALL : whole->collective,
+                                     .seed = part->box->seed + (uint64_t)(whole->calls * 100 + k) * 1000,
+                                     .datatype = ref_datatype("float"),
+                                     .redop = ref_redop("sum"),
+                                     .count = last ? 1 : whole->count};
+        prepare_rooted(part, &set->call[k], whole->calls ? 1 : k % part->box->nranks);
+    }
+    capture_group(part, set, comms, &graphs);
+    const int got = kernels_in(&graphs);
+    CHECK((got == 1) == (whole->nccls && !sums_stay), "%d calls of %s: %d launches", set->count - 1,
+          collective_name(whole->collective), got);
+    graphs_launch(part, &graphs, 0);
+    check_all(part, set);
+    NCCL_OK(ncclGroupStart());
+    for (int k = 0; k < set->count; k++) issue(part, &set->call[k], comms, 1);
+    NCCL_OK(ncclGroupEnd());
+    check_all(part, set);
+    graphs_free(part, &graphs);
+    free_all(part, set);
+}
+
+/* -c 1: by the built-in thresholds; 2: with the same bits at every size. */
+static void whole(struct part *part, const struct options *o) {
+    struct set *set = calloc(1, sizeof *set);
+    CHECK(set);
+    ncclComm_t comms[BOX_RANKS];
+    part_comms(part, comms);
+    if (!box_route(comms[0], BL_ALLREDUCE, 1, 0, 0)) box_skip("without Beeline");
+    if (o->count[0])
+        for (size_t i = 0; i < sizeof in_all / sizeof *in_all; i++)
+            one_whole(part, set, comms, &in_all[i], o->count[0] > 1);
+    else
+        for (size_t i = 0; i < sizeof of_roots / sizeof *of_roots; i++)
+            one_whole(part, set, comms, &of_roots[i], false);
     free(set);
 }
 
@@ -513,6 +579,7 @@ const struct scenario fused_scenarios[] = {
     {.name = "fused_launches", .run = launches},
     {.name = "fused_left", .run = left},
     {.name = "fused_left_nonblocking", .run = left_nonblocking, .no_communicators = true},
+    {.name = "fused_whole", .run = whole},
     {.name = "fused_replayed", .run = replayed},
     {.name = "fused_two_communicators", .run = two_communicators},
     {.name = "fused_streams", .run = streams},

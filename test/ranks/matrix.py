@@ -374,13 +374,16 @@ row("fused/launches/{what}", dict(what=tuple(LAUNCHES_OF)), mode=turn(MODES, "wh
 LOW = "BEELINE_TUNING_FILE=test/ranks/low.tune"
 LAUNCHES_LOW = {"all_reduce": ("64,16", 11), "all_gather": ("64,16", 11), "reduce_scatter": ("64,16", 11), "all_to_all": ("64,16", 11), "broadcast": ("64,16", 0)}
 row("fused/low/launches/{what}", dict(what=tuple(LAUNCHES_LOW)), mode=turn(MODES, "what"), ranks=turn((4, 2), "what"), program="scenarios",
-    environment=LOW, C="{what}", c=lambda p: LAUNCHES_LOW[p.what][0], k=lambda p: LAUNCHES_LOW[p.what][1], word="fused_launches", options="--sms 64 ")
+    environment=lambda p: f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128'", C="{what}", c=lambda p: LAUNCHES_LOW[p.what][0], k=lambda p: LAUNCHES_LOW[p.what][1], word="fused_launches", options="--sms 64 ")
 row("fused/low/launches/few_blocks", dict(what=("all_reduce",)), mode="threads", ranks=4, program="scenarios", environment=LOW, C="{what}", c="64", k=0, word="fused_launches")
 row("{scenario}/{mode}", dict(scenario=("fused_left",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=LOW, c=0, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/{how}", dict(scenario=("fused_left",), how=("many", "full")), mode="groups", ranks=2, environment=LOW, c=lambda p: {"many": 2, "full": 4}[p.how], options="--sms 64 ", **SCENARIOS)
 row("{scenario}/invariant", dict(scenario=("fused_left",)), mode="groups", ranks=4, environment=f"{LOW} BEELINE_BATCH_INVARIANT=1", c=3, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/said", dict(scenario=("fused_left",)), mode="groups", ranks=4, c=1, options="--sms 64 ",
     environment=f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128' 'BEELINE_REDUCE=..6K reduce_ll128'", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("fused_whole",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=f"{LOW} BEELINE_ALLTOALL=nccl", c=0, options="--sms 64 ", **SCENARIOS)
+row("{scenario}/in_all", dict(scenario=("fused_whole",)), mode="threads", ranks=2, c=1, environment="BEELINE_ALLTOALL=nccl", **SCENARIOS)
+row("{scenario}/invariant", dict(scenario=("fused_whole",)), mode="groups", ranks=2, c=2, environment="BEELINE_ALLTOALL=nccl BEELINE_BATCH_INVARIANT=1", **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("fused_left_nonblocking",), mode=MODES), ranks=turn((2, 4, 2), "mode"), environment=LOW, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/low/{mode}", dict(scenario=("fused_many", "fused_two_communicators"), mode=MODES), ranks=turn((4, 2, 4), "scenario", "mode"),
     soak=lambda p: SOAK if p.scenario == "fused_many" and p.mode != "threads" else "", environment=LOW, options="--sms 64 ", C=ANY, **SCENARIOS)

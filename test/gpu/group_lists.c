@@ -1,0 +1,178 @@
+/* group_lists.c - groups of many calls of one collective, of sizes that are said, in CUDA graphs and eager: times, every result checked.
+ *
+ *   RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 BEELINE_ID_FILE=PATH group-lists [-c GROUPS] [-n REPLAYS] LIST...     one process a rank
+ *
+ * A LIST is COLLECTIVE:NxBYTES[,NxBYTES...], `broadcast:16x64K,1x8M`; of broadcasts and reduces the roots go round, or are one (`reduce@0:64x256K`).
+ * Bytes are those of a call's count, and a multiple of 16.  So many groups in a graph (10), the median of so many replays (11), of rank 0.
+ * Exit status: 1 if a result was wrong, or a call failed. */
+#include <string.h>
+#include <unistd.h>
+
+#include "process.h"
+
+enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, COLLECTIVES };
+static const char *const names[COLLECTIVES] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"};
+/* Blocks that a call reads, and writes: one, or one for each rank. */
+static const bool reads_all[COLLECTIVES] = {[REDUCE_SCATTER] = true}, writes_all[COLLECTIVES] = {[ALL_GATHER] = true};
+
+enum { MOST_CALLS = 1024, POISON = 0xee };
+
+struct call {
+    CUdeviceptr from, to;
+    size_t words;
+    int root;
+};
+
+struct group {
+    enum collective collective;
+    int root; /* -1: they go round */
+    int count;
+    struct call call[MOST_CALLS];
+    const struct process *process;
+};
+
+static int refuse(const char *list, const char *accepted) {
+    printf("LIST: \"%s\"; accepted: %s\n", list, accepted);
+    exit(1);
+}
+
+static void parse(const char *list, struct group *group) {
+    const char *colon = strchr(list, ':'), *at = strchr(list, '@');
+    if (!colon) refuse(list, "COLLECTIVE:NxBYTES[,NxBYTES...]");
+    if (at > colon) at = NULL;
+    const size_t length = (size_t)((at ? at : colon) - list);
+    int c = 0;
+    while (c < COLLECTIVES && (strlen(names[c]) != length || strncmp(list, names[c], length) != 0)) c++;
+    if (c == COLLECTIVES) refuse(list, "all_reduce, all_gather, reduce_scatter, broadcast and reduce");
+    group->collective = (enum collective)c;
+    group->root = at ? atoi(at + 1) : -1;
+    group->count = 0;
+    if (group->root >= group->process->nranks) refuse(list, "roots below WORLD_SIZE");
+    char *rest = strdup(colon + 1), *save = NULL;
+    for (char *part = strtok_r(rest, ",", &save); part; part = strtok_r(NULL, ",", &save)) {
+        char *x;
+        const long n = strtol(part, &x, 10);
+        if (*x != 'x' || n < 1 || n > MOST_CALLS - group->count) refuse(list, "NxBYTES, at most 1024 calls in all");
+        const size_t words = process_bytes("BYTES", x + 1, 16, 1 << 30) / 16 * 4;
+        for (long i = 0; i < n; i++, group->count++)
+            group->call[group->count] = (struct call){
+                .words = words, .root = group->root >= 0 ? group->root : group->count % group->process->nranks};
+    }
+    free(rest);
+}
+
+static size_t read_words(const struct group *group, int k) {
+    return group->call[k].words * (reads_all[group->collective] ? (size_t)group->process->nranks : 1);
+}
+static size_t written_words(const struct group *group, int k) {
+    return group->call[k].words * (writes_all[group->collective] ? (size_t)group->process->nranks : 1);
+}
+
+/* What a rank has of a call. */
+static unsigned value(int k, int rank) {
+    return (unsigned)(k * MOST_RANKS + rank + 1);
+}
+
+static void prepare(struct group *group) {
+    for (int k = 0; k < group->count; k++) {
+        struct call *call = &group->call[k];
+        CHECK(cuMemAlloc(&call->from, read_words(group, k) * 4));
+        CHECK(cuMemAlloc(&call->to, written_words(group, k) * 4));
+        CHECK(cuMemsetD32(call->from, value(k, group->process->rank), read_words(group, k)));
+        CHECK(cuMemsetD8(call->to, POISON, written_words(group, k) * 4));
+    }
+    CHECK(cuCtxSynchronize());
+}
+
+static void release(struct group *group) {
+    for (int k = 0; k < group->count; k++) {
+        CHECK(cuMemFree(group->call[k].from));
+        CHECK(cuMemFree(group->call[k].to));
+    }
+}
+
+static ncclResult_t make(const struct group *group, const struct call *call) {
+    const ncclComm_t comm = group->process->comm;
+    const cudaStream_t stream = group->process->stream;
+    const void *from = (const void *)call->from;
+    void *to = (void *)call->to;
+    switch (group->collective) {
+    case ALL_REDUCE: return ncclAllReduce(from, to, call->words, ncclInt32, ncclSum, comm, stream);
+    case ALL_GATHER: return ncclAllGather(from, to, call->words, ncclInt32, comm, stream);
+    case REDUCE_SCATTER: return ncclReduceScatter(from, to, call->words, ncclInt32, ncclSum, comm, stream);
+    case BROADCAST: return ncclBroadcast(from, to, call->words, ncclInt32, call->root, comm, stream);
+    case REDUCE: return ncclReduce(from, to, call->words, ncclInt32, ncclSum, call->root, comm, stream);
+    default: return ncclInternalError;
+    }
+}
+
+static void make_all(void *arg) {
+    const struct group *group = arg;
+    CHECK(ncclGroupStart());
+    for (int k = 0; k < group->count; k++) CHECK(make(group, &group->call[k]));
+    CHECK(ncclGroupEnd());
+}
+
+static unsigned expected(const struct group *group, int k, size_t word) {
+    const struct call *call = &group->call[k];
+    const int nranks = group->process->nranks;
+    switch (group->collective) {
+    case ALL_GATHER: return value(k, (int)(word / call->words));
+    case BROADCAST: return value(k, call->root);
+    case REDUCE: /* others' are as they were */
+        if (group->process->rank != call->root) return POISON * 0x01010101u;
+        break;
+    default: break;
+    }
+    return (unsigned)(k * MOST_RANKS * nranks + nranks * (nranks + 1) / 2);
+}
+
+static long count_wrong(const struct group *group) {
+    long wrong = 0;
+    for (int k = 0; k < group->count; k++) {
+        const size_t words = written_words(group, k);
+        unsigned *host = malloc(words * 4);
+        CHECK(!host || cuMemcpyDtoH(host, group->call[k].to, words * 4));
+        for (size_t w = 0; w < words; w++) wrong += host[w] != expected(group, k, w);
+        free(host);
+    }
+    return wrong;
+}
+
+int main(int argc, char **argv) {
+    struct process process;
+    struct group *group = calloc(1, sizeof *group);
+    int groups = 10, replays = 11;
+    long all_wrong = 0;
+    for (int option; (option = getopt(argc, argv, "c:n:")) != -1;)
+        if (option == 'c')
+            groups = atoi(optarg);
+        else if (option == 'n')
+            replays = atoi(optarg);
+        else
+            return 1;
+    CHECK(!group);
+    process_open(&process);
+    group->process = &process;
+    for (; optind < argc; optind++) {
+        float us[2];
+        long wrong = 0;
+        parse(argv[optind], group);
+        prepare(group);
+        for (int captured = 0; captured < 2; captured++) {
+            us[captured] = process_time(&process, make_all, group, captured, groups, replays);
+            wrong += count_wrong(group);
+            for (int k = 0; k < group->count; k++)
+                CHECK(cuMemsetD8(group->call[k].to, POISON, written_words(group, k) * 4));
+            CHECK(cuCtxSynchronize());
+        }
+        if (process.rank == 0)
+            printf("%-36s graph %9.2f us, eager %9.2f us, %ld wrong\n", argv[optind], us[1], us[0], wrong);
+        fflush(stdout);
+        release(group);
+        all_wrong += wrong;
+    }
+    process_close(&process);
+    free(group);
+    return all_wrong != 0;
+}
