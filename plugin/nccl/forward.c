@@ -6,11 +6,13 @@
 
 static _Thread_local struct bl_forward {
     struct bl_turn turn;
+    bool relaxed;
     CUstreamCaptureMode mode; /* the thread's own */
 } forwarding;
 
 /* NCCL connects ranks at the first call that needs it, by calls of the driver that captures forbid.  Of a program that warms up
- * before it captures, it may be a captured one that is NCCL's first, since those before were Beeline's. */
+ * before it captures, it may be a captured one that is NCCL's first, since those before were Beeline's.  Of a group's it does so at the
+ * end: group_end.c. */
 ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm, cudaStream_t stream,
                               const struct bl_call *call) {
     *forward = NULL;
@@ -23,7 +25,8 @@ ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm,
     if (call) forwarding.turn.request = call->request, forwarding.turn.why = call->route.why;
     if (first) forwarding.turn.order = first->order;
     const ncclResult_t result = first ? ncclSuccess : bl_turn_begin(&forwarding.turn);
-    if (result == ncclSuccess) forwarding.mode = bl_driver_relax();
+    forwarding.relaxed = result == ncclSuccess && !bl_group_open();
+    if (forwarding.relaxed) forwarding.mode = bl_driver_relax();
     return result;
 }
 
@@ -39,7 +42,7 @@ ncclResult_t bl_forward_before(struct bl_forward **forward, ncclComm_t comm, cud
 static ncclResult_t after(const struct bl_forward *forward, ncclResult_t result) {
     const struct bl_turn *turn = &forward->turn;
     const bool made = bl_call_made(result), grouped = made && bl_group_open();
-    bl_driver_unrelax(forward->mode);
+    if (forward->relaxed) bl_driver_unrelax(forward->mode);
     if (!made && bl_group_open())
         bl_group_fail(result); /* as NCCL will: nothing of Beeline's is to go ahead of its end */
     if (!grouped)
