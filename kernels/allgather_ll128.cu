@@ -81,7 +81,7 @@ template <int N> BL_DEVICE void allgather_ll128(const struct bl_kernel_args &a) 
 }
 
 template <int N> BL_DEVICE void allgather_ll128_batch(const struct bl_batch_args &a) {
-    gather<N>(a.common, BatchInput<TypeU8>{a, 0}, BatchOutput<TypeU8>{a, 0});
+    gather<N>(a.common, BatchInput<TypeU8, struct bl_batch_args, N == 2>{a, 0}, BatchOutput<TypeU8>{a, 0});
 }
 
 BL_INSTANTIATE_BYTES(bl_allgather_ll128, allgather_ll128)

@@ -147,7 +147,8 @@ template <class T, int N> BL_DEVICE void allreduce_oneshot_ll128(const struct bl
 }
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_ll128_batch(const struct bl_batch_args &a) {
-    reduce_in_one_shot<T, N>(a.common, BatchInput<T>{a, 0}, BatchOutput<T>{a, 0}, a.in_place != 0);
+    reduce_in_one_shot<T, N>(a.common, BatchInput<T, struct bl_batch_args, N == 2>{a, 0}, BatchOutput<T>{a, 0},
+                             a.in_place != 0);
 }
 
 BL_INSTANTIATE(bl_allreduce_oneshot_ll128, allreduce_oneshot_ll128)

@@ -91,7 +91,7 @@ template <class T, int N> BL_DEVICE void allreduce_twoshot_ll128(const struct bl
 }
 
 template <class T, int N> BL_DEVICE void allreduce_twoshot_ll128_batch(const struct bl_batch_args &a) {
-    reduce_in_two_shots<T, N>(a.common, BatchInput<T>{a, 0}, BatchOutput<T>{a, 0});
+    reduce_in_two_shots<T, N>(a.common, BatchInput<T, struct bl_batch_args, N == 2>{a, 0}, BatchOutput<T>{a, 0});
 }
 
 BL_INSTANTIATE(bl_allreduce_twoshot_ll128, allreduce_twoshot_ll128)

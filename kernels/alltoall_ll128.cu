@@ -18,13 +18,14 @@
 
 static const unsigned SENDERS = 10, SENDERS_OF_RUNS = 14; /* of 32 */
 
-template <int N, class In, class Out>
+/* Runs pay from LATER times as many lines on as there must be for them. */
+template <int N, int LATER, class In, class Out>
 BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out &out) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), lines = lines_of_block(in);
     const Region region = peer_region(a, e);
     const bool alone =
         lines <= crew_of(whole_grid()).groups; /* a line for each group, that sends first, then receives */
-    const bool in_runs = comes_in_runs<N>(lines);
+    const bool in_runs = comes_in_runs<N>(lines / LATER);
     const uint64_t whole = in_runs ? whole_lines(in) : 0;
     const unsigned sending = in_runs ? SENDERS_OF_RUNS : SENDERS;
     const Share senders = alone ? whole_grid() : share_of(0, sending),
@@ -55,11 +56,11 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
 
 template <int N> BL_DEVICE void alltoall_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * a.size;
-    exchange<N>(a, Blocks{a.sendbuff, bytes, a.stride}, Blocks{a.recvbuff, bytes, a.stride});
+    exchange<N, 1>(a, Blocks{a.sendbuff, bytes, a.stride}, Blocks{a.recvbuff, bytes, a.stride});
 }
 
 template <int N> BL_DEVICE void alltoall_ll128_batch(const struct bl_batch_args &a) {
-    exchange<N>(a.common, BatchInput<TypeU8>{a, 0}, BatchOutput<TypeU8>{a, 0});
+    exchange<N, 2>(a.common, BatchInput<TypeU8, struct bl_batch_args, N == 2>{a, 0}, BatchOutput<TypeU8>{a, 0});
 }
 
 BL_INSTANTIATE_BYTES(bl_alltoall_ll128, alltoall_ll128)

@@ -64,7 +64,7 @@ enum share {
 };
 
 /* For how many ranks kernels are there: up to 2, 4, 8, 16; or these and 3; or fewer; or one for all. */
-enum instances { ALL, ALL_AND_3, ALL_BUT_2, BATCHED, FEW, ONE };
+enum instances { ALL, ALL_AND_3, ALL_BUT_2, BATCHED, ONE };
 
 static const struct {
     const char *name, *symbol;
@@ -84,7 +84,7 @@ static const struct {
                                                            BATCHED, traits, false, true, false, false}, )              \
             BL_FEW_##with_batch(,                                                                                      \
                                 [BL_KERNEL_##KERNEL##_FEW] = {#name "_few", #symbol "_few", BL_##collective, share,    \
-                                                              FEW, traits, false, true, true, false}, )                \
+                                                              BATCHED, traits, false, true, true, false}, )            \
                 BL_SHORT_##with_batch(                                                                                 \
                     ,                                                                                                  \
                     [BL_KERNEL_##KERNEL##_SHORT] = {#name "_short", #symbol "_short", BL_##collective, share,          \
@@ -206,8 +206,7 @@ int bl_kernel_symbol(int kernel, int datatype, int nranks, char *symbol, size_t 
     static const int up_to[][5] = {[ALL] = {2, 4, 4, 8, 16},
                                    [ALL_AND_3] = {2, 3, 4, 8, 16},
                                    [ALL_BUT_2] = {4, 4, 4, 8, 16},
-                                   [BATCHED] = {4, 4, 4, 16, 16},
-                                   [FEW] = {2, 4, 4, 16, 16}};
+                                   [BATCHED] = {2, 4, 4, 16, 16}};
     if (!is_kernel(kernel) || datatype < 0 || datatype >= BL_DATATYPES) return -1;
     if (nranks < 2 || nranks > BL_MAX_RANKS || !has_datatype(kernel, datatype)) return -1;
     const enum instances instances = kernels[kernel].share == PAIRS ? ONE : kernels[kernel].instances;

@@ -44,12 +44,14 @@ BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, c
     return true;
 }
 
-/* nranks is a.nranks, of which the compiler may know more. */
-template <class T, int N, class In, class Out>
+/* nranks is a.nranks, of which the compiler may know more.  NEAR: whole lines come several at a time, and ahead of time if they are not in the cache;
+ * of batches of more than two ranks finding them costs more than either gains while they are in it (docs/notebook.md). */
+template <class T, int N, bool NEAR, class In, class Out>
 BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In &in, const Out &out) {
     const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), lines = lines_of_block(in);
+    const bool far = beyond_cache((3 * nranks - 1) * lines);
     /* For more ranks there are not the registers. */
-    const uint64_t whole = N > 4 ? 0 : whole_lines(in);
+    const uint64_t whole = N > 4 || !(NEAR || far) ? 0 : whole_lines(in);
     const Region region = peer_region(a, e);
     const Crew crew = crew_of(whole_grid());
     const auto load = [&](unsigned peer, uint64_t line, uint64_t step, auto &v, bool is_whole) {
@@ -58,11 +60,10 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
     const auto store = [&](uint64_t line, Pair sum, bool is_whole) { store_line(out, line, sum, is_whole); };
 
     if (lines > crew.groups) {
-        const bool far = beyond_cache((3 * nranks - 1) * lines);
         const unsigned sending = senders_among(nranks, far, whole > 0, comes_in_runs<N>(lines));
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         const auto prefetch = [&](unsigned peer, uint64_t line) {
-            if (far) prefetch_line(block_of(in, peer), line);
+            if (NEAR && far) prefetch_line(block_of(in, peer), line);
         };
         if (in_share(senders)) {
             if (whole > 0)
@@ -97,11 +98,12 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
 
 template <class T, int N> BL_DEVICE void reducescatter_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
-    scatter<T, N>(a, N <= 4 ? N : a.nranks, Blocks{a.sendbuff, bytes, a.stride}, message_of(a.recvbuff, bytes));
+    scatter<T, N, true>(a, N <= 4 ? N : a.nranks, Blocks{a.sendbuff, bytes, a.stride}, message_of(a.recvbuff, bytes));
 }
 
 template <class T, int N> BL_DEVICE void reducescatter_ll128_batch(const struct bl_batch_args &a) {
-    scatter<T, N>(a.common, a.common.nranks, BatchInput<T>{a, 0}, BatchOutput<T>{a, 0});
+    scatter<T, N, N == 2>(a.common, a.common.nranks, BatchInput<T, struct bl_batch_args, N <= 4>{a, 0},
+                          BatchOutput<T>{a, 0});
 }
 
 BL_INSTANTIATE_EXACT(bl_reducescatter_ll128, reducescatter_ll128)

@@ -11,8 +11,8 @@
 #include "carriers/lines.cuh"
 
 /* What a batch of elements of type T is loaded from, or stored to: the buffers, or the block'th block in each.  Args is
- * struct bl_batch_args or struct bl_batch_few_args. */
-template <class T, class Args = struct bl_batch_args> struct BatchInput {
+ * struct bl_batch_args or struct bl_batch_few_args.  RUNS: whether several of its lines are loaded, and received, at a time. */
+template <class T, class Args = struct bl_batch_args, bool RUNS = false> struct BatchInput {
     const Args &batch;
     unsigned block;
 };
@@ -36,7 +36,8 @@ BL_DEVICE uint64_t whole_lines(const Blocks &b) {
 BL_DEVICE bool is_aligned(const Blocks &b) {
     return (b.stride & 7) == 0 && is_aligned(message_of(b.buffer, b.bytes));
 }
-template <class T, class Args> BL_DEVICE BatchInput<T, Args> block_of(const BatchInput<T, Args> &in, unsigned block) {
+template <class T, class Args, bool RUNS>
+BL_DEVICE BatchInput<T, Args, RUNS> block_of(const BatchInput<T, Args, RUNS> &in, unsigned block) {
     return {in.batch, block};
 }
 template <class T, class Args>
@@ -46,7 +47,7 @@ BL_DEVICE BatchOutput<T, Args> block_of(const BatchOutput<T, Args> &out, unsigne
 BL_DEVICE uint64_t lines_of_block(const Blocks &b) {
     return lines_of(message_of(b.buffer, b.bytes));
 }
-template <class T, class Args> BL_DEVICE uint64_t lines_of_block(const BatchInput<T, Args> &in) {
+template <class T, class Args, bool RUNS> BL_DEVICE uint64_t lines_of_block(const BatchInput<T, Args, RUNS> &in) {
     return in.batch.lines;
 }
 
@@ -90,14 +91,15 @@ template <class Args> BL_DEVICE bool others_are_roots(const Args &batch) {
     return (batch.roots & ~(1u << batch.common.rank)) != 0;
 }
 
-template <class T, class Args> BL_DEVICE uint64_t lines_of(const BatchInput<T, Args> &in) {
+template <class T, class Args, bool RUNS> BL_DEVICE uint64_t lines_of(const BatchInput<T, Args, RUNS> &in) {
     return in.batch.lines;
 }
 template <class T, class Args> BL_DEVICE uint64_t lines_of(const BatchOutput<T, Args> &out) {
     return out.batch.lines;
 }
 
-template <class T, class Args> BL_DEVICE Message message_at(const BatchInput<T, Args> &in, unsigned i) {
+template <class T, class Args, bool RUNS>
+BL_DEVICE Message message_at(const BatchInput<T, Args, RUNS> &in, unsigned i) {
     const struct bl_batch_message &m = in.batch.message[i];
     const uint64_t bytes = m.count * T::SIZE;
     return message_of((const unsigned char *)m.sendbuff + in.block * bytes, bytes);
@@ -108,31 +110,43 @@ template <class T, class Args> BL_DEVICE Message message_at(const BatchOutput<T,
     return message_of((unsigned char *)m.recvbuff + out.block * bytes, bytes);
 }
 
-/* Each message has an end and an alignment of its own: no line is taken for whole, so what moves whole ones is never called. */
-template <class T, class Args> BL_DEVICE uint64_t whole_lines(const BatchInput<T, Args> &) {
-    return 0;
+template <class T, class Args, bool RUNS>
+BL_DEVICE Pair load_end_line(const BatchInput<T, Args, RUNS> &in, uint64_t line) {
+    const unsigned i = message_of_line(in.batch, line);
+    return load_end_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
-template <class T, class Args, int K>
-BL_DEVICE void load_whole_lines(const BatchInput<T, Args> &, uint64_t, uint64_t, Pair (&)[K]) {}
-template <class T, class Args> BL_DEVICE Pair load_aligned_line(const BatchInput<T, Args> &, uint64_t) {
+/* Each message has an end and an alignment of its own.  Of runs a whole line is one that exists, so that several are under way together: that some may
+ * be a message's last is for who loads and stores them.  Else none is taken for whole. */
+template <class T, class Args, bool RUNS> BL_DEVICE uint64_t whole_lines(const BatchInput<T, Args, RUNS> &in) {
+    return RUNS ? in.batch.lines / WARP_LINES * WARP_LINES : 0;
+}
+template <class T, class Args, bool RUNS, int K>
+BL_DEVICE void load_whole_lines(const BatchInput<T, Args, RUNS> &in, uint64_t line, uint64_t step, Pair (&v)[K]) {
+#pragma unroll
+    for (int k = 0; k < K; k++) v[k] = load_end_line(in, line + k * step);
+}
+/* None is taken for aligned, so this is never called. */
+template <class T, class Args, bool RUNS>
+BL_DEVICE Pair load_aligned_line(const BatchInput<T, Args, RUNS> &, uint64_t) {
     return {0, 0};
 }
-template <class T, class Args> BL_DEVICE bool is_aligned(const BatchInput<T, Args> &) {
+template <class T, class Args, bool RUNS> BL_DEVICE bool is_aligned(const BatchInput<T, Args, RUNS> &) {
     return false;
 }
 template <class T, class Args> BL_DEVICE bool is_aligned(const BatchOutput<T, Args> &) {
     return false;
 }
-template <class T, class Args> BL_DEVICE Pair load_line(const BatchInput<T, Args> &in, uint64_t line) {
+template <class T, class Args, bool RUNS> BL_DEVICE Pair load_line(const BatchInput<T, Args, RUNS> &in, uint64_t line) {
     const unsigned i = message_of_line(in.batch, line);
     return load_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
-template <class T, class Args> BL_DEVICE Pair load_end_line(const BatchInput<T, Args> &in, uint64_t line) {
+/* Others are small. */
+template <class T, class Args, bool RUNS>
+BL_DEVICE void prefetch_line(const BatchInput<T, Args, RUNS> &in, uint64_t line) {
+    if (!RUNS) return;
     const unsigned i = message_of_line(in.batch, line);
-    return load_end_line(message_at(in, i), line_in_message(in.batch, i, line));
+    prefetch_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
-/* Batches are of small messages. */
-template <class T, class Args> BL_DEVICE void prefetch_line(const BatchInput<T, Args> &, uint64_t) {}
 template <class T, class Args>
 BL_DEVICE void store_end_line(const BatchOutput<T, Args> &out, uint64_t line, Pair v, bool = false) {
     const unsigned i = message_of_line(out.batch, line);
@@ -153,8 +167,8 @@ BL_DEVICE void store_line_by_halves(const BatchOutput<T, Args> &out, uint64_t li
 BL_DEVICE bool lies_apart(const Message &in, const Message &out, uint64_t) {
     return in.base != out.base;
 }
-template <class T, class Args>
-BL_DEVICE bool lies_apart(const BatchInput<T, Args> &in, const BatchOutput<T, Args> &out, uint64_t line) {
+template <class T, class Args, bool RUNS>
+BL_DEVICE bool lies_apart(const BatchInput<T, Args, RUNS> &in, const BatchOutput<T, Args> &out, uint64_t line) {
     const unsigned i = message_of_line(out.batch, line);
     return message_at(in, i).base != message_at(out, i).base;
 }

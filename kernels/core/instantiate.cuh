@@ -1,5 +1,5 @@
 /* instantiate.cuh - one kernel for each datatype and for rank counts up to 2, 4, 8 and 16, of those that take a batch up to
- * 4 and 16, of those that take few messages also for 2, of some also for 3, or for all; see bl_kernel_symbol().
+ * 2, 4 and 16, of some also for 3, or for all; see bl_kernel_symbol().
  *
  * With BL_SAMPLE, for code that is to compile and not to run, of these rank counts one each. */
 #ifndef BEELINE_INSTANTIATE_CUH
@@ -32,6 +32,7 @@
 #define BL_FOR_ANY_RANKS(name, function, symbol, type) BL_KERNEL(name##_##symbol, function<type>)
 
 #define BL_FOR_RANKS_BATCH(name, function, symbol, type)                                                               \
+    BL_UNSAMPLED(BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_2, function<type, 2>))                           \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_4, function<type, 4>)                                         \
     BL_UNSAMPLED(BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_16, function<type, 16>))
 #define BL_FOR_RANKS_FEW(name, function, symbol, type)                                                                 \
@@ -62,6 +63,7 @@
     BL_KERNEL(name##_bytes_8, function<8>)                                                                             \
     BL_KERNEL(name##_bytes_16, function<16>)
 #define BL_INSTANTIATE_BYTES_BATCH(name, function)                                                                     \
+    BL_KERNEL_OF(struct bl_batch_args, name##_bytes_2, function<2>)                                                    \
     BL_KERNEL_OF(struct bl_batch_args, name##_bytes_4, function<4>)                                                    \
     BL_KERNEL_OF(struct bl_batch_args, name##_bytes_16, function<16>)
 #define BL_INSTANTIATE_BYTES_FEW(name, function)                                                                       \

@@ -19,6 +19,7 @@
     BL_KERNEL(name##_##symbol##_4, function<type, 4>)
 #define BL_FOR_SOME_RANKS(name, function, symbol, type) BL_KERNEL(name##_##symbol##_4, function<type, 4>)
 #define BL_FOR_RANKS_BATCH(name, function, symbol, type)                                                               \
+    BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_2, function<type, 2>)                                         \
     BL_KERNEL_OF(struct bl_batch_args, name##_##symbol##_4, function<type, 4>)
 #define BL_FOR_RANKS_FEW(name, function, symbol, type)                                                                 \
     BL_KERNEL_OF(struct bl_batch_few_args, name##_##symbol##_2, function<type, 2>)                                     \

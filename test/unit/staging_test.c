@@ -344,7 +344,7 @@ static void names(void) {
                 if (s == symbols) strcpy(seen[symbols++], symbol);
             }
     }
-    /* One for each datatype where it matters; of those by warps, and for messages between two ranks, one, of batches two, of batches of few three, of others four; see enum instances. */
+    /* One for each datatype where it matters; of those by warps, and for messages between two ranks, one, of batches three, of others four; see enum instances. */
     int expected = 0;
     for (int k = 0; k < BL_KERNELS; k++) {
         const char *name = bl_kernel_name(k);
@@ -362,7 +362,7 @@ static void names(void) {
         else if (k == BL_KERNEL_REDUCESCATTER_LL128)
             expected += 5 * BL_DATATYPES;
         else
-            expected += (bl_kernel_reduces(k) ? BL_DATATYPES : 1) * (bl_kernel_few(k) ? 3 : is_batch(k) ? 2 : 4);
+            expected += (bl_kernel_reduces(k) ? BL_DATATYPES : 1) * (is_batch(k) ? 3 : 4);
     }
     CHECK(symbols == expected, "%d symbols, expected %d", symbols, expected);
     for (int i = 0; i < 3; i++) {
