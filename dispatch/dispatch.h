@@ -204,18 +204,25 @@ void bl_range_route(const struct bl_table *table, const struct bl_range *range, 
 
 /* What a group has of one collective on one communicator. */
 struct bl_together {
+    const struct bl_table *table;
     enum bl_collective collective;
-    unsigned calls;                 /* that Beeline could serve */
+    uint64_t end;                   /* bytes of the largest call that is Beeline's */
+    unsigned calls;                 /* of Beeline's */
+    unsigned alone;                 /* of them, those too large to share a launch */
     uint64_t bytes;                 /* theirs, each counted as in its call */
     uint64_t of_root[BL_MAX_RANKS]; /* of broadcasts and reduces: those of each root */
-    bool larger;                    /* there are others, which are NCCL's for their size */
+    bool beside_larger;             /* there are others, which are too large for Beeline */
 };
 
-/* One more: of Beeline's, or a larger one.  Its root is a rank, or 0. */
-void bl_together_add(struct bl_together *together, const struct bl_request *request, bool larger);
+void bl_together_begin(struct bl_together *together, const struct bl_table *table, enum bl_collective collective);
 
-/* Whether Beeline's calls, too, are to go to NCCL, which has all at once and is faster, or as fast. */
-bool bl_together_is_nccls(const struct bl_table *table, const struct bl_together *together);
+/* One more of Beeline's, of no more bytes than can be counted; or of those that are NCCL's for their size.  Its root is a rank, or 0. */
+void bl_together_add(struct bl_together *together, const struct bl_request *request);
+void bl_together_add_nccls(struct bl_together *together, const struct bl_request *request);
+
+/* Whether Beeline's calls, too, are to go to NCCL, which has all at once and is faster, or as fast.  A pure function of the table and of what was
+ * added, in whatever order. */
+bool bl_together_is_nccls(const struct bl_together *together);
 
 /* Messages for one launch; of one datatype and operation if it reduces. */
 struct bl_batch {

@@ -1,29 +1,30 @@
 /* together.c - whether the real NCCL has all of what a group has of one collective: the pure part of plugin/nccl/together.h.
  *
- * NCCL has a whole group in one kernel, Beeline launch behind launch: so the larger the group, the less it gains.  Measured with groups of 2 to 64 calls of
- * 4 KB to 4 MB on 4, 3 and 2 H100 and H200: docs/benchmarks/h200-x4-2026-11-28-groups.md. */
+ * NCCL has a whole group in one kernel, Beeline launch behind launch, so the larger the group, the less it gains.  What the figures here come from:
+ * groups of 2 to 64 calls of 16 KB to 4 MB on 4, 3 and 2 H200, docs/benchmarks/h200-x4-2026-11-28-groups.md. */
+#include <limits.h>
+
 #include "dispatch.h"
 
-/* Up to so many bytes of a group's calls, counted as in a call; 0: whatever they have.  Below, all but a few groups are faster than with NCCL; above,
- * they take up to 1.4 times as long. */
-static const uint64_t most_bytes[BL_COLLECTIVES] = {
-    [BL_ALLREDUCE] = 24 << 20, [BL_ALLGATHER] = 8 << 20, [BL_REDUCESCATTER] = 6 << 20};
+/* Up to so many bytes of a group's calls, counted as in a call, are Beeline's, or as many as in one call of it: 0: any.  Groups of 16 MB are up to 1.8
+ * times as fast as with NCCL, of 32 MB some take 1.3 times as long. */
+static const uint64_t most_bytes[BL_COLLECTIVES] = {[BL_ALLREDUCE] = 24 << 20,
+                                                    [BL_ALLGATHER] = 16 << 20,
+                                                    [BL_REDUCESCATTER] = 16 << 20,
+                                                    [BL_BROADCAST] = 32 << 20,
+                                                    [BL_REDUCE] = 16 << 20};
 
-/* So many go with larger ones, at most: with 8 of 16 KB to 256 KB beside 64 MB NCCL takes 0.97 to 1.0 of the time of both, from 12 on longer.
- * All-reduces and reduce-scatters stay beside larger ones, for their bits: few take up to 7 % longer. */
-static const unsigned few[BL_COLLECTIVES] = {[BL_ALLGATHER] = 8};
+/* Calls that are larger share no launch, and up to so many are worth launches of their own: 8 of 2 MB took 0.86 to 1.04 of NCCL's time, 16
+ * 1.1 to 1.3 times as long. */
+static const uint64_t ALONE = 1 << 20;
+enum { MOST_ALONE = 8 };
 
-void bl_together_add(struct bl_together *together, const struct bl_request *request, bool larger) {
-    uint64_t bytes, *const of_root = &together->of_root[request->root];
-    if (__builtin_mul_overflow(request->count, bl_datatype_size(request->datatype), &bytes)) bytes = UINT64_MAX;
-    together->larger |= larger;
-    if (larger) return;
-    together->calls++;
-    if (__builtin_add_overflow(together->bytes, bytes, &together->bytes)) together->bytes = UINT64_MAX;
-    if (__builtin_add_overflow(*of_root, bytes, of_root)) *of_root = UINT64_MAX;
-}
+/* So many at most go with one that is NCCL's, whatever they have: with 8 all-gathers of 16 KB to 256 KB beside 64 MB NCCL takes 0.97 to 1.0 of
+ * the time of both, from 12 on longer.  All-reduces and reduce-scatters do not: few take up to 7 % longer, and their bits are not to depend on so
+ * little. */
+static const unsigned few[BL_COLLECTIVES] = {[BL_ALLGATHER] = 8, [BL_BROADCAST] = UINT_MAX, [BL_REDUCE] = UINT_MAX};
 
-/* Where NCCL begins; 0: Beeline has nothing. */
+/* Where Beeline's calls end; 0: it has none. */
 static uint64_t end_of_ours(const struct bl_table *table, enum bl_collective collective) {
     uint64_t end = 0;
     for (uint32_t i = 0; i < table->ranges[collective]; i++)
@@ -31,19 +32,43 @@ static uint64_t end_of_ours(const struct bl_table *table, enum bl_collective col
     return end;
 }
 
-/* A root sends to all others, or all send to it, where NCCL's ranks pass on what they get: so what counts is what the busiest has, less half of its share
- * of all.  Of one root 2 MB took as long as with NCCL, 64 MB 3.5 times as long; of four alike 16 MB half as long. */
-static bool rooted_are_many(const struct bl_table *table, const struct bl_together *together) {
-    uint64_t busiest = 0;
-    for (int r = 0; r < table->nranks; r++)
-        if (together->of_root[r] > busiest) busiest = together->of_root[r];
-    return busiest - together->bytes / (uint64_t)table->nranks / 2 > end_of_ours(table, together->collective);
+void bl_together_begin(struct bl_together *together, const struct bl_table *table, enum bl_collective collective) {
+    *together = (struct bl_together){.table = table, .collective = collective, .end = end_of_ours(table, collective)};
 }
 
-bool bl_together_is_nccls(const struct bl_table *table, const struct bl_together *together) {
+void bl_together_add(struct bl_together *together, const struct bl_request *request) {
+    const uint64_t bytes = request->count * bl_datatype_size(request->datatype);
+    together->calls++;
+    together->alone += bytes > ALONE;
+    together->bytes += bytes;
+    together->of_root[request->root] += bytes;
+}
+
+void bl_together_add_nccls(struct bl_together *together, const struct bl_request *request) {
+    if (request->count * bl_datatype_size(request->datatype) > together->end) together->beside_larger = true;
+}
+
+/* Of one root all goes through that one's link, once for each other rank, where NCCL's ranks pass on what they get, so that all links carry all
+ * bytes.  The difference may be twice what it is for one call.  Of one root of 4 2 MB took 0.9 of NCCL's time, 4 MB 1.3 times as long; of all
+ * alike 16 MB 0.6. */
+static bool is_one_roots(const struct bl_together *together) {
+    const uint64_t others = (uint64_t)together->table->nranks - 1;
+    uint64_t busiest = 0;
+    for (int r = 0; r < together->table->nranks; r++)
+        if (together->of_root[r] > busiest) busiest = together->of_root[r];
+    return others * busiest > together->bytes + 2 * (others - 1) * together->end;
+}
+
+static bool is_large(const struct bl_together *together) {
+    const uint64_t most = most_bytes[together->collective];
+    if (together->bytes > (most > together->end ? most : together->end)) return most != 0;
+    return bl_collective_has(together->collective, BL_ROOTED) && is_one_roots(together);
+}
+
+bool bl_together_is_nccls(const struct bl_together *together) {
     const enum bl_collective collective = together->collective;
-    if (!together->calls || together->calls + together->larger < 2 || table->invariant >> collective & 1) return false;
-    if (bl_collective_has(collective, BL_ROOTED)) return together->larger || rooted_are_many(table, together);
-    return (together->larger && together->calls <= few[collective]) ||
-           (most_bytes[collective] && together->bytes > most_bytes[collective]);
+    if (!together->calls || together->calls + together->beside_larger < 2) return false;
+    if (together->table->invariant >> collective & 1) return false;
+    return (together->beside_larger && together->calls <= few[collective]) || is_large(together) ||
+           (most_bytes[collective] && together->alone > MOST_ALONE);
 }

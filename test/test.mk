@@ -163,5 +163,7 @@ lint: format-check analyse
 	$(Q)scripts/build/check-layout
 	$(call say,LINT,docs)
 	$(Q)scripts/build/check-docs
+	$(call say,LINT,planted faults)
+	$(Q)test/mutate/mutate plantable
 
 .PHONY: check check-aarch64 test soak mutations asan tsan sanitize setup-deps kernel-times gpu-programs test-programs format format-check analyse lint

@@ -38,8 +38,12 @@ static ncclResult_t meet(struct bl_comm *comm) {
     return bl_order_meet(comm, comm->beside.streams + 1, comm->beside.count - 1);
 }
 
+static ncclResult_t check(struct bl_comm *comm) {
+    return bl_order_check(comm, comm->beside.streams + 1, comm->beside.count - 1);
+}
+
 static ncclResult_t check_and_meet(struct bl_comm *comm) {
-    const ncclResult_t result = bl_order_check(comm, comm->beside.streams + 1, comm->beside.count - 1);
+    const ncclResult_t result = check(comm);
     return result == ncclSuccess ? meet(comm) : result;
 }
 
@@ -52,15 +56,26 @@ static ncclResult_t visit(struct bl_comm *comm, ncclResult_t (*what)(struct bl_c
     return result;
 }
 
-ncclResult_t bl_streams_meet(const struct bl_collected *calls, int count) {
+/* Each communicator once. */
+static ncclResult_t visit_all(const struct bl_collected *calls, int count, ncclResult_t (*what)(struct bl_comm *comm)) {
     ncclResult_t result = ncclSuccess;
     for (int i = 0; i < count; i++) calls[i].call.comm->beside.meets = true;
     for (int i = 0; i < count && result == ncclSuccess; i++) {
         struct bl_comm *comm = calls[i].call.comm;
-        if (comm->beside.meets) result = visit(comm, check_and_meet);
+        if (comm->beside.meets) result = visit(comm, what);
         comm->beside.meets = false;
     }
     return result;
+}
+
+ncclResult_t bl_streams_check(const struct bl_collected *calls, int count) {
+    const ncclResult_t result = visit_all(calls, count, check);
+    for (int i = 0; i < count; i++) calls[i].call.comm->beside.count = 0;
+    return result;
+}
+
+ncclResult_t bl_streams_meet(const struct bl_collected *calls, int count) {
+    return visit_all(calls, count, check_and_meet);
 }
 
 ncclResult_t bl_streams_after_late(struct bl_comm *comm) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "launch/streams.h"
 
 static _Thread_local struct bl_group group;
 
@@ -84,6 +85,13 @@ void bl_group_add_init(const struct bl_setup_request *request) {
         bl_warn("out of memory for communicator %d of a group: it is left to NCCL", group.init_count + 1);
         bl_setup_leave(request);
     }
+}
+
+bool bl_group_list_streams(const struct bl_group *all) {
+    bool listed = bl_streams_list(all->calls, all->count);
+    for (int i = 0; i < all->forwarded_count && listed; i++)
+        listed = bl_streams_add(all->forwarded[i].comm, all->forwarded[i].stream);
+    return listed;
 }
 
 void bl_group_fail(ncclResult_t error) {

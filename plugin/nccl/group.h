@@ -1,8 +1,8 @@
 /* group.h - the groups of this thread: calls and new communicators are collected, and run at the outermost end (group_end.c).
  *
- * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end few of Beeline's may follow them
- * (together.h), and its other collectives are launched, in few launches (fuse.h), then the real group ends, with Beeline's messages beside NCCL's (beside.h), and then what is left of these.  An error of a
- * call in the group launches nothing.  The order between NCCL's part and Beeline's is the same on every rank, because the routes are; why it is this one:
+ * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end some of Beeline's may follow them (together.h), and
+ * its other collectives are launched, in few launches (fuse.h), then the real group ends, with Beeline's messages beside NCCL's
+ * (beside.h), and then what is left of these.  An error of a call in the group launches nothing.  The order between NCCL's part and Beeline's is the same on every rank, because the routes are; why it is this one:
  * docs/design.md.
  *
  * All of it is the calling thread's own.
@@ -43,6 +43,9 @@ ncclResult_t bl_group_add_forwarded(const struct bl_turn *turn);
 /* The turn that the open group's last such call on the communicator has, if that is on the same stream; else NULL.  NCCL launches
  * both at the group's end, so it is the next call's as well, and the driver is asked once for all. */
 const struct bl_turn *bl_group_turn(const struct bl_comm *comm, CUstream stream);
+
+/* Notes the streams that the group is on: launch/streams.h.  False: out of memory. */
+bool bl_group_list_streams(const struct bl_group *group);
 
 /* A call of the open group failed before it was collected: the group will, and Beeline launches nothing of it.  (What the
  * real NCCL had collected, it launches.) */

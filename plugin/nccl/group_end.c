@@ -104,17 +104,14 @@ static ncclResult_t launch_ahead(struct bl_group *group) {
 static ncclResult_t make_ready(struct bl_group *group) {
     bl_together_forward(group);
     if (group->error != ncclSuccess) return group->error;
-    bool listed = bl_streams_list(group->calls, group->count);
-    for (int i = 0; i < group->forwarded_count && listed; i++)
-        listed = bl_streams_add(group->forwarded[i].comm, group->forwarded[i].stream);
-    if (!listed) return ncclSystemError;
+    if (!bl_group_list_streams(group)) return ncclSystemError;
     ncclResult_t result = bl_streams_meet(group->calls, group->count);
     if (result == ncclSuccess) result = launch_ahead(group);
     if (result != ncclSuccess) return result;
     return bl_beside_launch(group->calls, group->count, group->forwarded, group->forwarded_count, &group->late);
 }
 
-/* As around each forwarded call (forward.c): it is here that NCCL launches them. */
+/* As around a forwarded call outside of groups (forward.c): it is here that NCCL launches them. */
 static ncclResult_t end_real(struct bl_group *group) {
     if (group->depth == 1 && group->error == ncclSuccess) {
         const ncclResult_t ready = make_ready(group);

@@ -2,6 +2,7 @@
 
 #include "entry.h"
 #include "forward.h"
+#include "launch/streams.h"
 #include "serve.h"
 
 /* Why NCCL has a call for its size alone. */
@@ -19,7 +20,7 @@ struct kind {
     enum bl_collective collective;
 };
 
-static bool is_larger(const struct bl_turn *turn, struct kind kind) {
+static bool is_nccls(const struct bl_turn *turn, struct kind kind) {
     return turn->counted && turn->comm == kind.comm && turn->request.collective == kind.collective &&
            (BY_SIZE >> turn->why & 1) != 0;
 }
@@ -70,31 +71,40 @@ static void forward_calls(struct bl_group *group, struct kind kind) {
     group->count = left;
 }
 
-static bool is_nccls(const struct bl_group *group, struct kind kind) {
-    struct bl_together together = {.collective = kind.collective};
+static bool is_faster_with_nccl(const struct bl_group *group, struct kind kind) {
+    struct bl_together together;
+    bl_together_begin(&together, &kind.comm->table, kind.collective);
     for (int i = 0; i < group->forwarded_count; i++)
-        if (is_larger(&group->forwarded[i], kind)) bl_together_add(&together, &group->forwarded[i].request, true);
+        if (is_nccls(&group->forwarded[i], kind)) bl_together_add_nccls(&together, &group->forwarded[i].request);
     for (int i = 0; i < group->count; i++)
-        if (is_ours(&group->calls[i].call, kind)) bl_together_add(&together, &group->calls[i].call.request, false);
-    return bl_together_is_nccls(&kind.comm->table, &together);
+        if (is_ours(&group->calls[i].call, kind)) bl_together_add(&together, &group->calls[i].call.request);
+    return bl_together_is_nccls(&together);
 }
 
-/* True if some of the group's calls have gone. */
-static bool consider(struct bl_group *group, struct kind kind) {
+/* True once for each kind that is to go. */
+static bool is_to_go(const struct bl_group *group, struct kind kind) {
     const unsigned bit = 1u << kind.collective;
     if (kind.comm->group_seen & bit) return false;
     kind.comm->group_seen |= bit;
-    const bool go = (MOVABLE >> kind.collective & 1) != 0 && is_nccls(group, kind);
-    if (go) forward_calls(group, kind);
-    return go;
+    return (MOVABLE >> kind.collective & 1) != 0 && is_faster_with_nccl(group, kind);
+}
+
+/* What Beeline would refuse at the end of the group is refused before any of it goes: NCCL would launch that. */
+static bool is_usable(struct bl_group *group) {
+    const bool listed = bl_group_list_streams(group);
+    const ncclResult_t result = listed ? bl_streams_check(group->calls, group->count) : ncclSystemError;
+    if (result != ncclSuccess) bl_group_fail(result);
+    return result == ncclSuccess;
 }
 
 void bl_together_forward(struct bl_group *group) {
-    for (int i = 0; i < group->count;) {
-        const struct bl_call *const call = &group->calls[i].call;
-        const bool gone = consider(group, (struct kind){call->comm, call->request.collective});
-        i = gone ? 0 : i + 1;
-    }
+    bool usable = false;
     for (int i = 0; i < group->count; i++) group->calls[i].call.comm->group_seen = 0;
-    for (int i = 0; i < group->forwarded_count; i++) group->forwarded[i].comm->group_seen = 0;
+    for (int i = 0; i < group->count;) {
+        const struct kind kind = {group->calls[i].call.comm, group->calls[i].call.request.collective};
+        const bool goes = is_to_go(group, kind);
+        if (goes && !usable && !(usable = is_usable(group))) return;
+        if (goes) forward_calls(group, kind);
+        i = goes ? 0 : i + 1;
+    }
 }

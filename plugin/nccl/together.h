@@ -1,7 +1,7 @@
 /* together.h - calls of a group that Beeline could serve go to the real NCCL where that has all of their kind in one kernel, and is faster.
  *
- * All ranks have the same collectives in a group, so they come to the same.  What a user's setting gives Beeline stays, as do sums that are to
- * have the same bits at every size.
+ * All ranks have the same calls of a communicator in a group, whatever they have of others and in which order, and its table is the same; so they come
+ * to the same.  What a user's setting gives Beeline stays, as do sums that are to have the same bits at every size.
  */
 #ifndef BEELINE_TOGETHER_H
 #define BEELINE_TOGETHER_H

@@ -194,12 +194,13 @@ static void launches(struct part *part, const struct options *o) {
     free(set);
 }
 
-/* --- fused_left: few calls of a group go to NCCL with a larger one of their kind, first, in the midst or last --- */
+/* --- fused_left: calls of a group go to NCCL with a larger one of their kind, first, in the midst or last --- */
 enum { KINDS = 8, SMALL_COUNT = 40, LARGE_COUNT = 20000 }; /* by thresholds of 6 KB, below which all small ones are */
 /* -c: what the user's setting says stays; one all-gather more than go, or as many as that; all sums are Beeline's, of whatever size. */
 enum left_how { LEFT, SAID, MANY, INVARIANT, FULL };
 
-static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = 99, [BL_REDUCE] = 99, [BL_ALLGATHER] = 8};
+/* So many at most: dispatch/together.c. */
+static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = MOST, [BL_REDUCE] = MOST, [BL_ALLGATHER] = 8};
 
 static const enum bl_collective kinds[KINDS] = {BL_ALLREDUCE, BL_BROADCAST, BL_REDUCE, BL_BROADCAST,
                                                 BL_ALLGATHER, BL_BROADCAST, BL_REDUCE, BL_BROADCAST};
@@ -275,6 +276,33 @@ static void left(struct part *part, const struct options *o) {
     free(set);
 }
 
+/* A larger one on another communicator takes none along. */
+static void left_apart(struct part *part, const struct options *o) {
+    struct set *set = calloc(1, sizeof *set);
+    CHECK(set);
+    ncclComm_t comms[BOX_RANKS], others[BOX_RANKS];
+    struct graphs graphs;
+    part_comms(part, comms);
+    if (!box_route(comms[0], BL_ALLREDUCE, 1, 0, 0)) box_skip("without Beeline");
+    part_make_communicators(part, 1, others);
+    for (int large = KINDS - 1; large >= 0; large--) {
+        prepare_left(part, set, large, LEFT);
+        graphs_begin(part, 0);
+        NCCL_OK(ncclGroupStart());
+        for (int k = 0; k < set->count; k++) issue(part, &set->call[k], k == large ? others : comms, 0);
+        NCCL_OK(ncclGroupEnd());
+        graphs_end(part, 0, &graphs);
+        const int ours = launches_left(set, large, SAID), got = kernels_in(&graphs);
+        CHECK(got == ours + 1, "call %d is large, and apart: %d launches, expected %d and NCCL's", large, got, ours);
+        graphs_launch(part, &graphs, 0);
+        check_all(part, set);
+        graphs_free(part, &graphs);
+        free_all(part, set);
+    }
+    part_destroy_communicators(part, others);
+    free(set);
+}
+
 /* On nonblocking communicators, where Beeline's calls are launched once NCCL's of the group are on the stream; or the group is but simulated. */
 static void left_nonblocking(struct part *part, const struct options *o) {
     struct set *set = calloc(1, sizeof *set);
@@ -318,15 +346,31 @@ static const struct whole of_roots[] = {{BL_BROADCAST, 3, 1500, true},
                                         {BL_BROADCAST, 0, 1500, false},
                                         {BL_REDUCE, 3, 1500, true},
                                         {BL_REDUCE, 0, 1500, false}};
-/* By the built-in ones. */
-static const struct whole in_all[] = {{BL_ALLGATHER, 8, 1 << 18, false},     {BL_ALLGATHER, 9, 1 << 18, true},
-                                      {BL_REDUCESCATTER, 6, 1 << 18, false}, {BL_REDUCESCATTER, 7, 1 << 18, true},
-                                      {BL_ALLREDUCE, 6, 1 << 20, false},     {BL_ALLREDUCE, 7, 1 << 20, true}};
+/* By thresholds of 4 MB: of that, of 1 MB, and a little more. */
+enum { MB = 1 << 18 };
+static const struct whole in_all[] = {
+    {BL_ALLGATHER, 4, 4 * MB, false},    {BL_ALLGATHER, 5, 4 * MB, true},  {BL_REDUCESCATTER, 4, 4 * MB, false},
+    {BL_REDUCESCATTER, 5, 4 * MB, true}, {BL_ALLREDUCE, 6, 4 * MB, false}, {BL_ALLREDUCE, 7, 4 * MB, true},
+    {BL_ALLREDUCE, 8, MB + 1, false},    {BL_ALLREDUCE, 9, MB + 1, true},  {BL_ALLREDUCE, 9, MB, false}};
 
 /* The root is drawn from the call's seed: so it is the next seed that draws this one. */
 static void prepare_rooted(struct part *part, struct call *call, int root) {
     while (call_root(part, call) != root) call->seed++;
     call_prepare(part, call);
+}
+
+/* Broadcasts of one root that by thresholds of 6 KB, and between more than two ranks, are NCCL's together. */
+enum { HEAVY = 5 };
+static void add_heavy(struct part *part, struct set *set) {
+    for (int i = 0; i < HEAVY; i++) {
+        struct call *const call = &set->call[set->count++];
+        *call = (struct call){.collective = BL_BROADCAST,
+                              .seed = part->box->seed + (uint64_t)(7 + i) * 1000,
+                              .datatype = ref_datatype("float"),
+                              .redop = ref_redop("sum"),
+                              .count = 1500};
+        prepare_rooted(part, call, 1);
+    }
 }
 
 static void one_whole(struct part *part, struct set *set, const ncclComm_t *comms, const struct whole *whole,
@@ -357,7 +401,7 @@ static void one_whole(struct part *part, struct set *set, const ncclComm_t *comm
     free_all(part, set);
 }
 
-/* -c 1: by the built-in thresholds; 2: with the same bits at every size. */
+/* -c 1: by thresholds of 4 MB; 2: with the same bits at every size. */
 static void whole(struct part *part, const struct options *o) {
     struct set *set = calloc(1, sizeof *set);
     CHECK(set);
@@ -523,7 +567,7 @@ static void streams_captured(struct part *part, const struct options *o) {
     each_rank (part, i) CU_OK(cuEventDestroy(event[i]));
 }
 
-/* One stream captured and another not: NCCL refuses that, and nothing runs. */
+/* One stream captured and another not: NCCL refuses that, and nothing runs; not what NCCL would have whole either (-c 5). */
 static void half_captured(struct part *part, const struct options *o) {
     struct set *set = calloc(1, sizeof *set);
     CHECK(set);
@@ -531,10 +575,11 @@ static void half_captured(struct part *part, const struct options *o) {
     part_comms(part, comms);
     if (!box_route(comms[0], BL_ALLREDUCE, 1, 0, 0)) box_skip("without Beeline");
     draw_alike(part, set, 4, o->collectives, ref_datatype("half"), 500);
+    if (o->count[0] == HEAVY) add_heavy(part, set);
     struct graphs graphs;
     graphs_begin(part, 0);
     NCCL_OK(ncclGroupStart());
-    for (int k = 0; k < set->count; k++) issue(part, &set->call[k], comms, k == 2);
+    for (int k = 0; k < set->count; k++) issue(part, &set->call[k], comms, k == 2 || k >= 4);
     ncclResult_t result = ncclGroupEnd();
     CHECK(result == ncclInvalidUsage, "the end of the group gave %s", ncclGetErrorString(result));
     graphs_end(part, 0, &graphs);
@@ -548,7 +593,7 @@ static void half_captured(struct part *part, const struct options *o) {
     scenario_works(part, 61);
 }
 
-/* A communicator that is destroyed in the group takes its calls with it, and no others. */
+/* A communicator that is destroyed in the group takes its calls with it, and no others; also those that NCCL would have whole (-c 5). */
 static void destroyed(struct part *part, const struct options *o) {
     struct set *set = calloc(1, sizeof *set);
     CHECK(set);
@@ -557,14 +602,16 @@ static void destroyed(struct part *part, const struct options *o) {
     part_make_communicators(part, 1, comms[1]);
     if (!box_route(comms[0][0], BL_ALLREDUCE, 1, 0, 0)) box_skip("without Beeline");
     draw_alike(part, set, 30, (const bool[BL_COLLECTIVES]){true, true, true}, ref_datatype("bfloat16"), 700);
+    if (o->count[0] == HEAVY) add_heavy(part, set);
     NCCL_OK(ncclGroupStart());
     for (int k = 0; k < 20; k++) issue(part, &set->call[k], comms[k % 2], 0);
+    for (int k = 30; k < set->count; k++) issue(part, &set->call[k], comms[1], 0);
     each_rank (part, i) NCCL_OK(ncclCommDestroy(comms[1][i]));
     for (int k = 20; k < 30; k++) issue(part, &set->call[k], comms[0], 0);
     NCCL_OK(ncclGroupEnd());
     part_synchronize(part);
-    for (int k = 0; k < 30; k++) {
-        if (k < 20 && k % 2)
+    for (int k = 0; k < set->count; k++) {
+        if ((k < 20 && k % 2) || k >= 30)
             call_check_untouched(part, &set->call[k]);
         else
             call_check(part, &set->call[k]);
@@ -578,6 +625,7 @@ const struct scenario fused_scenarios[] = {
     {.name = "fused_in_place", .run = in_place},
     {.name = "fused_launches", .run = launches},
     {.name = "fused_left", .run = left},
+    {.name = "fused_left_apart", .run = left_apart},
     {.name = "fused_left_nonblocking", .run = left_nonblocking, .no_communicators = true},
     {.name = "fused_whole", .run = whole},
     {.name = "fused_replayed", .run = replayed},

@@ -381,9 +381,14 @@ row("{scenario}/{how}", dict(scenario=("fused_left",), how=("many", "full")), mo
 row("{scenario}/invariant", dict(scenario=("fused_left",)), mode="groups", ranks=4, environment=f"{LOW} BEELINE_BATCH_INVARIANT=1", c=3, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/said", dict(scenario=("fused_left",)), mode="groups", ranks=4, c=1, options="--sms 64 ",
     environment=f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128' 'BEELINE_REDUCE=..6K reduce_ll128'", **SCENARIOS)
-row("{scenario}/{mode}", dict(scenario=("fused_whole",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=f"{LOW} BEELINE_ALLTOALL=nccl", c=0, options="--sms 64 ", **SCENARIOS)
-row("{scenario}/in_all", dict(scenario=("fused_whole",)), mode="threads", ranks=2, c=1, environment="BEELINE_ALLTOALL=nccl", **SCENARIOS)
-row("{scenario}/invariant", dict(scenario=("fused_whole",)), mode="groups", ranks=2, c=2, environment="BEELINE_ALLTOALL=nccl BEELINE_BATCH_INVARIANT=1", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("fused_left_apart",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=LOW, options="--sms 64 ", **SCENARIOS)
+row("{scenario}/narrow", dict(scenario=("fused_left",)), mode="threads", ranks=4, environment="NCCL_MAX_CTAS=2", c=0, options="--sms 64 ", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("fused_whole",), mode=MODES), ranks=4, environment=f"{LOW} BEELINE_ALLTOALL=nccl", c=0, options="--sms 64 ", **SCENARIOS)
+WHOLE = "BEELINE_TUNING_FILE=test/ranks/whole.tune BEELINE_ALLTOALL=nccl"
+row("{scenario}/{what}", dict(scenario=("fused_whole",), what=("in_all", "invariant")), mode=turn(("threads", "groups"), "what"), ranks=2, c=turn((1, 2), "what"),
+    environment=lambda p: WHOLE + (" BEELINE_BATCH_INVARIANT=1" if p.what == "invariant" else ""), **SCENARIOS)
+row("{scenario}/low/{mode}", dict(scenario=("fused_half_captured", "fused_destroyed"), mode=MODES), ranks=turn((4, 3, 4), "mode"), environment=LOW, c=5, attributes="warn-ok",
+    options="--sms 64 ", **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("fused_left_nonblocking",), mode=MODES), ranks=turn((2, 4, 2), "mode"), environment=LOW, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/low/{mode}", dict(scenario=("fused_many", "fused_two_communicators"), mode=MODES), ranks=turn((4, 2, 4), "scenario", "mode"),
     soak=lambda p: SOAK if p.scenario == "fused_many" and p.mode != "threads" else "", environment=LOW, options="--sms 64 ", C=ANY, **SCENARIOS)
