@@ -3,8 +3,8 @@
  *   RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 BEELINE_ID_FILE=PATH group-lists [-c GROUPS] [-n REPLAYS] LIST...     one process a rank
  *
  * A LIST is COLLECTIVE:NxBYTES[,NxBYTES...], `broadcast:16x64K,1x8M`; of broadcasts and reduces the roots go round, or are one (`reduce@0:64x256K`).
- * Bytes are those of a call's count, and a multiple of 16.  So many groups in a graph (10), the median of so many replays (11), of rank 0.
- * Exit status: 1 if a result was wrong, or a call failed. */
+ * Bytes are those of a call's count, 4 to 1G, and whole int32.  So many groups in a graph, or one behind the other (10), the median of so many replays
+ * (11), of rank 0.  Exit status: 1 if a result was wrong, or a call failed, or what was asked for is not accepted. */
 #include <string.h>
 #include <unistd.h>
 
@@ -31,9 +31,18 @@ struct group {
     const struct process *process;
 };
 
-static int refuse(const char *list, const char *accepted) {
+static _Noreturn void refuse(const char *list, const char *accepted) {
     printf("LIST: \"%s\"; accepted: %s\n", list, accepted);
     exit(1);
+}
+
+static int root_of(const char *list, const char *text, const struct group *group) {
+    char *end;
+    const long root = strtol(text, &end, 10);
+    if (group->collective != BROADCAST && group->collective != REDUCE) refuse(list, "a root of broadcasts and reduces");
+    if (end == text || *end != ':' || root < 0 || root >= group->process->nranks)
+        refuse(list, "roots below WORLD_SIZE");
+    return (int)root;
 }
 
 static void parse(const char *list, struct group *group) {
@@ -45,15 +54,15 @@ static void parse(const char *list, struct group *group) {
     while (c < COLLECTIVES && (strlen(names[c]) != length || strncmp(list, names[c], length) != 0)) c++;
     if (c == COLLECTIVES) refuse(list, "all_reduce, all_gather, reduce_scatter, broadcast and reduce");
     group->collective = (enum collective)c;
-    group->root = at ? atoi(at + 1) : -1;
+    group->root = at ? root_of(list, at + 1, group) : -1;
     group->count = 0;
-    if (group->root >= group->process->nranks) refuse(list, "roots below WORLD_SIZE");
     char *rest = strdup(colon + 1), *save = NULL;
     for (char *part = strtok_r(rest, ",", &save); part; part = strtok_r(NULL, ",", &save)) {
         char *x;
         const long n = strtol(part, &x, 10);
         if (*x != 'x' || n < 1 || n > MOST_CALLS - group->count) refuse(list, "NxBYTES, at most 1024 calls in all");
-        const size_t words = process_bytes("BYTES", x + 1, 16, 1 << 30) / 16 * 4;
+        const size_t bytes = process_bytes("BYTES", x + 1, 4, 1 << 30), words = bytes / 4;
+        if (bytes % 4) refuse(list, "whole int32");
         for (long i = 0; i < n; i++, group->count++)
             group->call[group->count] = (struct call){
                 .words = words, .root = group->root >= 0 ? group->root : group->count % group->process->nranks};
@@ -68,9 +77,23 @@ static size_t written_words(const struct group *group, int k) {
     return group->call[k].words * (writes_all[group->collective] ? (size_t)group->process->nranks : 1);
 }
 
-/* What a rank has of a call. */
-static unsigned value(int k, int rank) {
-    return (unsigned)(k * MOST_RANKS + rank + 1);
+/* What a rank has of a call: no two of its words are alike, nor two calls or ranks. */
+static unsigned value(int k, int rank, size_t word) {
+    return (unsigned)(word * 65537 + (size_t)k * MOST_RANKS + (size_t)rank + 1);
+}
+
+static void fill(const struct group *group, int k) {
+    const size_t words = read_words(group, k);
+    unsigned *host = malloc(words * 4);
+    CHECK(!host);
+    for (size_t w = 0; w < words; w++) host[w] = value(k, group->process->rank, w);
+    CHECK(cuMemcpyHtoD(group->call[k].from, host, words * 4));
+    free(host);
+}
+
+static void poison(void *arg) {
+    const struct group *group = arg;
+    for (int k = 0; k < group->count; k++) CHECK(cuMemsetD8(group->call[k].to, POISON, written_words(group, k) * 4));
 }
 
 static void prepare(struct group *group) {
@@ -78,8 +101,7 @@ static void prepare(struct group *group) {
         struct call *call = &group->call[k];
         CHECK(cuMemAlloc(&call->from, read_words(group, k) * 4));
         CHECK(cuMemAlloc(&call->to, written_words(group, k) * 4));
-        CHECK(cuMemsetD32(call->from, value(k, group->process->rank), read_words(group, k)));
-        CHECK(cuMemsetD8(call->to, POISON, written_words(group, k) * 4));
+        fill(group, k);
     }
     CHECK(cuCtxSynchronize());
 }
@@ -117,14 +139,15 @@ static unsigned expected(const struct group *group, int k, size_t word) {
     const struct call *call = &group->call[k];
     const int nranks = group->process->nranks;
     switch (group->collective) {
-    case ALL_GATHER: return value(k, (int)(word / call->words));
-    case BROADCAST: return value(k, call->root);
+    case ALL_GATHER: return value(k, (int)(word / call->words), word % call->words);
+    case BROADCAST: return value(k, call->root, word);
     case REDUCE: /* others' are as they were */
         if (group->process->rank != call->root) return POISON * 0x01010101u;
         break;
+    case REDUCE_SCATTER: word += (size_t)group->process->rank * call->words; break;
     default: break;
     }
-    return (unsigned)(k * MOST_RANKS * nranks + nranks * (nranks + 1) / 2);
+    return (unsigned)nranks * value(k, 0, word) + (unsigned)(nranks * (nranks - 1) / 2);
 }
 
 static long count_wrong(const struct group *group) {
@@ -150,7 +173,8 @@ int main(int argc, char **argv) {
         else if (option == 'n')
             replays = atoi(optarg);
         else
-            return 1;
+            exit((printf("accepted: [-c GROUPS] [-n REPLAYS] LIST...\n"), 1));
+    if (optind == argc) exit((printf("no LIST: COLLECTIVE:NxBYTES[,NxBYTES...]\n"), 1));
     CHECK(!group);
     process_open(&process);
     group->process = &process;
@@ -160,11 +184,8 @@ int main(int argc, char **argv) {
         parse(argv[optind], group);
         prepare(group);
         for (int captured = 0; captured < 2; captured++) {
-            us[captured] = process_time(&process, make_all, group, captured, groups, replays);
+            us[captured] = process_time(&process, make_all, poison, group, captured, groups, replays);
             wrong += count_wrong(group);
-            for (int k = 0; k < group->count; k++)
-                CHECK(cuMemsetD8(group->call[k].to, POISON, written_words(group, k) * 4));
-            CHECK(cuCtxSynchronize());
         }
         if (process.rank == 0)
             printf("%-36s graph %9.2f us, eager %9.2f us, %ld wrong\n", argv[optind], us[1], us[0], wrong);

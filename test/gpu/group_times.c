@@ -95,8 +95,11 @@ static void fill(enum kind kind, size_t bytes) {
         CHECK(cuMemsetD32(from, (unsigned)process.rank + 1, at[process.nranks] / 4));
     else
         CHECK(cuMemsetD8(from, (unsigned char)(process.rank + 1), at[process.nranks]));
-    CHECK(cuMemsetD8(to, 0xee, at[process.nranks]));
     CHECK(cuCtxSynchronize());
+}
+
+static void poison(void *unused) {
+    CHECK(cuMemsetD8(to, 0xee, at[process.nranks]));
 }
 
 static long count_wrong(enum kind kind) {
@@ -124,7 +127,7 @@ int main(int argc, char **argv) {
     for (enum kind kind = 0; kind < KINDS; kind++)
         for (size_t bytes = 1024; bytes <= most; bytes *= is_apart(kind) ? 2 : 4) {
             fill(kind, bytes);
-            const float us = process_time(&process, make, &kind, true, calls, replays);
+            const float us = process_time(&process, make, poison, &kind, true, calls, replays);
             const long wrong = count_wrong(kind);
             if (process.rank == 0) printf("%-20s %8zu bytes: %8.2f us, %ld wrong\n", names[kind], bytes, us, wrong);
             all_wrong += wrong;

@@ -78,8 +78,8 @@ static CUgraphExec capture(const struct timed *timed, CUstream stream) {
     return exec;
 }
 
-float process_time(const struct process *process, void (*call)(void *), void *arg, bool captured, int calls,
-                   int replays) {
+float process_time(const struct process *process, void (*call)(void *), void (*poison)(void *), void *arg,
+                   bool captured, int calls, int replays) {
     struct timed timed = {.call = call, .arg = arg, .calls = calls};
     CUevent event[2];
     float us[MOST_REPLAYS];
@@ -87,6 +87,8 @@ float process_time(const struct process *process, void (*call)(void *), void *ar
         exit((printf("%d calls, %d replays; accepted: 1 and more, 1 to %d\n", calls, replays, MOST_REPLAYS), 1));
     call(arg); /* makes connections, which a capture forbids */
     CHECK(cuStreamSynchronize(process->stream));
+    poison(arg);
+    CHECK(cuCtxSynchronize());
     if (captured) timed.exec = capture(&timed, process->stream);
     for (int i = 0; i < 2; i++) CHECK(cuEventCreate(&event[i], CU_EVENT_DEFAULT));
     for (int i = 0; i < replays; i++) {

@@ -33,9 +33,11 @@ struct process {
 void process_open(struct process *process);
 void process_close(struct process *process);
 
-/* us of one of `calls` calls, the median of `replays` graphs that hold them, or of as many turns without a graph, by this rank's device. */
-float process_time(const struct process *process, void (*call)(void *), void *arg, bool captured, int calls,
-                   int replays);
+/* us of one of `calls` calls, the median of `replays` graphs that hold them, or of as many turns without a graph, by this rank's device.
+ * The first call, which makes connections, is not timed; behind it poison(arg) overwrites results, so that those which are found then are
+ * of what was timed. */
+float process_time(const struct process *process, void (*call)(void *), void (*poison)(void *), void *arg,
+                   bool captured, int calls, int replays);
 
 /* `1024`, `16K`, `4M`; ends the process if it is not from least to most. */
 size_t process_bytes(const char *name, const char *text, size_t least, size_t most);
