@@ -87,7 +87,7 @@ struct bl_pending {
     CUstream stream;
     struct bl_order_turn turn;
     bool beside;                /* it ends with calls of Beeline's: beside.h */
-    _Atomic bool message;       /* a send or receive is among them */
+    _Atomic unsigned kinds;     /* of its kernels: turn.h */
     bool expected;              /* while a group keeps what comes behind it */
     struct bl_collected *calls; /* fuse.h */
     int count;

@@ -4,9 +4,8 @@
 #include "order.h"
 #include "room.h"
 
-/* A send or receive, or an all-to-all, which for NCCL is many of these; or what Beeline knows nothing of. */
 static bool goes_on_with_others(const struct bl_turn *turn) {
-    return !turn->counted || bl_turn_is_message(turn) || turn->request.collective == BL_ALLTOALL;
+    return bl_turn_kind(turn) == 1u << BL_SENDRECV;
 }
 
 /* Of the communicators that have messages of both. */
@@ -96,12 +95,11 @@ static void give_up(const struct bl_turn *forwarded, int forwarded_count, ncclRe
     }
 }
 
-/* Whether a message of NCCL's in the group may be the first in its GPU's context. */
-static bool has_first_message(const struct bl_turn *forwarded, int forwarded_count) {
+/* Whether a kernel of NCCL's in the group may be the first of its kind in its GPU's context. */
+static bool has_first_kernel(const struct bl_turn *forwarded, int forwarded_count) {
     bool first = false;
     for (int i = 0; i < forwarded_count && !first; i++)
-        first = goes_on_with_others(&forwarded[i]) && !forwarded[i].order.capturing &&
-                !bl_room_had_messages(forwarded[i].comm);
+        first = !forwarded[i].order.capturing && bl_turn_kind(&forwarded[i]) & ~bl_room_kinds(forwarded[i].comm);
     return first;
 }
 
@@ -123,7 +121,7 @@ ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_t
         calls[i].when = BL_BESIDE;
         calls[i].call.stream = beside->streams[0];
     }
-    *late = has_first_message(forwarded, forwarded_count);
+    *late = has_first_kernel(forwarded, forwarded_count);
     return *late ? ncclSuccess : bl_fuse_launch(calls, count, BL_BESIDE);
 }
 

@@ -7,9 +7,9 @@
  * them, and which those wait for.  (Collectives come before messages, as with NCCL alone: group_end.c.)
  *
  * They are launched before the real group ends, for there NCCL waits, on the host, for ranks that a message goes to or comes
- * from for the first time.  But not where NCCL's messages are the first in the GPU's context: if a kernel needs more local memory
- * than any before it, as NCCL's for messages does, the driver has its launch wait, on the host, until nothing runs on the GPU, and
- * Beeline's may be waiting for what these messages bring about.
+ * from for the first time.  But not where a kernel of NCCL's is the first of its kind in the GPU's context: if it needs more local memory
+ * than any before it, as NCCL's first for messages does, the driver has its launch wait, on the host, until nothing runs on the GPU, and
+ * Beeline's may be waiting for what that kernel brings about.
  */
 #ifndef BEELINE_BESIDE_H
 #define BEELINE_BESIDE_H

@@ -26,7 +26,7 @@ struct bl_room {
     atomic_int count;
     atomic_int chaining;    /* threads that are about to wait for events */
     atomic_bool in_a_graph; /* some are waited for in graphs, too */
-    atomic_bool messages;   /* of NCCL's were launched */
+    atomic_uint kinds;      /* of NCCL's kernels that were launched: turn.h */
     CUevent *spare;         /* of those that have left meanwhile */
     int spares, spare_capacity;
 };
@@ -390,12 +390,12 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
                            : take_eager(room, &space, comm, stream, turn, kernel, blocks);
 }
 
-void bl_room_note_message(const struct bl_comm *comm) {
-    if (comm->room.of) atomic_store_explicit(&comm->room.of->messages, true, memory_order_relaxed);
+void bl_room_note_kinds(const struct bl_comm *comm, unsigned kinds) {
+    if (kinds & ~bl_room_kinds(comm) && comm->room.of) atomic_fetch_or(&comm->room.of->kinds, kinds);
 }
 
-bool bl_room_had_messages(const struct bl_comm *comm) {
-    return comm->room.of && atomic_load_explicit(&comm->room.of->messages, memory_order_relaxed);
+unsigned bl_room_kinds(const struct bl_comm *comm) {
+    return comm->room.of ? atomic_load_explicit(&comm->room.of->kinds, memory_order_relaxed) : 0;
 }
 
 /* From now on launches beside it may have to be narrow; those in flight may be wide. */

@@ -54,10 +54,10 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
 /* The same for a call of the real NCCL's, which is made in any case. */
 ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 
-/* A message of NCCL's was launched in the communicator's context; whether one ever was, also of another communicator.  False where that is
- * not known. */
-void bl_room_note_message(const struct bl_comm *comm);
-bool bl_room_had_messages(const struct bl_comm *comm);
+/* Kinds of kernels (bl_turn_kind) that NCCL launched in the communicator's context; those that it ever did, also for another communicator.  0
+ * where that is not known. */
+void bl_room_note_kinds(const struct bl_comm *comm, unsigned kinds);
+unsigned bl_room_kinds(const struct bl_comm *comm);
 
 /* The call is issued, and the communicator's event recorded behind it; or it never will be.  Of a launch of Beeline's while one of NCCL's is
  * still to come, as in a group, that says nothing yet. */

@@ -117,15 +117,16 @@ static void refuse_turn(const struct bl_turn *turn, ncclResult_t error) {
     bl_room_taken_nccl(comm);
 }
 
-/* Now, or when NCCL has launched it. */
-static void note_message(struct bl_comm *comm, ncclResult_t result) {
-    if (result == ncclSuccess) bl_room_note_message(comm);
-    if (result == ncclInProgress) atomic_store(&comm->pending.message, true);
+/* Now, or when NCCL has launched them. */
+static void note_kinds(struct bl_comm *comm, unsigned kinds, ncclResult_t result) {
+    if (result == ncclSuccess) bl_room_note_kinds(comm, kinds);
+    if (result == ncclInProgress) atomic_fetch_or(&comm->pending.kinds, kinds);
 }
 
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result) {
     if (bl_call_made(result)) count(turn);
-    if (bl_turn_is_message(turn) && !turn->order.capturing) note_message(turn->comm, result);
+    if (turn->counted && turn->request.count && !turn->order.capturing)
+        note_kinds(turn->comm, bl_turn_kind(turn), result);
     if (turn->follows) return ncclSuccess;
     if (result == ncclSuccess) return end_turn(turn);
     if (result == ncclInProgress)
@@ -156,7 +157,7 @@ void bl_turn_settle(struct bl_comm *comm, ncclResult_t state) {
         const struct bl_turn turn = {
             .comm = comm, .stream = pending->stream, .order = pending->turn, .beside = pending->beside};
         settling = comm;
-        if (atomic_exchange(&pending->message, false)) note_message(comm, state);
+        note_kinds(comm, atomic_exchange(&pending->kinds, 0), state);
         ncclResult_t result = bl_turn_end(&turn, state);
         if (state == ncclSuccess && result == ncclSuccess && pending->count)
             result = bl_fuse_launch(pending->calls, pending->count, BL_BEHIND);

@@ -295,6 +295,44 @@ static void messages_mixed_first(struct part *part, const struct settings *s) {
     vector_close(&small);
 }
 
+/* --- messages_mixed_first_collective: NCCL's first collective is in a group with messages of both, of which rank 0 has one of either hand, ranks 1 and 2
+ * one each: behind the collective on rank 1, which waits for it on rank 0 --- */
+static void messages_mixed_first_collective(struct part *part, const struct settings *s) {
+    const int rank = self(part)->rank, n = part->box->nranks;
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    struct vector large, small, summed;
+    vector_open(&large, s->large);
+    vector_open(&small, s->small);
+    vector_open(&summed, s->large);
+    vector_fill(part, &large, s->seed);
+    vector_fill(part, &small, s->seed + 1);
+    vector_fill(part, &summed, s->seed + 2);
+    NCCL_OK(ncclGroupStart()); /* so that its first messages are not the ones below */
+    NCCL_OK(ncclSend((void *)large.send, large.count, ncclInt32, (rank + 1) % n, comm, stream));
+    NCCL_OK(ncclRecv((void *)large.recv, large.count, ncclInt32, (rank + n - 1) % n, comm, stream));
+    NCCL_OK(ncclGroupEnd());
+    stream_sync(stream);
+    vector_fill(part, &large, s->seed + 3);
+    part_barrier(part);
+    doing(part, "the group");
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(ncclAllReduce((void *)summed.send, (void *)summed.recv, summed.count, ncclInt32, ncclMax, comm, stream));
+    if (rank == 0) NCCL_OK(ncclSend((void *)large.send, large.count, ncclInt32, 2, comm, stream));
+    if (rank == 0) NCCL_OK(ncclRecv((void *)small.recv, small.count, ncclInt32, 1, comm, stream));
+    if (rank == 1) NCCL_OK(ncclSend((void *)small.send, small.count, ncclInt32, 0, comm, stream));
+    if (rank == 2) NCCL_OK(ncclRecv((void *)large.recv, large.count, ncclInt32, 0, comm, stream));
+    NCCL_OK(ncclGroupEnd());
+    stream_sync(stream);
+    if (rank == 0) vector_check(part, &small, 1, 1);
+    if (rank == 2) vector_check(part, &large, 0, 0);
+    comm_close(part, comm);
+    stream_close(stream);
+    vector_close(&large);
+    vector_close(&small);
+    vector_close(&summed);
+}
+
 /* --- messages_mixed_collectives: groups of two all-reduces, one of either hand, in which only ranks 0 and 1 have a message --- */
 static void messages_mixed_collectives(struct part *part, const struct settings *s) {
     const int rank = self(part)->rank;
@@ -335,6 +373,7 @@ const struct program mixed_programs[] = {
     {"messages_mixed", messages_mixed},
     {"messages_mixed_nonblocking", messages_mixed_nonblocking},
     {"messages_mixed_first", messages_mixed_first},
+    {"messages_mixed_first_collective", messages_mixed_first_collective},
     {"messages_mixed_collectives", messages_mixed_collectives},
     {"messages_mixed_green", messages_mixed_green},
     {"messages_mixed_beside_capture", messages_mixed_beside_capture},

@@ -381,7 +381,7 @@ row("{scenario}/{how}", dict(scenario=("fused_left",), how=("many", "full")), mo
 row("{scenario}/invariant", dict(scenario=("fused_left",)), mode="groups", ranks=4, environment=f"{LOW} BEELINE_BATCH_INVARIANT=1", c=3, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/said", dict(scenario=("fused_left",)), mode="groups", ranks=4, c=1, options="--sms 64 ",
     environment=f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128' 'BEELINE_REDUCE=..6K reduce_ll128'", **SCENARIOS)
-row("{scenario}/{mode}", dict(scenario=("fused_left_apart",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=LOW, options="--sms 64 ", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("fused_left_apart",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=f"{LOW} BEELINE_ALLTOALL=nccl", options="--sms 64 ", **SCENARIOS)
 row("{scenario}/narrow", dict(scenario=("fused_left",)), mode="threads", ranks=4, environment="NCCL_MAX_CTAS=2", c=0, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("fused_whole",), mode=MODES), ranks=4, environment=f"{LOW} BEELINE_ALLTOALL=nccl", c=0, options="--sms 64 ", **SCENARIOS)
 WHOLE = "BEELINE_TUNING_FILE=test/ranks/whole.tune BEELINE_ALLTOALL=nccl"

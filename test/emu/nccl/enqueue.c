@@ -140,10 +140,12 @@ static ncclResult_t take_time(CUstream stream, const struct emu_op *op) {
 }
 
 /* A kernel that needs more local memory than any before it on the GPU waits, on the host, until nothing runs there: as NCCL's first
- * one for messages (NCCL 2.28.9, driver 580). */
+ * one for messages (NCCL 2.28.9, driver 580), and, for all we know, the first of each collective. */
 static void find_local_memory(const struct plan *plan) {
-    static _Atomic bool found[16]; /* as many devices as a box has at most */
-    if (plan->nops > plan->ncollectives && !atomic_exchange(&found[plan->comm->device], true)) cuCtxSynchronize();
+    static _Atomic unsigned found[16]; /* as many devices as a box has at most */
+    unsigned kinds = plan->nops > plan->ncollectives ? 1u << EMU_SEND : 0;
+    for (int i = 0; i < plan->ncollectives; i++) kinds |= 1u << plan->ops[i].collective;
+    if (kinds & ~atomic_fetch_or(&found[plan->comm->device], kinds)) cuCtxSynchronize();
 }
 
 static ncclResult_t launch(ncclComm_t comm, struct emu_task *const *tasks, int ntasks, CUstream *streams) {
