@@ -209,7 +209,7 @@ struct bl_together {
     uint64_t end;                   /* bytes of the largest call that is Beeline's */
     unsigned calls;                 /* of Beeline's */
     unsigned alone;                 /* of them, those too large to share a launch */
-    uint64_t bytes;                 /* theirs, each counted as in its call */
+    uint64_t bytes, bytes_alone;    /* theirs, each counted as in its call */
     uint64_t of_root[BL_MAX_RANKS]; /* of broadcasts and reduces: those of each root */
     bool beside_larger;             /* there are others, which are too large for Beeline */
 };

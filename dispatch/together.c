@@ -7,17 +7,17 @@
 #include "dispatch.h"
 
 /* Up to so many bytes of a group's calls, counted as in a call, are Beeline's, or as many as in one call of it: 0: any.  Groups of 16 MB are up to 1.8
- * times as fast as with NCCL, of 32 MB some take 1.3 times as long. */
-static const uint64_t most_bytes[BL_COLLECTIVES] = {[BL_ALLREDUCE] = 24 << 20,
+ * times as fast as with NCCL, of 32 MB some up to 1.3 times, others take 1.1 times as long. */
+static const uint64_t most_bytes[BL_COLLECTIVES] = {[BL_ALLREDUCE] = 32 << 20,
                                                     [BL_ALLGATHER] = 16 << 20,
                                                     [BL_REDUCESCATTER] = 16 << 20,
                                                     [BL_BROADCAST] = 32 << 20,
                                                     [BL_REDUCE] = 16 << 20};
 
-/* Calls that are larger share no launch, and up to so many are worth launches of their own: 8 of 2 MB took 0.86 to 1.04 of NCCL's time, 16
- * 1.1 to 1.3 times as long. */
+/* Larger calls share no launch, unless the user says so.  Up to so many are worth launches of their own, and of all-reduces so many bytes: 8 of 2 MB
+ * took 0.85 to 1.0 of NCCL's time, 16 1.1 to 1.3 times as long, 8 all-reduces of 4 MB 1.0 to 1.1. */
 static const uint64_t ALONE = 1 << 20;
-enum { MOST_ALONE = 8 };
+enum { MOST_ALONE = 8, MOST_SUMMED_ALONE = 24 << 20 };
 
 /* So many at most go with one that is NCCL's, whatever they have: with 8 all-gathers of 16 KB to 256 KB beside 64 MB NCCL takes 0.97 to 1.0 of
  * the time of both, from 12 on longer.  All-reduces and reduce-scatters do not: few take up to 7 % longer, and their bits are not to depend on so
@@ -39,7 +39,7 @@ void bl_together_begin(struct bl_together *together, const struct bl_table *tabl
 void bl_together_add(struct bl_together *together, const struct bl_request *request) {
     const uint64_t bytes = request->count * bl_datatype_size(request->datatype);
     together->calls++;
-    together->alone += bytes > ALONE;
+    if (bytes > ALONE && bytes > together->table->fuse_max) together->alone++, together->bytes_alone += bytes;
     together->bytes += bytes;
     together->of_root[request->root] += bytes;
 }
@@ -65,10 +65,16 @@ static bool is_large(const struct bl_together *together) {
     return bl_collective_has(together->collective, BL_ROOTED) && is_one_roots(together);
 }
 
+static bool are_many_launches(const struct bl_together *together) {
+    const uint64_t most = together->end > MOST_SUMMED_ALONE ? together->end : MOST_SUMMED_ALONE;
+    if (!most_bytes[together->collective]) return false;
+    return together->alone > MOST_ALONE || (together->collective == BL_ALLREDUCE && together->bytes_alone > most);
+}
+
 bool bl_together_is_nccls(const struct bl_together *together) {
     const enum bl_collective collective = together->collective;
     if (!together->calls || together->calls + together->beside_larger < 2) return false;
     if (together->table->invariant >> collective & 1) return false;
     return (together->beside_larger && together->calls <= few[collective]) || is_large(together) ||
-           (most_bytes[collective] && together->alone > MOST_ALONE);
+           are_many_launches(together);
 }

@@ -140,7 +140,7 @@ template <class T, class Args, bool RUNS> BL_DEVICE Pair load_line(const BatchIn
     const unsigned i = message_of_line(in.batch, line);
     return load_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
-/* Others are small. */
+/* Others are found too slowly for that to pay. */
 template <class T, class Args, bool RUNS>
 BL_DEVICE void prefetch_line(const BatchInput<T, Args, RUNS> &in, uint64_t line) {
     if (!RUNS) return;

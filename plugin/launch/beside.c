@@ -5,7 +5,7 @@
 #include "room.h"
 
 static bool goes_on_with_others(const struct bl_turn *turn) {
-    return bl_turn_kind(turn) == 1u << BL_SENDRECV;
+    return bl_turn_kinds(turn) == 1u << BL_SENDRECV;
 }
 
 /* Of the communicators that have messages of both. */
@@ -99,7 +99,7 @@ static void give_up(const struct bl_turn *forwarded, int forwarded_count, ncclRe
 static bool has_first_kernel(const struct bl_turn *forwarded, int forwarded_count) {
     bool first = false;
     for (int i = 0; i < forwarded_count && !first; i++)
-        first = !forwarded[i].order.capturing && bl_turn_kind(&forwarded[i]) & ~bl_room_kinds(forwarded[i].comm);
+        first = !forwarded[i].order.capturing && bl_turn_kinds(&forwarded[i]) & ~bl_room_kinds(forwarded[i].comm);
     return first;
 }
 

@@ -25,10 +25,11 @@ static inline bool bl_turn_is_message(const struct bl_turn *turn) {
     return turn->counted && bl_call_is_message(&turn->request);
 }
 
-/* Of NCCL's kernels, a bit: those of a collective, or of messages, which all-to-alls are, too, and for all we know what we know nothing of. */
-static inline unsigned bl_turn_kind(const struct bl_turn *turn) {
+/* Of NCCL's kernels, a bit: those of a collective, or of messages, which all-to-alls are, too, and for all we know what we know nothing of.  A
+ * collective of nothing has none. */
+static inline unsigned bl_turn_kinds(const struct bl_turn *turn) {
     const bool messages = !turn->counted || bl_turn_is_message(turn) || turn->request.collective == BL_ALLTOALL;
-    return 1u << (messages ? BL_SENDRECV : turn->request.collective);
+    return messages ? 1u << BL_SENDRECV : turn->request.count ? 1u << turn->request.collective : 0;
 }
 
 /* Before the real call; an error is the caller's. */

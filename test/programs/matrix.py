@@ -116,6 +116,7 @@ for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED_WIDE}")):
 for name, box in (("alone", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE=..512K twoshot_ll128 | nccl' --env BEELINE_SENDRECV=nccl")):
     case(f"messages_mixed_collectives/{name}", f"-g 3 --sms 8 {box}", f"programs --ranks 3 {SIZES} --middle 512K --large 1M --limit 15 messages_mixed_collectives")
 for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED} --env BEELINE_ALLREDUCE=nccl")):
+    case(f"messages_mixed_empty/{name}", f"-g 3 {box}".rstrip(), f"programs --ranks 3 {SIZES} --limit 15 messages_mixed_empty")
     for mode, option, by in zip(MODES, ("-g", "-n"), ("", "--processes ")):
         case(f"messages_mixed_first_collective/{name}/{mode}", f"{option} 3 {box}".rstrip(), f"programs --ranks 3 {by}{SIZES} --limit 15 messages_mixed_first_collective")
 # Collectives of both in a group, on several communicators: NCCL's kernels may fill a GPU, and Beeline's another.

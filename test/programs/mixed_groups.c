@@ -317,7 +317,7 @@ static void messages_mixed_first_collective(struct part *part, const struct sett
     part_barrier(part);
     doing(part, "the group");
     NCCL_OK(ncclGroupStart());
-    NCCL_OK(ncclAllReduce((void *)summed.send, (void *)summed.recv, summed.count, ncclInt32, ncclMax, comm, stream));
+    NCCL_OK(ncclAllReduce((void *)summed.send, (void *)summed.recv, summed.count, ncclInt32, ncclSum, comm, stream));
     if (rank == 0) NCCL_OK(ncclSend((void *)large.send, large.count, ncclInt32, 2, comm, stream));
     if (rank == 0) NCCL_OK(ncclRecv((void *)small.recv, small.count, ncclInt32, 1, comm, stream));
     if (rank == 1) NCCL_OK(ncclSend((void *)small.send, small.count, ncclInt32, 0, comm, stream));
@@ -326,11 +326,55 @@ static void messages_mixed_first_collective(struct part *part, const struct sett
     stream_sync(stream);
     if (rank == 0) vector_check(part, &small, 1, 1);
     if (rank == 2) vector_check(part, &large, 0, 0);
+    vector_check_all(part, &summed);
     comm_close(part, comm);
     stream_close(stream);
     vector_close(&large);
     vector_close(&small);
     vector_close(&summed);
+}
+
+/* --- messages_mixed_empty: a collective of nothing in a group with messages of both; rank 2 comes to it once rank 1 has its small message, and rank 0
+ * connects to rank 2 in it --- */
+static _Atomic bool small_has_come;
+
+static void messages_mixed_empty(struct part *part, const struct settings *s) {
+    const int rank = self(part)->rank;
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    struct vector large, small;
+    vector_open(&large, s->large);
+    vector_open(&small, s->small);
+    vector_fill(part, &large, s->seed);
+    vector_fill(part, &small, s->seed + 1);
+    NCCL_OK(ncclGroupStart()); /* so that its first messages are not the ones below */
+    if (rank < 2) NCCL_OK(ncclSend((void *)large.send, large.count, ncclInt32, 1 - rank, comm, stream));
+    if (rank < 2) NCCL_OK(ncclRecv((void *)large.recv, large.count, ncclInt32, 1 - rank, comm, stream));
+    if (rank == 0) NCCL_OK(ncclSend((void *)small.send, small.count, ncclInt32, 2, comm, stream));
+    if (rank == 2) NCCL_OK(ncclRecv((void *)small.recv, small.count, ncclInt32, 0, comm, stream));
+    NCCL_OK(ncclGroupEnd());
+    stream_sync(stream);
+    vector_fill(part, &large, s->seed + 2);
+    vector_fill(part, &small, s->seed + 3);
+    small_has_come = false;
+    part_barrier(part);
+    doing(part, "the group");
+    while (rank == 2 && !small_has_come) usleep(100);
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(ncclAllReduce((void *)large.send, (void *)large.recv, 0, ncclInt32, ncclMax, comm, stream));
+    if (rank == 0) NCCL_OK(ncclSend((void *)large.send, large.count, ncclInt32, 2, comm, stream));
+    if (rank == 0) NCCL_OK(ncclSend((void *)small.send, small.count, ncclInt32, 1, comm, stream));
+    if (rank == 1) NCCL_OK(ncclRecv((void *)small.recv, small.count, ncclInt32, 0, comm, stream));
+    if (rank == 2) NCCL_OK(ncclRecv((void *)large.recv, large.count, ncclInt32, 0, comm, stream));
+    NCCL_OK(ncclGroupEnd());
+    stream_sync(stream);
+    if (rank == 1) small_has_come = true;
+    if (rank == 1) vector_check(part, &small, 0, 0);
+    if (rank == 2) vector_check(part, &large, 0, 0);
+    comm_close(part, comm);
+    stream_close(stream);
+    vector_close(&large);
+    vector_close(&small);
 }
 
 /* --- messages_mixed_collectives: groups of two all-reduces, one of either hand, in which only ranks 0 and 1 have a message --- */
@@ -374,6 +418,7 @@ const struct program mixed_programs[] = {
     {"messages_mixed_nonblocking", messages_mixed_nonblocking},
     {"messages_mixed_first", messages_mixed_first},
     {"messages_mixed_first_collective", messages_mixed_first_collective},
+    {"messages_mixed_empty", messages_mixed_empty},
     {"messages_mixed_collectives", messages_mixed_collectives},
     {"messages_mixed_green", messages_mixed_green},
     {"messages_mixed_beside_capture", messages_mixed_beside_capture},

@@ -352,6 +352,7 @@ row("fused/{route}/{ranks}", dict(ranks=RANKS, route=("table", "oneshot_ll128", 
     program="scenarios", environment=lambda p: forced(p.route, SMALL) if p.at["route"] else "", C="all", k=least({2: 8, 7: 3}), word="fused_many")
 row("{scenario}/{collective}/{ranks}", dict(scenario=("fused_many", "fused_replayed"), collective=("all_to_all",), ranks=RANKS[:4]),
     mode=turn(MODES, "scenario", "ranks"), C="{collective}", **SCENARIOS)
+row("fused_many/twoshot_in_runs", dict(mode=("groups",)), ranks=2, program="scenarios", environment="BEELINE_ALLREDUCE=twoshot_ll128:lines", options="--sms 4 ", C="all_reduce", word="fused_many")
 row("fused_in_place/{mode}", dict(mode=MODES), ranks=turn((2, 4, 3), "mode"), program="scenarios", environment=forced("oneshot_ll128"),
     options=GRIDS[1], word="fused_in_place")
 # What forces them, counts, and how many of them each launch has.

@@ -4,11 +4,15 @@
 static struct bl_table table;
 
 /* What has roots ends at 64 KB, all-gathers above what a group may have, the rest below. */
-static void prepare(const char *rows, bool invariant) {
+static void prepare_fusing(const char *rows, bool invariant, uint64_t fuse_max) {
     const struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
     struct bl_settings settings = settings_of(rows);
     settings.batch_invariant = invariant;
+    settings.fuse_max = fuse_max;
     build(&table, &facts, &settings);
+}
+static void prepare(const char *rows, bool invariant) {
+    prepare_fusing(rows, invariant, 1 * M);
 }
 static const char ROWS[] = "gpu any\n"
                            "all_reduce 4 8M oneshot_ll128\nall_reduce 4 max nccl\n"
@@ -100,6 +104,8 @@ static const struct asked others[] = {
     {BL_ALLREDUCE, "000", 8 * M, false},
     {BL_ALLREDUCE, "000", 8 * M + 2, true},
     {BL_ALLREDUCE, "000000000", 2 * M, true},
+    {BL_ALLREDUCE, "00000000000000000000000000000000", 1 * M, false},
+    {BL_ALLREDUCE, "000000000000000000000000000000000", 1 * M, true},
     {BL_ALLTOALL, "000000000000", 1ull << 40, false},
     {BL_ALLTOALL, "0+", 2, false},
 };
@@ -112,6 +118,13 @@ static const struct asked invariant[] = {
     {BL_ALLGATHER, "0000", 64 * M, true},
 };
 
+/* What the user has share launches is not alone; what the user keeps apart is not many for that. */
+static const struct asked shared[] = {{BL_ALLREDUCE, "000000000", 2 * M, false},
+                                      {BL_ALLREDUCE, "000000000000000000", 2 * M, true},
+                                      {BL_ALLREDUCE, "000", 8 * M + 2, true}};
+static const struct asked apart[] = {{BL_ALLREDUCE, "000000000", 1 * M, false},
+                                     {BL_ALLREDUCE, "000000000", 2 * M, true}};
+
 /* Where the rings end, not the rows. */
 static const struct asked without_end[] = {
     {BL_BROADCAST, "00", 1 * M, false}, {BL_BROADCAST, "0123", 1 * M, false}, {BL_BROADCAST, "0000", 1 * M, true}};
@@ -122,6 +135,10 @@ int main(void) {
     TEST_ALL(others, "by default");
     prepare(ROWS, true);
     TEST_ALL(invariant, "with the same bits at every size");
+    prepare_fusing(ROWS, false, 4 * M);
+    TEST_ALL(shared, "with BEELINE_FUSE_MAX=4M");
+    prepare_fusing(ROWS, false, 0);
+    TEST_ALL(apart, "with BEELINE_FUSE_MAX=0");
     prepare("gpu any\nbroadcast 4 max broadcast_ll128\n", false);
     TEST_ALL(without_end, "with rows that never end");
     return say_checks();

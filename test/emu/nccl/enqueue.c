@@ -140,10 +140,11 @@ static ncclResult_t take_time(CUstream stream, const struct emu_op *op) {
 }
 
 /* A kernel that needs more local memory than any before it on the GPU waits, on the host, until nothing runs there: as NCCL's first
- * one for messages (NCCL 2.28.9, driver 580), and, for all we know, the first of each collective. */
+ * one for messages (NCCL 2.28.9, driver 580), and, for all we know, the first that has a collective as well, which is another kernel. */
 static void find_local_memory(const struct plan *plan) {
     static _Atomic unsigned found[16]; /* as many devices as a box has at most */
-    unsigned kinds = plan->nops > plan->ncollectives ? 1u << EMU_SEND : 0;
+    unsigned kinds = 1u << EMU_SEND;
+    if (plan->nops == plan->ncollectives) return;
     for (int i = 0; i < plan->ncollectives; i++) kinds |= 1u << plan->ops[i].collective;
     if (kinds & ~atomic_fetch_or(&found[plan->comm->device], kinds)) cuCtxSynchronize();
 }
