@@ -6,7 +6,7 @@
 
 #include "dispatch.h"
 
-/* Up to so many bytes of a group's calls, counted as in a call, are Beeline's, or as many as in one call of it: 0: any.  Groups of 16 MB are up to 1.8
+/* Up to so many bytes of a group's calls, counted as in a call, are Beeline's, or as many as in one call of it; 0: whatever they have, and NCCL has none.  Groups of 16 MB are up to 1.8
  * times as fast as with NCCL, of 32 MB some up to 1.3 times, others take 1.1 times as long. */
 static const uint64_t most_bytes[BL_COLLECTIVES] = {[BL_ALLREDUCE] = 32 << 20,
                                                     [BL_ALLGATHER] = 16 << 20,
@@ -59,22 +59,20 @@ static bool is_one_roots(const struct bl_together *together) {
     return others * busiest > together->bytes + 2 * (others - 1) * together->end;
 }
 
-static bool is_large(const struct bl_together *together) {
-    const uint64_t most = most_bytes[together->collective];
-    if (together->bytes > (most > together->end ? most : together->end)) return most != 0;
-    return bl_collective_has(together->collective, BL_ROOTED) && is_one_roots(together);
+static bool is_above(uint64_t bytes, const struct bl_together *together, uint64_t most) {
+    return bytes > most && bytes > together->end;
 }
 
-static bool are_many_launches(const struct bl_together *together) {
-    const uint64_t most = together->end > MOST_SUMMED_ALONE ? together->end : MOST_SUMMED_ALONE;
-    if (!most_bytes[together->collective]) return false;
-    return together->alone > MOST_ALONE || (together->collective == BL_ALLREDUCE && together->bytes_alone > most);
+static bool is_much(const struct bl_together *together) {
+    const enum bl_collective collective = together->collective;
+    if (is_above(together->bytes, together, most_bytes[collective]) || together->alone > MOST_ALONE) return true;
+    if (collective == BL_ALLREDUCE) return is_above(together->bytes_alone, together, MOST_SUMMED_ALONE);
+    return bl_collective_has(collective, BL_ROOTED) && is_one_roots(together);
 }
 
 bool bl_together_is_nccls(const struct bl_together *together) {
     const enum bl_collective collective = together->collective;
     if (!together->calls || together->calls + together->beside_larger < 2) return false;
-    if (together->table->invariant >> collective & 1) return false;
-    return (together->beside_larger && together->calls <= few[collective]) || is_large(together) ||
-           are_many_launches(together);
+    if (!most_bytes[collective] || together->table->invariant >> collective & 1) return false;
+    return (together->beside_larger && together->calls <= few[collective]) || is_much(together);
 }

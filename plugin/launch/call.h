@@ -32,6 +32,9 @@ static inline void bl_call_around(const struct bl_call *call, struct bl_call end
     ends[1].receives = true;
 }
 
+/* The call on a communicator of the real NCCL's, of its function for the collective; ncclInvalidArgument of those that are messages, or made of them. */
+ncclResult_t bl_call_real(const struct bl_call *call, ncclComm_t handle);
+
 /* What the real NCCL returned says that it has taken the call. */
 static inline bool bl_call_made(ncclResult_t result) {
     return result == ncclSuccess || result == ncclInProgress;

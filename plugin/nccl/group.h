@@ -1,9 +1,9 @@
 /* group.h - the groups of this thread: calls and new communicators are collected, and run at the outermost end (group_end.c).
  *
- * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end some of Beeline's may follow them (together.h), and
- * its other collectives are launched, in few launches (fuse.h), then the real group ends, with Beeline's messages beside NCCL's
- * (beside.h), and then what is left of these.  An error of a call in the group launches nothing.  The order between NCCL's part and Beeline's is the same on every rank, because the routes are; why it is this one:
- * docs/design.md.
+ * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end some of Beeline's may follow them
+ * (together.h), and its other collectives are launched, in few launches (fuse.h), then the real group ends, with Beeline's messages
+ * beside NCCL's (beside.h), and then what is left of these.  An error of a call in the group launches nothing.  The order between
+ * NCCL's part and Beeline's is the same on every rank, because the routes are; why it is this one: docs/design.md.
  *
  * All of it is the calling thread's own.
  */

@@ -10,10 +10,6 @@ static const uint64_t BY_SIZE = UINT64_C(1) << BL_REASON_NCCL_TUNED | UINT64_C(1
                                 UINT64_C(1) << BL_REASON_NARROW | UINT64_C(1) << BL_REASON_STAGING |
                                 UINT64_C(1) << BL_REASON_BUDGET;
 
-/* What may go: make() makes it. */
-static const unsigned MOVABLE =
-    1u << BL_ALLREDUCE | 1u << BL_ALLGATHER | 1u << BL_REDUCESCATTER | 1u << BL_BROADCAST | 1u << BL_REDUCE;
-
 /* Calls of a group on one communicator that are one collective. */
 struct kind {
     struct bl_comm *comm;
@@ -30,31 +26,12 @@ static bool is_ours(const struct bl_call *call, struct kind kind) {
            call->route.why == BL_REASON_TUNED;
 }
 
-static ncclResult_t make(const struct bl_call *call) {
-    const struct bl_request *request = &call->request;
-    const void *send = call->sendbuff;
-    void *recv = call->recvbuff;
-    const size_t count = request->count;
-    const ncclDataType_t datatype = (ncclDataType_t)request->datatype;
-    const ncclRedOp_t op = (ncclRedOp_t)request->redop;
-    const ncclComm_t comm = call->comm->handle;
-    const cudaStream_t stream = (cudaStream_t)call->stream;
-    switch (request->collective) {
-    case BL_ALLREDUCE: return BL_REAL(ncclAllReduce, send, recv, count, datatype, op, comm, stream);
-    case BL_ALLGATHER: return BL_REAL(ncclAllGather, send, recv, count, datatype, comm, stream);
-    case BL_REDUCESCATTER: return BL_REAL(ncclReduceScatter, send, recv, count, datatype, op, comm, stream);
-    case BL_BROADCAST: return BL_REAL(ncclBroadcast, send, recv, count, datatype, request->root, comm, stream);
-    case BL_REDUCE: return BL_REAL(ncclReduce, send, recv, count, datatype, op, request->root, comm, stream);
-    default: return ncclInternalError;
-    }
-}
-
 /* False: the group fails, and has it still. */
 static bool forward_call(struct bl_call *call) {
     struct bl_forward *forward;
     bl_serve_to_nccl(call, BL_REASON_GROUP);
     ncclResult_t result = bl_forward_known(&forward, call->comm, (cudaStream_t)call->stream, call);
-    if (result == ncclSuccess) result = bl_forward_collected(forward, make(call));
+    if (result == ncclSuccess) result = bl_forward_collected(forward, bl_call_real(call, call->comm->handle));
     if (!bl_call_made(result)) bl_group_fail(result);
     return bl_call_made(result);
 }
@@ -86,7 +63,7 @@ static bool is_to_go(const struct bl_group *group, struct kind kind) {
     const unsigned bit = 1u << kind.collective;
     if (kind.comm->group_seen & bit) return false;
     kind.comm->group_seen |= bit;
-    return (MOVABLE >> kind.collective & 1) != 0 && is_faster_with_nccl(group, kind);
+    return is_faster_with_nccl(group, kind);
 }
 
 /* What Beeline would refuse at the end of the group is refused before any of it goes: NCCL would launch that. */
@@ -98,13 +75,18 @@ static bool is_usable(struct bl_group *group) {
 }
 
 void bl_together_forward(struct bl_group *group) {
-    bool usable = false;
+    bool checked = false;
+    if (group->count + group->forwarded_count < 2) return;
     for (int i = 0; i < group->count; i++) group->calls[i].call.comm->group_seen = 0;
     for (int i = 0; i < group->count;) {
         const struct kind kind = {group->calls[i].call.comm, group->calls[i].call.request.collective};
-        const bool goes = is_to_go(group, kind);
-        if (goes && !usable && !(usable = is_usable(group))) return;
-        if (goes) forward_calls(group, kind);
-        i = goes ? 0 : i + 1;
+        if (!is_to_go(group, kind)) {
+            i++;
+            continue;
+        }
+        if (!checked && !is_usable(group)) return;
+        checked = true;
+        forward_calls(group, kind);
+        i = 0;
     }
 }

@@ -5,7 +5,6 @@
  *
  * From 1 K to MOST_BYTES (1M, 1K to 64M) of each rank, or from each to each, in steps of four, messages of two; so many groups in a graph (20),
  * the median of so many replays (21), of rank 0.  Exit status: 1 if a result was wrong, or a call failed. */
-#include <string.h>
 
 #include "process.h"
 

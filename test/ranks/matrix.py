@@ -375,7 +375,7 @@ row("fused/launches/{what}", dict(what=tuple(LAUNCHES_OF)), mode=turn(MODES, "wh
 LOW = "BEELINE_TUNING_FILE=test/ranks/low.tune"
 LAUNCHES_LOW = {"all_reduce": ("64,16", 11), "all_gather": ("64,16", 11), "reduce_scatter": ("64,16", 11), "all_to_all": ("64,16", 11), "broadcast": ("64,16", 0)}
 row("fused/low/launches/{what}", dict(what=tuple(LAUNCHES_LOW)), mode=turn(MODES, "what"), ranks=turn((4, 2), "what"), program="scenarios",
-    environment=lambda p: f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128'", C="{what}", c=lambda p: LAUNCHES_LOW[p.what][0], k=lambda p: LAUNCHES_LOW[p.what][1], word="fused_launches", options="--sms 64 ")
+    environment=f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128'", C="{what}", c=lambda p: LAUNCHES_LOW[p.what][0], k=lambda p: LAUNCHES_LOW[p.what][1], word="fused_launches", options="--sms 64 ")
 row("fused/low/launches/few_blocks", dict(what=("all_reduce",)), mode="threads", ranks=4, program="scenarios", environment=LOW, C="{what}", c="64", k=0, word="fused_launches")
 row("{scenario}/{mode}", dict(scenario=("fused_left",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=LOW, c=0, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/{how}", dict(scenario=("fused_left",), how=("many", "full")), mode="groups", ranks=2, environment=LOW, c=lambda p: {"many": 2, "full": 4}[p.how], options="--sms 64 ", **SCENARIOS)

@@ -6,9 +6,9 @@
 #include <string.h>
 
 static const struct scenario *const suites[] = {
-    group_scenarios,   stream_scenarios, graph_scenarios, comm_scenarios, argument_scenarios,
-    torture_scenarios, fused_scenarios,  block_scenarios, turn_scenarios, oneway_scenarios,
-    later_scenarios,   growth_scenarios, bits_scenarios};
+    group_scenarios,   stream_scenarios, graph_scenarios,    comm_scenarios,  argument_scenarios,
+    torture_scenarios, fused_scenarios,  together_scenarios, block_scenarios, turn_scenarios,
+    oneway_scenarios,  later_scenarios,  growth_scenarios,   bits_scenarios};
 
 /* --- single calls --- */
 
