@@ -1,31 +1,36 @@
-/* group_lists.c - groups of many calls of one collective, of sizes that are said, in CUDA graphs and eager: times, every result checked.
+/* group_lists.c - groups of many calls, of collectives and sizes that are said, in CUDA graphs and eager: times, every result checked.
  *
  *   RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 BEELINE_ID_FILE=PATH group-lists [-c GROUPS] [-n REPLAYS] LIST...     one process a rank
  *
- * A LIST is COLLECTIVE:NxBYTES[,NxBYTES...], `broadcast:16x64K,1x8M`; of broadcasts and reduces the roots go round, or are one (`reduce@0:64x256K`).
- * Bytes are those of a call's count, 4 to 1G, and whole int32.  So many groups in a graph, or one behind the other (10), the median of so many replays
- * (11), of rank 0.  Exit status: 1 if a result was wrong, or a call failed, or what was asked for is not accepted. */
+ * A LIST is COLLECTIVE:NxBYTES[,NxBYTES...], `broadcast:16x64K,1x8M`, or several of them that take turns, call by call, `send:8x64K+reduce:8x1K`.
+ * Of broadcasts and reduces the roots go round, or are one (`reduce@0:64x256K`); a `send` is one of every rank to that which is so many on (`send@1:4x1K`;
+ * else 1, 2, ... go round) and the receive from the one before.  Bytes are those of a call's count, 4 to 1G, and whole int32.
+ * So many groups in a graph, or one behind the other (10), the median of so many replays (11), of rank 0.  Exit status: 1 if a result was wrong, or a
+ * call failed, or what was asked for is not accepted. */
 #include <string.h>
 #include <unistd.h>
 
 #include "process.h"
 
-enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, COLLECTIVES };
-static const char *const names[COLLECTIVES] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"};
+enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, SEND, COLLECTIVES };
+static const char *const names[COLLECTIVES] = {"all_reduce", "all_gather", "reduce_scatter",
+                                               "broadcast",  "reduce",     "send"};
 /* Blocks that a call reads, and writes: one, or one for each rank. */
 static const bool reads_all[COLLECTIVES] = {[REDUCE_SCATTER] = true}, writes_all[COLLECTIVES] = {[ALL_GATHER] = true};
+/* What can be said with an @. */
+static const bool has_root[COLLECTIVES] = {[BROADCAST] = true, [REDUCE] = true, [SEND] = true};
 
 enum { MOST_CALLS = 1024, POISON = 0xee };
 
 struct call {
     CUdeviceptr from, to;
+    enum collective collective;
     size_t words;
-    int root;
+    int root;       /* of a send: how far it goes */
+    int turn, part; /* the calls' order */
 };
 
 struct group {
-    enum collective collective;
-    int root; /* -1: they go round */
     int count;
     struct call call[MOST_CALLS];
     const struct process *process;
@@ -36,45 +41,67 @@ static _Noreturn void refuse(const char *list, const char *accepted) {
     exit(1);
 }
 
-static int root_of(const char *list, const char *text, const struct group *group) {
+static enum collective collective_of(const char *list, const char *part, size_t length) {
+    for (int c = 0; c < COLLECTIVES; c++)
+        if (strlen(names[c]) == length && !strncmp(part, names[c], length)) return (enum collective)c;
+    refuse(list, "all_reduce, all_gather, reduce_scatter, broadcast, reduce and send");
+}
+
+static int root_of(const char *list, const char *text, enum collective collective, int nranks) {
     char *end;
     const long root = strtol(text, &end, 10);
-    if (group->collective != BROADCAST && group->collective != REDUCE) refuse(list, "a root of broadcasts and reduces");
-    if (end == text || *end != ':' || root < 0 || root >= group->process->nranks)
-        refuse(list, "roots below WORLD_SIZE");
+    if (!has_root[collective]) refuse(list, "a root of broadcasts, reduces and sends");
+    if (end == text || *end != ':' || root < 0 || root >= nranks) refuse(list, "roots below WORLD_SIZE");
     return (int)root;
 }
 
-static void parse(const char *list, struct group *group) {
-    const char *colon = strchr(list, ':'), *at = strchr(list, '@');
+/* One collective's calls, behind those that the group has already. */
+static void parse_part(const char *list, char *text, int part, struct group *group) {
+    char *colon = strchr(text, ':'), *at = strchr(text, '@'), *save = NULL;
+    const int nranks = group->process->nranks;
     if (!colon) refuse(list, "COLLECTIVE:NxBYTES[,NxBYTES...]");
     if (at > colon) at = NULL;
-    const size_t length = (size_t)((at ? at : colon) - list);
-    int c = 0;
-    while (c < COLLECTIVES && (strlen(names[c]) != length || strncmp(list, names[c], length) != 0)) c++;
-    if (c == COLLECTIVES) refuse(list, "all_reduce, all_gather, reduce_scatter, broadcast and reduce");
-    group->collective = (enum collective)c;
-    group->root = at ? root_of(list, at + 1, group) : -1;
-    group->count = 0;
-    char *rest = strdup(colon + 1), *save = NULL;
-    for (char *part = strtok_r(rest, ",", &save); part; part = strtok_r(NULL, ",", &save)) {
+    const enum collective collective = collective_of(list, text, (size_t)((at ? at : colon) - text));
+    const int root = at ? root_of(list, at + 1, collective, nranks) : -1;
+    /* A send to the rank itself is to be asked for. */
+    const int first = collective == SEND && nranks > 1, roots = nranks - first;
+    int turn = 0;
+    for (char *some = strtok_r(colon + 1, ",", &save); some; some = strtok_r(NULL, ",", &save)) {
         char *x;
-        const long n = strtol(part, &x, 10);
+        const long n = strtol(some, &x, 10);
         if (*x != 'x' || n < 1 || n > MOST_CALLS - group->count) refuse(list, "NxBYTES, at most 1024 calls in all");
-        const size_t bytes = process_bytes("BYTES", x + 1, 4, 1 << 30), words = bytes / 4;
+        const size_t bytes = process_bytes("BYTES", x + 1, 4, 1 << 30);
         if (bytes % 4) refuse(list, "whole int32");
-        for (long i = 0; i < n; i++, group->count++)
-            group->call[group->count] = (struct call){
-                .words = words, .root = group->root >= 0 ? group->root : group->count % group->process->nranks};
+        for (long i = 0; i < n; i++, turn++)
+            group->call[group->count++] = (struct call){.collective = collective,
+                                                        .words = bytes / 4,
+                                                        .root = root >= 0 ? root : first + turn % roots,
+                                                        .turn = turn,
+                                                        .part = part};
     }
-    free(rest);
+}
+
+static int by_turn(const void *a, const void *b) {
+    const struct call *x = a, *y = b;
+    return x->turn != y->turn ? x->turn - y->turn : x->part - y->part;
+}
+
+static void parse(const char *list, struct group *group) {
+    char *all = strdup(list), *save = NULL;
+    int parts = 0;
+    group->count = 0;
+    for (char *text = strtok_r(all, "+", &save); text; text = strtok_r(NULL, "+", &save))
+        parse_part(list, text, parts++, group);
+    if (!group->count) refuse(list, "COLLECTIVE:NxBYTES[,NxBYTES...]");
+    qsort(group->call, (size_t)group->count, sizeof *group->call, by_turn);
+    free(all);
 }
 
 static size_t read_words(const struct group *group, int k) {
-    return group->call[k].words * (reads_all[group->collective] ? (size_t)group->process->nranks : 1);
+    return group->call[k].words * (reads_all[group->call[k].collective] ? (size_t)group->process->nranks : 1);
 }
 static size_t written_words(const struct group *group, int k) {
-    return group->call[k].words * (writes_all[group->collective] ? (size_t)group->process->nranks : 1);
+    return group->call[k].words * (writes_all[group->call[k].collective] ? (size_t)group->process->nranks : 1);
 }
 
 /* What a rank has of a call: no two of its words are alike, nor two calls or ranks. */
@@ -113,17 +140,32 @@ static void release(struct group *group) {
     }
 }
 
+/* The rank that is so many on. */
+static int rank_at(const struct process *process, int distance) {
+    return (process->rank + distance) % process->nranks;
+}
+
+static ncclResult_t send_on(const struct process *process, const struct call *call) {
+    const int back = process->nranks - call->root;
+    const ncclResult_t result = ncclSend((const void *)call->from, call->words, ncclInt32, rank_at(process, call->root),
+                                         process->comm, process->stream);
+    return result ? result
+                  : ncclRecv((void *)call->to, call->words, ncclInt32, rank_at(process, back), process->comm,
+                             process->stream);
+}
+
 static ncclResult_t make(const struct group *group, const struct call *call) {
     const ncclComm_t comm = group->process->comm;
     const cudaStream_t stream = group->process->stream;
     const void *from = (const void *)call->from;
     void *to = (void *)call->to;
-    switch (group->collective) {
+    switch (call->collective) {
     case ALL_REDUCE: return ncclAllReduce(from, to, call->words, ncclInt32, ncclSum, comm, stream);
     case ALL_GATHER: return ncclAllGather(from, to, call->words, ncclInt32, comm, stream);
     case REDUCE_SCATTER: return ncclReduceScatter(from, to, call->words, ncclInt32, ncclSum, comm, stream);
     case BROADCAST: return ncclBroadcast(from, to, call->words, ncclInt32, call->root, comm, stream);
     case REDUCE: return ncclReduce(from, to, call->words, ncclInt32, ncclSum, call->root, comm, stream);
+    case SEND: return send_on(group->process, call);
     default: return ncclInternalError;
     }
 }
@@ -138,7 +180,8 @@ static void make_all(void *arg) {
 static unsigned expected(const struct group *group, int k, size_t word) {
     const struct call *call = &group->call[k];
     const int nranks = group->process->nranks;
-    switch (group->collective) {
+    switch (call->collective) {
+    case SEND: return value(k, rank_at(group->process, nranks - call->root), word);
     case ALL_GATHER: return value(k, (int)(word / call->words), word % call->words);
     case BROADCAST: return value(k, call->root, word);
     case REDUCE: /* others' are as they were */

@@ -19,6 +19,7 @@ from gpu.programs import fetch_vllm  # noqa: E402
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 FILES = os.environ.get("BEELINE_TEST_VLLM") or os.path.join(BUILD, "vllm")
 WAYS = ("NCCL alone", "preloaded", "named")
+TIMES = tuple(f"times, {way}" for way in WAYS[:2])
 LEAK = re.compile(r"LEAK (?!context)")  # as test/run has it
 
 
@@ -41,9 +42,10 @@ def stage(folder, ranks, options=(), **env):
 
 def test_stage(folder):
     status, verdicts, log = stage(folder, "4,2")
-    steps = [f"{n} {way}" for n in (4, 2) for way in WAYS]
+    steps = [f"{n} {way}" for n in (4, 2) for way in WAYS + TIMES]
     assert status == 0 and verdicts == dict.fromkeys(["fetch", *steps], "ok"), log[-4000:]
     assert "skipped" not in log and not LEAK.search(log), log[-4000:]
+    assert len(re.findall(r"all_gatherv  .* graph +[\d.]+ us, eager +[\d.]+ us", log)) == 4 * 9, log[-4000:]
 
 
 def test_old_nccl(folder):

@@ -3,9 +3,10 @@
 
   vllm_wrapper.py --vllm DIR --ranks 4 --served      with Beeline preloaded, or VLLM_NCCL_SO_PATH naming it
   vllm_wrapper.py --vllm DIR --ranks 4               with NCCL alone
+  vllm_wrapper.py --vllm DIR --ranks 4 --times       how long its uneven gathers and scatters take (vllm_times.py); with --served or not, too
 
 DIR has what scripts/gpu/programs/fetch_vllm.py fetches.  With --served each rank also counts its calls, and compares with Beeline's own count
-of what it served: all that are small, and none of the large ones.  The last line is `N passed, N failed`; exit status 0 if none failed.
+of what it served: all that are small, and none of the large ones (with --times not).  The last line is `N passed, N failed`; exit status 0 if none failed.
 """
 import argparse
 import collections
@@ -127,15 +128,16 @@ def rank_main(options, rank, links):
     if options.served:
         os.environ.update(BEELINE_STATS="1", BEELINE_DEBUG="INFO", BEELINE_DEBUG_FILE=log)
     try:
+        import vllm_times
         job = Job(options, rank, links)
-        job.run(options)
+        vllm_times.run(job, options.hidden) if options.times else job.run(options)
     finally:
         said = ""
         if os.path.exists(log):
             with open(log, encoding="utf-8") as file:
                 said = file.read()
             sys.stderr.write(said)
-    if options.served:
+    if options.served and not options.times:
         job.judge(said)
     links.results.put((rank, job.passed, job.failures))
 
@@ -145,6 +147,8 @@ def parse_arguments():
     p.add_argument("--vllm", required=True, metavar="DIR")
     p.add_argument("--ranks", type=int, required=True)
     p.add_argument("--served", action="store_true", help="Beeline has to serve the small calls")
+    p.add_argument("--times", action="store_true", help="no more than times; what was timed is checked")
+    p.add_argument("--hidden", type=int, default=7168, help="bf16 of a row, with --times (default: %(default)s)")
     p.add_argument("--sizes", type=lambda text: [int(size) for size in text.split(",")], default=[4 << 10, 68 << 20], metavar="SMALL,LARGE",
                    help="bytes a rank: what Beeline serves of every collective, and what it serves of none (default: 4 KiB, 68 MiB)")
     return p.parse_args()

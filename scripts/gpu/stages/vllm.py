@@ -1,4 +1,5 @@
-"""The stage of gpu-check that runs vLLM's own NCCL wrapper: preloaded, with Beeline named as the library, and with NCCL alone."""
+"""The stage of gpu-check that runs vLLM's own NCCL wrapper: preloaded, with Beeline named as the library, and with NCCL alone;
+and times what its data parallelism calls."""
 import os
 import sys
 
@@ -28,10 +29,12 @@ def vllm(box):
     if not fetch_vllm.complete(folder):
         return
     more = emulated_box(box) if box.emulated else {}
-    python, sizes = (sys.executable, ["--sizes", "2500,40000"]) if box.emulated else ("python3", [])
+    python, sizes, hidden = (sys.executable, ["--sizes", "2500,40000"], ["--hidden", 34]) if box.emulated else ("python3", [], [])
     named = dict(VLLM_NCCL_SO_PATH=box.library, BEELINE_TIMEOUT=20)
     for n in box.ranks:
-        argv = [python, os.path.join(box.root, "test/gpu/vllm_wrapper.py"), "--vllm", folder, "--ranks", n, *sizes]
-        yield Step(f"{n} NCCL alone", argv, box.env(False, **more), 120, PASSED)
-        yield Step(f"{n} preloaded", [*argv, "--served"], box.env(True, **more), 120, PASSED)
-        yield Step(f"{n} named", [*argv, "--served"], box.env(False, **more, **named), 120, PASSED)
+        argv = [python, os.path.join(box.root, "test/gpu/vllm_wrapper.py"), "--vllm", folder, "--ranks", n]
+        yield Step(f"{n} NCCL alone", [*argv, *sizes], box.env(False, **more), 120, PASSED)
+        yield Step(f"{n} preloaded", [*argv, *sizes, "--served"], box.env(True, **more), 120, PASSED)
+        yield Step(f"{n} named", [*argv, *sizes, "--served"], box.env(False, **more, **named), 120, PASSED)
+        yield Step(f"{n} times, NCCL alone", [*argv, *hidden, "--times"], box.env(False, **more), 120, PASSED)
+        yield Step(f"{n} times, preloaded", [*argv, *hidden, "--times", "--served"], box.env(True, **more), 120, PASSED)

@@ -1,4 +1,4 @@
-"""torch.cuda: streams and graphs."""
+"""torch.cuda: streams, events and graphs."""
 import contextlib
 import ctypes
 import threading
@@ -20,6 +20,21 @@ class Stream:
     def __del__(self):
         if self.handle:
             driver.call("cuStreamDestroy_v2", self.handle)
+
+
+class Event:
+    def __init__(self, enable_timing):
+        assert enable_timing
+        self.handle = driver.made("cuEventCreate", 0)
+
+    def record(self):
+        driver.call("cuEventRecord", self.handle, current_stream().handle)
+
+    def elapsed_time(self, end):
+        return driver.made("cuEventElapsedTime_v2", self.handle, end.handle, kind=ctypes.c_float).value
+
+    def __del__(self):
+        driver.call("cuEventDestroy_v2", self.handle)
 
 
 def current_stream():
