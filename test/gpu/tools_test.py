@@ -335,7 +335,7 @@ def test_jax(_):
 
 
 def test_vllm(results):
-    """Without vLLM's files nothing but the attempt to fetch them, which says what to do; with them each number of ranks three ways."""
+    """Without vLLM's files nothing but the attempt to fetch them, which says what to do; with them each number of ranks three ways, and times two."""
     folder = os.path.dirname(results)
     box = Box("build", 4, [4, 2], folder, vllm=folder)
     (fetch,) = STAGES["vllm"].steps(box)
@@ -343,9 +343,11 @@ def test_vllm(results):
     assert failed.returncode == 1 and "FAILED: cannot fetch vLLM" in failed.stderr and "--vllm" in failed.stderr, failed
     with unittest.mock.patch.object(fetch_vllm, "complete", return_value=True):
         steps = list(STAGES["vllm"].steps(box))[1:]
-    ways = [(step.argv[step.argv.index("--ranks") + 1], "--served" in step.argv, "LD_PRELOAD" in step.env, "VLLM_NCCL_SO_PATH" in step.env) for step in steps]
-    assert ways == [(n, *way) for n in "42" for way in ((False, False, False), (True, True, False), (True, False, True))], ways
-    assert not any({"PYTHONPATH", "BEELINE_TUNING_FILE"} & set(step.env) or "--sizes" in step.argv for step in steps)
+    ways = [(step.argv[step.argv.index("--ranks") + 1], "--times" in step.argv, "--served" in step.argv, "LD_PRELOAD" in step.env,
+             "VLLM_NCCL_SO_PATH" in step.env) for step in steps]
+    alone, preloaded, named = (False, False, False), (True, True, False), (True, False, True)
+    assert ways == [(n, times, *way) for n in "42" for times, way in ((False, alone), (False, preloaded), (False, named), (True, alone), (True, preloaded))], ways
+    assert not any({"PYTHONPATH", "BEELINE_TUNING_FILE"} & set(step.env) or {"--sizes", "--hidden"} & set(step.argv) for step in steps)
 
 
 def test_notes(results):
