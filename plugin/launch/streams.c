@@ -38,12 +38,8 @@ static ncclResult_t meet(struct bl_comm *comm) {
     return bl_order_meet(comm, comm->beside.streams + 1, comm->beside.count - 1);
 }
 
-static ncclResult_t check(struct bl_comm *comm) {
-    return bl_order_check(comm, comm->beside.streams + 1, comm->beside.count - 1);
-}
-
 static ncclResult_t check_and_meet(struct bl_comm *comm) {
-    const ncclResult_t result = check(comm);
+    const ncclResult_t result = bl_order_check(comm, comm->beside.streams + 1, comm->beside.count - 1);
     return result == ncclSuccess ? meet(comm) : result;
 }
 
@@ -65,12 +61,6 @@ static ncclResult_t visit_all(const struct bl_collected *calls, int count, ncclR
         if (comm->beside.meets) result = visit(comm, what);
         comm->beside.meets = false;
     }
-    return result;
-}
-
-ncclResult_t bl_streams_check(const struct bl_collected *calls, int count) {
-    const ncclResult_t result = visit_all(calls, count, check);
-    for (int i = 0; i < count; i++) calls[i].call.comm->beside.count = 0;
     return result;
 }
 

@@ -15,11 +15,8 @@
 bool bl_streams_list(const struct bl_collected *calls, int count);
 bool bl_streams_add(struct bl_comm *comm, CUstream stream);
 
-/* Whether a group on the streams that were noted may be launched, and forgets them: ncclInvalidUsage, as of NCCL, if those of a communicator of these calls are
- * not all captured by one graph, or all eager. */
-ncclResult_t bl_streams_check(const struct bl_collected *calls, int count);
-
-/* Before what comes next of the group; checked as by bl_streams_check. */
+/* Before what comes next of the group; ncclInvalidUsage, as of NCCL, if those of a communicator of these calls are not all captured by one graph, or all
+ * eager. */
 ncclResult_t bl_streams_meet(const struct bl_collected *calls, int count);
 
 /* Behind all calls of the group that are launched by now, if they are, and forgets the streams.  But those of calls beside NCCL's, or of a communicator whose calls of NCCL's are in

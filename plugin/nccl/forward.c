@@ -43,8 +43,7 @@ static ncclResult_t after(const struct bl_forward *forward, ncclResult_t result)
     const struct bl_turn *turn = &forward->turn;
     const bool made = bl_call_made(result), grouped = made && bl_group_open();
     if (forward->relaxed) bl_driver_unrelax(forward->mode);
-    if (!made && bl_group_open())
-        bl_group_fail(result); /* as NCCL will: nothing of Beeline's is to go ahead of its end */
+    bl_group_heard(result); /* nothing of Beeline's is to go ahead of its end */
     if (!grouped)
         bl_turn_end(turn, result);
     else if (bl_group_add_forwarded(turn) != ncclSuccess)
@@ -53,7 +52,7 @@ static ncclResult_t after(const struct bl_forward *forward, ncclResult_t result)
 }
 
 ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t result) {
-    if (!forward) return result;
+    if (!forward) return bl_group_heard(result);
     const struct bl_turn *turn = &forward->turn;
     const bool message = bl_call_is_message(&turn->request);
     if (bl_call_made(result) && turn->counted && turn->request.count && !message)

@@ -24,6 +24,7 @@ struct bl_group {
     bool ahead;         /* what goes ahead of NCCL's calls was launched */
     bool late;          /* messages beside NCCL's are launched behind the real group's end */
     ncclResult_t error; /* the first of a call that was not collected */
+    bool refused;       /* that is Beeline's, of which the real group knows nothing */
     struct bl_setup_request *inits;
     int init_count, init_capacity;
 };
@@ -47,9 +48,11 @@ const struct bl_turn *bl_group_turn(const struct bl_comm *comm, CUstream stream)
 /* Notes the streams that the group is on: launch/streams.h.  False: out of memory. */
 bool bl_group_list_streams(const struct bl_group *group);
 
-/* A call of the open group failed before it was collected: the group will, and Beeline launches nothing of it.  (What the
- * real NCCL had collected, it launches.) */
+/* Beeline refuses a call of the open group, or all of it: the group fails, and nothing of it is launched. */
 void bl_group_fail(ncclResult_t error);
+
+/* What the real NCCL has returned to a call of whatever kind: an error fails the group that is open there, and so here.  Returns it. */
+ncclResult_t bl_group_heard(ncclResult_t result);
 
 /* A communicator whose real init was called on this thread: sets Beeline's side up now, or at the outermost group end.
  */

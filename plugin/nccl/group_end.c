@@ -77,6 +77,7 @@ static void forget_calls(struct bl_group *group, bool made) {
     }
     group->count = group->forwarded_count = group->init_count = 0;
     group->error = ncclSuccess;
+    group->refused = false;
 }
 
 static bool has(const struct bl_group *group, enum bl_when when) {
@@ -111,12 +112,18 @@ static ncclResult_t make_ready(struct bl_group *group) {
     return bl_beside_launch(group->calls, group->count, group->forwarded, group->forwarded_count, &group->late);
 }
 
+/* The real group fails as well, and launches nothing, by a call that NCCL refuses. */
+static void refuse_real(void) {
+    BL_REAL(ncclAllReduce, NULL, NULL, 0, ncclInt8, ncclSum, NULL, NULL);
+}
+
 /* As around a forwarded call outside of groups (forward.c): it is here that NCCL launches them. */
 static ncclResult_t end_real(struct bl_group *group) {
     if (group->depth == 1 && group->error == ncclSuccess) {
         const ncclResult_t ready = make_ready(group);
         if (ready != ncclSuccess) bl_group_fail(ready);
     }
+    if (group->depth == 1 && group->refused) refuse_real();
     const bool relaxed = group->depth == 1 && group->forwarded_count > 0;
     const CUstreamCaptureMode mode = relaxed ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     const ncclResult_t result = BL_REAL(ncclGroupEnd);
@@ -127,7 +134,8 @@ static ncclResult_t end_real(struct bl_group *group) {
 /* The outermost end, of which the real NCCL has said this.  A simulation launches nothing, but makes communicators. */
 static ncclResult_t end_ours(struct bl_group *group, ncclResult_t real, bool simulated) {
     const bool made = bl_call_made(real);
-    const ncclResult_t result = run_calls(group, simulated ? ncclInternalError : real);
+    const ncclResult_t ran = run_calls(group, simulated ? ncclInternalError : real);
+    const ncclResult_t result = group->refused ? group->error : ran;
     if (made && group->init_count) bl_setup_run(group->inits, group->init_count);
     if (!made) bl_setup_forget(group->inits, group->init_count);
     forget_calls(group, (made && !simulated) || group->ahead); /* peers count what was launched here */

@@ -44,7 +44,7 @@ static ncclResult_t add(struct bl_setup_request *request, ncclResult_t result, b
     if (!takes_part()) return result;
     if (!bl_call_made(result) || !request->handle) {
         bl_setup_forget(request, 1);
-        return result;
+        return bl_group_heard(result);
     }
     request->nonblocking = nonblocking;
     request->wishes = wishes;
@@ -81,6 +81,7 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
     const bool random = requests && bl_random(&id, sizeof(id)) == 0;
     for (int i = 0; requests && i < ndev; i++) requests[i] = announce(&comm[i], random ? &id : NULL, 1, i, ndev);
     ncclResult_t result = BL_REAL(ncclCommInitAll, comm, ndev, devlist);
+    bl_group_heard(result);
     if (!requests) {
         if (ours && bl_call_made(result)) bl_warn("out of memory: %d communicators are left to NCCL", ndev);
         return result;
@@ -131,7 +132,7 @@ static ncclResult_t add_child(struct child *child, ncclResult_t result, const nc
     if (!takes_part()) return result;
     if (!bl_call_made(result) || !request->handle) {
         bl_setup_forget(request, 1);
-        return result;
+        return bl_group_heard(result);
     }
     if (request->promise) bl_promise_called(request->promise);
     if (child->parent) bl_setup_count_child(child->parent, child->how);
@@ -165,7 +166,7 @@ BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     struct bl_comm *known = bl_known(comm);
     const bool nonblocking = known && known->resources->nonblocking;
     if (known && !nonblocking) bl_teardown_drain(known);
-    ncclResult_t result = BL_REAL(ncclCommFinalize, comm);
+    ncclResult_t result = bl_group_heard(BL_REAL(ncclCommFinalize, comm));
     return !nonblocking || !bl_call_made(result) || bl_teardown_finalize(known) ? result : ncclInProgress;
 }
 
@@ -179,7 +180,7 @@ static bool stays(ncclComm_t comm) {
 
 BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     struct bl_comm *ending = bl_real_depth == 0 && !stays(comm) ? bl_teardown_detach(comm, BL_END_DESTROY) : NULL;
-    ncclResult_t result = BL_REAL(ncclCommDestroy, comm);
+    ncclResult_t result = bl_group_heard(BL_REAL(ncclCommDestroy, comm));
     if (ending) bl_promise_end(ending);
     bl_teardown_release(ending, BL_END_DESTROY);
     return result;
@@ -187,7 +188,7 @@ BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 BL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
     struct bl_comm *ending = bl_real_depth == 0 ? bl_teardown_detach(comm, BL_END_ABORT) : NULL;
-    ncclResult_t result = BL_REAL(ncclCommAbort, comm);
+    ncclResult_t result = bl_group_heard(BL_REAL(ncclCommAbort, comm));
     if (ending) bl_promise_end(ending);
     bl_teardown_release(ending, BL_END_ABORT);
     return result;
@@ -196,7 +197,7 @@ BL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
 BL_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
     struct bl_comm *known = bl_known(comm);
     if (known) bl_teardown_revoke(known);
-    ncclResult_t result = BL_REAL(ncclCommRevoke, comm, revokeFlags);
+    ncclResult_t result = bl_group_heard(BL_REAL(ncclCommRevoke, comm, revokeFlags));
     if (known) bl_teardown_let_go(known);
     return result;
 }

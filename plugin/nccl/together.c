@@ -2,7 +2,6 @@
 
 #include "entry.h"
 #include "forward.h"
-#include "launch/streams.h"
 #include "serve.h"
 
 /* Why NCCL has a call for its size alone. */
@@ -66,16 +65,7 @@ static bool is_to_go(const struct bl_group *group, struct kind kind) {
     return is_faster_with_nccl(group, kind);
 }
 
-/* What Beeline would refuse at the end of the group is refused before any of it goes: NCCL would launch that. */
-static bool is_usable(struct bl_group *group) {
-    const bool listed = bl_group_list_streams(group);
-    const ncclResult_t result = listed ? bl_streams_check(group->calls, group->count) : ncclSystemError;
-    if (result != ncclSuccess) bl_group_fail(result);
-    return result == ncclSuccess;
-}
-
 void bl_together_forward(struct bl_group *group) {
-    bool checked = false;
     if (group->count + group->forwarded_count < 2) return;
     for (int i = 0; i < group->count; i++) group->calls[i].call.comm->group_seen = 0;
     for (int i = 0; i < group->count;) {
@@ -84,8 +74,6 @@ void bl_together_forward(struct bl_group *group) {
             i++;
             continue;
         }
-        if (!checked && !is_usable(group)) return;
-        checked = true;
         forward_calls(group, kind);
         i = 0;
     }

@@ -128,6 +128,10 @@ for box, sms in (("few", "--sms 8"), ("many", "--sms 132 --nccl-sms 32")):
 for seed in range(4):
     case(f"both_first/{seed}", f"-g 3 --sms 8 {BOTH}", f"programs --ranks 3 {SIZES} --seed $((4 * SEED + {seed})) --limit 15 both_first")
 case("both-alone", "-g 3 --sms 8", f"programs --ranks 3 {SIZES} --middle 64K --limit 15 both_many both_on_streams both_first")
+# Of a group that NCCL refuses nothing is launched, whoever would have it.
+for name, box, attributes in (("alone", "", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE=..64K twoshot_ll128 | nccl'", "warn-ok ")):
+    for mode, option, by in zip(MODES, ("-g", "-n"), ("", "--processes ")):
+        case(f"refused/{name}/{mode}", f"{option} 3 {box}".rstrip(), f"programs --ranks 3 {by}{SIZES} --limit 15 refused_groups refused_and_again", attributes)
 for name, box in (("alone", ""), ("beeline", f"{BEELINE} {BY_BEELINE}")):
     case(f"receive_ahead_of_first/{name}", f"-g 2 --sms 32 {box}", f"programs {SIZES} --middle 64K --limit 15 receive_ahead_of_first")
 # What the sender has ahead of its receivers: as much as NCCL takes of each size, up to the largest that rows may have (the emulated NCCL takes
