@@ -120,8 +120,8 @@ static ncclResult_t follow(struct bl_order_capture *capture, CUstream stream) {
     return ncclSuccess;
 }
 
-bool bl_order_follow(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result) {
-    if (!turn->capturing) return false;
+/* False: the communicator has no calls in the capture. */
+static bool follow_own(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result) {
     pthread_mutex_lock(&captures_lock);
     struct bl_order_capture *capture = capture_of(&comm->order, turn);
     if (capture) *result = follow(capture, stream);
@@ -129,9 +129,26 @@ bool bl_order_follow(struct bl_comm *comm, CUstream stream, const struct bl_orde
     return capture != NULL;
 }
 
+void bl_order_keep(struct bl_comm *comm, const struct bl_order_turn *turn) {
+    pthread_mutex_lock(&captures_lock);
+    const struct bl_order_capture *capture = turn->capturing ? capture_of(&comm->order, turn) : NULL;
+    comm->order.before = capture ? *capture : (struct bl_order_capture){.id = turn->capture};
+    pthread_mutex_unlock(&captures_lock);
+}
+
+bool bl_order_follow(struct bl_comm *other, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result) {
+    if (!turn->capturing) return false;
+    pthread_mutex_lock(&captures_lock);
+    const bool apart = atomic_load(&other->beside.state) == BL_BESIDE_APART && other->order.before.id == turn->capture;
+    struct bl_order_capture *capture = apart ? &other->order.before : capture_of(&other->order, turn);
+    if (capture && capture->lasts) *result = follow(capture, stream);
+    pthread_mutex_unlock(&captures_lock);
+    return capture != NULL;
+}
+
 static ncclResult_t before_captured(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
     ncclResult_t result = ncclSuccess;
-    if (bl_order_follow(comm, stream, turn, &result) || comm->unmixed) return result;
+    if (follow_own(comm, stream, turn, &result) || comm->unmixed) return result;
     return bl_order_wait(stream, &comm->order.event, 1, turn);
 }
 
@@ -146,6 +163,14 @@ ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct
     return turn->capturing ? before_captured(comm, stream, turn) : before_eager(comm, stream, turn);
 }
 
+/* A stream on which nothing is launched gathers what it is to wait for: a node for each group that it took part in. */
+static ncclResult_t narrow(CUstream stream, CUgraph graph, const CUgraphNode *nodes, size_t count, CUgraphNode *all) {
+    const struct bl_driver *cu = bl_driver();
+    CHECK_RETURN(cu->cuGraphAddEmptyNode(all, graph, nodes, count));
+    CHECK_RETURN(cu->cuStreamUpdateCaptureDependencies(stream, all, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+    return ncclSuccess;
+}
+
 /* Notes the nodes that the call ends with, which the next one in this graph depends on. */
 static ncclResult_t note_nodes(struct bl_order_capture *capture, CUstream stream, CUgraph *graph) {
     CUstreamCaptureStatus status;
@@ -154,13 +179,9 @@ static ncclResult_t note_nodes(struct bl_order_capture *capture, CUstream stream
     const CUgraphEdgeData *edges; /* asked for because edges with data may not be left out */
     size_t count;
     CHECK_RETURN(bl_driver()->cuStreamGetCaptureInfo(stream, &status, &id, graph, &nodes, &edges, &count));
-    if (count > BL_ORDER_NODES) { /* only what the caller joined by hand could be that wide */
-        bl_warn("a call captured on a stream with %zu ends: replays of its graph are not ordered against other calls",
-                count);
-        count = BL_ORDER_NODES;
-    }
+    capture->lasts = count > BL_ORDER_NODES ? 1 : (int)count;
+    if (count > BL_ORDER_NODES) return narrow(stream, *graph, nodes, count, capture->last);
     for (size_t i = 0; i < count; i++) capture->last[i] = nodes[i];
-    capture->lasts = (int)count;
     return ncclSuccess;
 }
 

@@ -39,9 +39,12 @@ ncclResult_t bl_order_check(const struct bl_comm *comm, const CUstream *streams,
 /* Makes `stream`, of which bl_order_ask has told, wait for the communicator's last call. */
 ncclResult_t bl_order_before(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 
-/* If calls of the communicator are in the capture of this turn, which may be another communicator's: has `stream` depend on
- * the last of them.  False if there are none. */
-bool bl_order_follow(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result);
+/* If calls of another communicator are in the capture of this turn: has `stream` depend on the last of them.  Calls of one group have no order among
+ * themselves: while some of the other's go on beside NCCL's (beside.h), the last is that ahead of their group, if there was one.  False if there are none. */
+bool bl_order_follow(struct bl_comm *other, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result);
+
+/* Notes that one, before the first of these is launched. */
+void bl_order_keep(struct bl_comm *comm, const struct bl_order_turn *turn);
 
 /* Makes `stream` wait for events, those that a capture waits for when its graph is replayed. */
 ncclResult_t bl_order_wait(CUstream stream, const CUevent *events, int count, const struct bl_order_turn *turn);

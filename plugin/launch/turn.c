@@ -89,6 +89,15 @@ static ncclResult_t end_turn(const struct bl_turn *turn) {
     return result;
 }
 
+ncclResult_t bl_turn_end_beside(struct bl_comm *comm) {
+    struct bl_turn turn = {.comm = comm, .stream = comm->beside.streams[1], .beside = true};
+    struct bl_visit visit;
+    if (!bl_comm_visit(comm, &visit)) return ncclSuccess;
+    bl_order_ask(turn.stream, &turn.order);
+    bl_comm_leave(comm, &visit);
+    return end_turn(&turn);
+}
+
 /* Only the last of a communicator's is kept. */
 static void keep_turn(const struct bl_turn *turn) {
     struct bl_pending *pending = &turn->comm->pending;
@@ -125,7 +134,7 @@ static void note_kinds(struct bl_comm *comm, unsigned kinds, ncclResult_t result
 
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result) {
     if (bl_call_made(result)) count(turn);
-    if (turn->counted && !turn->order.capturing) note_kinds(turn->comm, bl_turn_kinds(turn), result);
+    if (turn->counted && !turn->order.capturing) note_kinds(turn->comm, bl_turn_kernels(turn), result);
     if (turn->follows) return ncclSuccess;
     if (result == ncclSuccess) return end_turn(turn);
     if (result == ncclInProgress)

@@ -32,6 +32,13 @@ static inline unsigned bl_turn_kinds(const struct bl_turn *turn) {
     return messages ? 1u << BL_SENDRECV : turn->request.count ? 1u << turn->request.collective : 0;
 }
 
+/* The same by what goes with it: a collective that messages of its group share a kernel with has another one than alone. */
+static inline unsigned bl_turn_kernels(const struct bl_turn *turn) {
+    const unsigned kinds = bl_turn_kinds(turn);
+    const bool mixed = turn->comm->group_messages || kinds == 1u << BL_SENDRECV;
+    return mixed ? kinds << BL_COLLECTIVES : kinds;
+}
+
 /* Before the real call; an error is the caller's. */
 ncclResult_t bl_turn_begin(struct bl_turn *turn);
 
@@ -42,6 +49,9 @@ ncclResult_t bl_turn_again(const struct bl_turn *turn);
  * ends once NCCL says that the call is on its stream.  Any other: the call was not made, and if Beeline's calls of its group are under
  * way beside it, the communicator fails from then on, and their kernels end. */
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result);
+
+/* The same where only Beeline has calls of the communicator in a group, beside those that NCCL has of others. */
+ncclResult_t bl_turn_end_beside(struct bl_comm *comm);
 
 /* A call of Beeline's, of a group in which such a call is, before the turn of that is ended: true if it is kept, to be launched
  * behind that. */

@@ -61,7 +61,9 @@ static ncclResult_t run_calls(struct bl_group *group, ncclResult_t real) {
     const ncclResult_t others = end_turns(group, real, false);
     if (result == ncclSuccess) result = others;
     if (result == ncclSuccess && bl_call_made(real)) result = launch_ours(group);
-    const ncclResult_t ended = end_turns(group, real, true);
+    ncclResult_t ended = end_turns(group, real, true);
+    if (result == ncclSuccess) result = ended;
+    ended = bl_beside_end(group->calls, group->count);
     if (result == ncclSuccess) result = ended;
     const bool launched = result == ncclSuccess && bl_call_made(real);
     const ncclResult_t met = bl_streams_after(group->calls, group->count, launched);
@@ -73,6 +75,7 @@ static void forget_calls(struct bl_group *group, bool made) {
     for (int i = 0; i < group->count; i++) let_go(group->calls[i].call.comm, made);
     for (int i = 0; i < group->forwarded_count; i++) {
         group->forwarded[i].comm->group_turn = 0;
+        group->forwarded[i].comm->group_messages = false;
         let_go(group->forwarded[i].comm, made);
     }
     group->count = group->forwarded_count = group->init_count = 0;
@@ -86,11 +89,20 @@ static bool has(const struct bl_group *group, enum bl_when when) {
     return any;
 }
 
-/* Collectives, which all ranks launch before anything of the group can hold them up; so NCCL's calls are behind them.  But where
- * communicators are made at the end, they come after that, as with NCCL: a rank may make them outside of a group. */
+/* Where communicators are made at the end, collectives come after that, as with NCCL: a rank may make them outside of a group.  Beside what
+ * NCCL has of it, not behind: ranks that make none launch them ahead of that.  (A nonblocking one may be in the making for long.) */
+static void put_behind_inits(struct bl_group *group) {
+    bool nonblocking = false;
+    for (int i = 0; i < group->init_count; i++) nonblocking = nonblocking || group->inits[i].nonblocking;
+    const enum bl_when when = group->forwarded_count && !nonblocking ? BL_BESIDE : BL_BEHIND;
+    for (int i = 0; i < group->count; i++)
+        if (group->calls[i].when == BL_AHEAD) group->calls[i].when = when;
+}
+
+/* Collectives, which all ranks launch before anything of the group can hold them up; so NCCL's calls are behind them. */
 static ncclResult_t launch_ahead(struct bl_group *group) {
     ncclResult_t result = ncclSuccess;
-    for (int i = 0; i < group->count && group->init_count; i++) group->calls[i].when = BL_BEHIND;
+    if (group->init_count) put_behind_inits(group);
     if (!has(group, BL_AHEAD)) return ncclSuccess;
     if (has(group, BL_BEHIND)) result = bl_fuse_check(group->calls, group->count, BL_BEHIND);
     if (result == ncclSuccess) result = bl_fuse_launch(group->calls, group->count, BL_AHEAD);

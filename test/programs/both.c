@@ -1,4 +1,7 @@
 /* both.c - groups with collectives of NCCL's and of Beeline's: the large ones are to be NCCL's, the middle ones Beeline's. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "programs.h"
@@ -102,10 +105,110 @@ static void both_first(struct part *part, const struct settings *s) {
     vector_close(&message);
 }
 
+/* --- both_made: a group of sums of either hand on communicators of all ranks, in which ranks 0 and 1 make another, both in it, or rank 1 outside --- */
+static void both_made(struct part *part, const struct settings *s) {
+    const int rank = self(part)->rank;
+    const ncclComm_t comm[] = {comm_open(part), comm_open(part)};
+    const CUstream stream = stream_open();
+    struct vector large, middle, other;
+    vector_open(&large, s->large);
+    vector_open(&middle, s->middle);
+    vector_open(&other, s->middle);
+    vector_warm_up(part, &large, comm[0], stream);
+    vector_warm_up(part, &middle, comm[0], stream);
+    vector_warm_up(part, &other, comm[1], stream);
+    for (int k = 0; k < 4; k++) {
+        ncclComm_t made = NULL;
+        ncclUniqueId id;
+        vector_fill(part, &large, s->seed + (uint64_t)(3 * k));
+        vector_fill(part, &middle, s->seed + (uint64_t)(3 * k + 1));
+        vector_fill(part, &other, s->seed + (uint64_t)(3 * k + 2));
+        box_unique_id(part, 1000 + k, &id);
+        part_barrier(part);
+        doing(part, "group %d", k);
+        if (k % 2 && rank == 1) NCCL_OK(ncclCommInitRank(&made, 2, id, rank));
+        NCCL_OK(ncclGroupStart());
+        vector_allreduce(&middle, comm[0], stream);
+        if (rank < 2 && !made) NCCL_OK(ncclCommInitRank(&made, 2, id, rank));
+        vector_allreduce(&large, comm[0], stream);
+        vector_allreduce(&other, comm[1], stream);
+        NCCL_OK(ncclGroupEnd());
+        stream_sync(stream);
+        vector_check_all(part, &large);
+        vector_check_all(part, &middle);
+        vector_check_all(part, &other);
+        if (made) NCCL_OK(ncclCommDestroy(made));
+    }
+    for (int c = 0; c < 2; c++) comm_close(part, comm[c]);
+    stream_close(stream);
+    vector_close(&large);
+    vector_close(&middle);
+    vector_close(&other);
+}
+
+/* --- both_captured: a graph of groups on two streams, each of which takes what the last one left; behind its replay, on a third one, a middle sum that is
+ * not captured takes what the graph leaves --- */
+static void both_captured(struct part *part, const struct settings *s) {
+    enum { GROUPS = 20, WORDS = 256 };
+    const ncclComm_t comm = comm_open(part);
+    const CUstream one = stream_open(), other = stream_open(), eager = stream_open();
+    uint32_t found[WORDS], wanted[WORDS];
+    struct vector large, chained;
+    struct graph graph;
+    CUdeviceptr last;
+    CUevent event;
+    vector_open(&large, s->large);
+    vector_open(&chained, s->large);
+    CU_OK(cuMemAlloc(&last, sizeof found));
+    CU_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    vector_warm_up(part, &large, comm, one);
+    capture_begin(one);
+    CU_OK(cuEventRecord(event, one));
+    CU_OK(cuStreamWaitEvent(other, event, CU_EVENT_WAIT_DEFAULT));
+    for (int k = 0; k < GROUPS; k++) {
+        const CUdeviceptr from = k ? chained.recv : chained.send;
+        NCCL_OK(ncclGroupStart());
+        vector_allreduce(&large, comm, one);
+        NCCL_OK(ncclAllReduce((void *)from, (void *)chained.recv, chained.count, ncclInt32, ncclSum, comm, other));
+        NCCL_OK(ncclGroupEnd());
+    }
+    CU_OK(cuEventRecord(event, other));
+    CU_OK(cuStreamWaitEvent(one, event, CU_EVENT_WAIT_DEFAULT));
+    capture_end(one, &graph);
+    for (int k = 0; k < 4 * s->repeat; k++) {
+        vector_fill(part, &large, s->seed + (uint64_t)(2 * k));
+        vector_fill(part, &chained, s->seed + (uint64_t)(2 * k + 1));
+        part_barrier(part);
+        doing(part, "replay %d", k);
+        CU_OK(cuGraphLaunch(graph.exec, one));
+        NCCL_OK(ncclAllReduce((void *)chained.recv, (void *)last, WORDS, ncclInt32, ncclMax, comm, eager));
+        stream_sync(eager);
+        CU_OK(cuMemcpyDtoH(found, last, sizeof found));
+        stream_sync(one);
+        CU_OK(cuMemcpyDtoH(wanted, chained.recv, sizeof wanted));
+        if (memcmp(found, wanted, sizeof found) != 0) {
+            printf("rank %d, replay %d: the call behind it ran ahead\n", self(part)->rank, k);
+            exit(1);
+        }
+        vector_check_all(part, &large);
+    }
+    graph_close(&graph);
+    comm_close(part, comm);
+    CU_OK(cuEventDestroy(event));
+    CU_OK(cuMemFree(last));
+    stream_close(one);
+    stream_close(other);
+    stream_close(eager);
+    vector_close(&large);
+    vector_close(&chained);
+}
+
 const struct program both_programs[] = {
     {"both_many", both_many},
     {"both_many_at_once", both_many_at_once},
     {"both_on_streams", both_on_streams},
     {"both_first", both_first},
+    {"both_made", both_made},
+    {"both_captured", both_captured},
     {0},
 };

@@ -118,7 +118,9 @@ for name, box in (("alone", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE
 for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED} --env BEELINE_ALLREDUCE=nccl")):
     case(f"messages_mixed_empty/{name}", f"-g 3 {box}".rstrip(), f"programs --ranks 3 {SIZES} --limit 15 messages_mixed_empty")
     for mode, option, by in zip(MODES, ("-g", "-n"), ("", "--processes ")):
-        case(f"messages_mixed_first_collective/{name}/{mode}", f"{option} 3 {box}".rstrip(), f"programs --ranks 3 {by}{SIZES} --limit 15 messages_mixed_first_collective")
+        for program in ("messages_mixed_first_collective", "messages_mixed_known_collective"):
+            case(f"{program}/{name}/{mode}", f"{option} 3 {box}".rstrip(), f"programs --ranks 3 {by}{SIZES} --limit 15 {program}")
+    case(f"messages_mixed_in_order/{name}", f"-g 2 {box} --env NCCL_LAUNCH_ORDER_IMPLICIT=1", f"programs {SIZES} --limit 15 messages_mixed_in_order")
 # Collectives of both in a group, on several communicators: NCCL's kernels may fill a GPU, and Beeline's another.
 BOTH = "--beeline --env 'BEELINE_ALLREDUCE=..64K twoshot_ll128 | nccl' --env BEELINE_SENDRECV=nccl"
 for box, sms in (("few", "--sms 8"), ("many", "--sms 132 --nccl-sms 32")):
@@ -127,6 +129,9 @@ for box, sms in (("few", "--sms 8"), ("many", "--sms 132 --nccl-sms 32")):
             case(f"{name}/{box}", f"-g 3 {sms} {BOTH}", f"programs --ranks 3 {SIZES} --middle 64K --limit 15 {name}")
 for seed in range(4):
     case(f"both_first/{seed}", f"-g 3 --sms 8 {BOTH}", f"programs --ranks 3 {SIZES} --seed $((4 * SEED + {seed})) --limit 15 both_first")
+for name, box in (("alone", ""), ("beeline", BOTH)):
+    case(f"both_made/{name}", f"-g 3 {box}".rstrip(), f"programs --ranks 3 {SIZES} --limit 15 both_made")
+case("both_captured", f"-g 2 --nccl-delay 5000 {BOTH}", f"programs {SIZES} --limit 30 both_captured")
 case("both-alone", "-g 3 --sms 8", f"programs --ranks 3 {SIZES} --middle 64K --limit 15 both_many both_on_streams both_first")
 # Of a group that NCCL refuses nothing is launched, whoever would have it.
 for name, box, attributes in (("alone", "", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE=..64K twoshot_ll128 | nccl'", "warn-ok ")):

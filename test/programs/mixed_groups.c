@@ -296,8 +296,8 @@ static void messages_mixed_first(struct part *part, const struct settings *s) {
 }
 
 /* --- messages_mixed_first_collective: NCCL's first collective is in a group with messages of both, of which rank 0 has one of either hand, ranks 1 and 2
- * one each: behind the collective on rank 1, which waits for it on rank 0 --- */
-static void messages_mixed_first_collective(struct part *part, const struct settings *s) {
+ * one each: behind the collective on rank 1, which waits for it on rank 0; messages_mixed_known_collective: it has been there alone --- */
+static void first_collective(struct part *part, const struct settings *s, bool known) {
     const int rank = self(part)->rank, n = part->box->nranks;
     const ncclComm_t comm = comm_open(part);
     const CUstream stream = stream_open();
@@ -305,6 +305,7 @@ static void messages_mixed_first_collective(struct part *part, const struct sett
     vector_open(&large, s->large);
     vector_open(&small, s->small);
     vector_open(&summed, s->large);
+    if (known) vector_warm_up(part, &summed, comm, stream);
     vector_fill(part, &large, s->seed);
     vector_fill(part, &small, s->seed + 1);
     vector_fill(part, &summed, s->seed + 2);
@@ -332,6 +333,13 @@ static void messages_mixed_first_collective(struct part *part, const struct sett
     vector_close(&large);
     vector_close(&small);
     vector_close(&summed);
+}
+
+static void messages_mixed_first_collective(struct part *part, const struct settings *s) {
+    first_collective(part, s, false);
+}
+static void messages_mixed_known_collective(struct part *part, const struct settings *s) {
+    first_collective(part, s, true);
 }
 
 /* --- messages_mixed_empty: a collective of nothing in a group with messages of both; rank 2 comes to it once rank 1 has its small message, and rank 0
@@ -377,6 +385,50 @@ static void messages_mixed_empty(struct part *part, const struct settings *s) {
     vector_close(&small);
 }
 
+/* --- messages_mixed_in_order: of one captured group rank 0 has messages of either hand on one communicator, rank 1 on another, and both small ones on
+ * both --- */
+static void messages_mixed_in_order(struct part *part, const struct settings *s) {
+    const int rank = self(part)->rank, peer = 1 - rank;
+    const ncclComm_t comm[] = {comm_open(part), comm_open(part)};
+    const CUstream stream = stream_open();
+    struct vector own, small[2];
+    struct graph graph;
+    vector_open(&own, s->large);
+    for (int c = 0; c < 2; c++) vector_open(&small[c], s->small);
+    for (int c = 0; c < 2; c++) { /* a communicator's first message of NCCL's may not be captured */
+        NCCL_OK(ncclGroupStart());
+        NCCL_OK(ncclSend((void *)own.send, own.count, ncclInt32, rank, comm[c], stream));
+        NCCL_OK(ncclRecv((void *)own.recv, own.count, ncclInt32, rank, comm[c], stream));
+        NCCL_OK(ncclGroupEnd());
+        stream_sync(stream);
+    }
+    capture_begin(stream);
+    NCCL_OK(ncclGroupStart());
+    for (int c = 0; c < 2; c++) {
+        NCCL_OK(ncclSend((void *)small[c].send, small[c].count, ncclInt32, peer, comm[c], stream));
+        NCCL_OK(ncclRecv((void *)small[c].recv, small[c].count, ncclInt32, peer, comm[c], stream));
+    }
+    NCCL_OK(ncclSend((void *)own.send, own.count, ncclInt32, rank, comm[rank], stream));
+    NCCL_OK(ncclRecv((void *)own.recv, own.count, ncclInt32, rank, comm[rank], stream));
+    NCCL_OK(ncclGroupEnd());
+    capture_end(stream, &graph);
+    for (int k = 0; k < 3; k++) {
+        vector_fill(part, &own, s->seed + (uint64_t)(3 * k));
+        for (int c = 0; c < 2; c++) vector_fill(part, &small[c], s->seed + (uint64_t)(3 * k + 1 + c));
+        part_barrier(part);
+        doing(part, "replay %d", k);
+        CU_OK(cuGraphLaunch(graph.exec, stream));
+        stream_sync(stream);
+        vector_check(part, &own, rank, rank);
+        for (int c = 0; c < 2; c++) vector_check(part, &small[c], peer, peer);
+    }
+    graph_close(&graph);
+    for (int c = 0; c < 2; c++) comm_close(part, comm[c]);
+    stream_close(stream);
+    vector_close(&own);
+    for (int c = 0; c < 2; c++) vector_close(&small[c]);
+}
+
 /* --- messages_mixed_collectives: groups of two all-reduces, one of either hand, in which only ranks 0 and 1 have a message --- */
 static void messages_mixed_collectives(struct part *part, const struct settings *s) {
     const int rank = self(part)->rank;
@@ -418,7 +470,9 @@ const struct program mixed_programs[] = {
     {"messages_mixed_nonblocking", messages_mixed_nonblocking},
     {"messages_mixed_first", messages_mixed_first},
     {"messages_mixed_first_collective", messages_mixed_first_collective},
+    {"messages_mixed_known_collective", messages_mixed_known_collective},
     {"messages_mixed_empty", messages_mixed_empty},
+    {"messages_mixed_in_order", messages_mixed_in_order},
     {"messages_mixed_collectives", messages_mixed_collectives},
     {"messages_mixed_green", messages_mixed_green},
     {"messages_mixed_beside_capture", messages_mixed_beside_capture},
