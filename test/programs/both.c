@@ -105,40 +105,47 @@ static void both_first(struct part *part, const struct settings *s) {
     vector_close(&message);
 }
 
-/* --- both_made: a group of sums of either hand on communicators of all ranks, in which ranks 0 and 1 make another, both in it, or rank 1 outside --- */
+/* --- both_made: a group of sums of either hand on communicators of all ranks, in which ranks 0 and 1 make another, both in it, or rank 1 outside; then
+ * the large one is that of a communicator of these two, and does not wait for rank 2, which is late --- */
 static void both_made(struct part *part, const struct settings *s) {
     const int rank = self(part)->rank;
     const ncclComm_t comm[] = {comm_open(part), comm_open(part)};
     const CUstream stream = stream_open();
     struct vector large, middle, other;
+    ncclComm_t pair = NULL;
+    ncclUniqueId id;
+    box_unique_id(part, 999, &id);
+    if (rank < 2) NCCL_OK(ncclCommInitRank(&pair, 2, id, rank));
     vector_open(&large, s->large);
     vector_open(&middle, s->middle);
     vector_open(&other, s->middle);
     vector_warm_up(part, &large, comm[0], stream);
     vector_warm_up(part, &middle, comm[0], stream);
     vector_warm_up(part, &other, comm[1], stream);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 8; k++) {
+        const bool outside = k % 2, apart = k >= 4;
         ncclComm_t made = NULL;
-        ncclUniqueId id;
         vector_fill(part, &large, s->seed + (uint64_t)(3 * k));
         vector_fill(part, &middle, s->seed + (uint64_t)(3 * k + 1));
         vector_fill(part, &other, s->seed + (uint64_t)(3 * k + 2));
         box_unique_id(part, 1000 + k, &id);
         part_barrier(part);
         doing(part, "group %d", k);
-        if (k % 2 && rank == 1) NCCL_OK(ncclCommInitRank(&made, 2, id, rank));
+        if (outside && rank == 1) NCCL_OK(ncclCommInitRank(&made, 2, id, rank));
+        if (apart && rank == 2) usleep(30000);
         NCCL_OK(ncclGroupStart());
         vector_allreduce(&middle, comm[0], stream);
         if (rank < 2 && !made) NCCL_OK(ncclCommInitRank(&made, 2, id, rank));
-        vector_allreduce(&large, comm[0], stream);
+        if (!apart || pair) vector_allreduce(&large, apart ? pair : comm[0], stream);
         vector_allreduce(&other, comm[1], stream);
         NCCL_OK(ncclGroupEnd());
         stream_sync(stream);
-        vector_check_all(part, &large);
+        if (!apart || pair) vector_check(part, &large, 0, apart ? 1 : last_rank(part));
         vector_check_all(part, &middle);
         vector_check_all(part, &other);
         if (made) NCCL_OK(ncclCommDestroy(made));
     }
+    if (pair) NCCL_OK(ncclCommDestroy(pair));
     for (int c = 0; c < 2; c++) comm_close(part, comm[c]);
     stream_close(stream);
     vector_close(&large);

@@ -66,6 +66,15 @@ static void refused_groups(struct part *part, const struct settings *s) {
         check_untouched(part, &small, how);
         check_untouched(part, &large, how);
     }
+    part_barrier(part);
+    doing(part, "a group that is not refused");
+    NCCL_OK(ncclGroupStart());
+    vector_allreduce(&small, comm, stream);
+    vector_allreduce(&large, comm, stream);
+    NCCL_OK(ncclGroupEnd());
+    stream_sync(stream);
+    vector_check_all(part, &small);
+    vector_check_all(part, &large);
     comm_close(part, comm);
     stream_close(stream);
     vector_close(&large);
