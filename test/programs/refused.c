@@ -6,7 +6,7 @@
 #include "programs.h"
 
 /* A call that fails the group it is in; half a message to oneself does so at the end. */
-enum how { NO_COMMUNICATOR, BAD_ROOT, BAD_RANK, BAD_COLOR, HALF_MESSAGE, WAYS };
+enum how { NO_COMMUNICATOR, BAD_ROOT, BAD_RANK, NO_HANDLE, HALF_MESSAGE, WAYS };
 
 static ncclResult_t call_refused(struct part *part, enum how how, const struct vector *v, ncclComm_t comm,
                                  CUstream stream) {
@@ -17,7 +17,7 @@ static ncclResult_t call_refused(struct part *part, enum how how, const struct v
     case NO_COMMUNICATOR: return ncclAllReduce(from, to, v->count, ncclInt32, ncclSum, NULL, stream);
     case BAD_ROOT: return ncclBroadcast(from, to, v->count, ncclInt32, part->box->nranks, comm, stream);
     case BAD_RANK: NCCL_OK(ncclGetUniqueId(&id)); return ncclCommInitRank(&none, 2, id, 7);
-    case BAD_COLOR: return ncclCommSplit(comm, -2, 0, &none, NULL);
+    case NO_HANDLE: return ncclCommSplit(comm, 0, 0, NULL, NULL);
     case HALF_MESSAGE: return ncclSend(from, 1, ncclInt32, self(part)->rank, comm, stream);
     default: return ncclSuccess;
     }

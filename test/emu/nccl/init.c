@@ -207,7 +207,6 @@ static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *newco
     ncclResult_t result = parent_ready(comm, false);
     if (result != ncclSuccess) return result;
     if (!newcomm) return emu_fail(ncclInvalidArgument, "newcomm is NULL");
-    if (color < NCCL_SPLIT_NOCOLOR) return emu_fail(ncclInvalidArgument, "ncclCommSplit: color %d", color);
     if ((result = new_child(&job, comm, newcomm, config, inject)) != ncclSuccess) return result;
     job->kind = EMU_JOB_SPLIT;
     job->color = color;
