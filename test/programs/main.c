@@ -6,12 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct program *const rooms[] = {stream_programs,       many_programs,           crowded_programs,
-                                              value_programs,        late_programs,           one_way_programs,
-                                              end_programs,          exchange_programs,       ahead_programs,
-                                              order_programs,        mixed_programs,          update_programs,
-                                              both_programs,         refused_programs,        unlisted_many_programs,
-                                              unlisted_end_programs, unlisted_order_programs, unlisted_ahead_programs};
+static const struct program *const rooms[] = {
+    stream_programs,        many_programs,         crowded_programs,        value_programs,         late_programs,
+    one_way_programs,       end_programs,          exchange_programs,       ahead_programs,         order_programs,
+    mixed_programs,         update_programs,       both_programs,           refused_programs,       drawn_programs,
+    unlisted_many_programs, unlisted_end_programs, unlisted_order_programs, unlisted_ahead_programs};
 enum { ROOMS = sizeof rooms / sizeof *rooms, LISTED = ROOMS - 4 };
 static const struct program *chosen; /* the one that runs */
 

@@ -133,6 +133,21 @@ for name, box in (("alone", ""), ("beeline", BOTH)):
     case(f"both_made/{name}", f"-g 3 {box}".rstrip(), f"programs --ranks 3 {SIZES} --limit 15 both_made")
 case("both_captured", f"-g 2 --nccl-delay 5000 {BOTH}", f"programs {SIZES} --limit 30 both_captured")
 case("both-alone", "-g 3 --sms 8", f"programs --ranks 3 {SIZES} --middle 64K --limit 15 both_many both_on_streams both_first")
+# Groups that the seed draws, of which some is NCCL's, and some Beeline's.
+LOW_SENT = "--beeline --env 'BEELINE_SENDRECV=..16K sendrecv_ll128 | nccl'"
+DRAWN = {
+    "alone": "",
+    "low": "--beeline --env 'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl' --env BEELINE_TUNING_FILE=test/ranks/low.tune",
+    "few": f"--sms 16 {LOW_SENT} --env 'BEELINE_ALLREDUCE=..16K twoshot_ll128 | nccl'",
+    "small_staging": f"{LOW_SENT} --env BEELINE_STAGING=1M",
+    "in_order": f"{LOW_SENT} --nccl new --env NCCL_LAUNCH_ORDER_IMPLICIT=1",
+    "invariant": f"{LOW_SENT} --nccl old --env BEELINE_BATCH_INVARIANT=1",
+}
+for ranks in (2, 3, 4):
+    for number, (name, box) in enumerate(DRAWN.items()):
+        mode, option, by = list(zip(MODES, ("-g", "-n"), ("", "--processes ")))[(ranks + number) % 2]
+        case(f"drawn/{ranks}/{name}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}--seed $SEED --repeat 2 --limit 60 drawn_groups", "timeout=100 ")
+        case(f"soak/drawn/{ranks}/{name}", f"-g {ranks} {box}".rstrip(), f"programs --ranks {ranks} --seed $SEED --repeat 100 --limit 500 drawn_groups", "soak timeout=600 ")
 # Of a group that NCCL refuses nothing is launched, whoever would have it.
 for name, box, attributes in (("alone", "", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE=..64K twoshot_ll128 | nccl'", "warn-ok ")):
     for mode, option, by in zip(MODES, ("-g", "-n"), ("", "--processes ")):
