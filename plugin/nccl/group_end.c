@@ -172,6 +172,7 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
 
 BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     struct bl_group *const group = bl_group();
+    if (!simInfo) return ncclGroupEnd(); /* as which the real one takes it */
     if (bl_real_depth > 0 || group->depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
     const ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
     if (--group->depth == 0) end_ours(group, result, true);

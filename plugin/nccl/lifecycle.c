@@ -46,10 +46,11 @@ static ncclResult_t add(struct bl_setup_request *request, ncclResult_t result, b
         bl_setup_forget(request, 1);
         return bl_group_heard(result);
     }
+    request->made = *request->handle;
     request->nonblocking = nonblocking;
     request->wishes = wishes;
     bl_group_add_init(request);
-    const struct bl_comm *comm = bl_group_open() ? NULL : bl_comm_find(*request->handle);
+    const struct bl_comm *comm = bl_group_open() ? NULL : bl_comm_find(request->made);
     return comm && bl_resources_busy(comm) ? ncclInProgress : result;
 }
 
@@ -87,6 +88,7 @@ BL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
         return result;
     }
     for (int i = 0; i < ndev; i++) {
+        if (bl_call_made(result)) requests[i].made = comm[i];
         requests[i].nonblocking = result == ncclInProgress;
         requests[i].wishes = bl_config_wishes(NULL);
     }
@@ -228,7 +230,7 @@ BL_EXPORT const char *ncclGetLastError(ncclComm_t comm) {
 
 BL_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
     struct bl_comm *known = bl_known(comm);
-    ncclResult_t result = BL_REAL(ncclCommSuspend, comm, flags);
+    ncclResult_t result = bl_group_heard(BL_REAL(ncclCommSuspend, comm, flags));
     /* In a group NCCL may have done nothing yet, and kernels may run: the staging stays. */
     if (known && result == ncclSuccess && flags & NCCL_SUSPEND_MEM && !bl_group_open()) bl_suspend(known);
     return result;
@@ -237,9 +239,9 @@ BL_EXPORT ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
 BL_EXPORT ncclResult_t ncclCommResume(ncclComm_t comm) {
     struct bl_comm *known = bl_known(comm);
     struct bl_meeting meeting;
-    if (!bl_suspended(known)) return BL_REAL(ncclCommResume, comm);
+    if (!bl_suspended(known)) return bl_group_heard(BL_REAL(ncclCommResume, comm));
     bl_resume_announce(known, &meeting);
-    ncclResult_t result = BL_REAL(ncclCommResume, comm);
+    ncclResult_t result = bl_group_heard(BL_REAL(ncclCommResume, comm));
     const ncclResult_t ours = bl_resume(known, &meeting, result == ncclSuccess);
     return result == ncclSuccess ? ours : result;
 }

@@ -245,6 +245,10 @@ static void set_up(struct bl_comm **comms, int count) {
 
 /* --- the requests --- */
 
+static ncclComm_t handle_of(const struct bl_setup_request *request) {
+    return request->child ? *request->handle : request->made;
+}
+
 /* In the table from now on, so that an abort from another thread finds it. */
 static struct bl_comm *enlist(const struct bl_setup_request *request, bool nonblocking) {
     struct bl_comm *comm = bl_comm_new(), *stale = NULL;
@@ -258,7 +262,7 @@ static struct bl_comm *enlist(const struct bl_setup_request *request, bool nonbl
     *resources = (struct bl_resources){
         .pid = getpid(), .nonblocking = nonblocking, .wishes = request->wishes, .meeting = request->meeting};
     atomic_store(&resources->stage, BL_STAGE_RUNNING);
-    comm->handle = *request->handle;
+    comm->handle = handle_of(request);
     comm->id = bl_meeting_id(&request->meeting);
     comm->resources = resources;
     comm->unmixed = request->wishes.unmixed;
@@ -359,7 +363,7 @@ void bl_setup_run(const struct bl_setup_request *requests, int count) {
             promise_child(&requests[i]);
             continue;
         }
-        ncclComm_t handle = *requests[i].handle;
+        const ncclComm_t handle = handle_of(&requests[i]);
         ncclResult_t state = ncclSuccess;
         if (!handle) { /* a split that this rank has no part in */
             bl_setup_forget(&requests[i], 1);

@@ -130,8 +130,10 @@ static void issue(const struct world *w, const struct operation *o) {
     const struct team *team = &w->team[o->comm];
     const ncclComm_t comm = team->comm;
     const CUstream stream = w->stream[o->stream];
-    void *const from = (void *)(w->memory + (size_t)o->from_block * WORDS * 4),
-                *const to = (void *)(w->memory + (size_t)o->to_block * WORDS * 4);
+    void *const from = (void *)(w->memory + (size_t)o->from_block * WORDS * 4), *const to =
+                                                                                    (void *)(w->memory +
+                                                                                             (size_t)o->to_block *
+                                                                                                 WORDS * 4);
     if (team->rank < 0) return;
     switch (o->kind) {
     case ALL_REDUCE: NCCL_OK(ncclAllReduce(from, to, o->words, ncclUint32, ncclSum, comm, stream)); break;
@@ -211,7 +213,8 @@ static void warm_up(struct world *w) {
                 const int n = w->team[c].nranks;
                 struct drawn group = {.operation = {{(enum kind)kind, c, 0, 0, 0, 0, RANKS, WORDS / 2}}, .count = 1};
                 for (int r = 0; r < n * n && with; r++)
-                    group.operation[group.count++] = (struct operation){MESSAGE, c, 0, r % n, r / n, 2 * RANKS + r % n, 4 * RANKS + r % n, WORDS};
+                    group.operation[group.count++] =
+                        (struct operation){MESSAGE, c, 0, r % n, r / n, 2 * RANKS + r % n, 4 * RANKS + r % n, WORDS};
                 issue_group(w, &group);
             }
     stream_sync(w->stream[0]);
@@ -294,7 +297,8 @@ static void drawn_groups(struct part *part, const struct settings *s) {
     for (long round = 0; round < 8 * s->repeat; round++) {
         struct graph graph = {0};
         const bool captures = below(w, 3) == 0, single = captures || below(w, 2);
-        const int comm = single ? (int)below(w, COMMS) : -1, stream = single && below(w, 4) ? -1 : (int)below(w, STREAMS);
+        const int comm = single ? (int)below(w, COMMS) : -1,
+                  stream = single && below(w, 4) ? -1 : (int)below(w, STREAMS);
         fill(w, (uint64_t)round);
         part_barrier(part);
         doing(part, "round %ld: communicator %d, stream %d%s", round, comm, stream, captures ? ", captured" : "");

@@ -1,6 +1,8 @@
 /* many.c - communicators with calls under way at the same time.  All ranks issue them in the same order. */
 #include "programs.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <pthread.h>
 
 #include "reference.h"
@@ -257,6 +259,40 @@ static void grouped_crosswise(struct part *part, const struct settings *s) {
     stream_close(stream);
 }
 
+/* --- made_in_passing: two communicators of a group, in other orders on other ranks, whose handles were never where they are kept --- */
+static void made_in_passing(struct part *part, const struct settings *s) {
+    ncclComm_t comm[TWO];
+    ncclUniqueId id[TWO];
+    struct vector sum;
+    const CUstream stream = stream_open();
+    vector_open(&sum, s->small);
+    for (long k = 0; k < s->repeat; k++) {
+        for (int c = 0; c < TWO; c++) box_unique_id(part, (int)(2000 + TWO * k) + c, &id[c]);
+        doing(part, "round %ld: communicators are made", k);
+        NCCL_OK(ncclGroupStart());
+        for (int i = 0; i < TWO; i++) {
+            const int c = self(part)->rank % 2 ? TWO - 1 - i : i;
+            ncclComm_t *const passing = malloc(sizeof *passing);
+            NCCL_OK(ncclCommInitRank(passing, part->box->nranks, id[c], self(part)->rank));
+            comm[c] = *passing; /* NCCL has stored it, and is done with the place */
+            memset(passing, 0x5a, sizeof *passing);
+            free(passing);
+        }
+        NCCL_OK(ncclGroupEnd());
+        for (int c = 0; c < TWO; c++) {
+            vector_fill(part, &sum, s->seed + (uint64_t)(TWO * k + c));
+            part_barrier(part);
+            doing(part, "round %ld: communicator %d", k, c);
+            vector_allreduce(&sum, comm[c], stream);
+            stream_sync(stream);
+            vector_check_all(part, &sum);
+        }
+        for (int c = 0; c < TWO; c++) NCCL_OK(ncclCommDestroy(comm[c]));
+    }
+    stream_close(stream);
+    vector_close(&sum);
+}
+
 const struct program many_programs[] = {
     {"many_communicators", many_communicators},
     {"many_communicators_12", many_communicators_12},
@@ -267,6 +303,7 @@ const struct program many_programs[] = {
     {"nccl_between", nccl_between},
     {"nccl_between_reversed", nccl_between_reversed},
     {"grouped_crosswise", grouped_crosswise},
+    {"made_in_passing", made_in_passing},
     {0},
 };
 

@@ -30,7 +30,7 @@ PROGRAMS = {
         many_communicators_graphs late_peer one_way_broadcast_8
     """,
     (3, 2): """
-        nccl_between_reversed one_way_reduce grouped_crosswise
+        nccl_between_reversed one_way_reduce grouped_crosswise made_in_passing
     """,
     (3, 4): """
         group_on_streams reused_stream
@@ -53,7 +53,7 @@ BY_NCCL, BY_BEELINE = "--env BEELINE_SENDRECV=nccl", "--env BEELINE_SENDRECV=sen
 # take a quarter of a GPU each, however small, so that more than a few communicators keep each other out.
 case("alone", "-g 2", f"programs {SIZES} destroyed_stream destroyed_stream_pending heir_of_stream heir_of_stream_captured reused_stream group_on_streams legacy_stream per_thread_streams captured_after_small broadcast_in_place updated_graphs child_graphs "
                       "late_peer late_peer_graph one_way_abort")
-case("alone-many", "-g 3", f"programs --ranks 3 {SIZES} many_communicators nccl_between nccl_between_reversed grouped_crosswise nccl_fills "
+case("alone-many", "-g 3", f"programs --ranks 3 {SIZES} many_communicators nccl_between nccl_between_reversed grouped_crosswise made_in_passing nccl_fills "
                            "nccl_fills_reversed receives_posted")
 case("alone-ends", "-g 2", f"programs --repeat 2 {SIZES} abort_beside_launches revoke_beside_launches abort_init "
                            "nonblocking_dead_peer nonblocking_unconnected_peer")

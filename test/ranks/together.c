@@ -132,7 +132,8 @@ static void left_nonblocking(struct part *part, const struct options *o) {
                 each_rank (part, i)
                     NCCL_GOES(call_issue_rank(part, &set->call[k], i, comms[i], part->rank[i].stream[k % 2]));
             if (simulated) {
-                NCCL_GOES(ncclGroupSimulateEnd(NULL));
+                ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+                NCCL_GOES(ncclGroupSimulateEnd(&info));
                 part_synchronize(part);
                 for (int k = 0; k < set->count; k++) call_check_untouched(part, &set->call[k]);
             } else {

@@ -47,13 +47,13 @@ ncclResult_t emu_group_add_job(struct emu_job *job) {
         if (!group.jobs) group.last_job = &group.jobs;
         *group.last_job = job;
         group.last_job = &job->next;
-        /* As the real one: the handle of a nonblocking communicator is there at once. */
         if (!job->blocking) job->owner->async = ncclInProgress;
-        if (!job->blocking && job->kind == EMU_JOB_INIT) emu_job_give(job);
+        if (job->kind == EMU_JOB_INIT) emu_job_give(job); /* as the real one: at once, and no more later */
         return job->blocking ? ncclSuccess : ncclInProgress;
     }
     if (!job->blocking) return emu_job_start(job);
-    ncclResult_t result = emu_job_run(job);
+    const ncclResult_t result = emu_job_run(job);
+    if (job->kind == EMU_JOB_INIT) *job->newcomm = result == ncclSuccess ? job->comm : NULL;
     emu_job_finish(job);
     return result;
 }
@@ -168,11 +168,10 @@ EMU_API(ncclResult_t, ncclGroupEnd, void) {
 
 EMU_API(ncclResult_t, ncclGroupSimulateEnd, ncclSimInfo_t *info) {
     struct emu_call call = NCCL_CALL(-1);
-    ncclSimInfo_t none = NCCL_SIM_INFO_INITIALIZER;
     ncclResult_t result = emu_call_enter(&call, NULL);
     if (result == ncclSuccess && info && info->magic != 0x74685283)
         result = emu_fail(ncclInvalidArgument, "ncclSimInfo_t argument not initialized via NCCL_SIM_INFO_INITIALIZER");
     if (result != ncclSuccess) emu_group_error(result);
-    result = emu_group_end(info ? info : &none);
+    result = emu_group_end(info); /* without it launches, as the real one */
     return emu_call_leave(&call, result);
 }

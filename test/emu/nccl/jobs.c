@@ -107,8 +107,8 @@ void emu_job_finish(struct emu_job *job) {
     } else if (job->comm && result != ncclSuccess && job->kind != EMU_JOB_INIT) {
         job->comm->async = result; /* as the real one: of what fails in the background its owner has the handle */
     }
-    /* A nonblocking init has stored its handle when it began. */
-    if (job->blocking || job->kind != EMU_JOB_INIT) emu_job_give(job);
+    /* An init has stored its handle when it began. */
+    if (job->kind != EMU_JOB_INIT || (job->blocking && result != ncclSuccess)) emu_job_give(job);
     if (!job->blocking) {
         int expected = ncclInProgress;
         atomic_compare_exchange_strong(&job->owner->async, &expected, result);
