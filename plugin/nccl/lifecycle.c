@@ -163,25 +163,32 @@ BL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, in
     return add_child(&child, result, config);
 }
 
+/* Whether NCCL ends the communicator.  One that has failed it leaves as it is, for an abort, and waits for nothing; nor does it end one of which something is
+ * in progress.  `own` is an error that is Beeline's alone, of which NCCL knows nothing. */
+static bool ends(struct bl_comm *known, ncclResult_t *own) {
+    ncclResult_t state = ncclSuccess;
+    *own = ncclSuccess;
+    if (BL_REAL(ncclCommGetAsyncError, known->handle, &state) == ncclSuccess && state == ncclSuccess)
+        *own = bl_comm_check(known);
+    return state == ncclSuccess && *own == ncclSuccess;
+}
+
 /* The entry stays until Destroy.  A nonblocking one must not wait here: it is in progress until its launches have ended. */
 BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     struct bl_comm *known = bl_known(comm);
     const bool nonblocking = known && known->resources->nonblocking;
-    if (known && !nonblocking) bl_teardown_drain(known);
+    ncclResult_t own = ncclSuccess;
+    if (known && ends(known, &own) && !nonblocking) bl_teardown_drain(known);
+    if (own != ncclSuccess) return bl_group_heard(own);
     ncclResult_t result = bl_group_heard(BL_REAL(ncclCommFinalize, comm));
     return !nonblocking || !bl_call_made(result) || bl_teardown_finalize(known) ? result : ncclInProgress;
 }
 
-/* Something of NCCL's is in progress on it: NCCL refuses to destroy it, and it stays. */
-static bool stays(ncclComm_t comm) {
-    const struct bl_comm *known = bl_comm_find(comm);
-    ncclResult_t state = ncclSuccess;
-    if (known && known->resources->nonblocking) BL_REAL(ncclCommGetAsyncError, comm, &state);
-    return state == ncclInProgress;
-}
-
 BL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-    struct bl_comm *ending = bl_real_depth == 0 && !stays(comm) ? bl_teardown_detach(comm, BL_END_DESTROY) : NULL;
+    struct bl_comm *known = bl_known(comm);
+    ncclResult_t own = ncclSuccess;
+    struct bl_comm *ending = known && ends(known, &own) ? bl_teardown_detach(comm, BL_END_DESTROY) : NULL;
+    if (own != ncclSuccess) return bl_group_heard(own);
     ncclResult_t result = bl_group_heard(BL_REAL(ncclCommDestroy, comm));
     if (ending) bl_promise_end(ending);
     bl_teardown_release(ending, BL_END_DESTROY);
@@ -216,6 +223,7 @@ BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
     if (!known || result != ncclSuccess || *asyncError == ncclInProgress) return result;
     const bool open = bl_resources_are_ours(known) && bl_promise_open(known, *asyncError);
     bl_turn_settle(known, *asyncError);
+    if (*asyncError != ncclSuccess) atomic_store(&known->active, false); /* NCCL refuses its calls from now on */
     if (*asyncError != ncclSuccess) return result;
     *asyncError = bl_comm_check(known);
     if (*asyncError == ncclSuccess && (open || bl_teardown_finalizing(known))) *asyncError = ncclInProgress;

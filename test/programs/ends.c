@@ -266,6 +266,43 @@ static void finalize_nonblocking(struct part *part, const struct settings *s) {
     vector_close(&v);
 }
 
+/* Of rank 0 NCCL finds that it has failed, as the box has it at this call, while its last call waits for rank 1, which does not come: once that is known
+ * its calls are refused, and so are its finalize and destroy, at once; an abort ends it. */
+static void failed_communicator(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    struct vector v;
+    vector_open(&v, s->small);
+    vector_warm_up(part, &v, comm, stream);
+    vector_fill(part, &v, s->seed);
+    part_barrier(part);
+    if (self(part)->rank == 0) {
+        void *registered;
+        ncclResult_t state;
+        vector_allreduce(&v, comm, stream);
+        ncclCommRegister(comm, (void *)v.send, s->small, &registered);
+        doing(part, "asking");
+        NCCL_OK(ncclCommGetAsyncError(comm, &state));
+        CHECK(state == ncclRemoteError, "it has not failed: %d", state);
+        doing(part, "a call");
+        state = ncclAllReduce((void *)v.send, (void *)v.recv, v.count, ncclInt32, ncclSum, comm, stream);
+        CHECK(state == ncclRemoteError, "a call is taken: %d", state);
+        doing(part, "finalize");
+        state = ncclCommFinalize(comm);
+        CHECK(state == ncclRemoteError, "finalize: %d", state);
+        doing(part, "destroy");
+        state = ncclCommDestroy(comm);
+        CHECK(state == ncclRemoteError, "destroy: %d", state);
+        doing(part, "abort");
+        NCCL_OK(ncclCommAbort(comm));
+        stream_sync(stream);
+    }
+    part_barrier(part);
+    if (self(part)->rank) NCCL_OK(ncclCommAbort(comm));
+    stream_close(stream);
+    vector_close(&v);
+}
+
 const struct program end_programs[] = {
     {"finalize_nonblocking", finalize_nonblocking},
     {"abort_beside_launches", abort_beside_launches},
@@ -277,9 +314,10 @@ const struct program end_programs[] = {
     {0},
 };
 
-/* The real NCCL's own abort and destroy wait for the other call, too. */
+/* The real NCCL's own abort and destroy wait for the other call, too; and it has not failed. */
 const struct program unlisted_end_programs[] = {
     {"abort_beside_another", abort_beside_another},
     {"destroy_beside_another", destroy_beside_another},
+    {"failed_communicator", failed_communicator},
     {0},
 };

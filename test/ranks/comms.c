@@ -202,6 +202,7 @@ static void await_children(struct part *part, ncclComm_t parent[PARENTS][BOX_RAN
 /* Children whose own calls block: a config says so, or does not say.  A group that is simulated makes them, too. */
 static void split_off(struct part *part, const ncclComm_t *parent, ncclComm_t *child, int without) {
     ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
+    ncclSimInfo_t simulated = NCCL_SIM_INFO_INITIALIZER;
     const bool grouped = part->count > 1 || without >= 0;
     if (without < 0) settings.blocking = 1;
     if (grouped) NCCL_OK(ncclGroupStart());
@@ -209,7 +210,7 @@ static void split_off(struct part *part, const ncclComm_t *parent, ncclComm_t *c
         const int rank = part->rank[i].rank;
         NCCL_GOES(ncclCommSplit(parent[i], rank == without ? NCCL_SPLIT_NOCOLOR : 7, -rank, &child[i], &settings));
     }
-    if (grouped) NCCL_GOES(without == 1 ? ncclGroupSimulateEnd(NULL) : ncclGroupEnd());
+    if (grouped) NCCL_GOES(without == 1 ? ncclGroupSimulateEnd(&simulated) : ncclGroupEnd());
 }
 
 static void shrink_off(struct part *part, const ncclComm_t *parent, ncclComm_t *child, int gone) {
