@@ -30,7 +30,7 @@ struct bl_order_turn {
     uint64_t stream; /* its id; 0: it captures, or the driver cannot tell */
 };
 
-enum { BL_ORDER_NODES = 16, BL_ORDER_CAPTURES = 32 };
+enum { BL_ORDER_NODES = 16, BL_ORDER_CAPTURES = 128 };
 
 enum bl_beside_state {
     BL_BESIDE_NONE,

@@ -23,6 +23,11 @@ static inline bool bl_call_is_message(const struct bl_request *request) {
     return bl_collective_has(request->collective, BL_PAIRED);
 }
 
+/* A collective of no elements: NCCL checks its arguments, and never looks at its stream. */
+static inline bool bl_call_is_nothing(const struct bl_request *request) {
+    return request->count == 0 && !bl_call_is_message(request);
+}
+
 /* Of a call with two buffers the two ends that make a round of all ranks: each sends to the next, and receives of the one before. */
 static inline void bl_call_around(const struct bl_call *call, struct bl_call ends[2]) {
     const int rank = call->comm->rank, nranks = call->comm->nranks;

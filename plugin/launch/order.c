@@ -171,14 +171,16 @@ static ncclResult_t narrow(CUstream stream, CUgraph graph, const CUgraphNode *no
     return ncclSuccess;
 }
 
-/* Notes the nodes that the call ends with, which the next one in this graph depends on. */
+/* Notes the nodes that the call ends with, which the next one in this graph depends on.  None of a capture that something else has invalidated
+ * meanwhile: the driver says nothing of it but that. */
 static ncclResult_t note_nodes(struct bl_order_capture *capture, CUstream stream, CUgraph *graph) {
     CUstreamCaptureStatus status;
     cuuint64_t id;
-    const CUgraphNode *nodes;
+    const CUgraphNode *nodes = NULL;
     const CUgraphEdgeData *edges; /* asked for because edges with data may not be left out */
-    size_t count;
+    size_t count = 0;
     CHECK_RETURN(bl_driver()->cuStreamGetCaptureInfo(stream, &status, &id, graph, &nodes, &edges, &count));
+    if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) count = 0;
     capture->lasts = count > BL_ORDER_NODES ? 1 : (int)count;
     if (count > BL_ORDER_NODES) return narrow(stream, *graph, nodes, count, capture->last);
     for (size_t i = 0; i < count; i++) capture->last[i] = nodes[i];
@@ -210,7 +212,8 @@ static ncclResult_t after_captured(struct bl_comm *comm, CUstream stream, const 
     if (!capture) capture = new_capture(order, turn);
     const struct bl_order_capture before = *capture;
     ncclResult_t result = note_nodes(capture, stream, &graph);
-    if (result == ncclSuccess && !comm->unmixed) result = move_record(capture, &before, graph, order->event);
+    if (result == ncclSuccess && capture->lasts && !comm->unmixed)
+        result = move_record(capture, &before, graph, order->event);
     pthread_mutex_unlock(&captures_lock);
     return result;
 }

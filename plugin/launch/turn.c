@@ -68,11 +68,11 @@ static ncclResult_t join_beside(const struct bl_turn *turn) {
     return result;
 }
 
-static void count(const struct bl_turn *turn) {
+void bl_turn_count(struct bl_comm *comm, const struct bl_request *request, enum bl_reason why) {
     struct bl_visit visit;
-    if (!turn->counted || !turn->comm->stats || !bl_comm_visit(turn->comm, &visit)) return;
-    bl_stats_count(turn->comm, &turn->request, bl_stats_nccl(turn->why));
-    bl_comm_leave(turn->comm, &visit);
+    if (!comm->stats || !bl_comm_visit(comm, &visit)) return;
+    bl_stats_count(comm, request, bl_stats_nccl(why));
+    bl_comm_leave(comm, &visit);
 }
 
 /* Of a call that is on its stream.  Nothing of one that only shares room is put in order: its event is for its room alone. */
@@ -133,7 +133,7 @@ static void note_kinds(struct bl_comm *comm, unsigned kinds, ncclResult_t result
 }
 
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result) {
-    if (bl_call_made(result)) count(turn);
+    if (bl_call_made(result) && turn->counted) bl_turn_count(turn->comm, &turn->request, turn->why);
     if (turn->counted && !turn->order.capturing) note_kinds(turn->comm, bl_turn_kernels(turn), result);
     if (turn->follows) return ncclSuccess;
     if (result == ncclSuccess) return end_turn(turn);

@@ -25,11 +25,10 @@ static inline bool bl_turn_is_message(const struct bl_turn *turn) {
     return turn->counted && bl_call_is_message(&turn->request);
 }
 
-/* Of NCCL's kernels, a bit: those of a collective, or of messages, which all-to-alls are, too, and for all we know what we know nothing of.  A
- * collective of nothing has none. */
+/* Of NCCL's kernels, a bit: those of a collective, or of messages, which all-to-alls are, too, and for all we know what we know nothing of. */
 static inline unsigned bl_turn_kinds(const struct bl_turn *turn) {
     const bool messages = !turn->counted || bl_turn_is_message(turn) || turn->request.collective == BL_ALLTOALL;
-    return messages ? 1u << BL_SENDRECV : turn->request.count ? 1u << turn->request.collective : 0;
+    return 1u << (messages ? BL_SENDRECV : turn->request.collective);
 }
 
 /* The same by what goes with it: a collective that messages of its group share a kernel with has another one than alone. */
@@ -38,6 +37,9 @@ static inline unsigned bl_turn_kernels(const struct bl_turn *turn) {
     const bool mixed = turn->comm->group_messages || kinds == 1u << BL_SENDRECV;
     return mixed ? kinds << BL_COLLECTIVES : kinds;
 }
+
+/* Of a call that has no turn, for it is on no stream (bl_call_is_nothing): the statistics have it all the same. */
+void bl_turn_count(struct bl_comm *comm, const struct bl_request *request, enum bl_reason why);
 
 /* Before the real call; an error is the caller's. */
 ncclResult_t bl_turn_begin(struct bl_turn *turn);

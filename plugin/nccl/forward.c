@@ -16,6 +16,10 @@ static _Thread_local struct bl_forward {
 ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm, cudaStream_t stream,
                               const struct bl_call *call) {
     *forward = NULL;
+    if (call && bl_call_is_nothing(&call->request)) {
+        bl_turn_count(comm, &call->request, call->route.why);
+        return ncclSuccess;
+    }
     if (!comm || !(bl_comm_active(comm) || atomic_load_explicit(&comm->shares_room, memory_order_acquire)))
         return ncclSuccess;
     const struct bl_turn *const first = bl_group_turn(comm, stream);

@@ -153,6 +153,63 @@ static void both_made(struct part *part, const struct settings *s) {
     vector_close(&other);
 }
 
+/* --- nothing_waits: collectives of nothing on a stream that waits for the host, alone and beside one of something; and of a capture, beside one outside --- */
+static ncclResult_t call_nothing(int k, ncclComm_t comm, CUstream stream) {
+    void *const none = (void *)(uintptr_t)256;
+    switch (k % 4) {
+    case 0: return ncclAllReduce(none, none, 0, ncclInt32, ncclSum, comm, stream);
+    case 1: return ncclBroadcast(none, none, 0, ncclInt32, 1, comm, stream);
+    case 2: return ncclAllGather(none, none, 0, ncclInt32, comm, stream);
+    default: return ncclReduceScatter(none, none, 0, ncclInt32, ncclSum, comm, stream);
+    }
+}
+
+static void nothing_waits(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open(), gated = stream_open();
+    CUdeviceptr gate;
+    void *host;
+    struct vector v;
+    struct graph graph;
+    CU_OK(cuMemHostAlloc(&host, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+    CU_OK(cuMemHostGetDevicePointer(&gate, host, 0));
+    vector_open(&v, s->small);
+    vector_warm_up(part, &v, comm, stream);
+    for (int k = 0; k < 8; k++) {
+        *(volatile uint32_t *)host = 0;
+        vector_fill(part, &v, s->seed + (uint64_t)k);
+        part_barrier(part);
+        doing(part, "call %d", k);
+        CU_OK(cuStreamWaitValue32(gated, gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+        if (k >= 4) NCCL_OK(ncclGroupStart());
+        NCCL_OK(call_nothing(k, comm, gated));
+        vector_allreduce(&v, comm, stream);
+        if (k >= 4) NCCL_OK(ncclGroupEnd());
+        stream_sync(stream);
+        *(volatile uint32_t *)host = 1;
+        stream_sync(gated);
+        vector_check_all(part, &v);
+    }
+    vector_fill(part, &v, s->seed + 9);
+    part_barrier(part);
+    doing(part, "a capture");
+    capture_begin(stream);
+    NCCL_OK(ncclGroupStart());
+    vector_allreduce(&v, comm, stream);
+    NCCL_OK(call_nothing(0, comm, gated));
+    NCCL_OK(ncclGroupEnd());
+    capture_end(stream, &graph);
+    CU_OK(cuGraphLaunch(graph.exec, stream));
+    stream_sync(stream);
+    vector_check_all(part, &v);
+    graph_close(&graph);
+    comm_close(part, comm);
+    stream_close(stream);
+    stream_close(gated);
+    CU_OK(cuMemFreeHost(host));
+    vector_close(&v);
+}
+
 /* --- both_captured: a graph of groups on two streams, each of which takes what the last one left; behind its replay, on a third one, a middle sum that is
  * not captured takes what the graph leaves --- */
 static void both_captured(struct part *part, const struct settings *s) {
@@ -216,6 +273,7 @@ const struct program both_programs[] = {
     {"both_on_streams", both_on_streams},
     {"both_first", both_first},
     {"both_made", both_made},
+    {"nothing_waits", nothing_waits},
     {"both_captured", both_captured},
     {0},
 };

@@ -131,6 +131,8 @@ for seed in range(4):
     case(f"both_first/{seed}", f"-g 3 --sms 8 {BOTH}", f"programs --ranks 3 {SIZES} --seed $((4 * SEED + {seed})) --limit 15 both_first")
 for name, box in (("alone", ""), ("beeline", BOTH)):
     case(f"both_made/{name}", f"-g 3 {box}".rstrip(), f"programs --ranks 3 {SIZES} --limit 15 both_made")
+for name, box in (("alone", ""), ("beeline", "--beeline"), ("nccls", "--beeline --env BEELINE_ALLREDUCE=nccl")):
+    case(f"nothing_waits/{name}", f"-g 2 {box}".rstrip(), f"programs {SIZES} --limit 15 nothing_waits")
 case("both_captured", f"-g 2 --nccl-delay 5000 {BOTH}", f"programs {SIZES} --limit 30 both_captured")
 case("both-alone", "-g 3 --sms 8", f"programs --ranks 3 {SIZES} --middle 64K --limit 15 both_many both_on_streams both_first")
 # Groups that the seed draws, of which some is NCCL's, and some Beeline's.
