@@ -175,6 +175,24 @@ void bl_teardown_let_go(struct bl_comm *comm) {
     if (at_rest(comm, bl_clock_ns() + REST_NS) != BUSY) rescue_end(comm);
 }
 
+struct search {
+    const struct bl_comm *of;
+    bool found;
+};
+
+static void look(struct bl_comm *comm, void *arg) {
+    struct search *search = arg;
+    search->found = search->found || (comm != search->of && comm->id == search->of->id);
+}
+
+/* Whether this process has other ranks of the communicator that have not ended.  NCCL waits for the launches of all of them when the last one is destroyed,
+ * and for nothing before: what a launch waits for may come behind that. */
+static bool has_others(struct bl_comm *comm) {
+    struct search search = {comm, false};
+    bl_comm_each(look, &search);
+    return search.found;
+}
+
 struct bl_comm *bl_teardown_detach(ncclComm_t handle, enum bl_end end) {
     if (!bl_resources_are_ours(bl_comm_find(handle))) return NULL;
     struct bl_comm *comm = bl_comm_remove(handle);
@@ -182,9 +200,10 @@ struct bl_comm *bl_teardown_detach(ncclComm_t handle, enum bl_end end) {
     atomic_store(&comm->resources->cancel, true);
     /* Set-up leaves its own waits at once, but a thread may wait for the real init, which the real abort alone ends. */
     is_set_up(comm, end == BL_END_DESTROY ? UINT64_MAX : bl_clock_ns() + SETUP_NS);
+    comm->resources->early = end == BL_END_DESTROY && has_others(comm);
     if (end == BL_END_ABORT)
         bl_teardown_revoke(comm);
-    else
+    else if (!comm->resources->early)
         bl_teardown_drain(comm);
     return comm;
 }
@@ -225,7 +244,9 @@ static int reap_aborted(void *comm) {
     return 1;
 }
 
-static int reap_destroyed(void *comm) {
+static int reap_destroyed(void *arg) {
+    struct bl_comm *comm = arg;
+    if (comm->resources->early) bl_teardown_drain(comm);
     free_all(comm);
     return 1;
 }
@@ -256,7 +277,9 @@ static void release(struct bl_comm *comm, enum bl_end end) {
             bl_info("communicator %016llx rank %d: what has not ended yet is waited for in the background",
                     (unsigned long long)id, rank);
         bl_errand_leave(reaper);
-    } else if (end == BL_END_DESTROY || has_left(comm, deadline)) {
+    } else if (end == BL_END_DESTROY) {
+        reap_destroyed(comm);
+    } else if (has_left(comm, deadline)) {
         free_all(comm);
     } else {
         bl_warn(

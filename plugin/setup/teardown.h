@@ -11,7 +11,7 @@
 enum bl_end { BL_END_DESTROY, BL_END_ABORT };
 
 /* Before the real destroy or abort: forgets the handle, ends a set-up that is still running, and waits for Beeline's
- * launches (DESTROY) or tells them to leave (ABORT).  Returns what to release afterwards; NULL for an unknown handle.
+ * launches (DESTROY, of the last rank that the process has) or tells them to leave (ABORT).  Returns what to release afterwards; NULL for an unknown handle.
  */
 struct bl_comm *bl_teardown_detach(ncclComm_t handle, enum bl_end end);
 

@@ -303,8 +303,45 @@ static void failed_communicator(struct part *part, const struct settings *s) {
     vector_close(&v);
 }
 
+/* Ranks of one process: the call is behind something that the host lets go once rank 0's communicator is destroyed, which waits for nothing while there are
+ * others. */
+static CUdeviceptr gate;
+static volatile uint32_t *gate_on_host;
+
+static void destroyed_first(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    const bool first = self(part)->rank == 0;
+    struct vector v;
+    vector_open(&v, s->small);
+    vector_warm_up(part, &v, comm, stream);
+    vector_fill(part, &v, s->seed);
+    if (first) {
+        CU_OK(cuMemHostAlloc((void **)&gate_on_host, 4096, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE));
+        CU_OK(cuMemHostGetDevicePointer(&gate, (void *)gate_on_host, 0));
+        *gate_on_host = 0;
+    }
+    part_barrier(part);
+    if (!first) CU_OK(cuStreamWaitValue32(stream, gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+    vector_allreduce(&v, comm, stream);
+    part_barrier(part);
+    doing(part, "destroy");
+    if (first) NCCL_OK(ncclCommDestroy(comm));
+    if (first) *gate_on_host = 1;
+    part_barrier(part); /* the last one waits for all */
+    if (!first) NCCL_OK(ncclCommDestroy(comm));
+    doing(part, "sync");
+    stream_sync(stream);
+    vector_check_all(part, &v);
+    part_barrier(part);
+    if (first) CU_OK(cuMemFreeHost((void *)gate_on_host));
+    stream_close(stream);
+    vector_close(&v);
+}
+
 const struct program end_programs[] = {
     {"finalize_nonblocking", finalize_nonblocking},
+    {"destroyed_first", destroyed_first},
     {"abort_beside_launches", abort_beside_launches},
     {"revoke_beside_launches", revoke_beside_launches},
     {"abort_open_group", abort_open_group},
