@@ -63,9 +63,8 @@ struct bl_order {
     uint64_t last_stream; /* id of the last call's; 0: not known */
     struct bl_order_capture captures[BL_ORDER_CAPTURES]; /* those that began last, in turn */
     unsigned next_capture;
-    struct bl_order_capture
-        before;  /* as its capture was ahead of the group that ends, while calls of that go on beside NCCL's */
-    bool served; /* Beeline launched something */
+    struct bl_order_capture before; /* ahead of the group whose calls go on beside NCCL's */
+    bool served;                    /* Beeline launched something */
     bool used, captured_ever;
 };
 
@@ -141,8 +140,8 @@ struct bl_comm {
     struct bl_order order;
     struct bl_beside beside;
     struct bl_hold room;
-    bool group_messages; /* NCCL has messages of that group */
     int group_turn;      /* of the turns of the group that is open, its last one's number, from 1 on: group.h */
+    bool group_messages; /* NCCL has some of that group */
     unsigned group_seen; /* collectives of that group, a bit each, while together.c looks at it */
     struct bl_pending pending;
     struct bl_watch watch;

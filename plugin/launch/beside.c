@@ -4,17 +4,13 @@
 #include "order.h"
 #include "room.h"
 
-static bool goes_on_with_others(const struct bl_turn *turn) {
-    return bl_turn_kinds(turn) == 1u << BL_SENDRECV;
-}
-
 /* Of the communicators that have messages of both, or collectives that are to go on beside NCCL's calls. */
 static void find_mixed(const struct bl_collected *calls, int count, const struct bl_turn *forwarded,
                        int forwarded_count) {
     for (int i = 0; i < count; i++)
         if (bl_call_is_message(&calls[i].call.request)) calls[i].call.comm->beside.messages = true;
     for (int i = 0; i < forwarded_count; i++)
-        if (goes_on_with_others(&forwarded[i]) && forwarded[i].comm->beside.messages)
+        if (bl_turn_by_messages(&forwarded[i]) && forwarded[i].comm->beside.messages)
             atomic_store(&forwarded[i].comm->beside.state, BL_BESIDE_MIXED);
     for (int i = 0; i < count; i++) {
         calls[i].call.comm->beside.messages = false;
@@ -113,7 +109,7 @@ static void give_up(const struct bl_collected *calls, int count, ncclResult_t er
 static bool has_first_kernel(const struct bl_turn *forwarded, int forwarded_count) {
     bool first = false;
     for (int i = 0; i < forwarded_count && !first; i++)
-        first = !forwarded[i].order.capturing && bl_turn_kernels(&forwarded[i]) & ~bl_room_kinds(forwarded[i].comm);
+        first = !forwarded[i].order.capturing && bl_turn_kernel(&forwarded[i]) & ~bl_room_kinds(forwarded[i].comm);
     return first;
 }
 

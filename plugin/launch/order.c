@@ -120,11 +120,13 @@ static ncclResult_t follow(struct bl_order_capture *capture, CUstream stream) {
     return ncclSuccess;
 }
 
-/* False: the communicator has no calls in the capture. */
-static bool follow_own(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result) {
+/* Behind the last of the communicator's calls in the capture, or, if `ahead`, that ahead of the group whose calls go on beside NCCL's.  False: it has none. */
+static bool follow_last(struct bl_comm *comm, bool ahead, CUstream stream, const struct bl_order_turn *turn,
+                        ncclResult_t *result) {
     pthread_mutex_lock(&captures_lock);
-    struct bl_order_capture *capture = capture_of(&comm->order, turn);
-    if (capture) *result = follow(capture, stream);
+    const bool kept = ahead && comm->order.before.id == turn->capture;
+    struct bl_order_capture *capture = kept ? &comm->order.before : capture_of(&comm->order, turn);
+    if (capture && capture->lasts) *result = follow(capture, stream);
     pthread_mutex_unlock(&captures_lock);
     return capture != NULL;
 }
@@ -137,18 +139,13 @@ void bl_order_keep(struct bl_comm *comm, const struct bl_order_turn *turn) {
 }
 
 bool bl_order_follow(struct bl_comm *other, CUstream stream, const struct bl_order_turn *turn, ncclResult_t *result) {
-    if (!turn->capturing) return false;
-    pthread_mutex_lock(&captures_lock);
-    const bool apart = atomic_load(&other->beside.state) == BL_BESIDE_APART && other->order.before.id == turn->capture;
-    struct bl_order_capture *capture = apart ? &other->order.before : capture_of(&other->order, turn);
-    if (capture && capture->lasts) *result = follow(capture, stream);
-    pthread_mutex_unlock(&captures_lock);
-    return capture != NULL;
+    const bool ahead = atomic_load(&other->beside.state) == BL_BESIDE_APART;
+    return turn->capturing && follow_last(other, ahead, stream, turn, result);
 }
 
 static ncclResult_t before_captured(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn) {
     ncclResult_t result = ncclSuccess;
-    if (follow_own(comm, stream, turn, &result) || comm->unmixed) return result;
+    if (follow_last(comm, false, stream, turn, &result) || comm->unmixed) return result;
     return bl_order_wait(stream, &comm->order.event, 1, turn);
 }
 

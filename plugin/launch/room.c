@@ -205,8 +205,8 @@ static uint64_t held_by(struct bl_comm *comm, bool ask) {
 }
 
 /* What goes on beside the communicator's own launch, if that is beside.h's: a kernel of NCCL's.  On a whole GPU messages need keep no
- * room for it, for they have few blocks (BL_PAIR_BLOCKS).  Collectives are ahead of NCCL's calls of their group: nothing is beside
- * them, and one that ever is keeps room. */
+ * room for it, for they have few blocks (BL_PAIR_BLOCKS).  Collectives do: they are
+ * beside NCCL's calls where their group makes communicators. */
 static struct held held_beside(const struct bl_room *room, const struct bl_comm *comm, enum bl_kernel kernel) {
     const bool leaves_room = !bl_kernel_pairs(kernel) || atomic_load(&room->least_sms) < room->sms;
     return (struct held){0, leaves_room && atomic_load(&comm->beside.state) == BL_BESIDE_APART};

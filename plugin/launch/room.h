@@ -54,7 +54,7 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
 /* The same for a call of the real NCCL's, which is made in any case. */
 ncclResult_t bl_room_take_nccl(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn);
 
-/* Kinds of kernels (bl_turn_kernels) that NCCL launched in the communicator's context; those that it ever did, also for another communicator.  0
+/* Kinds of kernels (bl_turn_kernel) that NCCL launched in the communicator's context; those that it ever did, also for another communicator.  0
  * where that is not known. */
 void bl_room_note_kinds(const struct bl_comm *comm, unsigned kinds);
 unsigned bl_room_kinds(const struct bl_comm *comm);

@@ -134,7 +134,7 @@ static void note_kinds(struct bl_comm *comm, unsigned kinds, ncclResult_t result
 
 ncclResult_t bl_turn_end(const struct bl_turn *turn, ncclResult_t result) {
     if (bl_call_made(result) && turn->counted) bl_turn_count(turn->comm, &turn->request, turn->why);
-    if (turn->counted && !turn->order.capturing) note_kinds(turn->comm, bl_turn_kernels(turn), result);
+    if (turn->counted && !turn->order.capturing) note_kinds(turn->comm, bl_turn_kernel(turn), result);
     if (turn->follows) return ncclSuccess;
     if (result == ncclSuccess) return end_turn(turn);
     if (result == ncclInProgress)

@@ -20,22 +20,17 @@ struct bl_turn {
     bool beside;        /* Beeline's messages of its group go on beside it, and it ends with them: beside.h */
 };
 
-/* A send or receive. */
-static inline bool bl_turn_is_message(const struct bl_turn *turn) {
-    return turn->counted && bl_call_is_message(&turn->request);
+/* Whether NCCL's kernel is one for messages, which all-to-alls are, too, and for all we know what we know nothing of. */
+static inline bool bl_turn_by_messages(const struct bl_turn *turn) {
+    const struct bl_request *request = &turn->request;
+    return !turn->counted || bl_call_is_message(request) || request->collective == BL_ALLTOALL;
 }
 
-/* Of NCCL's kernels, a bit: those of a collective, or of messages, which all-to-alls are, too, and for all we know what we know nothing of. */
-static inline unsigned bl_turn_kinds(const struct bl_turn *turn) {
-    const bool messages = !turn->counted || bl_turn_is_message(turn) || turn->request.collective == BL_ALLTOALL;
-    return 1u << (messages ? BL_SENDRECV : turn->request.collective);
-}
-
-/* The same by what goes with it: a collective that messages of its group share a kernel with has another one than alone. */
-static inline unsigned bl_turn_kernels(const struct bl_turn *turn) {
-    const unsigned kinds = bl_turn_kinds(turn);
-    const bool mixed = turn->comm->group_messages || kinds == 1u << BL_SENDRECV;
-    return mixed ? kinds << BL_COLLECTIVES : kinds;
+/* That kernel, a bit: that of messages, or of a collective, which has another one where messages of its group share it than alone. */
+static inline unsigned bl_turn_kernel(const struct bl_turn *turn) {
+    if (bl_turn_by_messages(turn)) return 1u << BL_SENDRECV;
+    const unsigned alone = 1u << turn->request.collective;
+    return turn->comm->group_messages ? alone << BL_COLLECTIVES : alone;
 }
 
 /* Of a call that has no turn, for it is on no stream (bl_call_is_nothing): the statistics have it all the same. */

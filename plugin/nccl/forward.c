@@ -58,8 +58,7 @@ static ncclResult_t after(const struct bl_forward *forward, ncclResult_t result)
 ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t result) {
     if (!forward) return bl_group_heard(result);
     const struct bl_turn *turn = &forward->turn;
-    const bool message = bl_call_is_message(&turn->request);
-    if (bl_call_made(result) && turn->counted && turn->request.count && !message)
+    if (bl_call_made(result) && turn->counted && !bl_call_is_message(&turn->request))
         bl_switch_count(turn->comm, bl_group_open());
     return after(forward, result);
 }

@@ -65,7 +65,7 @@ ncclResult_t bl_group_add_forwarded(const struct bl_turn *turn) {
         return no_memory();
     group.forwarded[group.forwarded_count++] = *turn;
     if (!turn->follows) turn->comm->group_turn = group.forwarded_count;
-    if (bl_turn_kinds(turn) == 1u << BL_SENDRECV) turn->comm->group_messages = true;
+    if (bl_turn_by_messages(turn)) turn->comm->group_messages = true;
     atomic_fetch_add(&turn->comm->pins, 1);
     return ncclSuccess;
 }

@@ -22,7 +22,7 @@ struct bl_group {
     struct bl_turn *forwarded; /* calls that went to the real NCCL, whose turns are to be ended */
     int forwarded_count, forwarded_capacity;
     bool ahead;         /* what goes ahead of NCCL's calls was launched */
-    bool late;          /* messages beside NCCL's are launched behind the real group's end */
+    bool late;          /* what goes on beside NCCL's calls is launched behind the real group's end */
     ncclResult_t error; /* the first of a call that was not collected */
     bool refused;       /* that is Beeline's, of which the real group knows nothing */
     struct bl_setup_request *inits;

@@ -223,8 +223,10 @@ BL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
     if (!known || result != ncclSuccess || *asyncError == ncclInProgress) return result;
     const bool open = bl_resources_are_ours(known) && bl_promise_open(known, *asyncError);
     bl_turn_settle(known, *asyncError);
-    if (*asyncError != ncclSuccess) atomic_store(&known->active, false); /* NCCL refuses its calls from now on */
-    if (*asyncError != ncclSuccess) return result;
+    if (*asyncError != ncclSuccess) {
+        atomic_store(&known->active, false); /* NCCL refuses its calls from now on */
+        return result;
+    }
     *asyncError = bl_comm_check(known);
     if (*asyncError == ncclSuccess && (open || bl_teardown_finalizing(known))) *asyncError = ncclInProgress;
     return result;

@@ -99,9 +99,9 @@ static bool serve_or_begin(const struct rooted *r, ncclComm_t handle, cudaStream
                            struct bl_forward **forward, ncclResult_t *result) {
     struct bl_call call = call_of(r->one, NULL, false, r->count, r->datatype, r->root, stream);
     struct bl_comm *comm = bl_known(handle);
-    *forward = NULL;
     if (!r->count) { /* as bl_call_is_nothing, though its messages are not */
         if (comm && bl_comm_active(comm)) bl_turn_count(comm, &call.request, BL_REASON_EMPTY);
+        *forward = NULL;
         return false;
     }
     if (comm && for_nccl == BL_REASONS) for_nccl = why_nccl(r, comm, &call.request);

@@ -36,10 +36,9 @@ struct bl_resources {
     uint64_t reserved;        /* of the budget */
     struct bl_nvls *nvls;     /* multicast, if there is any */
     bool stuck;               /* a kernel did not leave: what it uses cannot be freed */
-    bool
-        early; /* it was destroyed ahead of other ranks of this process, and its launches are waited for in the background */
-    char left_why[240]; /* it was left to NCCL when it was made */
-    bool left_apart;    /* and the ranks had not met: each knows of itself alone */
+    bool early;               /* destroyed ahead of other ranks here: its launches are waited for later */
+    char left_why[240];       /* it was left to NCCL when it was made */
+    bool left_apart;          /* and the ranks had not met: each knows of itself alone */
     _Atomic int stage;
     atomic_bool finalized; /* a nonblocking one */
     atomic_bool cancel;    /* it is to end */

@@ -35,7 +35,6 @@ struct team {
 
 struct world {
     struct part *part;
-    const struct settings *settings;
     struct team team[COMMS];
     CUstream stream[STREAMS];
     CUdeviceptr memory;
@@ -288,7 +287,7 @@ static void drawn_groups(struct part *part, const struct settings *s) {
     struct world *w = calloc(1, sizeof *w);
     struct drawn *groups = calloc(GROUPS, sizeof *groups);
     CHECK(w && groups && part->box->nranks <= RANKS);
-    *w = (struct world){.part = part, .settings = s, .state = s->seed * 7919 + 17};
+    *w = (struct world){.part = part, .state = s->seed * 7919 + 17};
     open_teams(w);
     CU_OK(cuMemAlloc(&w->memory, bytes));
     for (int i = 0; i < STREAMS; i++) w->stream[i] = stream_open();

@@ -43,17 +43,16 @@ ncclResult_t emu_group_add_task(const struct emu_op *op, const struct emu_task *
 }
 
 ncclResult_t emu_group_add_job(struct emu_job *job) {
+    if (job->kind == EMU_JOB_INIT) emu_job_give(job); /* as the real one: at once, and no more later */
     if (group.depth) {
         if (!group.jobs) group.last_job = &group.jobs;
         *group.last_job = job;
         group.last_job = &job->next;
         if (!job->blocking) job->owner->async = ncclInProgress;
-        if (job->kind == EMU_JOB_INIT) emu_job_give(job); /* as the real one: at once, and no more later */
         return job->blocking ? ncclSuccess : ncclInProgress;
     }
     if (!job->blocking) return emu_job_start(job);
     const ncclResult_t result = emu_job_run(job);
-    if (job->kind == EMU_JOB_INIT) *job->newcomm = result == ncclSuccess ? job->comm : NULL;
     emu_job_finish(job);
     return result;
 }

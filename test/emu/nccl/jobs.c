@@ -107,7 +107,7 @@ void emu_job_finish(struct emu_job *job) {
     } else if (job->comm && result != ncclSuccess && job->kind != EMU_JOB_INIT) {
         job->comm->async = result; /* as the real one: of what fails in the background its owner has the handle */
     }
-    /* An init has stored its handle when it began. */
+    /* An init has stored its handle when it began, but for one that has failed and is gone. */
     if (job->kind != EMU_JOB_INIT || (job->blocking && result != ncclSuccess)) emu_job_give(job);
     if (!job->blocking) {
         int expected = ncclInProgress;
@@ -128,7 +128,6 @@ ncclResult_t emu_job_start(struct emu_job *job) {
     ncclComm_t owner = job->owner;
     emu_comm_join(owner);
     owner->async = ncclInProgress;
-    if (job->kind == EMU_JOB_INIT) emu_job_give(job);
     owner->worker_started = true;
     if (pthread_create(&owner->worker, NULL, emu_job_thread, job)) {
         owner->worker_started = false;
