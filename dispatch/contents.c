@@ -7,6 +7,8 @@
 bool bl_table_valid(const struct bl_table *table) {
     if (table->nranks < 2 || table->nranks > BL_MAX_RANKS) return false;
     if (!memchr(table->section, 0, sizeof table->section)) return false;
+    if (!table->most_blocks || table->most_blocks > BL_MAX_BLOCKS) return false;
+    if (!table->most_threads || table->most_threads > BL_MAX_THREADS || table->most_threads % 32) return false;
     for (int c = 0; c < BL_COLLECTIVES; c++) {
         unsigned n = table->ranges[c];
         if (!memchr(table->source[c], 0, sizeof table->source[c])) return false;

@@ -111,7 +111,8 @@ struct bl_range {
 struct bl_table {
     int32_t nranks, arch;
     struct bl_staging_layout layout;
-    uint64_t fuse_max; /* as in bl_settings */
+    uint64_t fuse_max;                  /* as in bl_settings */
+    uint32_t most_blocks, most_threads; /* of a launch, and of a block */
     uint32_t
         unmeasured; /* collectives, 1 << enum bl_collective each, whose thresholds are of other boxes or numbers of ranks */
     uint32_t invariant; /* likewise, of which every size is to have the same bits */
@@ -262,6 +263,28 @@ void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table);
  * follows, in the same launch, whose route *route is then, or BL_FUSE_BEGINS: it begins one.  A call alone in its launch keeps its
  * own route. */
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number, struct bl_route *route);
+
+/* Launches of one communicator in one group that go out as one, of several collectives.  Its calls are of one datatype and operation, as far as they reduce. */
+struct bl_mix {
+    const struct bl_table *table;
+    struct bl_mixed has;
+    uint32_t
+        collectives; /* of which it has calls, 1 << enum bl_collective each: those of one launch, for the thresholds say how much that has */
+    bool reduces;
+    int datatype, redop;
+};
+
+void bl_mix_begin(struct bl_mix *mix, const struct bl_table *table);
+
+/* One more call, with the route that its launch has without the others; false: it cannot be in this launch, and nothing is to be asked of *mix any
+ * more. */
+bool bl_mix_add(struct bl_mix *mix, const struct bl_request *request, const struct bl_route *route);
+
+/* Whether the staging holds all that was added. */
+bool bl_mix_fits(const struct bl_mix *mix);
+
+/* The route of all of them. */
+void bl_mix_route(const struct bl_mix *mix, struct bl_route *route);
 
 /* Human-readable listing of one collective's ranges, those together that differ in blocks or threads alone:
  * "0..16K oneshot_ll | ..256K oneshot_ll128 | .. nccl".  Truncates. */

@@ -97,6 +97,10 @@ static const struct {
                     [BL_KERNEL_##KERNEL##_TWO_BATCH] = {#name "_two_batch", #symbol "_two_batch", BL_##collective,     \
                                                         share, BATCHED, traits, false, true, false, true}, )
 #include "algorithms.def"
+    [BL_KERNEL_MIXED_LL128_BATCH] = {"mixed_ll128_batch", "mixed_ll128_batch", BL_REDUCE, RINGS, BATCHED, 0, false,
+                                     true, false, false},
+    [BL_KERNEL_MIXED_LL128_FEW] = {"mixed_ll128_few", "mixed_ll128_few", BL_REDUCE, RINGS, BATCHED, 0, false, true,
+                                   true, false},
 };
 
 static bool is_kernel(int kernel) {
@@ -149,6 +153,10 @@ bool bl_kernel_batch(int kernel) {
 
 bool bl_kernel_few(int kernel) {
     return is_kernel(kernel) && kernels[kernel].few;
+}
+
+bool bl_kernel_mixed(int kernel) {
+    return kernel == BL_KERNEL_MIXED_LL128_BATCH || kernel == BL_KERNEL_MIXED_LL128_FEW;
 }
 
 void bl_batch_few(struct bl_batch_few_args *few, const struct bl_batch_args *batch) {

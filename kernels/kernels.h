@@ -108,6 +108,9 @@ enum bl_kernel {
                                 BL_SHORT_##batch(, BL_KERNEL_##KERNEL##_SHORT, BL_KERNEL_##KERNEL##_SHORT_BATCH,       \
                                                  BL_KERNEL_##KERNEL##_TWO, BL_KERNEL_##KERNEL##_TWO_BATCH, )
 #include "algorithms.def"
+    /* Several collectives of a group: no algorithm's, for they stand for several. */
+    BL_KERNEL_MIXED_LL128_BATCH,
+    BL_KERNEL_MIXED_LL128_FEW,
     BL_KERNELS
 };
 
@@ -224,6 +227,30 @@ struct bl_batch_args {
     struct bl_batch_message message[BL_BATCH_MAX];
 };
 
+/* What a launch of several collectives does with a message, in bl_batch_args.root: kind * BL_MAX_RANKS + root.  Its count is in bytes,
+ * its place as bl_mixed_fill_add says; in `roots` are the peers that this rank sends to. */
+enum bl_mixed_kind {
+    BL_MIXED_BROADCAST, /* the root sends it to all */
+    BL_MIXED_REDUCE,    /* the root reduces it */
+    BL_MIXED_ONESHOT,   /* all reduce it; it has no root */
+    BL_MIXED_TWOSHOT    /* likewise, but each reduces some lines, and sends them to all */
+};
+
+/* What such a launch has, counted call by call.  On it alone depend places and kinds. */
+struct bl_mixed {
+    uint32_t nranks, messages;
+    uint64_t lines; /* of all messages */
+    uint64_t lines_of[3][BL_MAX_RANKS];
+};
+
+/* Its messages, as they are filled in. */
+struct bl_mixed_fill {
+    struct bl_batch_args *args;
+    struct bl_mixed all, filled;
+    uint64_t begin[3];
+    uint8_t kind[3];
+};
+
 /* The same for few: the more arguments there are, the longer it takes to come by them. */
 struct bl_batch_few_args {
     struct bl_kernel_args common;
@@ -321,6 +348,22 @@ bool bl_kernel_reduces(int kernel);
 /* Whether a launch carries several messages: struct bl_batch_args, or struct bl_batch_few_args if it is for few. */
 bool bl_kernel_batch(int kernel);
 bool bl_kernel_few(int kernel);
+
+/* Whether calls of the collective may be in a launch of several collectives; whether a kernel is for such launches. */
+bool bl_mixed_has(int collective);
+bool bl_kernel_mixed(int kernel);
+
+/* Counts a launch's calls, of such collectives, of `bytes` as counted in the call; root is 0 where there is none. */
+void bl_mixed_begin(struct bl_mixed *mixed, int nranks);
+void bl_mixed_count(struct bl_mixed *mixed, int collective, unsigned root, uint64_t bytes);
+
+/* Lines that it takes of each ring. */
+uint64_t bl_mixed_span(const struct bl_mixed *mixed);
+
+/* Fills in all but args->common, whose rank is there; then the calls that were counted, in any order.  At most BL_BATCH_MAX messages. */
+void bl_mixed_fill_begin(struct bl_mixed_fill *fill, struct bl_batch_args *args, const struct bl_mixed *all);
+void bl_mixed_fill_add(struct bl_mixed_fill *fill, int collective, unsigned root, const void *sendbuff, void *recvbuff,
+                       uint64_t bytes);
 
 /* A batch of at most BL_BATCH_FEW messages, for a kernel that is for few. */
 void bl_batch_few(struct bl_batch_few_args *few, const struct bl_batch_args *batch);

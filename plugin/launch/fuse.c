@@ -52,6 +52,59 @@ static void plan_collectives(struct plan *plan, const struct bl_table *table, in
     }
 }
 
+/* Adds the calls of a launch, if all can be in the mix, and it has room for them. */
+static bool joins(struct bl_mix *mix, const struct bl_collected *calls, int lead) {
+    struct bl_mix joined = *mix;
+    if (mix->collectives >> calls[lead].call.request.collective & 1) return false;
+    for (int i = lead; i >= 0; i = calls[i].next)
+        if (!bl_mix_add(&joined, &calls[i].call.request, &calls[lead].call.route)) return false;
+    if (!bl_mix_fits(&joined)) return false;
+    *mix = joined;
+    return true;
+}
+
+/* Puts a launch's calls behind call `last` of another launch; returns the last of them. */
+static int append_launch(struct bl_collected *calls, int last, int lead) {
+    calls[last].next = lead;
+    for (int i = lead; i >= 0; i = calls[i].next) {
+        calls[i].lead = calls[last].lead;
+        last = i;
+    }
+    return last;
+}
+
+static int last_of(const struct bl_collected *calls, int lead) {
+    int last = lead;
+    while (calls[last].next >= 0) last = calls[last].next;
+    return last;
+}
+
+/* What follows of the launches, and can be one with this, becomes it. */
+static void mix_with(struct plan *plan, struct bl_mix *mix, int lead) {
+    struct bl_collected *calls = plan->calls;
+    int last = -1;
+    for (int before = lead, other; (other = calls[before].next_lead) >= 0;) {
+        if (!joins(mix, calls, other)) {
+            before = other;
+            continue;
+        }
+        calls[before].next_lead = calls[other].next_lead;
+        if (plan->last == other) plan->last = before;
+        plan->launches--;
+        last = append_launch(calls, last < 0 ? last_of(calls, lead) : last, other);
+    }
+    if (last >= 0) bl_mix_route(mix, &calls[lead].call.route);
+}
+
+/* Launches of several collectives, as few as can be. */
+static void plan_mixed(struct plan *plan, const struct bl_table *table) {
+    struct bl_mix mix;
+    for (int lead = plan->first; lead >= 0 && plan->launches > 1; lead = plan->calls[lead].next_lead) {
+        bl_mix_begin(&mix, table);
+        if (joins(&mix, plan->calls, lead)) mix_with(plan, &mix, lead);
+    }
+}
+
 /* Two lists, each in order, as one. */
 static int merge(struct bl_collected *calls, int a, int b) {
     int first = -1, *at = &first;
@@ -128,7 +181,10 @@ static int plan(struct bl_collected *calls, int first, int count) {
         calls[i].next_lead = -1;
         plan.all++;
     }
-    if (collectives) plan_collectives(&plan, &comm->table, first, count); /* else its 7 KB need not be written */
+    if (collectives) { /* else the fuser's 7 KB need not be written */
+        plan_collectives(&plan, &comm->table, first, count);
+        plan_mixed(&plan, &comm->table);
+    }
     plan_pairs(&plan, first, count);
     tell_fused(comm, plan.all, plan.launches);
     return plan.first;

@@ -82,20 +82,58 @@ static void fill_batch(struct bl_batch_args *args, const struct bl_call *const *
     args->span = (uint32_t)span;
 }
 
+static ncclResult_t launch_batch(const struct bl_call *const *calls, struct bl_batch_args *args, enum bl_kernel kernel,
+                                 int datatype, const struct bl_route *route, struct launches *launches) {
+    struct bl_route grid = *route;
+    struct bl_batch_few_args few;
+    const bool is_few = bl_kernel_few(kernel);
+    grid.kernel = kernel;
+    if (is_few) bl_batch_few(&few, args);
+    return launch_kernel(calls[0]->comm, &grid, datatype, calls[0]->stream, is_few ? (void *)&few : args, launches);
+}
+
 static ncclResult_t launch_messages(const struct bl_call *const *calls, int count, const struct bl_route *route,
                                     struct launches *launches) {
     const enum bl_kernel for_few = bl_algorithms[route->algorithm].few;
     const bool is_few = for_few != BL_KERNEL_NONE && count <= BL_BATCH_FEW;
-    struct bl_route grid = *route;
     struct bl_batch_args args;
-    struct bl_batch_few_args few;
     fill_batch(&args, calls, count, route);
-    if (is_few) {
-        grid.kernel = for_few;
-        bl_batch_few(&few, &args);
+    return launch_batch(calls, &args, is_few ? for_few : route->kernel, calls[0]->request.datatype, route, launches);
+}
+
+/* The first of them that reduces, as all do that do; NULL: none does. */
+static const struct bl_request *first_that_reduces(const struct bl_call *const *calls, int count) {
+    for (int i = 0; i < count; i++)
+        if (bl_collective_has(calls[i]->request.collective, BL_REDUCES)) return &calls[i]->request;
+    return NULL;
+}
+
+/* Of several collectives. */
+static ncclResult_t launch_mixed(const struct bl_call *const *calls, int count, const struct bl_route *route,
+                                 struct launches *launches) {
+    const struct bl_comm *comm = calls[0]->comm;
+    const struct bl_request *reduced = first_that_reduces(calls, count);
+    const int datatype = reduced ? reduced->datatype : BL_UINT8, redop = reduced ? reduced->redop : BL_SUM;
+    struct bl_mixed all;
+    struct bl_mixed_fill fill;
+    struct bl_batch_args args;
+    args.common = comm->args;
+    bl_set_redop(&args.common, redop);
+    args.common.call = bl_kernel_call(route->kernel, datatype, redop);
+    args.common.count = (uint64_t)count; /* to be told */
+    bl_mixed_begin(&all, comm->nranks);
+    for (int i = 0; i < count; i++) {
+        const struct bl_request *request = &calls[i]->request;
+        bl_mixed_count(&all, (int)request->collective, (unsigned)request->root, bl_call_bytes(request));
     }
-    return launch_kernel(calls[0]->comm, &grid, calls[0]->request.datatype, calls[0]->stream,
-                         is_few ? (void *)&few : &args, launches);
+    bl_mixed_fill_begin(&fill, &args, &all);
+    for (int i = 0; i < count; i++) {
+        const struct bl_request *request = &calls[i]->request;
+        bl_mixed_fill_add(&fill, (int)request->collective, (unsigned)request->root, calls[i]->sendbuff,
+                          calls[i]->recvbuff, bl_call_bytes(request));
+    }
+    return launch_batch(calls, &args, all.messages <= BL_BATCH_FEW ? BL_KERNEL_MIXED_LL128_FEW : route->kernel,
+                        datatype, route, launches);
 }
 
 /* In several launches, one behind the other, where one does not hold all. */
@@ -159,6 +197,7 @@ static ncclResult_t launch(const struct bl_call *const *calls, int count, const 
                            const struct bl_order_turn *turn, struct launches *launches) {
     if (route->kernel == BL_KERNEL_ALLGATHER_CE) return bl_copy_launch(calls[0], turn);
     if (bl_kernel_pairs(route->kernel)) return launch_pairs(calls, count, route, launches);
+    if (bl_kernel_mixed(route->kernel)) return launch_mixed(calls, count, route, launches);
     return count == 1 ? launch_message(calls[0], route, launches) : launch_messages(calls, count, route, launches);
 }
 

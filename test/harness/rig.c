@@ -148,6 +148,24 @@ static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls,
     return lines * BL_LINE_DATA;
 }
 
+/* The same of calls of several collectives, of which all-reduces go in two shots if said so, however short. */
+static uint64_t fill_mixed(struct bl_batch_args *args, const struct call *calls, int messages, int i, bool twoshot) {
+    struct bl_mixed all;
+    struct bl_mixed_fill fill;
+    bl_mixed_begin(&all, (int)args->common.nranks);
+    for (int m = 0; m < messages; m++)
+        bl_mixed_count(&all, calls[m].collective, (unsigned)calls[m].root,
+                       calls[m].count * bl_datatype_size(calls[m].datatype));
+    CHECK(all.messages <= BL_BATCH_MAX);
+    bl_mixed_fill_begin(&fill, args, &all);
+    for (int m = 0; m < messages; m++)
+        bl_mixed_fill_add(&fill, calls[m].collective, (unsigned)calls[m].root, (void *)call_sendbuff(&calls[m], i),
+                          (void *)call_recvbuff(&calls[m], i), calls[m].count * bl_datatype_size(calls[m].datatype));
+    for (unsigned m = 0; m < all.messages && twoshot; m++)
+        if (args->root[m] / BL_MAX_RANKS == BL_MIXED_ONESHOT) args->root[m] = BL_MIXED_TWOSHOT * BL_MAX_RANKS;
+    return all.lines * BL_LINE_DATA;
+}
+
 static unsigned divide_up(unsigned a, unsigned b) {
     return (a + b - 1) / b;
 }
@@ -280,8 +298,10 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
     }
     const bool pairs = bl_kernel_pairs(shape->kernel), batch = bl_kernel_batch(shape->kernel);
     bool is_few = pairs ? !batch : bl_kernel_few(shape->kernel);
-    const uint64_t bytes = batch && !pairs ? fill_batch(&args.batch, calls, shape->messages, i)
-                                           : calls->count * bl_datatype_size(calls->datatype);
+    const uint64_t bytes = bl_kernel_mixed(shape->kernel)
+                               ? fill_mixed(&args.batch, calls, shape->messages, i, shape->twoshot)
+                           : batch && !pairs ? fill_batch(&args.batch, calls, shape->messages, i)
+                                             : calls->count * bl_datatype_size(calls->datatype);
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
     struct shape here = *shape;

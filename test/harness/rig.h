@@ -36,6 +36,7 @@ struct shape {
     unsigned threads, most_blocks;
     int messages;        /* more than one only for kernels that take several */
     unsigned odd_blocks; /* not 0: most_blocks on odd ranks */
+    bool twoshot;        /* of several collectives: all-reduces are divided among the ranks, however short */
     bool general;        /* messages between two ranks go by the kernel for any, though a short one would do */
 };
 

@@ -52,13 +52,15 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
     for (int k = 0; k < CALLS; k++)
         call_allocate(trial->rig.part, &calls[k],
                       (240 * BOX_RANKS + 8) *
-                          (collective_has_blocks(bl_kernel_collective(kernel)) ? (size_t)trial->rig.part->count : 1));
+                          (bl_kernel_mixed(kernel) || collective_has_blocks(bl_kernel_collective(kernel))
+                               ? (size_t)trial->rig.part->count
+                               : 1));
     for (long done = 0; done < all;) {
         int n = 0;
         for (; n < CALLS && done < all; n++, done++) {
             const unsigned place = (unsigned)(done % places), turn = (unsigned)(done / places);
             struct call *call = &calls[n];
-            call->collective = bl_kernel_collective(kernel);
+            call->collective = trial_collective(trial, kernel);
             call->datatype = datatype;
             do call->redop = (int)ref_below(&trial->state, REF_REDOPS);
             while (!trial_covers(trial, kernel, datatype, call->redop));
@@ -66,6 +68,7 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
             call->count = count[(done + done / counts * 7) % counts];
             call->to_itself = is_paired(kernel) && (place / 2 + turn) % 2;
             shape.general = is_paired(kernel) && (place + turn + turn / 2) % 2;
+            shape.twoshot = bl_kernel_mixed(kernel) && (place + turn) % 2;
             call->in_place = place >= classes * classes;
             call->send_offset = place % classes * size;
             call->recv_offset = place / classes % classes * size;
@@ -92,13 +95,15 @@ static void longest_of(struct trial *trial, int kernel) {
         trial->rig.part->box->nranks; /* in turns over these, too: each grid has each of `offs` in place for some */
     for (int k = 0; k < GRIDS * OFFS; k++) {
         const int grid = k % GRIDS, off = k / GRIDS;
-        struct call call = {.collective = bl_kernel_collective(kernel),
+        const int collective = trial_collective(trial, kernel),
+                  blocks = bl_kernel_mixed(kernel) && collective_has_blocks(collective) ? ranks : 1;
+        struct call call = {.collective = collective,
                             .datatype = BL_INT32,
                             .in_place = (grid + off + kernel + ranks) % 2,
                             .send_offset = offs[off].send,
                             .recv_offset = offs[off].recv,
                             .skew = offs[off].skew,
-                            .count = trial_most_bytes(trial, kernel) / sizeof(int32_t),
+                            .count = trial_most_bytes(trial, kernel) / sizeof(int32_t) / (size_t)blocks,
                             .seed = trial_seed(kernel, BL_SUM, ref_next(&trial->state))};
         call_prepare(trial->rig.part, &call);
         for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, &call, &grids[grid], i);

@@ -363,10 +363,10 @@ LAUNCHES = {"table": ("", "64,65,140,1,2,63", 123111),
             "limit": ("'BEELINE_ALLREDUCE=..15K oneshot_ll128 | nccl'", "50,64", 0),
             "off": ("BEELINE_FUSE_MAX=0", "1,2,7", 127)}
 LAUNCHES_OF = {"all_gather": ("all_gather", "64,65,140,1,2,63", 123111), "reduce_scatter": ("reduce_scatter", "64,65,140,1,2,63", 123111),
-               "all_to_all": ("all_to_all", "64,65,140,1,2,63", 123111), "both": ("all_gather,reduce_scatter", "2,128,130,4", 2242),
+               "all_to_all": ("all_to_all", "64,65,140,1,2,63", 123111), "both": ("all_gather,reduce_scatter", "2,128,130,4", 1231),
                "broadcast": ("broadcast", "64,65,140,1,2,63,8,9", 12311111), "reduce": ("reduce", "64,65,140,1,2,63,8,9", 12311111),
-               "rooted": ("broadcast,reduce", "2,128,130,4", 2242),
-               "four": ("all_reduce,all_gather,reduce_scatter,all_to_all", "4,8,60,160", 4444)}
+               "rooted": ("broadcast,reduce", "2,128,130,4", 1231),
+               "four": ("all_reduce,all_gather,reduce_scatter,all_to_all", "4,8,60,160", 2244)}
 row("fused/launches/{what}", dict(what=tuple(LAUNCHES)), mode=turn(MODES, "what"), ranks=turn((4, 7, 3), "what"), program="scenarios",
     environment=lambda p: LAUNCHES[p.what][0], c=lambda p: LAUNCHES[p.what][1], k=lambda p: LAUNCHES[p.what][2], word="fused_launches")
 row("fused/launches/{what}", dict(what=tuple(LAUNCHES_OF)), mode=turn(MODES, "what"), ranks=turn((3, 4, 2), "what"), program="scenarios",
@@ -377,13 +377,16 @@ LAUNCHES_LOW = {"all_reduce": ("64,16", 11), "all_gather": ("64,16", 11), "reduc
 row("fused/low/launches/{what}", dict(what=tuple(LAUNCHES_LOW)), mode=turn(MODES, "what"), ranks=turn((4, 2), "what"), program="scenarios",
     environment=f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128'", C="{what}", c=lambda p: LAUNCHES_LOW[p.what][0], k=lambda p: LAUNCHES_LOW[p.what][1], word="fused_launches", options="--sms 64 ")
 row("fused/low/launches/few_blocks", dict(what=("all_reduce",)), mode="threads", ranks=4, program="scenarios", environment=LOW, C="{what}", c="64", k=0, word="fused_launches")
-row("{scenario}/{mode}", dict(scenario=("fused_left",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=LOW, c=0, options="--sms 64 ", **SCENARIOS)
-row("{scenario}/{how}", dict(scenario=("fused_left",), how=("many", "full")), mode="groups", ranks=2, environment=LOW, c=lambda p: {"many": 2, "full": 4}[p.how], options="--sms 64 ", **SCENARIOS)
-row("{scenario}/invariant", dict(scenario=("fused_left",)), mode="groups", ranks=4, environment=f"{LOW} BEELINE_BATCH_INVARIANT=1", c=3, options="--sms 64 ", **SCENARIOS)
+# A launch for each small call.
+APART = "BEELINE_FUSE_MAX=100"
+row("{scenario}/{mode}", dict(scenario=("fused_left",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=f"{LOW} {APART}", c=0, options="--sms 64 ", **SCENARIOS)
+row("{scenario}/{how}", dict(scenario=("fused_left",), how=("many", "full")), mode="groups", ranks=2, environment=f"{LOW} {APART}", c=lambda p: {"many": 2, "full": 4}[p.how], options="--sms 64 ", **SCENARIOS)
+row("{scenario}/fused", dict(scenario=("fused_left",)), mode="groups", ranks=4, environment=LOW, c=5, options="--sms 64 ", **SCENARIOS)
+row("{scenario}/invariant", dict(scenario=("fused_left",)), mode="groups", ranks=4, environment=f"{LOW} {APART} BEELINE_BATCH_INVARIANT=1", c=3, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/said", dict(scenario=("fused_left",)), mode="groups", ranks=4, c=1, options="--sms 64 ",
-    environment=f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128' 'BEELINE_REDUCE=..6K reduce_ll128'", **SCENARIOS)
-row("{scenario}/{mode}", dict(scenario=("fused_left_apart",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=f"{LOW} BEELINE_ALLTOALL=nccl", options="--sms 64 ", **SCENARIOS)
-row("{scenario}/narrow", dict(scenario=("fused_left",)), mode="threads", ranks=4, environment="NCCL_MAX_CTAS=2", c=0, options="--sms 64 ", **SCENARIOS)
+    environment=f"{LOW} {APART} 'BEELINE_BROADCAST=..6K broadcast_ll128' 'BEELINE_REDUCE=..6K reduce_ll128'", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("fused_left_apart",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=f"{LOW} {APART} BEELINE_ALLTOALL=nccl", options="--sms 64 ", **SCENARIOS)
+row("{scenario}/narrow", dict(scenario=("fused_left",)), mode="threads", ranks=4, environment=f"{APART} NCCL_MAX_CTAS=2", c=0, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("fused_whole",), mode=MODES), ranks=4, environment=f"{LOW} BEELINE_ALLTOALL=nccl", c=0, options="--sms 64 ", **SCENARIOS)
 WHOLE = "BEELINE_TUNING_FILE=test/ranks/whole.tune BEELINE_ALLTOALL=nccl"
 row("{scenario}/{what}", dict(scenario=("fused_whole",), what=("in_all", "invariant")), mode=turn(("threads", "groups"), "what"), ranks=2, c=turn((1, 2), "what"),

@@ -7,8 +7,9 @@
 
 /* --- fused_left: calls of a group go to NCCL with a larger one of their kind, first, in the midst or last --- */
 enum { KINDS = 8, SMALL_COUNT = 40, LARGE_COUNT = 20000 }; /* by thresholds of 6 KB, below which all small ones are */
-/* -c: what the user's setting says stays; one all-gather more than go, or as many as that; all sums are Beeline's, of whatever size. */
-enum left_how { LEFT, SAID, MANY, INVARIANT, FULL };
+/* -c: what the user's setting says stays; one all-gather more than go, or as many as that; all sums are Beeline's, of whatever size; calls share launches:
+ * else there is one for each (BEELINE_FUSE_MAX). */
+enum left_how { LEFT, SAID, MANY, INVARIANT, FULL, FUSED };
 
 /* So many at most: dispatch/together.c. */
 static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = SET_MOST, [BL_REDUCE] = SET_MOST, [BL_ALLGATHER] = 8};
@@ -16,15 +17,15 @@ static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = SET_MOST, [BL_REDUCE] =
 static const enum bl_collective kinds[KINDS] = {BL_ALLREDUCE, BL_BROADCAST, BL_REDUCE, BL_BROADCAST,
                                                 BL_ALLGATHER, BL_BROADCAST, BL_REDUCE, BL_BROADCAST};
 
-/* Launches of Beeline's, one for each collective that has small calls which stay. */
+/* Launches of Beeline's, one for each small call that stays, or for all of them. */
 static int launches_left(const struct set *set, int large, enum left_how how) {
-    int small[BL_COLLECTIVES] = {0}, launches = 0;
+    int small[BL_COLLECTIVES] = {0}, stay = 0;
     for (int k = 0; k < set->count; k++) small[set->call[k].collective] += k != large;
     for (int c = 0; c < BL_COLLECTIVES; c++) {
         const bool attracted = large >= 0 && set->call[large].collective == (enum bl_collective)c && how != SAID;
-        launches += small[c] && !(attracted && small[c] <= few[c]);
+        if (!attracted || small[c] > few[c]) stay += small[c];
     }
-    return launches;
+    return how == FUSED ? stay > 0 : stay;
 }
 
 static int list_kinds(enum bl_collective collective[SET_MOST], enum left_how how) {

@@ -50,11 +50,23 @@ uint64_t trial_seed(int kernel, int redop, uint64_t seed) {
     return by_switch(kernel) && redop == BL_SUM ? ref_whole(seed) : seed;
 }
 
-static void draw_call(struct trial *trial, struct call *call, int kernel, int datatype, int redop,
+int trial_collective(struct trial *trial, int kernel) {
+    static const int mixed[] = {BL_ALLREDUCE, BL_ALLGATHER, BL_REDUCESCATTER, BL_BROADCAST, BL_REDUCE};
+    const bool blocks =
+        !bl_kernel_few(kernel) || trial->rig.part->count <= BL_BATCH_FEW; /* of which each is a message */
+    int collective = (int)bl_kernel_collective(kernel);
+    if (bl_kernel_mixed(kernel)) do
+            collective = mixed[ref_below(&trial->state, sizeof mixed / sizeof *mixed)];
+        while (collective_has_blocks(collective) && !blocks);
+    return collective;
+}
+
+static void draw_call(struct trial *trial, struct call *call, int kernel, int collective, int datatype, int redop,
                       uint64_t most_bytes) {
     uint64_t *s = &trial->state, most = most_bytes / ref_datatype_size(datatype);
     size_t scale = (size_t)1 << (ref_below(s, 15 - trial->least_scale) + trial->least_scale);
-    call->collective = bl_kernel_collective(kernel);
+    if (bl_kernel_mixed(kernel) && collective_has_blocks(collective)) most /= (uint64_t)trial->rig.part->count;
+    call->collective = collective;
     call->seed = trial_seed(kernel, redop, ref_next(s));
     call->datatype = datatype;
     call->redop = redop;
@@ -94,6 +106,32 @@ static uint64_t span_of(const struct trial *trial, const struct call *calls, int
     return span;
 }
 
+/* Halves calls, or takes some away, until the launch has room for them. */
+static void fit_rooted(const struct trial *trial, struct call *calls, struct shape *shape, uint64_t most) {
+    while (span_of(trial, calls, shape->messages) * BL_LINE_DATA > most) {
+        bool any = false;
+        for (int m = 0; m < shape->messages; m++) {
+            any = any || calls[m].count > 1;
+            calls[m].count = (calls[m].count + 1) / 2;
+        }
+        shape->messages -= !any; /* a line each, and still too many */
+    }
+}
+
+static void fit_mixed(const struct trial *trial, const struct call *calls, struct shape *shape) {
+    const unsigned most = bl_kernel_few(shape->kernel) ? BL_BATCH_FEW : BL_BATCH_MAX;
+    const uint64_t capacity = bl_kernel_capacity(shape->kernel, trial->rig.part->count, &trial->rig.layout);
+    struct bl_mixed mixed;
+    int fit = 0;
+    bl_mixed_begin(&mixed, trial->rig.part->count);
+    for (; fit < shape->messages; fit++) {
+        bl_mixed_count(&mixed, calls[fit].collective, (unsigned)call_root(trial->rig.part, &calls[fit]),
+                       calls[fit].count * ref_datatype_size(calls[fit].datatype));
+        if (mixed.messages > most || bl_mixed_span(&mixed) * BL_LINE_DATA > capacity) break;
+    }
+    shape->messages = fit;
+}
+
 /* A launch of one call, or of at most `left`. */
 static void draw(struct trial *trial, struct call *calls, struct shape *shape, int left) {
     static const unsigned threads[] = {32, 64, 128, 256};
@@ -124,18 +162,18 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
         const uint64_t lines = most / (uint64_t)shape->messages / BL_LINE_DATA;
         most = (lines ? lines : 1) * BL_LINE_DATA;
     }
+    const bool mixed = bl_kernel_mixed(shape->kernel);
+    shape->twoshot = mixed && *s >> 20 & 1;
     for (int m = 0; m < shape->messages; m++) { /* what only moves takes messages of any datatypes */
-        if (m && !bl_kernel_reduces(shape->kernel)) datatype = (int)ref_below(s, REF_DATATYPES);
-        draw_call(trial, &calls[m], shape->kernel, datatype, redop, most);
+        const int collective = m || !mixed ? trial_collective(trial, shape->kernel) : BL_ALLREDUCE;
+        const bool any = m && !bl_collective_has(collective, BL_REDUCES);
+        draw_call(trial, &calls[m], shape->kernel, collective, any ? (int)ref_below(s, REF_DATATYPES) : datatype, redop,
+                  most);
     }
-    while (by_root && span_of(trial, calls, shape->messages) * BL_LINE_DATA > most) {
-        bool any = false;
-        for (int m = 0; m < shape->messages; m++) {
-            any = any || calls[m].count > 1;
-            calls[m].count = (calls[m].count + 1) / 2;
-        }
-        shape->messages -= !any; /* a line each, and still too many */
-    }
+    if (mixed)
+        fit_mixed(trial, calls, shape);
+    else if (by_root)
+        fit_rooted(trial, calls, shape, most);
 }
 
 /* A few launches issued at once; `late`: those of the ranks are far apart in time and order. */

@@ -38,6 +38,9 @@ static inline bool is_paired(int kernel) {
     return bl_kernel_collective(kernel) == BL_SENDRECV;
 }
 
+/* The kernel's, or drawn. */
+int trial_collective(struct trial *trial, int kernel);
+
 bool trial_launches(const struct trial *trial, int kernel);
 bool trial_covers(const struct trial *trial, int kernel, int datatype, int redop);
 /* For a call's seed: sums that the switch makes in any order are compared where the order does not matter. */

@@ -1,0 +1,54 @@
+/* mix.c - which launches of a group, each of one collective, go out as one of several: the pure part.
+ *
+ * A launch takes 2.5 to 3.5 us while its messages are short, whatever it carries.  Of longer ones kernels of their own are faster, which share the
+ * grid out for them. */
+#include "dispatch.h"
+
+/* Lines that a group of eight lanes may have, one after the other. */
+enum { ROUNDS = 9, LINE_LANES = 8 };
+
+void bl_mix_begin(struct bl_mix *mix, const struct bl_table *table) {
+    *mix = (struct bl_mix){.table = table, .datatype = BL_UINT8, .redop = BL_SUM};
+    bl_mixed_begin(&mix->has, table->nranks);
+}
+
+/* By lines through the staging: what needs the switch, or copy engines, stays with them, and what the user has chosen. */
+static bool is_mixed(const struct bl_table *table, const struct bl_request *request, const struct bl_route *route,
+                     uint64_t bytes) {
+    return bl_mixed_has(request->collective) && bytes && bytes <= table->fuse_max &&
+           !bl_kernel_multicast(route->kernel) && route->kernel != BL_KERNEL_ALLGATHER_CE &&
+           route->why != BL_REASON_FORCED;
+}
+
+/* Whether it reduces, if at all, as those before it. */
+static bool reduces_alike(struct bl_mix *mix, const struct bl_request *request) {
+    if (!bl_collective_has(request->collective, BL_REDUCES)) return true;
+    if (mix->reduces) return request->datatype == mix->datatype && request->redop == mix->redop;
+    mix->reduces = true;
+    mix->datatype = request->datatype;
+    mix->redop = request->redop;
+    return true;
+}
+
+bool bl_mix_add(struct bl_mix *mix, const struct bl_request *request, const struct bl_route *route) {
+    const struct bl_table *table = mix->table;
+    const uint64_t bytes = request->count * bl_datatype_size(request->datatype);
+    if (!is_mixed(table, request, route, bytes) || !reduces_alike(mix, request)) return false;
+    mix->collectives |= 1u << request->collective;
+    bl_mixed_count(&mix->has, (int)request->collective, (unsigned)request->root, bytes);
+    const uint64_t groups = (uint64_t)table->most_blocks * table->most_threads / LINE_LANES;
+    return mix->has.messages <= BL_BATCH_MAX && mix->has.lines <= ROUNDS * groups;
+}
+
+bool bl_mix_fits(const struct bl_mix *mix) {
+    const struct bl_table *table = mix->table;
+    return bl_mixed_span(&mix->has) * BL_LINE_DATA <=
+           bl_kernel_capacity(BL_KERNEL_MIXED_LL128_BATCH, table->nranks, &table->layout);
+}
+
+void bl_mix_route(const struct bl_mix *mix, struct bl_route *route) {
+    route->kernel = BL_KERNEL_MIXED_LL128_BATCH;
+    route->threads = mix->table->most_threads;
+    route->blocks = bl_kernel_blocks(route->kernel, mix->table->nranks, mix->has.lines * BL_LINE_DATA, route->threads,
+                                     mix->table->most_blocks);
+}

@@ -1,0 +1,110 @@
+/* mixed.c - the host's side of mixed_ll128.cu: of what a launch of several collectives is made, and where its lines have their places. */
+
+#include "kernels.h"
+
+/* All-reduces whose lines, with the copies that go to each peer, are so many at most go in one shot. */
+enum { MOST_ONESHOT = 4096 };
+
+/* Lines of a broadcast lie in the rings of its root, at all others; those of a reduce in all rings at its root; those of an all-reduce in
+ * both kinds, of whichever rank.  So broadcasts of different roots can have the same places, and reduces; no two of different kinds can. */
+enum section { BROADCASTS, REDUCES, ALLREDUCES, SECTIONS };
+
+static const struct {
+    bool is_mixed, of_all; /* of_all: each rank is the root of its block */
+    enum section section;
+} rows[BL_COLLECTIVES] = {[BL_BROADCAST] = {true, false, BROADCASTS},
+                          [BL_ALLGATHER] = {true, true, BROADCASTS},
+                          [BL_REDUCE] = {true, false, REDUCES},
+                          [BL_REDUCESCATTER] = {true, true, REDUCES},
+                          [BL_ALLREDUCE] = {true, false, ALLREDUCES}};
+
+bool bl_mixed_has(int collective) {
+    return collective >= 0 && collective < BL_COLLECTIVES && rows[collective].is_mixed;
+}
+
+void bl_mixed_begin(struct bl_mixed *mixed, int nranks) {
+    *mixed = (struct bl_mixed){.nranks = (uint32_t)nranks};
+}
+
+/* Those of all-reduces are counted as of rank 0. */
+static uint64_t *counter_of(struct bl_mixed *mixed, int collective, unsigned root) {
+    const enum section section = rows[collective].section;
+    return &mixed->lines_of[section][section == ALLREDUCES ? 0 : root];
+}
+
+void bl_mixed_count(struct bl_mixed *mixed, int collective, unsigned root, uint64_t bytes) {
+    const bool of_all = rows[collective].of_all;
+    const uint64_t lines = bl_lines_of(bytes);
+    for (unsigned r = of_all ? 0 : root; r < (of_all ? mixed->nranks : root + 1); r++) {
+        *counter_of(mixed, collective, r) += lines;
+        mixed->messages++;
+        mixed->lines += lines;
+    }
+}
+
+static uint64_t most_of(const struct bl_mixed *mixed, enum section section) {
+    uint64_t most = 0;
+    for (unsigned r = 0; r < mixed->nranks; r++)
+        if (most < mixed->lines_of[section][r]) most = mixed->lines_of[section][r];
+    return most;
+}
+
+static uint64_t begin_of(const struct bl_mixed *mixed, enum section section) {
+    uint64_t begin = 0;
+    for (enum section before = 0; before < section; before++) begin += most_of(mixed, before);
+    return begin;
+}
+
+uint64_t bl_mixed_span(const struct bl_mixed *mixed) {
+    return begin_of(mixed, SECTIONS);
+}
+
+static enum bl_mixed_kind kind_of(const struct bl_mixed *mixed, enum section section) {
+    static const enum bl_mixed_kind kinds[SECTIONS] = {BL_MIXED_BROADCAST, BL_MIXED_REDUCE, BL_MIXED_ONESHOT};
+    const uint64_t sent = mixed->lines_of[ALLREDUCES][0] * (mixed->nranks - 1);
+    return section == ALLREDUCES && mixed->nranks > 2 && sent > MOST_ONESHOT ? BL_MIXED_TWOSHOT : kinds[section];
+}
+
+void bl_mixed_fill_begin(struct bl_mixed_fill *fill, struct bl_batch_args *args, const struct bl_mixed *all) {
+    fill->args = args;
+    fill->all = *all;
+    bl_mixed_begin(&fill->filled, (int)all->nranks);
+    for (int i = 0; i < BL_BATCH_MAX; i++) args->first_line[i] = UINT32_MAX;
+    args->roots = 0;
+    args->in_place = false;
+    args->lines = (uint32_t)all->lines;
+    args->span = (uint32_t)bl_mixed_span(all);
+    for (enum section s = 0; s < SECTIONS; s++) {
+        fill->begin[s] = begin_of(all, s);
+        fill->kind[s] = (uint8_t)kind_of(all, s);
+    }
+}
+
+static void add_message(struct bl_mixed_fill *fill, int collective, unsigned root, const void *sendbuff, void *recvbuff,
+                        uint64_t bytes) {
+    const enum section section = rows[collective].section;
+    struct bl_batch_args *args = fill->args;
+    struct bl_mixed *filled = &fill->filled;
+    uint64_t *const of_root = counter_of(filled, collective, root), lines = bl_lines_of(bytes);
+    const unsigned i = filled->messages++, rank = args->common.rank;
+    args->message[i] = (struct bl_batch_message){sendbuff, recvbuff, bytes, fill->begin[section] + *of_root};
+    args->first_line[i] = (uint32_t)filled->lines;
+    args->root[i] = (uint8_t)(fill->kind[section] * BL_MAX_RANKS + root);
+    *of_root += lines;
+    filled->lines += lines;
+    /* who this rank sends to */
+    if (section == ALLREDUCES || (section == BROADCASTS && root == rank))
+        args->roots = UINT32_MAX;
+    else if (section == REDUCES)
+        args->roots |= 1u << root;
+}
+
+void bl_mixed_fill_add(struct bl_mixed_fill *fill, int collective, unsigned root, const void *sendbuff, void *recvbuff,
+                       uint64_t bytes) {
+    const bool scatters = bl_collective_has(collective, BL_SCATTERS),
+               gathers = bl_collective_has(collective, BL_GATHERS);
+    if (!rows[collective].of_all) return add_message(fill, collective, root, sendbuff, recvbuff, bytes);
+    for (unsigned r = 0; r < fill->all.nranks; r++)
+        add_message(fill, collective, r, (const char *)sendbuff + (scatters ? r * bytes : 0),
+                    (char *)recvbuff + (gathers ? r * bytes : 0), bytes);
+}
