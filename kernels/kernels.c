@@ -167,6 +167,7 @@ void bl_batch_few(struct bl_batch_few_args *few, const struct bl_batch_args *bat
     few->lines = batch->lines;
     few->span = batch->span;
     few->in_place = batch->in_place;
+    few->shared = batch->shared;
     memcpy(few->message, batch->message, sizeof(few->message));
 }
 

@@ -224,6 +224,7 @@ struct bl_batch_args {
     uint32_t lines;                    /* of all messages */
     uint32_t span;                     /* of broadcasts and reduces: lines of the root that has most */
     uint32_t in_place;                 /* whether any message is; for all-reduce */
+    uint32_t shared;                   /* of several collectives: whether any message is BL_MIXED_TWOSHOT */
     struct bl_batch_message message[BL_BATCH_MAX];
 };
 
@@ -256,7 +257,7 @@ struct bl_batch_few_args {
     struct bl_kernel_args common;
     uint32_t first_line[BL_BATCH_FEW];
     uint8_t root[BL_BATCH_FEW];
-    uint32_t roots, lines, span, in_place;
+    uint32_t roots, lines, span, in_place, shared;
     struct bl_batch_message message[BL_BATCH_FEW];
 };
 

@@ -2,8 +2,8 @@
 
 #include "kernels.h"
 
-/* All-reduces whose lines, with the copies that go to each peer, are so many at most go in one shot. */
-enum { MOST_ONESHOT = 4096 };
+/* All-reduces whose lines, counted once for each peer, are so many at most go in one shot: about where H200's thresholds for single calls change. */
+enum { MOST_ONESHOT = 5120 };
 
 /* Lines of a broadcast lie in the rings of its root, at all others; those of a reduce in all rings at its root; those of an all-reduce in
  * both kinds, of whichever rank.  So broadcasts of different roots can have the same places, and reduces; no two of different kinds can. */
@@ -72,6 +72,7 @@ void bl_mixed_fill_begin(struct bl_mixed_fill *fill, struct bl_batch_args *args,
     for (int i = 0; i < BL_BATCH_MAX; i++) args->first_line[i] = UINT32_MAX;
     args->roots = 0;
     args->in_place = false;
+    args->shared = all->lines_of[ALLREDUCES][0] && kind_of(all, ALLREDUCES) == BL_MIXED_TWOSHOT;
     args->lines = (uint32_t)all->lines;
     args->span = (uint32_t)bl_mixed_span(all);
     for (enum section s = 0; s < SECTIONS; s++) {

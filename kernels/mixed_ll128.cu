@@ -1,10 +1,11 @@
 /* mixed_ll128.cu - what a group has of broadcasts, reduces and all-reduces, in lines, in one launch; all-gathers are broadcasts of
  * every rank's block, reduce-scatters reduces.
  *
- * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  Each group of lanes goes over its lines three times.  First it sends
- * what this rank has at the start, and waits for nobody but peers that have no room: to every peer the lines that it is the root of, or that all
- * ranks reduce; others to the rank that reduces them.  Then it reduces, in rank order, what this rank has to, and sends on what all are to
- * have.  At last it receives what others broadcast or have reduced.  So the first waits for nothing, the second for first ones, the third for both.
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  Each group of lanes goes over its lines twice or three times.  First it
+ * sends what this rank has at the start, and waits for nobody but peers that have no room: to every peer the lines that it is the root of, or that all
+ * ranks reduce; others to the rank that reduces them.  Then it receives what others have sent so, reduces in rank order what this rank has to, and sends
+ * on what all are to have.  At last it receives what others have sent on.  So the first waits for nothing, the second for first ones, the third
+ * for second ones.
  *
  * The lines of a longer all-reduce are divided among the ranks (two shots), those of a short one every rank reduces (one shot): the host says which,
  * by a kind for each message.
@@ -26,7 +27,7 @@ struct MixedLine {
     unsigned message, owner; /* who sends it to all, or reduces it */
     bool to_all, to_owner;   /* as this rank has it */
     bool reduces, then_to_all;
-    bool comes; /* from the owner */
+    bool comes, comes_later; /* from the owner: as that has it, or reduced */
 };
 
 template <int N, class Args> BL_DEVICE MixedLine mixed_line(const Args &b, uint64_t line) {
@@ -38,12 +39,13 @@ template <int N, class Args> BL_DEVICE MixedLine mixed_line(const Args &b, uint6
     const unsigned kind = b.root[l.message] / BL_MAX_RANKS;
     const bool exists = line < b.lines, shared = kind == BL_MIXED_TWOSHOT;
     l.owner = shared ? (unsigned)(line / WARP_LINES) % nranks_of<N>(b.common) : b.root[l.message] % BL_MAX_RANKS;
-    const bool owned = exists && l.owner == rank, reduced = kind == BL_MIXED_REDUCE || shared;
+    const bool owned = exists && l.owner == rank, others = exists && !owned;
     l.to_all = (owned && kind == BL_MIXED_BROADCAST) || (exists && kind == BL_MIXED_ONESHOT);
-    l.to_owner = exists && reduced && !owned;
-    l.reduces = (owned && reduced) || (exists && kind == BL_MIXED_ONESHOT);
+    l.to_owner = others && (kind == BL_MIXED_REDUCE || shared);
+    l.reduces = (owned && (kind == BL_MIXED_REDUCE || shared)) || (exists && kind == BL_MIXED_ONESHOT);
     l.then_to_all = owned && shared;
-    l.comes = exists && !owned && (kind == BL_MIXED_BROADCAST || shared);
+    l.comes = others && kind == BL_MIXED_BROADCAST;
+    l.comes_later = others && shared;
     return l;
 }
 
@@ -69,61 +71,152 @@ template <int N> BL_DEVICE void send_to_peers(const struct bl_kernel_args &a, co
 }
 
 /* What this rank has at the start. */
-template <int N, class Args> BL_DEVICE void send_first(const Args &b, const OneWay &o, const MixedLine &l, Pair v) {
+template <int N, int K, class Args>
+BL_DEVICE void send_first(const Args &b, const OneWay &o, const MixedLine (&l)[K], const Pair (&v)[K]) {
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
-    if (l.to_all) send_to_peers<N>(b.common, o, l.place, v);
-    if (l.to_owner) send_line(b.common, o.region, l.owner, l.place, v, o.flag);
-    if (is_copied(b, l)) store_mixed(b, l, v);
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        if (l[k].to_all) send_to_peers<N>(b.common, o, l[k].place, v[k]);
+        if (l[k].to_owner) send_line(b.common, o.region, l[k].owner, l[k].place, v[k], o.flag);
+    }
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        if (is_copied(b, l[k])) store_mixed(b, l[k], v[k]);
 }
 
-/* Here and below false: leave the kernel. */
-template <class T, int N, class Args>
-BL_DEVICE bool reduce_next(const Args &b, const OneWay &o, const MixedLine &l, Pair own, Wait &wait) {
-    Pair sum;
-    warp_sync();
-    if (!reduce_with<T, N>(b.common, o, l.place, l.reduces, own, sum, wait)) return false;
-    warp_sync();
-    if (l.then_to_all) send_to_peers<N>(b.common, o, l.place, sum);
-    if (l.reduces) store_mixed(b, l, sum);
+/* What has come of lines that this rank reduces, with its own, or that their owner sends to all.  Here and below false: leave the kernel. */
+template <class T, int N, int K>
+BL_DEVICE bool receive_first(const struct bl_kernel_args &a, const OneWay &o, const MixedLine (&l)[K],
+                             const Pair (&own)[K], Pair (&result)[K], Wait &wait) {
+    enum { PEERS = N - 1 };
+    const unsigned nranks = nranks_of<N>(a);
+    const unsigned char *at[K * PEERS];
+    LineView view[K * PEERS];
+    uint32_t missing = 0;
+#pragma unroll
+    for (unsigned i = 0; i < K * PEERS; i++) {
+        const MixedLine &of = l[i / PEERS];
+        const unsigned peer = peer_in_order<N>(a, i);
+        at[i] = kept(place_of(a, o.region, a.rank, peer) + offset_of(o.region, of.place));
+        view[i] = line_of({0, 0});
+        if (i % PEERS < nranks - 1 && (of.reduces || (of.comes && peer == of.owner))) missing |= 1u << i;
+    }
+    if (!poll_lines(a, at, missing, o.flag, view, wait, [&](int i) { return peer_in_order<N>(a, i); })) return false;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        uint64_t words[N][2];
+        Pair sent = {0, 0};
+#pragma unroll
+        for (unsigned r = 0; r < N; r++) {
+            const Pair before = line_data(view[k * PEERS + (r < PEERS ? r : PEERS - 1)]),
+                       behind = line_data(view[k * PEERS + (r > 0 ? r - 1 : 0)]);
+            const Pair v = r == a.rank ? own[k] : r < a.rank ? before : behind;
+            words[r][0] = v.x;
+            words[r][1] = v.y;
+            if (r == l[k].owner) sent = v;
+        }
+        Sum<T, 2> sum;
+        reduce_in_rank_order<T, 2, N>(sum, words, 0, a, nranks);
+        sum.store(words[0], a, nranks);
+        result[k] = l[k].reduces ? Pair{words[0][0], words[0][1]} : sent;
+    }
     return true;
 }
 
-template <class Args> BL_DEVICE bool receive_last(const Args &b, const OneWay &o, const MixedLine &l, Wait &wait) {
+/* The same for more ranks, for which there are not the registers: one thing after the other. */
+template <class T, int N>
+BL_DEVICE bool receive_first_of_many(const struct bl_kernel_args &a, const OneWay &o, const MixedLine &l, Pair own,
+                                     Pair &result, Wait &wait) {
     uint64_t words[1][2];
+    if (!receive_and_reduce<T, N>(a, o.region, l.place, o.flag, l.reduces, false, own, result, wait)) return false;
+    if (!receive_lines<1>(a, o.region, l.place, l.owner, o.flag, l.comes, false, {0, 0}, words, wait)) return false;
+    if (l.comes) result = {words[0][0], words[0][1]};
+    return true;
+}
+
+/* Stores that, and sends on what all are to have. */
+template <class T, int N, int K, class Args>
+BL_DEVICE bool take_first(const Args &b, const OneWay &o, const MixedLine (&l)[K], const Pair (&own)[K], Wait &wait) {
+    Pair result[K];
     warp_sync();
-    if (!receive_lines<1>(b.common, o.region, l.place, l.owner, o.flag, l.comes, false, {0, 0}, words, wait))
-        return false;
-    if (l.comes) store_mixed(b, l, {words[0][0], words[0][1]});
+    if constexpr (N <= 4) {
+        if (!receive_first<T, N, K>(b.common, o, l, own, result, wait)) return false;
+    } else {
+        static_assert(K == 1, "a line at a time");
+        if (!receive_first_of_many<T, N>(b.common, o, l[0], own[0], result[0], wait)) return false;
+    }
+    warp_sync();
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        if (l[k].then_to_all) send_to_peers<N>(b.common, o, l[k].place, result[k]);
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        if (l[k].reduces || l[k].comes) store_mixed(b, l[k], result[k]);
+    return true;
+}
+
+/* What others have reduced. */
+template <int K, class Args>
+BL_DEVICE bool take_last(const Args &b, const OneWay &o, const MixedLine (&l)[K], Wait &wait) {
+    const struct bl_kernel_args &a = b.common;
+    const unsigned char *at[K];
+    LineView view[K];
+    uint32_t missing = 0;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        at[k] = kept(place_of(a, o.region, a.rank, l[k].comes_later ? l[k].owner : a.rank == 0) +
+                     offset_of(o.region, l[k].place));
+        view[k] = line_of({0, 0});
+        if (l[k].comes_later) missing |= 1u << k;
+    }
+    warp_sync();
+    if (!poll_lines(a, at, missing, o.flag, view, wait, [&](int k) { return l[k].owner; })) return false;
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        if (l[k].comes_later) store_mixed(b, l[k], line_data(view[k]));
     return true;
 }
 
 /* A launch with a group of lanes for each line. */
 template <class T, int N, class Args> BL_DEVICE bool mixed_at_once(const Args &b, const OneWayWords &words, OneWay &o) {
-    const MixedLine l = mixed_line<N>(b, crew_of(whole_grid()).group);
-    const Pair own = load_mixed(b, l, l.to_all || l.to_owner || l.reduces);
+    const MixedLine l[1] = {mixed_line<N>(b, crew_of(whole_grid()).group)};
+    const Pair own[1] = {load_mixed(b, l[0], l[0].to_all || l[0].to_owner || l[0].reduces)};
     o = oneway_begin(b.common, words, b.span); /* behind the load, which waits for none of it */
     if (!ready_to_send(b.common, o, b.roots)) return false;
-    send_first<N>(b, o, l, own);
+    send_first<N, 1>(b, o, l, own);
     Wait wait = wait_begin(o.flag);
-    return reduce_next<T, N>(b, o, l, own, wait) && receive_last(b, o, l, wait);
+    if (!take_first<T, N, 1>(b, o, l, own, wait)) return false;
+    return !b.shared || take_last<1>(b, o, l, wait);
 }
 
 template <class T, int N, class Args> BL_DEVICE bool mixed_in_turn(const Args &b, const OneWayWords &words, OneWay &o) {
+    enum { K = N <= 4 ? 2 : 1 }; /* lines at a time: between two ranks 4 took up to 1.2 times as long */
     const Crew crew = crew_of(whole_grid());
+    MixedLine l[K];
+    Pair own[K];
+    const auto find = [&](uint64_t done) {
+#pragma unroll
+        for (int k = 0; k < K; k++) l[k] = mixed_line<N>(b, crew.group + done + k * crew.groups);
+    };
     o = oneway_begin(b.common, words, b.span);
-    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
-        const MixedLine l = mixed_line<N>(b, line);
-        const Pair own = load_mixed(b, l, l.to_all || l.to_owner);
+    for (uint64_t done = 0; crew.of_warp + done < b.lines; done += K * crew.groups) {
+        find(done);
+#pragma unroll
+        for (int k = 0; k < K; k++) own[k] = load_mixed(b, l[k], l[k].to_all || l[k].to_owner);
         if (!ready_to_send(b.common, o, b.roots)) return false;
-        send_first<N>(b, o, l, own);
+        send_first<N, K>(b, o, l, own);
     }
     Wait wait = wait_begin(o.flag);
-    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
-        const MixedLine l = mixed_line<N>(b, line);
-        if (!reduce_next<T, N>(b, o, l, load_mixed(b, l, l.reduces), wait)) return false;
+    for (uint64_t done = 0; crew.of_warp + done < b.lines; done += K * crew.groups) {
+        find(done);
+#pragma unroll
+        for (int k = 0; k < K; k++) own[k] = load_mixed(b, l[k], l[k].reduces);
+        if (!take_first<T, N, K>(b, o, l, own, wait)) return false;
     }
-    for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups)
-        if (!receive_last(b, o, mixed_line<N>(b, line), wait)) return false;
+    for (uint64_t done = 0; b.shared && crew.of_warp + done < b.lines; done += K * crew.groups) {
+        find(done);
+        if (!take_last<K>(b, o, l, wait)) return false;
+    }
     return true;
 }
 

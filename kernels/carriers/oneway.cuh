@@ -122,20 +122,4 @@ BL_DEVICE bool ready_to_send_if(const struct bl_kernel_args &a, OneWay &o, uint3
     return true;
 }
 
-/* Receives an active line of every peer and reduces them with `own` in rank order. */
-template <class T, int N>
-BL_DEVICE bool reduce_with(const struct bl_kernel_args &a, const OneWay &o, uint64_t line, bool active, Pair own,
-                           Pair &sum, Wait &wait) {
-    if constexpr (N <= 4) {
-        const Pair mine[1] = {own};
-        Pair sums[1];
-        if (!receive_all_and_reduce<T, N, 1>(a, nranks_of<N>(a), o.region, line, 0, o.flag, mine, sums, wait, active))
-            return false;
-        sum = sums[0];
-        return true;
-    } else { /* for more there are not the registers */
-        return receive_and_reduce<T, N>(a, o.region, line, o.flag, active, false, own, sum, wait);
-    }
-}
-
 #endif

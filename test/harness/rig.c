@@ -162,7 +162,10 @@ static uint64_t fill_mixed(struct bl_batch_args *args, const struct call *calls,
         bl_mixed_fill_add(&fill, calls[m].collective, (unsigned)calls[m].root, (void *)call_sendbuff(&calls[m], i),
                           (void *)call_recvbuff(&calls[m], i), calls[m].count * bl_datatype_size(calls[m].datatype));
     for (unsigned m = 0; m < all.messages && twoshot; m++)
-        if (args->root[m] / BL_MAX_RANKS == BL_MIXED_ONESHOT) args->root[m] = BL_MIXED_TWOSHOT * BL_MAX_RANKS;
+        if (args->root[m] / BL_MAX_RANKS == BL_MIXED_ONESHOT) {
+            args->root[m] = BL_MIXED_TWOSHOT * BL_MAX_RANKS;
+            args->shared = true;
+        }
     return all.lines * BL_LINE_DATA;
 }
 

@@ -172,6 +172,36 @@ static void multicast(struct part *part, const struct options *o) {
     trial_close(&trial);
 }
 
+/* One launch of each of several collectives after another by rank 0, which receives nothing of them, while the others come later: more than the rings
+ * hold. */
+static void run_ahead(struct trial *trial, int kernel, unsigned blocks) {
+    enum { LAUNCHES = 8, LINES = 8 };
+    struct part *part = trial->rig.part;
+    const struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = blocks, .messages = 2};
+    struct call calls[LAUNCHES][2] = {0};
+    for (int k = 0; k < LAUNCHES; k++)
+        for (int m = 0; m < 2; m++) {
+            struct call *call = &calls[k][m];
+            *call = (struct call){.collective = m ? BL_REDUCE : BL_BROADCAST,
+                                  .datatype = BL_INT32,
+                                  .count = LINES * BL_LINE_DATA / sizeof(int32_t),
+                                  .seed = ref_next(&trial->state)};
+            while (call_root(part, call) != m) call->seed++;
+            call_prepare(part, call);
+        }
+    for (int i = 0; i < part->count; i++) {
+        for (int k = 0; k < LAUNCHES; k++) rig_launch(&trial->rig, calls[k], &shape, i);
+        nanosleep(&(struct timespec){.tv_nsec = i ? 0 : 2000000}, NULL);
+    }
+    rig_drain(&trial->rig);
+    rig_expect_no_error(&trial->rig);
+    for (int k = 0; k < LAUNCHES; k++)
+        for (int m = 0; m < 2; m++) {
+            call_check(part, &calls[k][m]);
+            call_free(part, &calls[k][m]);
+        }
+}
+
 /* On rings that a few launches fill. */
 static void oneway(struct part *part, const struct options *o) {
     struct trial trial;
@@ -183,6 +213,10 @@ static void oneway(struct part *part, const struct options *o) {
     trial.last_kernel = BL_KERNEL_BROADCAST_LL128;
     rig_set_epochs(&trial.rig, 0, 0xfffffff0u);
     for (int k = 0; k < 6; k++) trial_salvos(&trial, o, k % 2);
+    for (unsigned blocks = 1; blocks <= 2; blocks++) { /* some lines for a group of lanes, and one for each */
+        run_ahead(&trial, BL_KERNEL_MIXED_LL128_BATCH, blocks);
+        run_ahead(&trial, BL_KERNEL_MIXED_LL128_FEW, blocks);
+    }
     trial_close(&trial);
 }
 

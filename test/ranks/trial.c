@@ -51,13 +51,16 @@ uint64_t trial_seed(int kernel, int redop, uint64_t seed) {
 }
 
 int trial_collective(struct trial *trial, int kernel) {
-    static const int mixed[] = {BL_ALLREDUCE, BL_ALLGATHER, BL_REDUCESCATTER, BL_BROADCAST, BL_REDUCE};
+    static const int mixed[] = {BL_BROADCAST, BL_REDUCE, BL_ALLREDUCE, BL_ALLGATHER, BL_REDUCESCATTER};
+    enum { ROOTED = 2, ALL = sizeof mixed / sizeof *mixed };
     const bool blocks =
         !bl_kernel_few(kernel) || trial->rig.part->count <= BL_BATCH_FEW; /* of which each is a message */
-    int collective = (int)bl_kernel_collective(kernel);
-    if (bl_kernel_mixed(kernel)) do
-            collective = mixed[ref_below(&trial->state, sizeof mixed / sizeof *mixed)];
-        while (collective_has_blocks(collective) && !blocks);
+    int collective;
+    if (!bl_kernel_mixed(kernel)) return (int)bl_kernel_collective(kernel);
+    /* Of one-way ones mostly what not all wait for, so that some run ahead. */
+    const uint64_t kinds = trial->only && ref_below(&trial->state, 8) ? ROOTED : ALL;
+    do collective = mixed[ref_below(&trial->state, kinds)];
+    while (collective_has_blocks(collective) && !blocks);
     return collective;
 }
 
@@ -165,7 +168,7 @@ static void draw(struct trial *trial, struct call *calls, struct shape *shape, i
     const bool mixed = bl_kernel_mixed(shape->kernel);
     shape->twoshot = mixed && *s >> 20 & 1;
     for (int m = 0; m < shape->messages; m++) { /* what only moves takes messages of any datatypes */
-        const int collective = m || !mixed ? trial_collective(trial, shape->kernel) : BL_ALLREDUCE;
+        const int collective = trial_collective(trial, shape->kernel);
         const bool any = m && !bl_collective_has(collective, BL_REDUCES);
         draw_call(trial, &calls[m], shape->kernel, collective, any ? (int)ref_below(s, REF_DATATYPES) : datatype, redop,
                   most);
