@@ -234,22 +234,23 @@ enum bl_mixed_kind {
     BL_MIXED_BROADCAST, /* the root sends it to all */
     BL_MIXED_REDUCE,    /* the root reduces it */
     BL_MIXED_ONESHOT,   /* all reduce it; it has no root */
-    BL_MIXED_TWOSHOT    /* likewise, but each reduces some lines, and sends them to all */
+    BL_MIXED_TWOSHOT,   /* likewise, but each reduces some lines, and sends them to all */
+    BL_MIXED_EXCHANGE /* each rank sends to the one `root` further, and receives of the one as far behind; 0: it copies */
 };
 
 /* What such a launch has, counted call by call.  On it alone depend places and kinds. */
 struct bl_mixed {
     uint32_t nranks, messages;
     uint64_t lines; /* of all messages */
-    uint64_t lines_of[3][BL_MAX_RANKS];
+    uint64_t lines_of[4][BL_MAX_RANKS];
 };
 
 /* Its messages, as they are filled in. */
 struct bl_mixed_fill {
     struct bl_batch_args *args;
     struct bl_mixed all, filled;
-    uint64_t begin[3];
-    uint8_t kind[3];
+    uint64_t begin[4];
+    uint8_t kind[4];
 };
 
 /* The same for few: the more arguments there are, the longer it takes to come by them. */

@@ -6,17 +6,16 @@
 enum { MOST_ONESHOT = 5120 };
 
 /* Lines of a broadcast lie in the rings of its root, at all others; those of a reduce in all rings at its root; those of an all-reduce in
- * both kinds, of whichever rank.  So broadcasts of different roots can have the same places, and reduces; no two of different kinds can. */
-enum section { BROADCASTS, REDUCES, ALLREDUCES, SECTIONS };
+ * both kinds, of whichever rank; those of an exchange in each rank's ring of the rank so many before it.  So broadcasts of different roots can have the same
+ * places, and reduces, and exchanges over different distances; no two of different kinds can. */
+enum section { BROADCASTS, REDUCES, ALLREDUCES, EXCHANGES, SECTIONS };
 
 static const struct {
-    bool is_mixed, of_all; /* of_all: each rank is the root of its block */
+    bool is_mixed, of_all; /* of_all: a message for each rank, which is its root, or so far away */
     enum section section;
-} rows[BL_COLLECTIVES] = {[BL_BROADCAST] = {true, false, BROADCASTS},
-                          [BL_ALLGATHER] = {true, true, BROADCASTS},
-                          [BL_REDUCE] = {true, false, REDUCES},
-                          [BL_REDUCESCATTER] = {true, true, REDUCES},
-                          [BL_ALLREDUCE] = {true, false, ALLREDUCES}};
+} rows[BL_COLLECTIVES] = {[BL_BROADCAST] = {true, false, BROADCASTS}, [BL_ALLGATHER] = {true, true, BROADCASTS},
+                          [BL_REDUCE] = {true, false, REDUCES},       [BL_REDUCESCATTER] = {true, true, REDUCES},
+                          [BL_ALLREDUCE] = {true, false, ALLREDUCES}, [BL_ALLTOALL] = {true, true, EXCHANGES}};
 
 bool bl_mixed_has(int collective) {
     return collective >= 0 && collective < BL_COLLECTIVES && rows[collective].is_mixed;
@@ -60,7 +59,8 @@ uint64_t bl_mixed_span(const struct bl_mixed *mixed) {
 }
 
 static enum bl_mixed_kind kind_of(const struct bl_mixed *mixed, enum section section) {
-    static const enum bl_mixed_kind kinds[SECTIONS] = {BL_MIXED_BROADCAST, BL_MIXED_REDUCE, BL_MIXED_ONESHOT};
+    static const enum bl_mixed_kind kinds[SECTIONS] = {BL_MIXED_BROADCAST, BL_MIXED_REDUCE, BL_MIXED_ONESHOT,
+                                                       BL_MIXED_EXCHANGE};
     const uint64_t sent = mixed->lines_of[ALLREDUCES][0] * (mixed->nranks - 1);
     return section == ALLREDUCES && mixed->nranks > 2 && sent > MOST_ONESHOT ? BL_MIXED_TWOSHOT : kinds[section];
 }
@@ -93,11 +93,19 @@ static void add_message(struct bl_mixed_fill *fill, int collective, unsigned roo
     args->root[i] = (uint8_t)(fill->kind[section] * BL_MAX_RANKS + root);
     *of_root += lines;
     filled->lines += lines;
-    /* who this rank sends to */
-    if (section == ALLREDUCES || (section == BROADCASTS && root == rank))
-        args->roots = UINT32_MAX;
-    else if (section == REDUCES)
+    /* whom this rank sends to */
+    if (section == REDUCES)
         args->roots |= 1u << root;
+    else if (section != BROADCASTS || root == rank)
+        args->roots = UINT32_MAX;
+}
+
+/* The block of a buffer that a message for rank r has; of an exchange over the distance r, who it is for, or who it comes from. */
+static unsigned block_sent(const struct bl_mixed_fill *fill, int collective, unsigned r) {
+    return collective == BL_ALLTOALL ? (fill->args->common.rank + r) % fill->all.nranks : r;
+}
+static unsigned block_received(const struct bl_mixed_fill *fill, int collective, unsigned r) {
+    return collective == BL_ALLTOALL ? (fill->args->common.rank + fill->all.nranks - r) % fill->all.nranks : r;
 }
 
 void bl_mixed_fill_add(struct bl_mixed_fill *fill, int collective, unsigned root, const void *sendbuff, void *recvbuff,
@@ -106,6 +114,7 @@ void bl_mixed_fill_add(struct bl_mixed_fill *fill, int collective, unsigned root
                gathers = bl_collective_has(collective, BL_GATHERS);
     if (!rows[collective].of_all) return add_message(fill, collective, root, sendbuff, recvbuff, bytes);
     for (unsigned r = 0; r < fill->all.nranks; r++)
-        add_message(fill, collective, r, (const char *)sendbuff + (scatters ? r * bytes : 0),
-                    (char *)recvbuff + (gathers ? r * bytes : 0), bytes);
+        add_message(fill, collective, r,
+                    (const char *)sendbuff + (scatters ? block_sent(fill, collective, r) * bytes : 0),
+                    (char *)recvbuff + (gathers ? block_received(fill, collective, r) * bytes : 0), bytes);
 }

@@ -1,9 +1,9 @@
-/* mixed_ll128.cu - what a group has of broadcasts, reduces and all-reduces, in lines, in one launch; all-gathers are broadcasts of
- * every rank's block, reduce-scatters reduces.
+/* mixed_ll128.cu - what a group has of several collectives, in lines, in one launch: broadcasts, reduces, all-reduces; all-gathers are broadcasts of
+ * every rank's block, reduce-scatters reduces, all-to-alls exchanges of each rank with the one so many further.
  *
  * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  Each group of lanes goes over its lines twice or three times.  First it
  * sends what this rank has at the start, and waits for nobody but peers that have no room: to every peer the lines that it is the root of, or that all
- * ranks reduce; others to the rank that reduces them.  Then it receives what others have sent so, reduces in rank order what this rank has to, and sends
+ * ranks reduce; others to the rank that reduces them, or that they are for.  Then it receives what others have sent so, reduces in rank order what this rank has to, and sends
  * on what all are to have.  At last it receives what others have sent on.  So the first waits for nothing, the second for first ones, the third
  * for second ones.
  *
@@ -24,27 +24,38 @@
 /* A line, and what this rank has to do with it. */
 struct MixedLine {
     uint64_t line, place;
-    unsigned message, owner; /* who sends it to all, or reduces it */
-    bool to_all, to_owner;   /* as this rank has it */
+    unsigned message, owner, to; /* owner: who sends it, or reduces it; to: of what goes to one rank */
+    bool to_all, to_one, copied; /* as this rank has it */
     bool reduces, then_to_all;
     bool comes, comes_later; /* from the owner: as that has it, or reduced */
 };
 
+/* Who owns the line; of an exchange, from which of the two ends this rank sees it. */
+template <int N, class Args> BL_DEVICE void find_ends(const Args &b, unsigned kind, MixedLine &l) {
+    const unsigned nranks = nranks_of<N>(b.common), rank = b.common.rank, root = b.root[l.message] % BL_MAX_RANKS;
+    l.owner = l.to = kind == BL_MIXED_TWOSHOT ? (unsigned)(l.line / WARP_LINES) % nranks : root;
+    if (kind != BL_MIXED_EXCHANGE) return;
+    l.owner = rank >= root ? rank - root : rank + nranks - root;
+    l.to = rank + root < nranks ? rank + root : rank + root - nranks;
+}
+
 template <int N, class Args> BL_DEVICE MixedLine mixed_line(const Args &b, uint64_t line) {
-    const unsigned rank = b.common.rank;
     MixedLine l;
     l.line = line;
     l.message = message_of_line(b, line);
     l.place = line_of_root(b, l.message, line);
     const unsigned kind = b.root[l.message] / BL_MAX_RANKS;
-    const bool exists = line < b.lines, shared = kind == BL_MIXED_TWOSHOT;
-    l.owner = shared ? (unsigned)(line / WARP_LINES) % nranks_of<N>(b.common) : b.root[l.message] % BL_MAX_RANKS;
-    const bool owned = exists && l.owner == rank, others = exists && !owned;
-    l.to_all = (owned && kind == BL_MIXED_BROADCAST) || (exists && kind == BL_MIXED_ONESHOT);
-    l.to_owner = others && (kind == BL_MIXED_REDUCE || shared);
-    l.reduces = (owned && (kind == BL_MIXED_REDUCE || shared)) || (exists && kind == BL_MIXED_ONESHOT);
+    find_ends<N>(b, kind, l);
+    const bool exists = line < b.lines, owned = exists && l.owner == b.common.rank, others = exists && !owned;
+    const bool is_sent = kind == BL_MIXED_BROADCAST, is_reduced = kind == BL_MIXED_REDUCE,
+               by_all = exists && kind == BL_MIXED_ONESHOT, shared = kind == BL_MIXED_TWOSHOT,
+               exchanged = kind == BL_MIXED_EXCHANGE;
+    l.to_all = (owned && is_sent) || by_all;
+    l.to_one = others && (is_reduced || shared || exchanged);
+    l.copied = owned && (is_sent || exchanged);
+    l.reduces = (owned && (is_reduced || shared)) || by_all;
     l.then_to_all = owned && shared;
-    l.comes = others && kind == BL_MIXED_BROADCAST;
+    l.comes = others && (is_sent || exchanged);
     l.comes_later = others && shared;
     return l;
 }
@@ -57,10 +68,10 @@ template <class Args> BL_DEVICE void store_mixed(const Args &b, const MixedLine 
     const BatchOutput<TypeU8, Args> out = {b, 0};
     store_end_line(message_at(out, l.message), line_in_message(b, l.message, l.line), v);
 }
-/* Whether what the root sends is to be copied to a buffer of its own, too. */
+/* Of what this rank sends, what it is to have elsewhere, too. */
 template <class Args> BL_DEVICE bool is_copied(const Args &b, const MixedLine &l) {
     const struct bl_batch_message &m = b.message[l.message];
-    return l.to_all && !l.reduces && m.sendbuff != m.recvbuff;
+    return l.copied && m.sendbuff != m.recvbuff;
 }
 
 template <int N> BL_DEVICE void send_to_peers(const struct bl_kernel_args &a, const OneWay &o, uint64_t place, Pair v) {
@@ -77,14 +88,14 @@ BL_DEVICE void send_first(const Args &b, const OneWay &o, const MixedLine (&l)[K
 #pragma unroll
     for (int k = 0; k < K; k++) {
         if (l[k].to_all) send_to_peers<N>(b.common, o, l[k].place, v[k]);
-        if (l[k].to_owner) send_line(b.common, o.region, l[k].owner, l[k].place, v[k], o.flag);
+        if (l[k].to_one) send_line(b.common, o.region, l[k].to, l[k].place, v[k], o.flag);
     }
 #pragma unroll
     for (int k = 0; k < K; k++)
         if (is_copied(b, l[k])) store_mixed(b, l[k], v[k]);
 }
 
-/* What has come of lines that this rank reduces, with its own, or that their owner sends to all.  Here and below false: leave the kernel. */
+/* What has come of lines that this rank reduces, with its own, or that their owner sends.  Here and below false: leave the kernel. */
 template <class T, int N, int K>
 BL_DEVICE bool receive_first(const struct bl_kernel_args &a, const OneWay &o, const MixedLine (&l)[K],
                              const Pair (&own)[K], Pair (&result)[K], Wait &wait) {
@@ -180,7 +191,7 @@ BL_DEVICE bool take_last(const Args &b, const OneWay &o, const MixedLine (&l)[K]
 /* A launch with a group of lanes for each line. */
 template <class T, int N, class Args> BL_DEVICE bool mixed_at_once(const Args &b, const OneWayWords &words, OneWay &o) {
     const MixedLine l[1] = {mixed_line<N>(b, crew_of(whole_grid()).group)};
-    const Pair own[1] = {load_mixed(b, l[0], l[0].to_all || l[0].to_owner || l[0].reduces)};
+    const Pair own[1] = {load_mixed(b, l[0], l[0].to_all || l[0].to_one || l[0].copied || l[0].reduces)};
     o = oneway_begin(b.common, words, b.span); /* behind the load, which waits for none of it */
     if (!ready_to_send(b.common, o, b.roots)) return false;
     send_first<N, 1>(b, o, l, own);
@@ -202,7 +213,7 @@ template <class T, int N, class Args> BL_DEVICE bool mixed_in_turn(const Args &b
     for (uint64_t done = 0; crew.of_warp + done < b.lines; done += K * crew.groups) {
         find(done);
 #pragma unroll
-        for (int k = 0; k < K; k++) own[k] = load_mixed(b, l[k], l[k].to_all || l[k].to_owner);
+        for (int k = 0; k < K; k++) own[k] = load_mixed(b, l[k], l[k].to_all || l[k].to_one || l[k].copied);
         if (!ready_to_send(b.common, o, b.roots)) return false;
         send_first<N, K>(b, o, l, own);
     }

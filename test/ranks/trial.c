@@ -51,7 +51,7 @@ uint64_t trial_seed(int kernel, int redop, uint64_t seed) {
 }
 
 int trial_collective(struct trial *trial, int kernel) {
-    static const int mixed[] = {BL_BROADCAST, BL_REDUCE, BL_ALLREDUCE, BL_ALLGATHER, BL_REDUCESCATTER};
+    static const int mixed[] = {BL_BROADCAST, BL_REDUCE, BL_ALLREDUCE, BL_ALLGATHER, BL_REDUCESCATTER, BL_ALLTOALL};
     enum { ROOTED = 2, ALL = sizeof mixed / sizeof *mixed };
     const bool blocks =
         !bl_kernel_few(kernel) || trial->rig.part->count <= BL_BATCH_FEW; /* of which each is a message */

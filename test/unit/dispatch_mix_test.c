@@ -20,11 +20,11 @@ struct draw {
 };
 
 static void draw_calls(struct draw *draw, int nranks) {
-    static const int kinds[] = {BL_ALLREDUCE, BL_ALLGATHER, BL_REDUCESCATTER, BL_BROADCAST, BL_REDUCE};
+    static const int kinds[] = {BL_ALLREDUCE, BL_ALLGATHER, BL_REDUCESCATTER, BL_BROADCAST, BL_REDUCE, BL_ALLTOALL};
     draw->nranks = nranks;
     draw->calls = 0;
     for (int messages = 0; draw->calls < CALLS; draw->calls++) {
-        const int kind = kinds[below(5)], k = draw->calls;
+        const int kind = kinds[below(6)], k = draw->calls;
         messages += bl_collective_has(kind, BL_GATHERS | BL_SCATTERS) ? nranks : 1;
         if (messages > BL_BATCH_MAX) break;
         draw->collective[k] = kind;
@@ -54,12 +54,18 @@ static void use(unsigned receiver, unsigned sender, uint64_t place, uint64_t spa
     used[receiver][sender][place] = true;
 }
 
+/* Whether a line of the kind may go from s to r. */
+static bool goes(enum bl_mixed_kind kind, unsigned root, unsigned nranks, unsigned s, unsigned r) {
+    if (kind == BL_MIXED_BROADCAST) return s == root;
+    if (kind == BL_MIXED_REDUCE) return r == root;
+    return kind != BL_MIXED_EXCHANGE || r == (s + root) % nranks;
+}
+
 /* A line of the kind, at its place in all rings that it may be in. */
 static void use_line(enum bl_mixed_kind kind, unsigned root, unsigned nranks, uint64_t place, uint64_t span) {
     for (unsigned r = 0; r < nranks; r++)
         for (unsigned s = 0; s < nranks; s++)
-            if (r != s && (kind == BL_MIXED_BROADCAST ? s == root : kind != BL_MIXED_REDUCE || r == root))
-                use(r, s, place, span);
+            if (r != s && goes(kind, root, nranks, s, r)) use(r, s, place, span);
 }
 
 /* Whom this rank sends to by it, at the start or later. */
@@ -100,7 +106,11 @@ static void test_places(void) {
             fill(&draw, rank, &args, &all);
             check_places(&draw, &args, &all, rank);
             args.common.rank = 0;
-            args.roots = of_first.roots; /* all else is the same on every rank */
+            args.roots = of_first.roots; /* all else but the blocks is the same on every rank */
+            for (unsigned m = 0; m < all.messages; m++) {
+                args.message[m].sendbuff = of_first.message[m].sendbuff;
+                args.message[m].recvbuff = of_first.message[m].recvbuff;
+            }
             CHECK(!memcmp(&args, &of_first, sizeof args), "rank %u has other places", rank);
         }
     }
@@ -143,11 +153,13 @@ static void test_blocks(void) {
     bl_mixed_begin(&all, 3);
     bl_mixed_count(&all, BL_ALLGATHER, 0, 130);
     bl_mixed_count(&all, BL_REDUCESCATTER, 0, 50);
+    bl_mixed_count(&all, BL_ALLTOALL, 0, 20);
     args.common.rank = 1;
     bl_mixed_fill_begin(&f, &args, &all);
     bl_mixed_fill_add(&f, BL_ALLGATHER, 0, in, out, 130);
     bl_mixed_fill_add(&f, BL_REDUCESCATTER, 0, in, out, 50);
-    CHECK(all.messages == 6 && all.lines == 9 && bl_mixed_span(&all) == 3);
+    bl_mixed_fill_add(&f, BL_ALLTOALL, 0, in, out, 20);
+    CHECK(all.messages == 9 && all.lines == 12 && bl_mixed_span(&all) == 4);
     for (unsigned r = 0; r < 3; r++) {
         const struct bl_batch_message *gathered = &args.message[r], *scattered = &args.message[3 + r];
         CHECK(args.root[r] == BL_MIXED_BROADCAST * BL_MAX_RANKS + r &&
@@ -156,6 +168,11 @@ static void test_blocks(void) {
               gathered->count == 130);
         CHECK((const unsigned char *)scattered->sendbuff == in + 50 * r && scattered->recvbuff == out &&
               scattered->count == 50);
+        const struct bl_batch_message *exchanged =
+            &args.message[6 + r]; /* of rank 1: with 1, to 2 and from 0, to 0 and from 2 */
+        CHECK(args.root[6 + r] == BL_MIXED_EXCHANGE * BL_MAX_RANKS + r);
+        CHECK((const unsigned char *)exchanged->sendbuff == in + 20 * ((1 + r) % 3) &&
+              (unsigned char *)exchanged->recvbuff == out + 20 * ((4 - r) % 3));
     }
 }
 
@@ -197,12 +214,12 @@ static void test_mixes(void) {
 #define MIXES(...)                                                                                                     \
     mixes(&table, (const struct bl_request[]){__VA_ARGS__},                                                            \
           (int)(sizeof((const struct bl_request[]){__VA_ARGS__}) / sizeof(struct bl_request)), &route)
-    CHECK(MIXES(sum, gathered, scattered, sent, reduced));
+    CHECK(MIXES(sum, gathered, scattered, sent, reduced, exchanged));
     CHECK(route.kernel == BL_KERNEL_MIXED_LL128_BATCH && route.threads == BL_MAX_THREADS && route.blocks > 1 &&
               route.blocks < 132,
           "%s %ux%u", bl_kernel_name(route.kernel), route.blocks, route.threads);
     CHECK(MIXES(sent, gathered) && MIXES(sent, reduced) && MIXES(gathered, largest, sent));
-    CHECK(!MIXES(sum, exchanged) && !MIXES(exchanged, sent), "all-to-alls have no kind");
+    CHECK(MIXES(exchanged, sent) && MIXES(sum, exchanged));
     CHECK(!MIXES(sum, largest) && !MIXES(sum, sent, halves), "sums of one kind");
     /* What is chosen stays, what shares no launch does not, and what is more than a share of the grid. */
     settings.routes[BL_ALLREDUCE] = "oneshot_ll128";
