@@ -366,7 +366,7 @@ LAUNCHES_OF = {"all_gather": ("all_gather", "64,65,140,1,2,63", 123111), "reduce
                "all_to_all": ("all_to_all", "64,65,140,1,2,63", 123111), "both": ("all_gather,reduce_scatter", "2,128,130,4", 1231),
                "broadcast": ("broadcast", "64,65,140,1,2,63,8,9", 12311111), "reduce": ("reduce", "64,65,140,1,2,63,8,9", 12311111),
                "rooted": ("broadcast,reduce", "2,128,130,4", 1231),
-               "four": ("all_reduce,all_gather,reduce_scatter,all_to_all", "4,8,60,160", 1144)}
+               "four": ("all_reduce,all_gather,reduce_scatter,all_to_all", "4,8,60,160", 1244)}
 row("fused/launches/{what}", dict(what=tuple(LAUNCHES)), mode=turn(MODES, "what"), ranks=turn((4, 7, 3), "what"), program="scenarios",
     environment=lambda p: LAUNCHES[p.what][0], c=lambda p: LAUNCHES[p.what][1], k=lambda p: LAUNCHES[p.what][2], word="fused_launches")
 row("fused/launches/{what}", dict(what=tuple(LAUNCHES_OF)), mode=turn(MODES, "what"), ranks=turn((3, 4, 2), "what"), program="scenarios",
