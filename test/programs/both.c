@@ -105,13 +105,13 @@ static void both_first(struct part *part, const struct settings *s) {
     vector_close(&message);
 }
 
-/* --- both_made: a group of sums of either hand on communicators of all ranks, a broadcast and a message, in which ranks 0 and 1 make another, both in it, or
+/* --- both_made: a group of sums of either hand on communicators of all ranks, a broadcast and a message of either, in which ranks 0 and 1 make another, both in it, or
  * rank 1 outside; then the large one is that of a communicator of these two, and does not wait for rank 2, which is late --- */
 static void both_made(struct part *part, const struct settings *s) {
     const int rank = self(part)->rank;
     const ncclComm_t comm[] = {comm_open(part), comm_open(part)};
     const CUstream stream = stream_open();
-    struct vector large, middle, other, sent, message;
+    struct vector large, middle, other, sent, message[2];
     ncclComm_t pair = NULL;
     ncclUniqueId id;
     box_unique_id(part, 999, &id);
@@ -120,18 +120,18 @@ static void both_made(struct part *part, const struct settings *s) {
     vector_open(&middle, s->middle);
     vector_open(&other, s->middle);
     vector_open(&sent, s->small);
-    vector_open(&message, s->small);
+    for (int m = 0; m < 2; m++) vector_open(&message[m], m ? s->large : s->small);
     vector_warm_up(part, &large, comm[0], stream);
     vector_warm_up(part, &middle, comm[0], stream);
     vector_warm_up(part, &other, comm[1], stream);
     for (int k = 0; k < 8; k++) {
         const bool outside = k % 2, apart = k >= 4;
         ncclComm_t made = NULL;
-        vector_fill(part, &large, s->seed + (uint64_t)(5 * k));
-        vector_fill(part, &middle, s->seed + (uint64_t)(5 * k + 1));
-        vector_fill(part, &other, s->seed + (uint64_t)(5 * k + 2));
-        vector_fill(part, &sent, s->seed + (uint64_t)(5 * k + 3));
-        vector_fill(part, &message, s->seed + (uint64_t)(5 * k + 4));
+        vector_fill(part, &large, s->seed + (uint64_t)(6 * k));
+        vector_fill(part, &middle, s->seed + (uint64_t)(6 * k + 1));
+        vector_fill(part, &other, s->seed + (uint64_t)(6 * k + 2));
+        vector_fill(part, &sent, s->seed + (uint64_t)(6 * k + 3));
+        for (int m = 0; m < 2; m++) vector_fill(part, &message[m], s->seed + (uint64_t)(6 * k + 4 + m));
         box_unique_id(part, 1000 + k, &id);
         part_barrier(part);
         doing(part, "group %d", k);
@@ -143,15 +143,18 @@ static void both_made(struct part *part, const struct settings *s) {
         if (!apart || pair) vector_allreduce(&large, apart ? pair : comm[0], stream);
         vector_allreduce(&other, comm[1], stream);
         vector_broadcast(&sent, 0, comm[0], stream);
-        if (rank == 0) NCCL_OK(ncclSend((void *)message.send, message.count, ncclInt32, 1, comm[0], stream));
-        if (rank == 1) NCCL_OK(ncclRecv((void *)message.recv, message.count, ncclInt32, 0, comm[0], stream));
+        for (int m = 0; m < 2; m++) {
+            const struct vector *v = &message[m];
+            if (rank == 0) NCCL_OK(ncclSend((void *)v->send, v->count, ncclInt32, 1, comm[0], stream));
+            if (rank == 1) NCCL_OK(ncclRecv((void *)v->recv, v->count, ncclInt32, 0, comm[0], stream));
+        }
         NCCL_OK(ncclGroupEnd());
         stream_sync(stream);
         if (!apart || pair) vector_check(part, &large, 0, apart ? 1 : last_rank(part));
         vector_check_all(part, &middle);
         vector_check_all(part, &other);
         vector_check(part, &sent, 0, 0);
-        if (rank == 1) vector_check(part, &message, 0, 0);
+        for (int m = 0; m < 2 && rank == 1; m++) vector_check(part, &message[m], 0, 0);
         if (made) NCCL_OK(ncclCommDestroy(made));
     }
     if (pair) NCCL_OK(ncclCommDestroy(pair));
@@ -161,7 +164,7 @@ static void both_made(struct part *part, const struct settings *s) {
     vector_close(&middle);
     vector_close(&other);
     vector_close(&sent);
-    vector_close(&message);
+    for (int m = 0; m < 2; m++) vector_close(&message[m]);
 }
 
 /* --- nothing_waits: collectives of nothing on a stream that waits for the host, alone and beside one of something; and of a capture, beside one outside --- */

@@ -129,7 +129,7 @@ for box, sms in (("few", "--sms 8"), ("many", "--sms 132 --nccl-sms 32")):
             case(f"{name}/{box}", f"-g 3 {sms} {BOTH}", f"programs --ranks 3 {SIZES} --middle 64K --limit 15 {name}")
 for seed in range(4):
     case(f"both_first/{seed}", f"-g 3 --sms 8 {BOTH}", f"programs --ranks 3 {SIZES} --seed $((4 * SEED + {seed})) --limit 15 both_first")
-for name, box in (("alone", ""), ("beeline", BOTH)):
+for name, box in (("alone", ""), ("beeline", BOTH), ("mixed", "--beeline --env 'BEELINE_SENDRECV=..16K sendrecv_ll128 | nccl'")):
     case(f"both_made/{name}", f"-g 3 {box}".rstrip(), f"programs --ranks 3 {SIZES} --limit 15 both_made")
 for name, box in (("alone", ""), ("beeline", "--beeline"), ("nccls", "--beeline --env BEELINE_ALLREDUCE=nccl")):
     case(f"nothing_waits/{name}", f"-g 2 {box}".rstrip(), f"programs {SIZES} --limit 15 nothing_waits")
