@@ -53,6 +53,14 @@ void bl_order_ask(CUstream stream, struct bl_order_turn *turn) {
     *turn = (struct bl_order_turn){capturing, capture, id};
 }
 
+bool bl_order_refuses(CUstream stream) {
+    CUstreamCaptureStatus status;
+    cuuint64_t capture;
+    if (stream && stream != CU_STREAM_LEGACY) return false;
+    return bl_driver()->cuStreamGetCaptureInfo(stream, &status, &capture, NULL, NULL, NULL, NULL) ==
+           CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
 ncclResult_t bl_order_check(const struct bl_comm *comm, const CUstream *streams, int count) {
     struct bl_order_turn first, other;
     bool alike = true;

@@ -32,6 +32,10 @@ CUresult bl_order_failure(void);
 /* The first half of a turn. */
 void bl_order_ask(CUstream stream, struct bl_order_turn *turn);
 
+/* Whether nothing may go to the stream now, since it is the legacy stream, which would wait for one that captures: NCCL asks at the call, and fails; a launch
+ * would invalidate the capture.  Of the context that is current. */
+bool bl_order_refuses(CUstream stream);
+
 /* ncclInvalidUsage, as of NCCL, if a group's streams are not all captured by one graph, or all eager: to join them would break
  * the capture. */
 ncclResult_t bl_order_check(const struct bl_comm *comm, const CUstream *streams, int count);

@@ -7,6 +7,7 @@
 #include "entry.h"
 #include "group.h"
 #include "launch/launch.h"
+#include "launch/order.h"
 
 /* Values go through as they are.  Datatypes behind these are not in every nccl.h that Beeline is built with. */
 _Static_assert((int)BL_INT8 == (int)ncclInt8 && (int)BL_UINT64 == (int)ncclUint64 &&
@@ -81,7 +82,10 @@ static ncclResult_t select_route(struct bl_call *call, enum bl_reason for_nccl) 
         call->route = nccl_route(BL_REASON_ALONE);
     if (for_nccl != BL_REASONS) call->route = nccl_route(for_nccl);
     tell_route(comm, call);
-    return ncclSuccess;
+    if (call->route.algorithm == BL_ROUTE_NCCL || !bl_order_refuses(call->stream)) return ncclSuccess;
+    bl_warn("communicator %016llx rank %d: a call on the legacy stream while a stream of the same context captures",
+            (unsigned long long)comm->id, comm->rank);
+    return ncclUnhandledCudaError;
 }
 
 /* Now, or at the end of the group.  It counts, whatever comes of it: its peers have made it. */

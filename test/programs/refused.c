@@ -6,7 +6,21 @@
 #include "programs.h"
 
 /* A call that fails the group it is in; half a message to oneself does so at the end. */
-enum how { NO_COMMUNICATOR, BAD_ROOT, BAD_RANK, NO_HANDLE, HALF_MESSAGE, WAYS };
+enum how { NO_COMMUNICATOR, BAD_ROOT, BAD_RANK, NO_HANDLE, BESIDE_CAPTURE, HALF_MESSAGE, WAYS };
+
+/* On the legacy stream, which would wait for one that captures; the capture is whole after that. */
+static ncclResult_t call_beside_capture(const struct vector *v, ncclComm_t comm) {
+    CUstream captured;
+    CUgraph graph;
+    CU_OK(cuStreamCreate(&captured, CU_STREAM_DEFAULT));
+    CU_OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    const ncclResult_t result =
+        ncclAllReduce((void *)v->send, (void *)v->recv, v->count, ncclInt32, ncclSum, comm, NULL);
+    CU_OK(cuStreamEndCapture(captured, &graph));
+    CU_OK(cuGraphDestroy(graph));
+    CU_OK(cuStreamDestroy(captured));
+    return result;
+}
 
 static ncclResult_t call_refused(struct part *part, enum how how, const struct vector *v, ncclComm_t comm,
                                  CUstream stream) {
@@ -18,6 +32,7 @@ static ncclResult_t call_refused(struct part *part, enum how how, const struct v
     case BAD_ROOT: return ncclBroadcast(from, to, v->count, ncclInt32, part->box->nranks, comm, stream);
     case BAD_RANK: NCCL_OK(ncclGetUniqueId(&id)); return ncclCommInitRank(&none, 2, id, 7);
     case NO_HANDLE: return ncclCommSplit(comm, 0, 0, NULL, NULL);
+    case BESIDE_CAPTURE: return call_beside_capture(v, comm);
     case HALF_MESSAGE: return ncclSend(from, 1, ncclInt32, self(part)->rank, comm, stream);
     default: return ncclSuccess;
     }

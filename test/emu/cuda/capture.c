@@ -100,16 +100,20 @@ bool emu_capture_any(const struct emu_context *context, bool invalidate) {
 }
 
 /* The legacy stream would have to wait for a blocking stream that is capturing. */
-CUresult emu_capture_legacy(const struct emu_stream *legacy) {
+static CUresult legacy_beside(const struct emu_stream *legacy, bool invalidate) {
     CUresult result = CUDA_SUCCESS;
     if (!legacy->legacy || !emu.captures) return result;
     for (struct emu_stream *stream = NULL; (stream = emu_object_of(EMU_STREAM, stream));) {
         if (!stream->object.alive || stream->context != legacy->context || !stream->capture) continue;
         if (!stream->blocking || stream->capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
-        stream->capture->invalid = true;
+        if (invalidate) stream->capture->invalid = true;
         result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
     return result;
+}
+
+CUresult emu_capture_legacy(const struct emu_stream *legacy) {
+    return legacy_beside(legacy, true);
 }
 
 CUresult emu_capture_refuse(struct emu_stream *stream) {
@@ -212,7 +216,8 @@ EMU_LOCKED(cuStreamGetCaptureInfo_v3, 12030,
            (handle, status, id, graph, deps, edges, ndeps)) {
     struct emu_stream *stream;
     if (!status) return CUDA_ERROR_INVALID_VALUE;
-    EMU_TRY(emu_stream_usable(handle, &stream));
+    EMU_TRY(emu_stream_of(handle, &stream));
+    EMU_TRY(legacy_beside(stream, false)); /* to ask invalidates nothing */
     *status = status_of(stream);
     if (edges) *edges = NULL;
     if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;

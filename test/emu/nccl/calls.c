@@ -104,7 +104,10 @@ static ncclResult_t enqueue(struct emu_op *op, int redop, ncclComm_t comm, CUstr
     if (result == ncclSuccess && collectives[op->collective].reduces) result = find_redop(comm, redop, &op->redop);
     /* Nothing is left of an empty collective; an empty message is one, for which its receiver waits. */
     const bool message = op->collective == EMU_SEND || op->collective == EMU_RECV;
-    if (result == ncclSuccess && (op->count || message)) result = add(op, &task);
+    const bool something = op->count || message;
+    unsigned long long capture; /* NCCL asks at once, which the legacy stream beside a capture is too much for */
+    if (result == ncclSuccess && something) result = emu_capture_id(stream, &capture);
+    if (result == ncclSuccess && something) result = add(op, &task);
     if (result != ncclSuccess) emu_group_error(result);
     end = emu_group_end(NULL);
     return emu_call_leave(&call, result != ncclSuccess ? result : end);
