@@ -14,7 +14,7 @@ static const uint64_t most_bytes[BL_COLLECTIVES] = {[BL_ALLREDUCE] = 32 << 20,
                                                     [BL_BROADCAST] = 32 << 20,
                                                     [BL_REDUCE] = 16 << 20};
 
-/* Larger calls share no launch, unless the user says so.  Up to so many are worth launches of their own, and of all-reduces so many bytes: 8 of 2 MB
+/* Larger calls that share no launch (BEELINE_FUSE_MAX): up to so many are worth launches of their own, and of all-reduces so many bytes: 8 of 2 MB
  * took 0.85 to 1.0 of NCCL's time, 16 1.1 to 1.3 times as long, 8 all-reduces of 4 MB 1.0 to 1.1. */
 static const uint64_t ALONE = 1 << 20;
 enum { MOST_ALONE = 8, MOST_SUMMED_ALONE = 24 << 20 };
