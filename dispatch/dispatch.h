@@ -242,6 +242,9 @@ uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective c
 /* False if no algorithm that has a kernel for it serves that much, or if another algorithm is forced. */
 bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route);
 
+/* The bytes of a call that may share a launch, else 0. */
+uint64_t bl_fusable_bytes(const struct bl_table *table, const struct bl_request *request);
+
 /* Is told of the calls that one communicator gets in one group, one after another, and says which of them follow which
  * in a launch.  Pure: the answers follow from the table and the requests. */
 struct bl_fuser {

@@ -84,8 +84,7 @@ void bl_fuser_begin(struct bl_fuser *fuser, const struct bl_table *table) {
  * larger ones the rings hold few (docs/benchmarks/h200-x2-2026-11-24.md). */
 static const uint64_t MOST_ROOTED = 1 << 20;
 
-/* The bytes of a call that may share a launch, else 0. */
-static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_request *request) {
+uint64_t bl_fusable_bytes(const struct bl_table *table, const struct bl_request *request) {
     const uint64_t size = bl_datatype_size(request->datatype);
     uint64_t bytes;
     if ((unsigned)request->redop >= BL_REDOPS) return 0;
@@ -96,7 +95,7 @@ static uint64_t fusable_bytes(const struct bl_table *table, const struct bl_requ
 
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number, struct bl_route *route) {
     const enum bl_collective collective = request->collective;
-    const uint64_t bytes = fusable_bytes(fuser->table, request), lines = bl_lines_of(bytes);
+    const uint64_t bytes = bl_fusable_bytes(fuser->table, request), lines = bl_lines_of(bytes);
     if (!bytes) return BL_FUSE_BEGINS;
     const bool any = !bl_collective_has(collective, BL_REDUCES); /* it moves bytes, of whatever datatype */
     const bool rooted = bl_collective_has(collective, BL_ROOTED);

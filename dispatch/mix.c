@@ -13,11 +13,9 @@ void bl_mix_begin(struct bl_mix *mix, const struct bl_table *table) {
 }
 
 /* By lines through the staging: what needs the switch, or copy engines, stays with them, and what the user has chosen. */
-static bool is_mixed(const struct bl_table *table, const struct bl_request *request, const struct bl_route *route,
-                     uint64_t bytes) {
-    return bl_mixed_has(request->collective) && bytes && bytes <= table->fuse_max &&
-           !bl_kernel_multicast(route->kernel) && route->kernel != BL_KERNEL_ALLGATHER_CE &&
-           route->why != BL_REASON_FORCED;
+static bool is_mixed(const struct bl_request *request, const struct bl_route *route) {
+    return bl_mixed_has(request->collective) && !bl_kernel_multicast(route->kernel) &&
+           route->kernel != BL_KERNEL_ALLGATHER_CE && route->why != BL_REASON_FORCED;
 }
 
 /* Whether it reduces, if at all, as those before it. */
@@ -32,8 +30,8 @@ static bool reduces_alike(struct bl_mix *mix, const struct bl_request *request) 
 
 bool bl_mix_add(struct bl_mix *mix, const struct bl_request *request, const struct bl_route *route) {
     const struct bl_table *table = mix->table;
-    const uint64_t bytes = request->count * bl_datatype_size(request->datatype);
-    if (!is_mixed(table, request, route, bytes) || !reduces_alike(mix, request)) return false;
+    const uint64_t bytes = bl_fusable_bytes(table, request);
+    if (!bytes || !is_mixed(request, route) || !reduces_alike(mix, request)) return false;
     mix->collectives |= 1u << request->collective;
     bl_mixed_count(&mix->has, (int)request->collective, (unsigned)request->root, bytes);
     const uint64_t groups = (uint64_t)table->most_blocks * table->most_threads / LINE_LANES;

@@ -36,10 +36,21 @@ void bl_together_begin(struct bl_together *together, const struct bl_table *tabl
     *together = (struct bl_together){.table = table, .collective = collective, .end = end_of_ours(table, collective)};
 }
 
+/* Whether two of it would be launches of their own. */
+static bool is_alone(const struct bl_table *table, const struct bl_request *request, uint64_t bytes) {
+    const uint64_t lines = bl_lines_of(bytes);
+    const struct bl_batch two = {
+        request->collective, request->datatype,
+        request->redop,      2,
+        2 * lines,           bl_collective_has(request->collective, BL_ROOTED) ? lines : 2 * lines};
+    struct bl_route route;
+    return bytes > ALONE && (!bl_fusable_bytes(table, request) || !bl_table_select_batch(table, &two, &route));
+}
+
 void bl_together_add(struct bl_together *together, const struct bl_request *request) {
     const uint64_t bytes = request->count * bl_datatype_size(request->datatype);
     together->calls++;
-    if (bytes > ALONE && bytes > together->table->fuse_max) together->alone++, together->bytes_alone += bytes;
+    if (is_alone(together->table, request, bytes)) together->alone++, together->bytes_alone += bytes;
     together->bytes += bytes;
     together->of_root[request->root] += bytes;
 }

@@ -39,6 +39,7 @@ enum {
     BL_WORD_ONEWAYS = 3 * BL_MAX_BLOCKS,   /* one-way launches, likewise */
     BL_WORD_NEXT_LOOK = 4 * BL_MAX_BLOCKS, /* the time of the next look at bl_control */
     BL_WORD_STOP,                          /* not zero: leave */
+    BL_WORD_ENDED,                         /* blocks of the running launch that have ended: oneway_end_told */
     BL_WORD_PAIRS,                         /* BL_PAIR_BLOCKS times BL_PAIR_WORDS, also equal: pairs.cuh */
     BL_LOCAL_WORDS = BL_WORD_PAIRS + BL_PAIR_BLOCKS * BL_PAIR_WORDS
 };
@@ -209,7 +210,8 @@ struct bl_batch_message {
     const void *sendbuff;
     void *recvbuff;
     uint64_t count; /* elements, at least 1; bytes if the kernel does not reduce */
-    uint64_t place; /* of broadcasts and reduces: lines of the same root's messages ahead of it */
+    uint64_t
+        place; /* of what goes by rings: of broadcasts and reduces, lines of the same root's messages ahead of it */
 };
 
 /* Messages that one launch carries; of one datatype and operation if it reduces.  Each begins at a new line: message i has

@@ -231,11 +231,18 @@ template <class T, int N, class Args> BL_DEVICE bool mixed_in_turn(const Args &b
     return true;
 }
 
+/* Of a ring: as many launches of less can be left in it. */
+enum { MUCH = 16 };
+
 template <class T, int N, class Args> BL_DEVICE void mixed_ll128_batch(const Args &b) {
     const OneWayWords words = oneway_words(b.common);
     const bool at_once = b.lines <= crew_of(whole_grid()).groups;
     OneWay o;
-    if (at_once ? mixed_at_once<T, N>(b, words, o) : mixed_in_turn<T, N>(b, words, o)) oneway_end(b.common, o, b.span);
+    if (!(at_once ? mixed_at_once<T, N>(b, words, o) : mixed_in_turn<T, N>(b, words, o))) return;
+    if (b.span > b.common.layout.oneway_lines / MUCH)
+        oneway_end_told(b.common, o, b.span);
+    else
+        oneway_end(b.common, o, b.span);
 }
 
 BL_INSTANTIATE_BATCH(bl_mixed_ll128_batch, mixed_ll128_batch)

@@ -8,7 +8,8 @@
  * none is zero; the words and launches of staging.cuh stay as they are.
  *
  * Of a batch each root's lines are counted by themselves, and the launch takes as many as the root that has most (its span): no two
- * roots' lie in one ring.  In a broadcast all that a ring gets is of its source's messages, in a reduce of its owner's.
+ * roots' lie in one ring.  In a broadcast all that a ring gets is of its source's messages, in a reduce of its owner's.  Of several collectives each kind has
+ * places of its own, so the span is a sum over kinds, and what is reduced and sent on lies in other rings than what it was made of: kernels/mixed.c.
  *
  * A launch begins when its rank has ended the launch before, on whatever stream, and then tells every peer its cursor: all that I
  * was sent before that I have read.  It does not wait for that to arrive.  Before a rank sends to a peer, it waits until the
@@ -82,6 +83,17 @@ BL_DEVICE void oneway_end(const struct bl_kernel_args &a, const OneWay &o, uint6
     block_sync(); /* every warp has read the words of this block */
     if (thread_in_block() == 0) leave_behind(block_in_grid());
     for (unsigned b = blocks_in_grid() + thread_in_grid(); b < BL_MAX_BLOCKS; b += threads_in_grid()) leave_behind(b);
+}
+
+/* The same of a launch that took much of the rings: that all of it was read this rank tells at once, by its last block, and not with its next launch
+ * of this kind, for peers may be calls ahead by then. */
+BL_DEVICE void oneway_end_told(const struct bl_kernel_args &a, const OneWay &o, uint64_t lines) {
+    uint64_t *const ended = a.epochs + BL_WORD_ENDED;
+    oneway_end(a, o, lines);
+    if (thread_in_block() != 0 || atomic_add_acq_rel_gpu(ended, 1) + 1 != blocks_in_grid()) return;
+    store_own(ended, (uint64_t)0);
+    for (unsigned peer = 0; peer < a.nranks && !is_stopped(o.cursor); peer++)
+        if (peer != a.rank) store_relaxed_sys(begun_word(a, peer, a.rank), o.cursor + lines);
 }
 
 /* Tells the peers that this launch has begun: a word each of the grid's first threads. */

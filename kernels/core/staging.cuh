@@ -8,7 +8,7 @@
  *
  * A rank in launch k+1 has ended launch k, hence heard from each peer in launch k, hence each peer has ended launch k-1.
  *
- * (Broadcast and reduce, in which not every rank sends to each peer, have memory and counters of their own: oneway.cuh.  Nothing
+ * (Broadcast and reduce, and launches of several collectives, in which not every rank sends to each peer, have memory and counters of their own: oneway.cuh.  Nothing
  * here is about them.)
  *
  * Packets and lines have two halves each.  A launch writes into the *free* half.

@@ -33,7 +33,7 @@ static bool read_wait(struct bl_comm *comm, struct bl_control *wait) {
 static void describe_call(const struct bl_control *wait, char *text, size_t size) {
     const int kernel = (int)(wait->waiting_call & 0xff), datatype = (int)(wait->waiting_call >> 8 & 0xff),
               redop = (int)(wait->waiting_call >> 16 & 0xff);
-    const bool reduces = bl_kernel_reduces(kernel);
+    const bool reduces = bl_kernel_reduces(kernel) && redop < BL_REDOPS; /* of several collectives none may */
     snprintf(text, size, "%s of %" PRIu64 " %s%s%s", bl_kernel_name(kernel), wait->waiting_count,
              bl_kernel_batch(kernel) || bl_kernel_pairs(kernel) ? "messages" : bl_datatype_name(datatype),
              reduces ? " " : "", reduces ? bl_redop_name(redop) : "");

@@ -54,8 +54,8 @@ static void plan_collectives(struct plan *plan, const struct bl_table *table, in
 
 /* Adds the calls of a launch, if all can be in the mix, and it has room for them. */
 static bool joins(struct bl_mix *mix, const struct bl_collected *calls, int lead) {
-    struct bl_mix joined = *mix;
     if (mix->collectives >> calls[lead].call.request.collective & 1) return false;
+    struct bl_mix joined = *mix;
     for (int i = lead; i >= 0; i = calls[i].next)
         if (!bl_mix_add(&joined, &calls[i].call.request, &calls[lead].call.route)) return false;
     if (!bl_mix_fits(&joined)) return false;

@@ -2,7 +2,7 @@
  *
  * Collectives come first, then sends and receives, as with NCCL: pairs.h.
  *
- * What shares a launch is decided by bl_fuser_add, for each communicator by itself: by nothing that ranks may differ in,
+ * What shares a launch is decided by bl_fuser_add and bl_mix_add, for each communicator by itself: by nothing that ranks may differ in,
  * as streams, buffers, captures, or what else is in the group.  A launch takes the place of its first call, on the
  * stream of that call; the streams of the others wait for it as it waits for them.
  *

@@ -119,7 +119,7 @@ static ncclResult_t launch_mixed(const struct bl_call *const *calls, int count, 
     struct bl_batch_args args;
     args.common = comm->args;
     bl_set_redop(&args.common, redop);
-    args.common.call = bl_kernel_call(route->kernel, datatype, redop);
+    args.common.call = bl_kernel_call(route->kernel, datatype, reduced ? redop : BL_REDOPS);
     args.common.count = (uint64_t)count; /* to be told */
     bl_mixed_begin(&all, comm->nranks);
     for (int i = 0; i < count; i++) {

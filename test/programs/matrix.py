@@ -169,6 +169,10 @@ for ranks, megabytes, most in ((2, 1, 4320), (2, 2, 17280), (2, 4, 34560), (2, 8
     case(f"messages_unreceived_first/{ranks}/{megabytes}M", f"-g {ranks} {LONG} --env BEELINE_STAGING={megabytes}M", f"programs --ranks {ranks} --seed $SEED --small {most} --limit 40 messages_unreceived_first")
 for ranks, most in ((2, "4M"), (3, "1M"), (4, "1M")):
     case(f"one_way_unreceived/{ranks}", f"-g {ranks} {LONG}", f"programs --ranks {ranks} --seed $SEED --small 64K --middle {most} --limit 40 one_way_unreceived")
+for name, box in (("alone", ""), ("beeline", "--beeline")):
+    for ranks in (2, 3, 4):
+        case(f"one_way_mixed/{name}/{ranks}", f"-g {ranks} {box}".rstrip(), f"programs --ranks {ranks} {SIZES} --limit 15 one_way_mixed")
+    case(f"one_way_behind/{name}", f"-g 4 --sms 32 {box}".rstrip(), "programs --ranks 4 --seed $SEED --small 48K --middle 96K --large 256K --limit 15 one_way_behind")
 # Rings of all channels, streams of more than half as many warps, and captured launches as wide as beside others.
 case("messages_many_warps", f"-g 2 --sms 132 --block 256 --beeline {BY_BEELINE}",
      "programs --ranks 2 --seed $SEED --small 60K --middle 64K --large 120K --late 1 --limit 60 messages_captured messages_captured_idle messages_patterns", "timeout=120 ")

@@ -1,4 +1,4 @@
-/* one_way.c - who has sent what it has to send is done: the root of small broadcasts, and those that reduce to a root. */
+/* one_way.c - who has sent what it has to send is done: the root of small broadcasts, and those that reduce to a root, alone and in groups of both. */
 #include "programs.h"
 
 #include <stdio.h>
@@ -80,6 +80,86 @@ static void one_way_reduce(struct part *part, const struct settings *s) {
 }
 static void one_way_reduce_8(struct part *part, const struct settings *s) {
     ahead(part, s, true, 8);
+}
+
+/* --- one_way_mixed: groups in which rank 0 only sends, broadcasts and sums for rank 1, without the buffers that ranks need not have --- */
+enum { SENDS = 3 };
+
+static void group_of_sender(struct part *part, const struct one_way *o) {
+    const int rank = self(part)->rank;
+    NCCL_OK(ncclGroupStart());
+    for (int i = 0; i < SENDS; i++) {
+        const void *from = (const void *)o->vector[i].send;
+        void *const to = (void *)o->vector[i].recv;
+        if (i == 1)
+            NCCL_OK(ncclBroadcast(rank ? NULL : from, rank ? to : (void *)o->vector[i].send, o->vector[i].count,
+                                  ncclInt32, 0, o->comm, o->stream));
+        else
+            NCCL_OK(
+                ncclReduce(from, rank == 1 ? to : NULL, o->vector[i].count, ncclInt32, ncclSum, 1, o->comm, o->stream));
+    }
+    NCCL_OK(ncclGroupEnd());
+}
+
+static void check_group_of_sender(struct part *part, const struct one_way *o) {
+    const int rank = self(part)->rank;
+    if (rank) vector_check(part, &o->vector[1], 0, 0);
+    for (int i = 0; i < SENDS && rank == 1; i += 2) vector_check(part, &o->vector[i], 0, last_rank(part));
+}
+
+static void one_way_mixed(struct part *part, const struct settings *s) {
+    struct one_way o;
+    one_way_open(part, s, &o);
+    for (long k = -1; k < s->repeat; k++) { /* first all of them, for which NCCL connects ranks */
+        const bool sends = self(part)->rank == 0 && k >= 0;
+        for (int i = 0; i < SENDS; i++) vector_fill(part, &o.vector[i], s->seed + (uint64_t)(k * SENDS + i));
+        for (int receives = 0; receives < 2; receives++) {
+            part_barrier(part);
+            doing(part, "round %ld: groups %s", k, receives ? "of who receives" : "ahead of those who receive");
+            if (sends == (bool)receives) continue;
+            for (int group = 0; group < 2; group++) group_of_sender(part, &o);
+            stream_sync(o.stream);
+        }
+        check_group_of_sender(part, &o);
+    }
+    comm_close(part, o.comm);
+    one_way_free(&o);
+}
+
+/* --- one_way_behind: eight broadcasts ahead of those who receive, behind a group in which all take part --- */
+static void one_way_behind(struct part *part, const struct settings *s) {
+    struct vector sum, gathered;
+    struct one_way o;
+    one_way_open(part, s, &o);
+    vector_open(&sum, s->middle);
+    vector_open(&gathered, s->middle);
+    meet(part, &o, false, s->seed);
+    for (long k = 0; k < s->repeat; k++) {
+        const uint64_t seed = s->seed + (uint64_t)(k + 1) * (MOST_AHEAD + 1);
+        for (int i = 0; i < MOST_AHEAD; i++) vector_fill(part, &o.vector[i], seed + (uint64_t)i);
+        vector_fill(part, &sum, seed + MOST_AHEAD);
+        part_barrier(part);
+        doing(part, "round %ld: the group", k);
+        NCCL_OK(ncclGroupStart());
+        vector_allreduce(&sum, o.comm, o.stream);
+        NCCL_OK(ncclAllGather((void *)gathered.send, (void *)gathered.recv, gathered.count / (size_t)part->box->nranks,
+                              ncclInt32, o.comm, o.stream));
+        NCCL_OK(ncclGroupEnd());
+        stream_sync(o.stream);
+        vector_check_all(part, &sum);
+        for (int receives = 0; receives < 2; receives++) {
+            part_barrier(part);
+            doing(part, "round %ld: broadcasts %s", k, receives ? "of who receives" : "ahead of those who receive");
+            if ((self(part)->rank == 0) == (bool)receives) continue;
+            issue(&o, false, MOST_AHEAD);
+            stream_sync(o.stream);
+        }
+        for (int i = 0; i < MOST_AHEAD; i++) vector_check(part, &o.vector[i], 0, 0);
+    }
+    comm_close(part, o.comm);
+    one_way_free(&o);
+    vector_close(&sum);
+    vector_close(&gathered);
 }
 
 /* --- one_way_unreceived: two calls of any size at least are through for who sends ahead of those who receive --- */
@@ -177,5 +257,7 @@ const struct program one_way_programs[] = {
     {"one_way_destroy", one_way_destroy},
     {"one_way_abort", one_way_abort},
     {"one_way_unreceived", one_way_unreceived},
+    {"one_way_mixed", one_way_mixed},
+    {"one_way_behind", one_way_behind},
     {0},
 };

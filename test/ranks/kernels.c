@@ -237,27 +237,39 @@ static void epochs(struct part *part, const struct options *o) {
 
 enum { AFTERWARDS = 40 }; /* launches */
 
-/* Of each kernel, on a rig of its own; each rank's first call is prepared.  Where another may stand for it, of both. */
-static void each_kernel(struct part *part, const struct options *o, uint64_t timeout_ns,
-                        void (*run)(struct trial *, struct call *, const struct shape *)) {
+typedef void one_call(struct trial *trial, struct call *call, const struct shape *shape);
+
+/* On a rig of its own; each rank's first call is prepared. */
+static void one_kernel(struct part *part, const struct options *o, uint64_t timeout_ns, const struct shape *shape,
+                       int collective, one_call *run) {
+    struct trial trial;
+    struct call call = {.collective = collective, .datatype = BL_INT32, .count = 100, .seed = 1};
+    if (bl_kernel_mixed(shape->kernel)) call.count = 400; /* of whose lines each of some ranks has a share */
+    trial_open(&trial, part, o);
+    trial.rig.timeout_ns = timeout_ns;
+    if (trial_launches(&trial, shape->kernel)) {
+        do { /* until the root is one with which rank 0 waits */
+            call.seed++;
+            call_prepare(part, &call);
+        } while (is_one_way(shape->kernel) && (call.root == 0) != (call.collective == BL_REDUCE));
+        run(&trial, &call, shape);
+        call_free(part, &call);
+    }
+    trial_close(&trial);
+}
+
+/* Of each kernel; where another may stand for it, of both; of those for several collectives what has a way of its own to wait. */
+static void each_kernel(struct part *part, const struct options *o, uint64_t timeout_ns, one_call *run) {
+    static const int mixed[] = {BL_REDUCE, BL_BROADCAST, BL_ALLREDUCE, BL_ALLTOALL};
     for (int of = 0; of < 2 * BL_KERNELS; of++) {
         const int kernel = of / 2;
-        struct trial trial;
-        const struct shape shape = {
-            .kernel = kernel, .threads = 64, .most_blocks = 2, .messages = 1, .general = of % 2};
-        struct call call = {.collective = bl_kernel_collective(kernel), .datatype = BL_INT32, .count = 100, .seed = 1};
+        struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = 2, .messages = 1, .general = of % 2};
         if (!rig_launches(kernel) || (shape.general && !is_paired(kernel))) continue;
-        trial_open(&trial, part, o);
-        trial.rig.timeout_ns = timeout_ns;
-        if (trial_launches(&trial, kernel)) {
-            do { /* until the root is one with which rank 0 waits */
-                call.seed++;
-                call_prepare(part, &call);
-            } while (is_one_way(kernel) && (call.root == 0) != (call.collective == BL_REDUCE));
-            run(&trial, &call, &shape);
-            call_free(part, &call);
-        }
-        trial_close(&trial);
+        if (!bl_kernel_mixed(kernel)) one_kernel(part, o, timeout_ns, &shape, bl_kernel_collective(kernel), run);
+        shape.twoshot = true;
+        for (int k = 0; k < 4 && bl_kernel_mixed(kernel); k++)
+            if (!collective_has_blocks(mixed[k]) || part->box->nranks <= BL_BATCH_FEW)
+                one_kernel(part, o, timeout_ns, &shape, mixed[k], run);
     }
 }
 

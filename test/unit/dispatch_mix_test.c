@@ -229,6 +229,11 @@ static void test_mixes(void) {
     settings.fuse_max = 4000;
     make_table(&table, 4, &settings);
     CHECK(MIXES(sum, reduced) && !MIXES(sum, sent), "8000 bytes share no launch");
+    settings.fuse_max = 4 * M;
+    make_table(&table, 2, &settings);
+    const struct bl_request long_sum = {BL_ALLREDUCE, 500000, BL_FLOAT32, BL_SUM, 0},
+                            long_one = {BL_BROADCAST, 1200000, BL_INT8, BL_SUM, 0};
+    CHECK(MIXES(sent, long_sum) && !MIXES(sum, long_one), "broadcasts of more than 1 MB share no launch");
     settings.fuse_max = 1 * M;
     make_table(&table, 2, &settings);
     const struct bl_request large = {BL_ALLREDUCE, 1 << 18, BL_FLOAT32, BL_SUM, 0};

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { STACK = 64 << 10, GUARD = 4096, SLAB = 64, COLOURS = 16, COLOUR = 320 };
+/* GUARDED: of more stacks than that the process would have more mappings than Linux allows (vm.max_map_count). */
+enum { STACK = 64 << 10, GUARD = 4096, SLAB = 64, COLOURS = 16, COLOUR = 320, GUARDED = 24000 };
 
 struct stack {
     struct stack *next; /* while free; at the top end, where a fiber begins */
@@ -20,7 +21,7 @@ static bool more_stacks(void) {
     if (slab == MAP_FAILED) return false;
     for (int i = 0; i < SLAB; i++) {
         char *low = slab + (size_t)i * (STACK + GUARD);
-        mprotect(low, GUARD, PROT_NONE);
+        if (stacks_made < GUARDED) mprotect(low, GUARD, PROT_NONE);
         /* Stacks at equal offsets of a page would fight for the same lines of the host's cache. */
         char *top = low + GUARD + STACK - 64 - (stacks_made++ % COLOURS) * COLOUR;
         struct stack *stack = (struct stack *)((uintptr_t)top & ~(uintptr_t)63);
