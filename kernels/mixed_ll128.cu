@@ -232,7 +232,7 @@ template <class T, int N, class Args> BL_DEVICE bool mixed_in_turn(const Args &b
 }
 
 /* Of a ring: as many launches of less can be left in it. */
-enum { MUCH = 16 };
+enum { MUCH = 8 };
 
 template <class T, int N, class Args> BL_DEVICE void mixed_ll128_batch(const Args &b) {
     const OneWayWords words = oneway_words(b.common);
