@@ -15,7 +15,7 @@ void bl_mix_begin(struct bl_mix *mix, const struct bl_table *table) {
 /* By lines through the staging: what needs the switch, or copy engines, stays with them, and what the user has chosen. */
 static bool is_mixed(const struct bl_request *request, const struct bl_route *route) {
     return bl_mixed_has(request->collective) && !bl_kernel_multicast(route->kernel) &&
-           route->kernel != BL_KERNEL_ALLGATHER_CE && route->why != BL_REASON_FORCED;
+           route->kernel != BL_KERNEL_ALLGATHER_CE && route->why != BL_REASON_FORCED && route->why != BL_REASON_SAID;
 }
 
 /* Whether it reduces, if at all, as those before it. */

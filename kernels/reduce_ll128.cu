@@ -56,10 +56,11 @@ template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_arg
 }
 
 /* Where this rank begins to go over the lines: behind its own share, so that not all send to the same root at first, whose link would be too
- * narrow while others lie idle.  Messages of each rank, in rank order and alike, are what it is for.  Of two ranks each has one root to send to. */
+ * narrow while others lie idle.  Messages of each rank, in rank order and alike, are what it is for.  Of two ranks each has one root to send to; and of a line for
+ * each group all go at once, of which a grid that is not resident as a whole has the same ones first on all ranks. */
 template <int N, class Args> BL_DEVICE uint32_t first_in_turn(const Args &b) {
     const unsigned nranks = nranks_of<N>(b.common);
-    return nranks == 2 ? 0 : b.lines / nranks * (b.common.rank + 1);
+    return nranks == 2 || b.lines <= crew_of(whole_grid()).groups ? 0 : b.lines / nranks * (b.common.rank + 1);
 }
 /* The line that comes as the number'th, of b.lines. */
 template <class Args> BL_DEVICE uint64_t line_in_turn(const Args &b, uint32_t first, uint64_t number) {

@@ -377,16 +377,15 @@ LAUNCHES_LOW = {"all_reduce": ("64,16", 11), "all_gather": ("64,16", 11), "reduc
 row("fused/low/launches/{what}", dict(what=tuple(LAUNCHES_LOW)), mode=turn(MODES, "what"), ranks=turn((4, 2), "what"), program="scenarios",
     environment=f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128'", C="{what}", c=lambda p: LAUNCHES_LOW[p.what][0], k=lambda p: LAUNCHES_LOW[p.what][1], word="fused_launches", options="--sms 64 ")
 row("fused/low/launches/few_blocks", dict(what=("all_reduce",)), mode="threads", ranks=4, program="scenarios", environment=LOW, C="{what}", c="64", k=0, word="fused_launches")
-# A launch for each small call.
+# A launch for each small call; and one for what stays.
 APART = "BEELINE_FUSE_MAX=100"
+LEFT = {"": (LOW, 0), "many": (LOW, 2), "full": (LOW, 4), "invariant": (f"{LOW} BEELINE_BATCH_INVARIANT=1", 3),
+        "said": (f"{LOW} 'BEELINE_BROADCAST=..6K broadcast_ll128' 'BEELINE_REDUCE=..6K reduce_ll128'", 1), "narrow": ("NCCL_MAX_CTAS=2", 0)}
 row("{scenario}/{mode}", dict(scenario=("fused_left",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=f"{LOW} {APART}", c=0, options="--sms 64 ", **SCENARIOS)
-row("{scenario}/{how}", dict(scenario=("fused_left",), how=("many", "full")), mode="groups", ranks=2, environment=f"{LOW} {APART}", c=lambda p: {"many": 2, "full": 4}[p.how], options="--sms 64 ", **SCENARIOS)
-row("{scenario}/fused", dict(scenario=("fused_left",)), mode="groups", ranks=4, environment=LOW, c=5, options="--sms 64 ", **SCENARIOS)
-row("{scenario}/invariant", dict(scenario=("fused_left",)), mode="groups", ranks=4, environment=f"{LOW} {APART} BEELINE_BATCH_INVARIANT=1", c=3, options="--sms 64 ", **SCENARIOS)
-row("{scenario}/said", dict(scenario=("fused_left",)), mode="groups", ranks=4, c=1, options="--sms 64 ",
-    environment=f"{LOW} {APART} 'BEELINE_BROADCAST=..6K broadcast_ll128' 'BEELINE_REDUCE=..6K reduce_ll128'", **SCENARIOS)
+row("{scenario}/{how}{fused}", dict(scenario=("fused_left",), how=tuple(LEFT)[1:], fused=("", "/fused")), mode=turn(("groups", "groups", "groups", "groups", "threads"), "how"),
+    ranks=turn((2, 2, 4, 4, 4), "how"), environment=lambda p: LEFT[p.how][0] + ("" if p.fused else f" {APART}"), c=lambda p: LEFT[p.how][1], options="--sms 64 ", **SCENARIOS)
+row("{scenario}/fused/{mode}", dict(scenario=("fused_left",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=LOW, c=0, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("fused_left_apart",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=f"{LOW} {APART} BEELINE_ALLTOALL=nccl", options="--sms 64 ", **SCENARIOS)
-row("{scenario}/narrow", dict(scenario=("fused_left",)), mode="threads", ranks=4, environment=f"{APART} NCCL_MAX_CTAS=2", c=0, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("fused_whole",), mode=MODES), ranks=4, environment=f"{LOW} BEELINE_ALLTOALL=nccl", c=0, options="--sms 64 ", **SCENARIOS)
 # Calls of more than 1 MB are launches of their own.
 WHOLE = "BEELINE_TUNING_FILE=test/ranks/whole.tune BEELINE_ALLTOALL=nccl BEELINE_FUSE_MAX=1M"

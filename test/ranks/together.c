@@ -7,9 +7,8 @@
 
 /* --- fused_left: calls of a group go to NCCL with a larger one of their kind, first, in the midst or last --- */
 enum { KINDS = 8, SMALL_COUNT = 40, LARGE_COUNT = 20000 }; /* by thresholds of 6 KB, below which all small ones are */
-/* -c: what the user's setting says stays; one all-gather more than go, or as many as that; all sums are Beeline's, of whatever size; calls share launches:
- * else there is one for each (BEELINE_FUSE_MAX). */
-enum left_how { LEFT, SAID, MANY, INVARIANT, FULL, FUSED };
+/* -c: what the user's setting says stays; one all-gather more than go, or as many as that; all sums are Beeline's, of whatever size. */
+enum left_how { LEFT, SAID, MANY, INVARIANT, FULL };
 
 /* So many at most: dispatch/together.c. */
 static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = SET_MOST, [BL_REDUCE] = SET_MOST, [BL_ALLGATHER] = 8};
@@ -17,15 +16,21 @@ static const int few[BL_COLLECTIVES] = {[BL_BROADCAST] = SET_MOST, [BL_REDUCE] =
 static const enum bl_collective kinds[KINDS] = {BL_ALLREDUCE, BL_BROADCAST, BL_REDUCE, BL_BROADCAST,
                                                 BL_ALLGATHER, BL_BROADCAST, BL_REDUCE, BL_BROADCAST};
 
-/* Launches of Beeline's, one for each small call that stays, or for all of them. */
+/* Launches of Beeline's: one for each small call that stays where BEELINE_FUSE_MAX has them apart; else one, and one for each collective whose algorithm the user
+ * has said. */
 static int launches_left(const struct set *set, int large, enum left_how how) {
-    int small[BL_COLLECTIVES] = {0}, stay = 0;
+    int small[BL_COLLECTIVES] = {0}, stay = 0, said = 0, others = 0;
     for (int k = 0; k < set->count; k++) small[set->call[k].collective] += k != large;
     for (int c = 0; c < BL_COLLECTIVES; c++) {
         const bool attracted = large >= 0 && set->call[large].collective == (enum bl_collective)c && how != SAID;
-        if (!attracted || small[c] > few[c]) stay += small[c];
+        if (attracted && small[c] <= few[c]) continue;
+        stay += small[c];
+        if (how == SAID && (c == BL_BROADCAST || c == BL_REDUCE))
+            said += small[c] > 0;
+        else
+            others += small[c];
     }
-    return how == FUSED ? stay > 0 : stay;
+    return getenv("BEELINE_FUSE_MAX") ? stay : said + (others > 0);
 }
 
 static int list_kinds(enum bl_collective collective[SET_MOST], enum left_how how) {

@@ -225,6 +225,9 @@ static void test_mixes(void) {
     settings.routes[BL_ALLREDUCE] = "oneshot_ll128";
     make_table(&table, 4, &settings);
     CHECK(!MIXES(sum, sent) && MIXES(gathered, sent));
+    settings.routes[BL_ALLREDUCE] = "..64K oneshot_ll128";
+    make_table(&table, 4, &settings);
+    CHECK(!MIXES(sum, sent) && MIXES(gathered, sent), "sizes that are said");
     settings.routes[BL_ALLREDUCE] = NULL;
     settings.fuse_max = 4000;
     make_table(&table, 4, &settings);
