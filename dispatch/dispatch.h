@@ -271,8 +271,7 @@ int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int n
 struct bl_mix {
     const struct bl_table *table;
     struct bl_mixed has;
-    uint32_t
-        collectives; /* of which it has calls, 1 << enum bl_collective each: those of one launch, for the thresholds say how much that has */
+    uint32_t collectives; /* of which it has a launch, 1 << enum bl_collective each: no second one joins */
     bool reduces;
     int datatype, redop;
 };
@@ -283,7 +282,7 @@ void bl_mix_begin(struct bl_mix *mix, const struct bl_table *table);
  * more. */
 bool bl_mix_add(struct bl_mix *mix, const struct bl_request *request, const struct bl_route *route);
 
-/* Whether the staging holds all that was added. */
+/* Whether a launch has room for all that was added. */
 bool bl_mix_fits(const struct bl_mix *mix);
 
 /* The route of all of them. */

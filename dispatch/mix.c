@@ -8,7 +8,7 @@
 enum { ROUNDS = 9, LINE_LANES = 8 };
 
 void bl_mix_begin(struct bl_mix *mix, const struct bl_table *table) {
-    *mix = (struct bl_mix){.table = table, .datatype = BL_UINT8, .redop = BL_SUM};
+    *mix = (struct bl_mix){.table = table};
     bl_mixed_begin(&mix->has, table->nranks);
 }
 
@@ -29,19 +29,19 @@ static bool reduces_alike(struct bl_mix *mix, const struct bl_request *request) 
 }
 
 bool bl_mix_add(struct bl_mix *mix, const struct bl_request *request, const struct bl_route *route) {
-    const struct bl_table *table = mix->table;
-    const uint64_t bytes = bl_fusable_bytes(table, request);
+    const uint64_t bytes = bl_fusable_bytes(mix->table, request);
     if (!bytes || !is_mixed(request, route) || !reduces_alike(mix, request)) return false;
     mix->collectives |= 1u << request->collective;
     bl_mixed_count(&mix->has, (int)request->collective, (unsigned)request->root, bytes);
-    const uint64_t groups = (uint64_t)table->most_blocks * table->most_threads / LINE_LANES;
-    return mix->has.messages <= BL_BATCH_MAX && mix->has.lines <= ROUNDS * groups;
+    return true;
 }
 
 bool bl_mix_fits(const struct bl_mix *mix) {
     const struct bl_table *table = mix->table;
-    return bl_mixed_span(&mix->has) * BL_LINE_DATA <=
-           bl_kernel_capacity(BL_KERNEL_MIXED_LL128_BATCH, table->nranks, &table->layout);
+    const uint64_t groups = (uint64_t)table->most_blocks * table->most_threads / LINE_LANES;
+    return mix->has.messages <= BL_BATCH_MAX && mix->has.lines <= ROUNDS * groups &&
+           bl_mixed_span(&mix->has) * BL_LINE_DATA <=
+               bl_kernel_capacity(BL_KERNEL_MIXED_LL128_BATCH, table->nranks, &table->layout);
 }
 
 void bl_mix_route(const struct bl_mix *mix, struct bl_route *route) {

@@ -73,14 +73,9 @@ template <int N> BL_DEVICE void broadcast_ll128(const struct bl_kernel_args &a) 
 /* A line of message i, of which this rank is the root, to every peer and to its place here. */
 template <int N, class Args>
 BL_DEVICE void send_own_line(const Args &b, const OneWay &o, unsigned i, uint64_t line, Pair v) {
-    const struct bl_kernel_args &a = b.common;
     const BatchInput<TypeU8, Args> in = {b, 0};
     const BatchOutput<TypeU8, Args> out = {b, 0};
-    const unsigned nranks = nranks_of<N>(a);
-    const uint64_t place = line_of_root(b, i, line);
-#pragma unroll
-    for (int p = 1; p < N; p++)
-        if (p < (int)nranks) send_line(a, o.region, peer_at(a.rank, p, nranks), place, v, o.flag);
+    send_to_peers<N>(b.common, o, line_of_root(b, i, line), v);
     if (lies_apart(in, out, line)) store_line(out, line, v);
 }
 

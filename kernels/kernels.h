@@ -210,8 +210,7 @@ struct bl_batch_message {
     const void *sendbuff;
     void *recvbuff;
     uint64_t count; /* elements, at least 1; bytes if the kernel does not reduce */
-    uint64_t
-        place; /* of what goes by rings: of broadcasts and reduces, lines of the same root's messages ahead of it */
+    uint64_t place; /* of what goes by rings: in a broadcast or reduce, lines of the same root ahead of it */
 };
 
 /* Messages that one launch carries; of one datatype and operation if it reduces.  Each begins at a new line: message i has
@@ -231,7 +230,7 @@ struct bl_batch_args {
 };
 
 /* What a launch of several collectives does with a message, in bl_batch_args.root: kind * BL_MAX_RANKS + root.  Its count is in bytes,
- * its place as bl_mixed_fill_add says; in `roots` are the peers that this rank sends to. */
+ * its place as kernels/mixed.c has them, the span bl_mixed_span; in `roots` are the peers that this rank sends to. */
 enum bl_mixed_kind {
     BL_MIXED_BROADCAST, /* the root sends it to all */
     BL_MIXED_REDUCE,    /* the root reduces it */
@@ -241,18 +240,19 @@ enum bl_mixed_kind {
 };
 
 /* What such a launch has, counted call by call.  On it alone depend places and kinds. */
+enum { BL_MIXED_SECTIONS = 4 }; /* of a ring: what has places of its own */
 struct bl_mixed {
     uint32_t nranks, messages;
     uint64_t lines; /* of all messages */
-    uint64_t lines_of[4][BL_MAX_RANKS];
+    uint64_t lines_of[BL_MIXED_SECTIONS][BL_MAX_RANKS];
 };
 
 /* Its messages, as they are filled in. */
 struct bl_mixed_fill {
     struct bl_batch_args *args;
     struct bl_mixed all, filled;
-    uint64_t begin[4];
-    uint8_t kind[4];
+    uint64_t begin[BL_MIXED_SECTIONS];
+    uint8_t kind[BL_MIXED_SECTIONS];
 };
 
 /* The same for few: the more arguments there are, the longer it takes to come by them. */

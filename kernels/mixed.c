@@ -1,5 +1,4 @@
 /* mixed.c - the host's side of mixed_ll128.cu: of what a launch of several collectives is made, and where its lines have their places. */
-
 #include "kernels.h"
 
 /* All-reduces whose lines, counted once for each peer, are so many at most go in one shot: about where H200's thresholds for single calls change. */
@@ -9,6 +8,7 @@ enum { MOST_ONESHOT = 5120 };
  * both kinds, of whichever rank; those of an exchange in each rank's ring of the rank so many before it.  So broadcasts of different roots can have the same
  * places, and reduces, and exchanges over different distances; no two of different kinds can. */
 enum section { BROADCASTS, REDUCES, ALLREDUCES, EXCHANGES, SECTIONS };
+_Static_assert((int)SECTIONS == (int)BL_MIXED_SECTIONS, "kernels.h has room for each");
 
 static const struct {
     bool is_mixed, of_all; /* of_all: a message for each rank, which is its root, or so far away */
@@ -72,13 +72,13 @@ void bl_mixed_fill_begin(struct bl_mixed_fill *fill, struct bl_batch_args *args,
     for (int i = 0; i < BL_BATCH_MAX; i++) args->first_line[i] = UINT32_MAX;
     args->roots = 0;
     args->in_place = false;
-    args->shared = all->lines_of[ALLREDUCES][0] && kind_of(all, ALLREDUCES) == BL_MIXED_TWOSHOT;
     args->lines = (uint32_t)all->lines;
     args->span = (uint32_t)bl_mixed_span(all);
     for (enum section s = 0; s < SECTIONS; s++) {
         fill->begin[s] = begin_of(all, s);
         fill->kind[s] = (uint8_t)kind_of(all, s);
     }
+    args->shared = fill->kind[ALLREDUCES] == BL_MIXED_TWOSHOT;
 }
 
 static void add_message(struct bl_mixed_fill *fill, int collective, unsigned root, const void *sendbuff, void *recvbuff,

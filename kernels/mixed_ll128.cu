@@ -11,7 +11,7 @@
  * by a kind for each message.
  *
  * Contract: messages of at least a byte each, whose counts are in bytes, and as many bytes as make whole elements of T where they are reduced; places that
- * are not used twice (bl_mixed_fill), the span at most a third of layout.oneway_lines lines; a grid of whole warps that is resident as a whole where it
+ * are not used twice (kernels/mixed.c), the span at most a third of layout.oneway_lines lines; a grid of whole warps that is resident as a whole where it
  * differs from another rank's; buffers as of each kind's own kernel.  Flags and reuse of the staging: oneway.cuh.  A wait that is told to stop leaves the
  * kernel with recvbuff unspecified and the communicator unusable.
  */
@@ -74,13 +74,6 @@ template <class Args> BL_DEVICE bool is_copied(const Args &b, const MixedLine &l
     return l.copied && m.sendbuff != m.recvbuff;
 }
 
-template <int N> BL_DEVICE void send_to_peers(const struct bl_kernel_args &a, const OneWay &o, uint64_t place, Pair v) {
-    const unsigned nranks = nranks_of<N>(a);
-#pragma unroll
-    for (int p = 1; p < N; p++)
-        if (p < (int)nranks) send_line(a, o.region, peer_at(a.rank, p, nranks), place, v, o.flag);
-}
-
 /* What this rank has at the start. */
 template <int N, int K, class Args>
 BL_DEVICE void send_first(const Args &b, const OneWay &o, const MixedLine (&l)[K], const Pair (&v)[K]) {
@@ -117,15 +110,10 @@ BL_DEVICE bool receive_first(const struct bl_kernel_args &a, const OneWay &o, co
     for (int k = 0; k < K; k++) {
         uint64_t words[N][2];
         Pair sent = {0, 0};
+        words_in_rank_order<N, false>(a, view + k * PEERS, own[k], words);
 #pragma unroll
-        for (unsigned r = 0; r < N; r++) {
-            const Pair before = line_data(view[k * PEERS + (r < PEERS ? r : PEERS - 1)]),
-                       behind = line_data(view[k * PEERS + (r > 0 ? r - 1 : 0)]);
-            const Pair v = r == a.rank ? own[k] : r < a.rank ? before : behind;
-            words[r][0] = v.x;
-            words[r][1] = v.y;
-            if (r == l[k].owner) sent = v;
-        }
+        for (unsigned r = 0; r < N; r++)
+            if (r == l[k].owner) sent = {words[r][0], words[r][1]};
         Sum<T, 2> sum;
         reduce_in_rank_order<T, 2, N>(sum, words, 0, a, nranks);
         sum.store(words[0], a, nranks);
@@ -231,7 +219,7 @@ template <class T, int N, class Args> BL_DEVICE bool mixed_in_turn(const Args &b
     return true;
 }
 
-/* Of a ring: as many launches of less can be left in it. */
+/* A launch that takes more than this part of a ring tells at once that it has read it. */
 enum { MUCH = 8 };
 
 template <class T, int N, class Args> BL_DEVICE void mixed_ll128_batch(const Args &b) {

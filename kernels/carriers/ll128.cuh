@@ -176,27 +176,35 @@ BL_DEVICE bool poll_lines_of_peers(const struct bl_kernel_args &a, unsigned nran
     return poll_lines(a, at, missing, flag, view, wait, source);
 }
 
+/* A line's words of all ranks: of views of the peers' in rank order with `own` among them, or, if OWN_COMES, of all ranks'. */
+template <int N, bool OWN_COMES>
+BL_DEVICE void words_in_rank_order(const struct bl_kernel_args &a, const LineView *view, Pair own,
+                                   uint64_t (&words)[N][2]) {
+    enum { PEERS = N - 1 };
+#pragma unroll
+    for (unsigned i = 0; i < N; i++) {
+        const Pair before = line_data(view[OWN_COMES || i < PEERS ? i : PEERS - 1]),
+                   behind = line_data(view[i > 0 ? i - 1 : 0]);
+        const Pair v = OWN_COMES ? before : i == a.rank ? own : i < a.rank ? before : behind;
+        words[i][0] = v.x;
+        words[i][1] = v.y;
+    }
+}
+
 /* Receives lines of every peer, line, line + step, ..., all at once, and reduces each with own[k], or with what OWN_COMES
  * through the staging, in rank order.  Own words are put in behind the polls, so these do not wait until they are loaded. */
 template <class T, int N, int LINES, bool OWN_COMES = false>
 BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
                                       uint64_t line, uint64_t step, uint64_t flag, const Pair (&own)[LINES],
                                       Pair (&result)[LINES], Wait &wait, bool active = true) {
-    enum { PEERS = N - 1, SOURCES = N - !OWN_COMES };
+    enum { SOURCES = N - !OWN_COMES };
     LineView view[LINES * SOURCES];
     if (!poll_lines_of_peers<N, LINES, OWN_COMES>(a, nranks, region, line, step, flag, view, wait, active))
         return false;
 #pragma unroll
     for (int k = 0; k < LINES; k++) {
         uint64_t words[N][2];
-#pragma unroll
-        for (unsigned i = 0; i < N; i++) {
-            const Pair before = line_data(view[k * SOURCES + (OWN_COMES || i < PEERS ? i : PEERS - 1)]),
-                       behind = line_data(view[k * SOURCES + (i > 0 ? i - 1 : 0)]);
-            const Pair v = OWN_COMES ? before : i == a.rank ? own[k] : i < a.rank ? before : behind;
-            words[i][0] = v.x;
-            words[i][1] = v.y;
-        }
+        words_in_rank_order<N, OWN_COMES>(a, view + k * SOURCES, own[k], words);
         Sum<T, 2> sum;
         reduce_in_rank_order<T, 2, N>(sum, words, 0, a, nranks);
         sum.store(words[0], a, nranks);

@@ -134,4 +134,12 @@ BL_DEVICE bool ready_to_send_if(const struct bl_kernel_args &a, OneWay &o, uint3
     return true;
 }
 
+/* A line to every peer, to its place in this rank's ring there. */
+template <int N> BL_DEVICE void send_to_peers(const struct bl_kernel_args &a, const OneWay &o, uint64_t place, Pair v) {
+    const unsigned nranks = nranks_of<N>(a);
+#pragma unroll
+    for (int p = 1; p < N; p++)
+        if (p < (int)nranks) send_line(a, o.region, peer_at(a.rank, p, nranks), place, v, o.flag);
+}
+
 #endif

@@ -52,7 +52,8 @@ static void plan_collectives(struct plan *plan, const struct bl_table *table, in
     }
 }
 
-/* Adds the calls of a launch, if all can be in the mix, and it has room for them. */
+/* Adds the calls of a launch, if all can be in the mix, and it has room for them.  Of a collective there is one launch: the thresholds say how much that
+ * has. */
 static bool joins(struct bl_mix *mix, const struct bl_collected *calls, int lead) {
     if (mix->collectives >> calls[lead].call.request.collective & 1) return false;
     struct bl_mix joined = *mix;

@@ -120,7 +120,7 @@ class Job:
         # What several collectives of a group have in one launch is not counted by collective.
         mixed = sum(count for name, count in routes.items() if name.startswith("mixed_"))
         left = {name: count - served[name] for name, count in self.issued.items() if count != served[name]}
-        good = set(served) <= set(self.issued) and min(left.values(), default=0) >= 0 and sum(left.values()) == mixed
+        good = set(served) == set(self.issued) and min(left.values(), default=0) >= 0 and sum(left.values()) == mixed
         self.check(good, f"calls by who served them: {served}, and {mixed} with others, not {dict(self.issued)}")
 
 
