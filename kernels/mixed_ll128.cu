@@ -109,11 +109,13 @@ BL_DEVICE bool receive_first(const struct bl_kernel_args &a, const OneWay &o, co
 #pragma unroll
     for (int k = 0; k < K; k++) {
         uint64_t words[N][2];
-        Pair sent = {0, 0};
-        words_in_rank_order<N, false>(a, view + k * PEERS, own[k], words);
+        Pair sent = {0, 0}; /* of a line that comes one view was loaded, and the others are zero */
 #pragma unroll
-        for (unsigned r = 0; r < N; r++)
-            if (r == l[k].owner) sent = {words[r][0], words[r][1]};
+        for (int i = 0; i < PEERS; i++) {
+            const Pair v = line_data(view[k * PEERS + i]);
+            sent = {sent.x | v.x, sent.y | v.y};
+        }
+        words_in_rank_order<N, false>(a, view + k * PEERS, own[k], words);
         Sum<T, 2> sum;
         reduce_in_rank_order<T, 2, N>(sum, words, 0, a, nranks);
         sum.store(words[0], a, nranks);
