@@ -124,12 +124,15 @@ class Worker:
         with open(self.started, "wb") as errors:
             self.process = subprocess.Popen([sys.executable, options.worker, *(["--spawn"] if spawn else [])], env=environment, start_new_session=True,
                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
-        self.hello = self.answer(STARTING)
-        if not self.hello:
+
+    def hello(self):
+        """What it says once it is ready: its PyTorch and its tests."""
+        said = self.answer(STARTING)
+        if not said:
             with open(self.started, encoding="utf-8", errors="replace") as errors:
-                said = errors.read()[-TAIL:]
-            self.end()
-            raise Failure(f"{os.path.basename(options.worker)} does not start: {said}")
+                why = errors.read()[-TAIL:]
+            raise Failure(f"{os.path.basename(self.process.args[1])} does not start: {why}")
+        return said
 
     def answer(self, seconds):
         """The next line; None if it does not come in time, or the process has ended."""
@@ -216,9 +219,12 @@ class Pass:
                     if not job:
                         return
                 if not worker:
-                    worker = Worker(self.options, side, gpus, self.spawn)
-                    self.workers.add(worker)
-                    self.begin(worker.hello)
+                    with self.lock:  # either it is among those that a failure ends, or it does not start
+                        if self.failure:
+                            return
+                        worker = Worker(self.options, side, gpus, self.spawn)
+                        self.workers.add(worker)
+                    self.begin(worker.hello())
                     if not job:
                         continue
                 name, attempt = job
@@ -238,13 +244,14 @@ class Pass:
 
     def run(self, slots):
         threads = [threading.Thread(target=self.work, args=[slot], daemon=True) for slot in range(slots)]
-        for thread in threads:
-            thread.start()
         try:
             for thread in threads:
-                thread.join()
+                thread.start()
+            while any(thread.is_alive() for thread in threads):
+                time.sleep(0.1)  # not join(): a signal that comes just before it blocks is noticed when it returns
         except (Stopped, KeyboardInterrupt) as error:
-            self.failure = error
+            with self.lock:
+                self.failure = error
             for worker in list(self.workers):
                 worker.end()
         if self.failure:
