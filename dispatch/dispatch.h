@@ -230,7 +230,7 @@ struct bl_batch {
     enum bl_collective collective;
     int datatype, redop;
     uint32_t messages;
-    uint64_t lines; /* bl_lines_of each, in all */
+    uint64_t lines; /* lines of each, in all */
     uint64_t span; /* of broadcasts and reduces those of the root that has most, else all: what the staging must hold */
 };
 

@@ -33,8 +33,9 @@ static bool ends_where_nccl_is_faster(const struct bl_table *table, enum bl_coll
 uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective collective,
                               const struct bl_range *range) {
     /* Of each root as much as in one call, whose last line need not be whole. */
-    if (bl_collective_has(collective, BL_ROOTED) && range->max_bytes < UINT64_MAX - BL_LINE_DATA)
-        return bl_lines_of(range->max_bytes) * BL_LINE_DATA;
+    const uint64_t line = bl_collective_line(collective);
+    if (bl_collective_has(collective, BL_ROOTED) && range->max_bytes < UINT64_MAX - line)
+        return bl_lines_of(range->max_bytes, line) * line;
     const bool for_each = bl_collective_has(collective, BL_GATHERS | BL_SCATTERS);
     const uint64_t reach = for_each ? BATCH_BYTES / (uint64_t)(table->nranks - 1) : BATCH_BYTES;
     if (bl_collective_has(collective, BL_ROOTED | BL_PAIRED) || range->max_blocks < NOT_FEW_BLOCKS ||
@@ -49,14 +50,14 @@ uint64_t bl_range_batch_reach(const struct bl_table *table, enum bl_collective c
 static const struct bl_range *row_for_all_roots(const struct bl_table *table, const struct bl_batch *batch,
                                                 const struct bl_range *range, const struct bl_range *end) {
     const unsigned nranks = (unsigned)table->nranks;
-    const uint64_t bytes = batch->lines * (nranks - 1) / nranks * BL_LINE_DATA;
+    const uint64_t bytes = batch->lines * (nranks - 1) / nranks * bl_collective_line(batch->collective);
     if (!bl_collective_has(batch->collective, BL_ROOTED) || range->reason == BL_REASON_FORCED) return range;
     while (bytes > range->max_bytes && range + 1 < end && range[1].algorithm == range->algorithm) range++;
     return range;
 }
 
 bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *batch, struct bl_route *route) {
-    const uint64_t bytes = batch->span * BL_LINE_DATA;
+    const uint64_t line = bl_collective_line(batch->collective), bytes = batch->span * line;
     const struct bl_range *range = table->range[batch->collective];
     for (const struct bl_range *end = range + table->ranges[batch->collective]; range < end; range++) {
         const bool forced = range->reason == BL_REASON_FORCED;
@@ -67,7 +68,7 @@ bool bl_table_select_batch(const struct bl_table *table, const struct bl_batch *
         const struct bl_algorithm *algorithm = &bl_algorithms[range->algorithm];
         if (reached && carries(table, algorithm, batch, bytes)) {
             range = row_for_all_roots(table, batch, range, end);
-            bl_range_route(table, range, algorithm->batch, batch->lines * BL_LINE_DATA, route);
+            bl_range_route(table, range, algorithm->batch, batch->lines * line, route);
             return true;
         }
         if (forced) return false; /* what is forced carries the batch, or nothing does */
@@ -95,7 +96,8 @@ uint64_t bl_fusable_bytes(const struct bl_table *table, const struct bl_request 
 
 int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int number, struct bl_route *route) {
     const enum bl_collective collective = request->collective;
-    const uint64_t bytes = bl_fusable_bytes(fuser->table, request), lines = bl_lines_of(bytes);
+    const uint64_t bytes = bl_fusable_bytes(fuser->table, request),
+                   lines = bl_lines_of(bytes, bl_collective_line(collective));
     if (!bytes) return BL_FUSE_BEGINS;
     const bool any = !bl_collective_has(collective, BL_REDUCES); /* it moves bytes, of whatever datatype */
     const bool rooted = bl_collective_has(collective, BL_ROOTED);

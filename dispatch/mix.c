@@ -40,13 +40,13 @@ bool bl_mix_fits(const struct bl_mix *mix) {
     const struct bl_table *table = mix->table;
     const uint64_t groups = (uint64_t)table->most_blocks * table->most_threads / LINE_LANES;
     return mix->has.messages <= BL_BATCH_MAX && mix->has.lines <= ROUNDS * groups &&
-           bl_mixed_span(&mix->has) * BL_LINE_DATA <=
+           bl_mixed_span(&mix->has) * BL_FLAGGED_DATA <=
                bl_kernel_capacity(BL_KERNEL_MIXED_LL128_BATCH, table->nranks, &table->layout);
 }
 
 void bl_mix_route(const struct bl_mix *mix, struct bl_route *route) {
     route->kernel = BL_KERNEL_MIXED_LL128_BATCH;
     route->threads = mix->table->most_threads;
-    route->blocks = bl_kernel_blocks(route->kernel, mix->table->nranks, mix->has.lines * BL_LINE_DATA, route->threads,
-                                     mix->table->most_blocks);
+    route->blocks = bl_kernel_blocks(route->kernel, mix->table->nranks, mix->has.lines * BL_FLAGGED_DATA,
+                                     route->threads, mix->table->most_blocks);
 }

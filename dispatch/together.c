@@ -38,7 +38,7 @@ void bl_together_begin(struct bl_together *together, const struct bl_table *tabl
 
 /* Whether two of it would be launches of their own. */
 static bool is_alone(const struct bl_table *table, const struct bl_request *request, uint64_t bytes) {
-    const uint64_t lines = bl_lines_of(bytes);
+    const uint64_t lines = bl_lines_of(bytes, bl_collective_line(request->collective));
     const struct bl_batch two = {
         request->collective, request->datatype,
         request->redop,      2,

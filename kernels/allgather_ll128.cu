@@ -1,14 +1,14 @@
 /* allgather_ll128.cu - every rank sends its block, or a batch of blocks, to every peer, in lines; the datatype does not
  * matter.
  *
- * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each
+ * One NVLink one-way, no barrier, no fence, no byte but the data.  If the grid has a group of lanes for each
  * line, each group loads its line, stores it into each peer's staging, and waits for the same line of each peer, which
  * it stores in that peer's block of recvbuff.  Longer blocks have two crews: blocks of threads that only send, and those that
  * only receive and store; one of them copies this rank's own data to its place, too.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  recvbuff
  * holds a block of each rank, `stride` bytes apart, and sendbuff is this rank's, or lies elsewhere.  In place, nothing
- * that is read is written.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel
+ * that is read is written.  How lines come, and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel
  * with recvbuff unspecified and the communicator unusable.
  */
 #include <core/primitives.cuh>
@@ -18,12 +18,13 @@
 
 /* Of 32; measured on H200 (docs/notebook.md). */
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool in_runs) {
-    return in_runs ? 18 : nranks > 2 ? 8 : far ? 6 : 5;
+    return in_runs ? 16 : nranks > 2 ? 8 : far ? 6 : 5;
 }
 
 template <int N, class In, class Out>
 BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &out) {
-    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), lines = lines_of(in);
+    const uint64_t e = epoch_begin(a), lines = lines_of(in);
+    const Blank sign = blank_of(a, e);
     const Region region = peer_region(a, e);
     const auto own = block_of(out, a.rank);
 
@@ -37,11 +38,11 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
             if (active) {
 #pragma unroll
                 for (int i = 1; i < N; i++)
-                    if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, v, flag);
+                    if (i < (int)a.nranks) send_line(a, region, peer_at(a.rank, i, a.nranks), line, v, sign);
                 if (lies_apart(in, own, line)) store_end_line(own, line, v);
             }
-            Wait wait = wait_begin(flag);
-            if (!receive_from_each<N>(a, a.nranks, region, line, flag, active, wait,
+            Wait wait = wait_begin(sign.flag);
+            if (!receive_from_each<N>(a, a.nranks, region, line, sign, active, wait,
                                       [&](unsigned peer, Pair got) { store_end_line(block_of(out, peer), line, got); }))
                 return;
         }
@@ -59,12 +60,12 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
         };
         if (in_share(senders))
             send_to_all<N, LOADS>(
-                a, region, lines, whole_lines(in), senders, flag, load, [&](uint64_t line) { prefetch_line(in, line); },
+                a, region, lines, whole_lines(in), senders, sign, load, [&](uint64_t line) { prefetch_line(in, line); },
                 [&](uint64_t line, Pair v) {
                     if (by_senders && lies_apart(in, own, line)) store_line(own, line, v, line < whole);
                 });
         if (in_share(receivers) &&
-            !receive_all_from_each<N, LinesAtATime<N>::COUNT>(a, a.nranks, region, lines, whole, receivers, flag,
+            !receive_all_from_each<N, LinesAtATime<N>::COUNT>(a, a.nranks, region, lines, whole, receivers, sign,
                                                               [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
                                                                   store_line(block_of(out, peer), line, v, is_whole);
                                                                   if (!by_senders && lies_apart(in, own, line))
@@ -72,16 +73,17 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                                                               }))
             return;
     }
-    epoch_end(a, flag);
+    epoch_end(a, sign.flag);
 }
 
 template <int N> BL_DEVICE void allgather_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * a.size;
-    gather<N>(a, message_of(a.sendbuff, bytes), Blocks{a.recvbuff, bytes, a.stride});
+    gather<N>(a, run_of<LINE_WORDS>(a.sendbuff, bytes), Blocks{a.recvbuff, bytes, a.stride});
 }
 
 template <int N> BL_DEVICE void allgather_ll128_batch(const struct bl_batch_args &a) {
-    gather<N>(a.common, BatchInput<TypeU8, struct bl_batch_args, N == 2>{a, 0}, BatchOutput<TypeU8>{a, 0});
+    gather<N>(a.common, BatchInput<TypeU8, LINE_WORDS, struct bl_batch_args, N == 2>{a, 0},
+              BatchOutput<TypeU8, LINE_WORDS>{a, 0});
 }
 
 BL_INSTANTIATE_BYTES(bl_allgather_ll128, allgather_ll128)

@@ -5,7 +5,7 @@
  * staging, polls its own staging for that word of each peer, reduces all in rank order and stores the result (ll.cuh).
  *
  * Contract: count >= 1 and at most layout.packets words; any grid of whole warps; sendbuff and recvbuff any alignment,
- * equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
+ * equal or disjoint.  How lines come, and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable (control->abort).
  */
 #include <core/primitives.cuh>
@@ -13,7 +13,7 @@
 #include "core/instantiate.cuh"
 
 template <class T, int N> BL_DEVICE void allreduce_oneshot_ll(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e);
+    const uint64_t e = epoch_begin(a), flag = next_epoch(e);
     const Region region = packet_region(a, e);
     const auto send = [&](uint64_t k, uint64_t word) {
 #pragma unroll

@@ -5,9 +5,9 @@
  * order: *senders* send the peers' runs to their owners and never wait; *reducers* receive the peers' versions of this
  * rank's run, reduce them in rank order and send the results to every peer; *collectors* receive the peers' results and
  * store them.  Two NVLink one-ways for the first line, then all crews run at the speed of the links; 2 (n-1)/n of the
- * data crosses each rank's link each way, times 16/15.  No barrier, no fence.
+ * data crosses each rank's link each way.  No barrier, no fence.
  *
- * Contract: count >= 1 and at most nranks * layout.peer_lines lines; any grid of whole warps; sendbuff and recvbuff any
+ * Contract: count >= 1 and at most nranks * layout.peer_lines / 2 lines; any grid of whole warps; sendbuff and recvbuff any
  * alignment, equal or disjoint.  In place, no word is overwritten unread: reducers alone touch this rank's run, and a
  * collector has a peer's result only after that peer had our input.  Every rank sends and receives every line of a run,
  * even those beyond the message's end, so that something comes from each peer: staging.cuh needs it.  A wait that is
@@ -28,17 +28,18 @@ struct Crews {
 /* Long messages are not in the L2 cache: with longer loads, more senders fill the links.  With one peer, a line has more
  * to reduce for what there is to send. */
 template <int N> BL_DEVICE Crews crews_for(uint64_t run, bool in_runs) {
-    if (in_runs) return {10, 12};
+    if (in_runs) return is_wide() ? Crews{10, 12} : Crews{9, 14};
     if (N == 2) return {6, 16};
     return run < LONG_RUN ? Crews{7, 15} : Crews{9, 14};
 }
 
 template <class T, int N, class In, class Out>
 BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in, const Out &out) {
-    const uint64_t e = epoch_begin(a), flag = flag_of_two_shots(e);
-    const Region inputs = peer_region(a, e), results = result_region(a, e);
+    const uint64_t e = epoch_begin(a);
+    const Blank sign = blank_of(a, e);
     const unsigned nranks = nranks_of<N>(a);
     const uint64_t run = (lines_of(in) + nranks - 1) / nranks; /* lines that each rank owns */
+    const Region inputs = peer_region(a, e), results = behind(inputs, run);
     const uint64_t own = a.rank * run;
     const bool in_runs = comes_in_runs<N>(run);
     const Crews crews = crews_for<N>(run, in_runs);
@@ -60,38 +61,39 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
 
     if (in_share(senders)) {
         if (whole)
-            send_runs_to_each<AT_A_TIME>(a, nranks, inputs, run, whole_of(other), senders, flag, load, NoPrefetch());
+            send_runs_to_each<AT_A_TIME>(a, nranks, inputs, run, whole_of(other), senders, sign, load, NoPrefetch());
         else
-            send_to_each<N, N == 2 ? 2 : 1>(a, inputs, run, senders, flag, load, NoPrefetch());
+            send_to_each<N, N == 2 ? 2 : 1>(a, inputs, run, senders, sign, load, NoPrefetch());
     }
     if (in_share(reducers) &&
-        !reduce_whole<T, N, AT_A_TIME>(a, nranks, inputs, run, whole_of(a.rank), reducers, flag, load_own_run,
+        !reduce_whole<T, N, AT_A_TIME>(a, nranks, inputs, run, whole_of(a.rank), reducers, sign, load_own_run,
                                        [&](uint64_t line, Pair sum, bool is_whole) {
                                            if (is_whole)
                                                warp_sync(); /* lanes may have parted where the last one was stored */
 #pragma unroll
                                            for (int i = 1; i < N; i++)
                                                if (i < (int)nranks)
-                                                   send_line(a, results, peer_at(a.rank, i, nranks), line, sum, flag);
+                                                   send_line(a, results, peer_at(a.rank, i, nranks), line, sum, sign);
                                            store_line(out, own + line, sum, is_whole);
                                        }))
         return;
     if (in_share(collectors) &&
-        !receive_all_from_each<N, AT_A_TIME>(a, nranks, results, run, whole_of(other), collectors, flag,
+        !receive_all_from_each<N, AT_A_TIME>(a, nranks, results, run, whole_of(other), collectors, sign,
                                              [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
                                                  store_line(out, peer * run + line, v, is_whole);
                                              }))
         return;
-    epoch_end(a, flag);
+    epoch_end(a, sign.flag);
 }
 
 template <class T, int N> BL_DEVICE void allreduce_twoshot_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
-    reduce_in_two_shots<T, N>(a, message_of(a.sendbuff, bytes), message_of(a.recvbuff, bytes));
+    reduce_in_two_shots<T, N>(a, run_of<LINE_WORDS>(a.sendbuff, bytes), run_of<LINE_WORDS>(a.recvbuff, bytes));
 }
 
 template <class T, int N> BL_DEVICE void allreduce_twoshot_ll128_batch(const struct bl_batch_args &a) {
-    reduce_in_two_shots<T, N>(a.common, BatchInput<T, struct bl_batch_args, N == 2>{a, 0}, BatchOutput<T>{a, 0});
+    reduce_in_two_shots<T, N>(a.common, BatchInput<T, LINE_WORDS, struct bl_batch_args, N == 2>{a, 0},
+                              BatchOutput<T, LINE_WORDS>{a, 0});
 }
 
 BL_INSTANTIATE(bl_allreduce_twoshot_ll128, allreduce_twoshot_ll128)

@@ -1,13 +1,13 @@
 /* alltoall_ll128.cu - every rank sends each peer a block of its own, of one message or of a batch, in lines; the datatype does
  * not matter.
  *
- * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
+ * One NVLink one-way, no barrier, no fence, no byte but the data.  If the grid has a group of lanes for each line
  * of a block, each group sends that line of every block to the peer that the block is for, and stores what it receives of a
  * peer in that peer's block of recvbuff.  Longer blocks have two crews: blocks of threads that only send, and those that only
  * receive and store, and copy this rank's own block to its place.
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment that do
- * not overlap (NCCL has no all-to-all in place); in each, blocks of all ranks, `stride` bytes apart.  Flags and reuse of
+ * not overlap (NCCL has no all-to-all in place); in each, blocks of all ranks, `stride` bytes apart.  How lines come, and reuse of
  * the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the
  * communicator unusable.
  */
@@ -16,18 +16,20 @@
 #include "carriers/messages.cuh"
 #include "core/instantiate.cuh"
 
-static const unsigned SENDERS = 10, SENDERS_OF_RUNS = 14; /* of 32 */
+static const unsigned SENDERS = 10, SENDERS_OF_RUNS = 14,
+                      SENDERS_OF_FEW = 10; /* of 32; measured on H200 (docs/notebook.md) */
 
 /* Runs pay from LATER times as many lines on as there must be for them. */
 template <int N, int LATER, class In, class Out>
 BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out &out) {
-    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), lines = lines_of_block(in);
+    const uint64_t e = epoch_begin(a), lines = lines_of_block(in);
+    const Blank sign = blank_of(a, e);
     const Region region = peer_region(a, e);
     const bool alone =
         lines <= crew_of(whole_grid()).groups; /* a line for each group, that sends first, then receives */
     const bool in_runs = comes_in_runs<N>(lines / LATER);
     const uint64_t whole = in_runs ? whole_lines(in) : 0;
-    const unsigned sending = in_runs ? SENDERS_OF_RUNS : SENDERS;
+    const unsigned sending = !in_runs ? SENDERS : is_wide() ? SENDERS_OF_RUNS : SENDERS_OF_FEW;
     const Share senders = alone ? whole_grid() : share_of(0, sending),
                 receivers = alone ? whole_grid() : share_of(sending, 32);
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
@@ -40,18 +42,18 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
 
     if (in_share(senders)) {
         if (whole > 0)
-            send_runs_to_each<AT_A_TIME>(a, a.nranks, region, lines, whole, senders, flag, load, NoPrefetch());
+            send_runs_to_each<AT_A_TIME>(a, a.nranks, region, lines, whole, senders, sign, load, NoPrefetch());
         else
-            send_to_each<N, 1>(a, region, lines, senders, flag, load, NoPrefetch());
+            send_to_each<N, 1>(a, region, lines, senders, sign, load, NoPrefetch());
     }
     if (in_share(receivers)) {
         copy_run<AT_A_TIME>(
             lines, whole, receivers,
             [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load(a.rank, line, step, v, is_whole); },
             [&](uint64_t line, Pair v, bool is_whole) { store(a.rank, line, v, is_whole); });
-        if (!receive_all_from_each<N, AT_A_TIME>(a, a.nranks, region, lines, whole, receivers, flag, store)) return;
+        if (!receive_all_from_each<N, AT_A_TIME>(a, a.nranks, region, lines, whole, receivers, sign, store)) return;
     }
-    epoch_end(a, flag);
+    epoch_end(a, sign.flag);
 }
 
 template <int N> BL_DEVICE void alltoall_ll128(const struct bl_kernel_args &a) {
@@ -60,7 +62,8 @@ template <int N> BL_DEVICE void alltoall_ll128(const struct bl_kernel_args &a) {
 }
 
 template <int N> BL_DEVICE void alltoall_ll128_batch(const struct bl_batch_args &a) {
-    exchange<N, 2>(a.common, BatchInput<TypeU8, struct bl_batch_args, N == 2>{a, 0}, BatchOutput<TypeU8>{a, 0});
+    exchange<N, 2>(a.common, BatchInput<TypeU8, LINE_WORDS, struct bl_batch_args, N == 2>{a, 0},
+                   BatchOutput<TypeU8, LINE_WORDS>{a, 0});
 }
 
 BL_INSTANTIATE_BYTES(bl_alltoall_ll128, alltoall_ll128)

@@ -20,9 +20,10 @@
 static const uint32_t TO_ALL = UINT32_MAX;
 
 template <int N> BL_DEVICE bool send_message(const struct bl_kernel_args &a, OneWay &o, uint64_t bytes) {
-    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
+    const Run<FLAGGED_WORDS> in = run_of<FLAGGED_WORDS>(a.sendbuff, bytes),
+                             out = run_of<FLAGGED_WORDS>(a.recvbuff, bytes);
     return send_to_all<N>(
-        a, o.region, lines_of(in), whole_lines(in), whole_grid(), o.flag,
+        a, o.region, lines_of(in), whole_lines(in), whole_grid(), o.sign,
         [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load_end_lines(in, line, step, v, is_whole); },
         [&](uint64_t line) { prefetch_line(in, line); },
         [&](uint64_t line, Pair v) {
@@ -31,12 +32,13 @@ template <int N> BL_DEVICE bool send_message(const struct bl_kernel_args &a, One
         [&] { return ready_to_send(a, o, TO_ALL); });
 }
 
-template <int N> BL_DEVICE bool receive_message(const struct bl_kernel_args &a, const OneWay &o, const Message &out) {
+template <int N>
+BL_DEVICE bool receive_message(const struct bl_kernel_args &a, const OneWay &o, const Run<FLAGGED_WORDS> &out) {
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
     const Crew crew = crew_of(whole_grid());
     const uint64_t lines = lines_of(out), whole = comes_in_runs<N>(lines) ? whole_lines(out) : 0;
     uint64_t done = 0;
-    Wait wait = wait_begin(o.flag);
+    Wait wait = wait_begin(o.sign.flag);
     tell_begun(a, o);
     for (; crew.of_warp + done + (AT_A_TIME - 1) * crew.groups < whole; done += AT_A_TIME * crew.groups) {
         const unsigned char *at[AT_A_TIME];
@@ -48,14 +50,14 @@ template <int N> BL_DEVICE bool receive_message(const struct bl_kernel_args &a, 
             view[k] = line_of({0, 0});
         }
         warp_sync(); /* lanes may have parted where the last lines were stored */
-        if (!poll_lines(a, at, (1u << AT_A_TIME) - 1, o.flag, view, wait, [&](int) { return a.root; })) return false;
+        if (!poll_lines(a, at, (1u << AT_A_TIME) - 1, o.sign, view, wait, [&](int) { return a.root; })) return false;
 #pragma unroll
         for (int k = 0; k < AT_A_TIME; k++) store_line(out, line_at(k), line_data(view[k]), true);
     }
     for (uint64_t line = crew.group + done; line - crew.group + crew.of_warp < lines; line += crew.groups) {
         uint64_t words[1][2];
         warp_sync(); /* lanes may have parted where the last line was stored */
-        if (!receive_lines<1>(a, o.region, line, a.root, o.flag, line < lines, false, {0, 0}, words, wait))
+        if (!receive_lines<1>(a, o.region, line, a.root, o.sign, line < lines, false, {0, 0}, words, wait))
             return false;
         if (line < lines) store_end_line(out, line, {words[0][0], words[0][1]});
     }
@@ -64,7 +66,7 @@ template <int N> BL_DEVICE bool receive_message(const struct bl_kernel_args &a, 
 
 template <int N> BL_DEVICE void broadcast_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * a.size;
-    const Message out = message_of(a.recvbuff, bytes);
+    const Run<FLAGGED_WORDS> out = run_of<FLAGGED_WORDS>(a.recvbuff, bytes);
     OneWay o = oneway_begin(a, lines_of(out));
     if (a.rank == a.root ? send_message<N>(a, o, bytes) : receive_message<N>(a, o, out))
         oneway_end(a, o, lines_of(out));
@@ -73,8 +75,8 @@ template <int N> BL_DEVICE void broadcast_ll128(const struct bl_kernel_args &a) 
 /* A line of message i, of which this rank is the root, to every peer and to its place here. */
 template <int N, class Args>
 BL_DEVICE void send_own_line(const Args &b, const OneWay &o, unsigned i, uint64_t line, Pair v) {
-    const BatchInput<TypeU8, Args> in = {b, 0};
-    const BatchOutput<TypeU8, Args> out = {b, 0};
+    const BatchInput<TypeU8, FLAGGED_WORDS, Args> in = {b, 0};
+    const BatchOutput<TypeU8, FLAGGED_WORDS, Args> out = {b, 0};
     send_to_peers<N>(b.common, o, line_of_root(b, i, line), v);
     if (lies_apart(in, out, line)) store_line(out, line, v);
 }
@@ -82,11 +84,11 @@ BL_DEVICE void send_own_line(const Args &b, const OneWay &o, unsigned i, uint64_
 /* A line of message i, if it comes from that's root.  False: leave the kernel. */
 template <class Args>
 BL_DEVICE bool receive_other_line(const Args &b, const OneWay &o, unsigned i, uint64_t line, bool comes, Wait &wait) {
-    const BatchOutput<TypeU8, Args> out = {b, 0};
+    const BatchOutput<TypeU8, FLAGGED_WORDS, Args> out = {b, 0};
     const uint64_t place = line_of_root(b, i, line);
     uint64_t words[1][2];
     warp_sync(); /* lanes may have parted where the last line was stored */
-    if (!receive_lines<1>(b.common, o.region, place, b.root[i], o.flag, comes, false, {0, 0}, words, wait))
+    if (!receive_lines<1>(b.common, o.region, place, b.root[i], o.sign, comes, false, {0, 0}, words, wait))
         return false;
     if (comes) store_line(out, line, {words[0][0], words[0][1]});
     return true;
@@ -94,7 +96,7 @@ BL_DEVICE bool receive_other_line(const Args &b, const OneWay &o, unsigned i, ui
 
 /* The lines of messages of which this rank is the root. */
 template <int N, class Args> BL_DEVICE bool send_own(const Args &b, OneWay &o) {
-    const BatchInput<TypeU8, Args> in = {b, 0};
+    const BatchInput<TypeU8, FLAGGED_WORDS, Args> in = {b, 0};
     const Crew crew = crew_of(whole_grid());
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
         const unsigned i = message_of_line(b, line);
@@ -109,7 +111,7 @@ template <int N, class Args> BL_DEVICE bool send_own(const Args &b, OneWay &o) {
 
 template <class Args> BL_DEVICE bool receive_others(const Args &b, const OneWay &o) {
     const Crew crew = crew_of(whole_grid());
-    Wait wait = wait_begin(o.flag);
+    Wait wait = wait_begin(o.sign.flag);
     for (uint64_t line = crew.group; line - crew.group + crew.of_warp < b.lines; line += crew.groups) {
         const unsigned i = message_of_line(b, line);
         const bool comes = line < b.lines && b.root[i] != b.common.rank;
@@ -120,7 +122,7 @@ template <class Args> BL_DEVICE bool receive_others(const Args &b, const OneWay 
 
 /* A launch with a group of lanes for each line. */
 template <int N, class Args> BL_DEVICE bool broadcast_line(const Args &b, const OneWayWords &words, OneWay &o) {
-    const BatchInput<TypeU8, Args> in = {b, 0};
+    const BatchInput<TypeU8, FLAGGED_WORDS, Args> in = {b, 0};
     const uint64_t line = crew_of(whole_grid()).group;
     const unsigned i = message_of_line(b, line);
     const bool exists = line < b.lines, own = exists && b.root[i] == b.common.rank;
@@ -129,7 +131,7 @@ template <int N, class Args> BL_DEVICE bool broadcast_line(const Args &b, const 
     if (!ready_to_send_if(b.common, o, TO_ALL, is_a_root(b))) return false;
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
     if (own) send_own_line<N>(b, o, i, line, v);
-    Wait wait = wait_begin(o.flag);
+    Wait wait = wait_begin(o.sign.flag);
     return receive_other_line(b, o, i, line, exists && !own, wait);
 }
 

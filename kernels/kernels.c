@@ -11,7 +11,7 @@ enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 }; /* as nvls.cuh has it */
 
 /* Bytes that a launch sends, or has sent to it, at most, if the staging may be large enough; and of up to 4 ranks, whose messages were measured, if
  * there are longer rings of pairs for the rest: a second launch takes 3 us of more than 60, and what rings do not hold is NCCL's. */
-static const uint64_t LARGE = 16 << 20, LARGE_ENOUGH = 10 << 20;
+static const uint64_t LARGE = 24 << 20, LARGE_ENOUGH = 18 << 20;
 
 /* Of all rings of one-way launches, the lines of one at least, and what stays of all so that a root can be calls ahead. */
 static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t), LEAST_RING = 64,
@@ -48,8 +48,8 @@ static const struct {
 #include "collectives.def"
 };
 
-/* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, packets, slots, rings, rings of pairs; or of the
- * memory behind the multicast object: packets, a half, a half divided among the ranks. */
+/* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, or among the peers for inputs and results; packets,
+ * slots, rings, rings of pairs; or of the memory behind the multicast object: packets, a half, a half divided among the ranks. */
 enum share {
     PACKETS,
     PEERS,
@@ -233,15 +233,24 @@ static uint64_t lesser(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+uint64_t bl_kernel_line(int kernel) {
+    const enum share share = is_kernel(kernel) ? kernels[kernel].share : PEERS;
+    return share == RINGS || share == PAIRS ? BL_FLAGGED_DATA : BL_LINE_DATA;
+}
+
+uint64_t bl_collective_line(int collective) {
+    return bl_collective_has(collective, BL_ROOTED | BL_PAIRED) ? BL_FLAGGED_DATA : BL_LINE_DATA;
+}
+
 uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layout *layout) {
     if (!is_kernel(kernel)) return 0;
     switch (kernels[kernel].share) {
     case PACKETS: return layout->packets * PACKET_DATA;
     case PEERS: return layout->peer_lines * BL_LINE_DATA;
     case RANKS: return layout->rank_lines * BL_LINE_DATA;
-    case TWOSHOT: return layout->peer_lines * BL_LINE_DATA * (uint64_t)nranks;
+    case TWOSHOT: return layout->peer_lines / 2 * BL_LINE_DATA * (uint64_t)nranks;
     case SLOTS: return layout->copy_bytes;
-    case RINGS: return layout->oneway_lines / 3 / LINES_GRAIN * LINES_GRAIN * BL_LINE_DATA; /* oneway.cuh */
+    case RINGS: return layout->oneway_lines / 3 / LINES_GRAIN * LINES_GRAIN * BL_FLAGGED_DATA; /* oneway.cuh */
     case PAIRS: return layout->pair_quads ? ANY_SIZE : 0; /* what the ring does not hold waits for room */
     case MULTICAST_PACKETS: return layout->multicast_packets * PACKET_DATA;
     case MULTICAST_WHOLE: return layout->multicast_half;
@@ -252,7 +261,7 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
 
 /* Three quarters of a ring are taken at once (pairs.cuh). */
 static uint64_t unreceived(uint64_t quads) {
-    return quads / 4 * 3 / BL_PAIR_AHEAD * BL_QUAD * BL_LINE_DATA;
+    return quads / 4 * 3 / BL_PAIR_AHEAD * BL_QUAD * BL_FLAGGED_DATA;
 }
 
 uint64_t bl_kernel_unreceived(int kernel, int nranks, const struct bl_staging_layout *layout) {
@@ -293,7 +302,7 @@ static uint64_t blocks_by_warps(int nranks, uint64_t lines, unsigned threads) {
 
 unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threads, unsigned max_blocks) {
     const uint64_t most = max_blocks < BL_MAX_BLOCKS ? max_blocks : BL_MAX_BLOCKS;
-    const uint64_t lines = bl_lines_of(bytes), groups = threads / LINE_LANES;
+    const uint64_t lines = bl_lines_of(bytes, bl_kernel_line(kernel)), groups = threads / LINE_LANES;
     const bool runs = kernels[kernel].share == TWOSHOT;
     uint64_t need;
     if (by_warps(kernel)) {
@@ -329,7 +338,7 @@ static uint64_t whole_steps(uint64_t lines) {
 }
 /* From each peer, where so many bytes come from all. */
 static uint64_t peer_lines_of(int nranks, uint64_t bytes) {
-    return whole_steps(bl_lines_of(bytes / (uint64_t)(nranks - 1))) + LINES_STEP;
+    return whole_steps(bl_lines_of(bytes / (uint64_t)(nranks - 1), BL_LINE_DATA)) + LINES_STEP;
 }
 
 static uint64_t ring_bytes(int nranks, uint64_t lines) {
@@ -461,16 +470,16 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
 
 /* Lines from each peer, and of a ring, with which `kernel` carries so many bytes in one launch. */
 static uint64_t peer_lines_for(int kernel, int nranks, uint64_t bytes) {
-    const uint64_t lines = bl_lines_of(bytes), n = (uint64_t)nranks;
+    const uint64_t lines = bl_lines_of(bytes, BL_LINE_DATA), n = (uint64_t)nranks;
     switch (kernels[kernel].share) {
     case PEERS: return lines;
     case RANKS: return divide_up((lines + LINES_STEP - 1) * n, n - 1);
-    case TWOSHOT: return divide_up(lines, n);
+    case TWOSHOT: return 2 * divide_up(lines, n);
     default: return 0;
     }
 }
 static uint64_t ring_lines_for(int kernel, uint64_t bytes) {
-    return kernels[kernel].share == RINGS ? 3 * (bl_lines_of(bytes) + LINES_GRAIN) : 0;
+    return kernels[kernel].share == RINGS ? 3 * (bl_lines_of(bytes, BL_FLAGGED_DATA) + LINES_GRAIN) : 0;
 }
 
 void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_t bytes[BL_KERNELS]) {

@@ -44,11 +44,12 @@ enum {
     BL_LOCAL_WORDS = BL_WORD_PAIRS + BL_PAIR_BLOCKS * BL_PAIR_WORDS
 };
 enum {
-    BL_LINE_DATA = 120, /* user data of a line */
-    BL_BATCH_MAX = 64,  /* messages of a batch */
-    BL_BATCH_FEW = 8,   /* of one that has fewer arguments */
-    BL_QUAD = 4,        /* lines that a warp of a bundle carries at a time */
-    BL_WARP_RANKS = 2,  /* ranks that it has, at most */
+    BL_LINE_DATA = 128,    /* user data of a line */
+    BL_FLAGGED_DATA = 120, /* of one with a flag: of those that go by rings */
+    BL_BATCH_MAX = 64,     /* messages of a batch */
+    BL_BATCH_FEW = 8,      /* of one that has fewer arguments */
+    BL_QUAD = 4,           /* lines that a warp of a bundle carries at a time */
+    BL_WARP_RANKS = 2,     /* ranks that it has, at most */
     BL_MULTICAST_WORDS = 2 * BL_MAX_BLOCKS
 };
 
@@ -148,7 +149,7 @@ struct bl_staging_layout {
     uint64_t bytes;         /* in all */
     uint64_t packet_offset; /* packets [2 halves][nranks - 1 sources][packets] of 16 B */
     uint64_t packets;
-    uint64_t line_offset; /* lines [2 halves][half_lines] of 128 B */
+    uint64_t line_offset; /* lines [2 halves][half_lines] of 128 B, blank (bl_kernel_args) between launches */
     uint64_t half_lines;
     uint64_t peer_lines; /* [nranks - 1 sources][peer_lines] */
     uint64_t rank_lines; /* [nranks sources][rank_lines] */
@@ -183,6 +184,9 @@ struct bl_kernel_args {
     uint64_t timeout_ns;        /* of one wait, after which the host is told; 0: never */
     uint64_t *epochs;           /* BL_LOCAL_WORDS words */
     struct bl_control *control; /* device address of the host words */
+    /* What each 16 bytes of this rank's lines (not of rings) hold until something comes, drawn at random.  Here, because arguments come in pieces of 64 bytes,
+     * and this one is asked for anyhow. */
+    uint64_t blank[2];
     struct bl_staging_layout layout;
     unsigned char *staging[BL_MAX_RANKS]; /* each rank's staging as mapped here; [rank] is our own */
     /* Behind the multicast object: this rank's memory, that of all ranks at once, and BL_MULTICAST_WORDS words of this
@@ -305,7 +309,7 @@ struct bl_pairs_few_args {
 
 /* Quads of a message: at least one, for one that is empty is a message, too. */
 static inline uint64_t bl_pair_quads(uint64_t bytes) {
-    const uint64_t quad = BL_QUAD * BL_LINE_DATA;
+    const uint64_t quad = BL_QUAD * BL_FLAGGED_DATA;
     return bytes > quad ? bytes / quad + (bytes % quad != 0) : 1;
 }
 
@@ -331,10 +335,14 @@ static inline uint32_t bl_kernel_call(int kernel, int datatype, int redop) {
     return (uint32_t)kernel | (uint32_t)datatype << 8 | (uint32_t)redop << 16;
 }
 
-/* Lines of a message. */
-static inline uint64_t bl_lines_of(uint64_t bytes) {
-    return bytes / BL_LINE_DATA + (bytes % BL_LINE_DATA != 0);
+/* Lines of a message, of so many bytes each: BL_LINE_DATA or BL_FLAGGED_DATA. */
+static inline uint64_t bl_lines_of(uint64_t bytes, uint64_t line) {
+    return bytes / line + (bytes % line != 0);
 }
+
+/* Bytes of user data in a line, by kernel; by collective, unless a launch has several. */
+uint64_t bl_kernel_line(int kernel);
+uint64_t bl_collective_line(int collective);
 
 /* Size of one element, 0 for an unknown datatype. */
 size_t bl_datatype_size(int datatype);

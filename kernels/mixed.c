@@ -33,7 +33,7 @@ static uint64_t *counter_of(struct bl_mixed *mixed, int collective, unsigned roo
 
 void bl_mixed_count(struct bl_mixed *mixed, int collective, unsigned root, uint64_t bytes) {
     const bool of_all = rows[collective].of_all;
-    const uint64_t lines = bl_lines_of(bytes);
+    const uint64_t lines = bl_lines_of(bytes, BL_FLAGGED_DATA);
     for (unsigned r = of_all ? 0 : root; r < (of_all ? mixed->nranks : root + 1); r++) {
         *counter_of(mixed, collective, r) += lines;
         mixed->messages++;
@@ -86,7 +86,7 @@ static void add_message(struct bl_mixed_fill *fill, int collective, unsigned roo
     const enum section section = rows[collective].section;
     struct bl_batch_args *args = fill->args;
     struct bl_mixed *filled = &fill->filled;
-    uint64_t *const of_root = counter_of(filled, collective, root), lines = bl_lines_of(bytes);
+    uint64_t *const of_root = counter_of(filled, collective, root), lines = bl_lines_of(bytes, BL_FLAGGED_DATA);
     const unsigned i = filled->messages++, rank = args->common.rank;
     args->message[i] = (struct bl_batch_message){sendbuff, recvbuff, bytes, fill->begin[section] + *of_root};
     args->first_line[i] = (uint32_t)filled->lines;

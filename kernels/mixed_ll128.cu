@@ -61,11 +61,11 @@ template <int N, class Args> BL_DEVICE MixedLine mixed_line(const Args &b, uint6
 }
 
 template <class Args> BL_DEVICE Pair load_mixed(const Args &b, const MixedLine &l, bool needed) {
-    const BatchInput<TypeU8, Args> in = {b, 0};
+    const BatchInput<TypeU8, FLAGGED_WORDS, Args> in = {b, 0};
     return needed ? load_end_line(message_at(in, l.message), line_in_message(b, l.message, l.line)) : Pair{0, 0};
 }
 template <class Args> BL_DEVICE void store_mixed(const Args &b, const MixedLine &l, Pair v) {
-    const BatchOutput<TypeU8, Args> out = {b, 0};
+    const BatchOutput<TypeU8, FLAGGED_WORDS, Args> out = {b, 0};
     store_end_line(message_at(out, l.message), line_in_message(b, l.message, l.line), v);
 }
 /* Of what this rank sends, what it is to have elsewhere, too. */
@@ -81,7 +81,7 @@ BL_DEVICE void send_first(const Args &b, const OneWay &o, const MixedLine (&l)[K
 #pragma unroll
     for (int k = 0; k < K; k++) {
         if (l[k].to_all) send_to_peers<N>(b.common, o, l[k].place, v[k]);
-        if (l[k].to_one) send_line(b.common, o.region, l[k].to, l[k].place, v[k], o.flag);
+        if (l[k].to_one) send_line(b.common, o.region, l[k].to, l[k].place, v[k], o.sign);
     }
 #pragma unroll
     for (int k = 0; k < K; k++)
@@ -105,7 +105,7 @@ BL_DEVICE bool receive_first(const struct bl_kernel_args &a, const OneWay &o, co
         view[i] = line_of({0, 0});
         if (i % PEERS < nranks - 1 && (of.reduces || (of.comes && peer == of.owner))) missing |= 1u << i;
     }
-    if (!poll_lines(a, at, missing, o.flag, view, wait, [&](int i) { return peer_in_order<N>(a, i); })) return false;
+    if (!poll_lines(a, at, missing, o.sign, view, wait, [&](int i) { return peer_in_order<N>(a, i); })) return false;
 #pragma unroll
     for (int k = 0; k < K; k++) {
         uint64_t words[N][2];
@@ -129,8 +129,8 @@ template <class T, int N>
 BL_DEVICE bool receive_first_of_many(const struct bl_kernel_args &a, const OneWay &o, const MixedLine &l, Pair own,
                                      Pair &result, Wait &wait) {
     uint64_t words[1][2];
-    if (!receive_and_reduce<T, N>(a, o.region, l.place, o.flag, l.reduces, false, own, result, wait)) return false;
-    if (!receive_lines<1>(a, o.region, l.place, l.owner, o.flag, l.comes, false, {0, 0}, words, wait)) return false;
+    if (!receive_and_reduce<T, N>(a, o.region, l.place, o.sign, l.reduces, false, own, result, wait)) return false;
+    if (!receive_lines<1>(a, o.region, l.place, l.owner, o.sign, l.comes, false, {0, 0}, words, wait)) return false;
     if (l.comes) result = {words[0][0], words[0][1]};
     return true;
 }
@@ -171,7 +171,7 @@ BL_DEVICE bool take_last(const Args &b, const OneWay &o, const MixedLine (&l)[K]
         if (l[k].comes_later) missing |= 1u << k;
     }
     warp_sync();
-    if (!poll_lines(a, at, missing, o.flag, view, wait, [&](int k) { return l[k].owner; })) return false;
+    if (!poll_lines(a, at, missing, o.sign, view, wait, [&](int k) { return l[k].owner; })) return false;
 #pragma unroll
     for (int k = 0; k < K; k++)
         if (l[k].comes_later) store_mixed(b, l[k], line_data(view[k]));
@@ -185,7 +185,7 @@ template <class T, int N, class Args> BL_DEVICE bool mixed_at_once(const Args &b
     o = oneway_begin(b.common, words, b.span); /* behind the load, which waits for none of it */
     if (!ready_to_send(b.common, o, b.roots)) return false;
     send_first<N, 1>(b, o, l, own);
-    Wait wait = wait_begin(o.flag);
+    Wait wait = wait_begin(o.sign.flag);
     if (!take_first<T, N, 1>(b, o, l, own, wait)) return false;
     return !b.shared || take_last<1>(b, o, l, wait);
 }
@@ -207,7 +207,7 @@ template <class T, int N, class Args> BL_DEVICE bool mixed_in_turn(const Args &b
         if (!ready_to_send(b.common, o, b.roots)) return false;
         send_first<N, K>(b, o, l, own);
     }
-    Wait wait = wait_begin(o.flag);
+    Wait wait = wait_begin(o.sign.flag);
     for (uint64_t done = 0; crew.of_warp + done < b.lines; done += K * crew.groups) {
         find(done);
 #pragma unroll

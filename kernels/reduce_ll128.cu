@@ -19,17 +19,19 @@
 #include "carriers/oneway.cuh"
 #include "core/instantiate.cuh"
 
-template <int LOADS> BL_DEVICE bool send_to_root(const struct bl_kernel_args &a, OneWay &o, const Message &in) {
+template <int LOADS>
+BL_DEVICE bool send_to_root(const struct bl_kernel_args &a, OneWay &o, const Run<FLAGGED_WORDS> &in) {
     return send_run<LOADS>(
         whole_grid(), lines_of(in), whole_lines(in),
         [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load_end_lines(in, line, step, v, is_whole); },
-        NoPrefetch(), [&](uint64_t line, Pair v) { send_line(a, o.region, a.root, line, v, o.flag); },
+        NoPrefetch(), [&](uint64_t line, Pair v) { send_line(a, o.region, a.root, line, v, o.sign); },
         [](uint64_t, Pair) {}, [&] { return ready_to_send(a, o, 1u << a.root); });
 }
 
 template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
-    const Message in = message_of(a.sendbuff, bytes), out = message_of(a.recvbuff, bytes);
+    const Run<FLAGGED_WORDS> in = run_of<FLAGGED_WORDS>(a.sendbuff, bytes),
+                             out = run_of<FLAGGED_WORDS>(a.recvbuff, bytes);
     enum { AT_A_TIME = LinesAtATime<N>::COUNT };
     OneWay o = oneway_begin(a, lines_of(in));
     const bool in_runs = comes_in_runs<N>(lines_of(in));
@@ -42,10 +44,10 @@ template <class T, int N> BL_DEVICE void reduce_ll128(const struct bl_kernel_arg
         };
         if (in_runs)
             done =
-                reduce_some<T, N, AT_A_TIME>(a, nranks_of<N>(a), o.region, whole_lines(in), crew, o.flag, 0, load,
+                reduce_some<T, N, AT_A_TIME>(a, nranks_of<N>(a), o.region, whole_lines(in), crew, o.sign, 0, load,
                                              [&](uint64_t line, Pair sum, bool) { store_line(out, line, sum, true); });
         if (done == TOLD_TO_LEAVE || !reduce_all<T, N>(
-                                         a, o.region, lines_of(in), whole_grid(), o.flag, false, load,
+                                         a, o.region, lines_of(in), whole_grid(), o.sign, false, load,
                                          [&](uint64_t line, Pair sum) { store_end_line(out, line, sum); }, done))
             return;
     } else if (!(in_runs ? send_to_root<AT_A_TIME>(a, o, in)
@@ -69,7 +71,7 @@ template <class Args> BL_DEVICE uint64_t line_in_turn(const Args &b, uint32_t fi
 
 template <class T, int N, class Args> BL_DEVICE bool send_to_roots(const Args &b, OneWay &o, const Crew &crew) {
     const struct bl_kernel_args &a = b.common;
-    const BatchInput<T, Args> in = {b, 0};
+    const BatchInput<T, FLAGGED_WORDS, Args> in = {b, 0};
     const uint32_t first = first_in_turn<N>(b);
     for (uint64_t k = crew.group; k - crew.group + crew.of_warp < b.lines; k += crew.groups) {
         const uint64_t line = line_in_turn(b, first, k);
@@ -78,7 +80,7 @@ template <class T, int N, class Args> BL_DEVICE bool send_to_roots(const Args &b
         const Pair v = goes ? load_end_line(in, line) : Pair{0, 0};
         if (!ready_to_send(a, o, b.roots)) return false;
         warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
-        if (goes) send_line(a, o.region, root, line_of_root(b, i, line), v, o.flag);
+        if (goes) send_line(a, o.region, root, line_of_root(b, i, line), v, o.sign);
     }
     return true;
 }
@@ -90,12 +92,12 @@ BL_DEVICE bool reduce_with(const struct bl_kernel_args &a, const OneWay &o, uint
     if constexpr (N <= 4) {
         const Pair mine[1] = {own};
         Pair sums[1];
-        if (!receive_all_and_reduce<T, N, 1>(a, nranks_of<N>(a), o.region, line, 0, o.flag, mine, sums, wait, active))
+        if (!receive_all_and_reduce<T, N, 1>(a, nranks_of<N>(a), o.region, line, 0, o.sign, mine, sums, wait, active))
             return false;
         sum = sums[0];
         return true;
     } else { /* for more there are not the registers */
-        return receive_and_reduce<T, N>(a, o.region, line, o.flag, active, false, own, sum, wait);
+        return receive_and_reduce<T, N>(a, o.region, line, o.sign, active, false, own, sum, wait);
     }
 }
 
@@ -103,7 +105,7 @@ BL_DEVICE bool reduce_with(const struct bl_kernel_args &a, const OneWay &o, uint
 template <class T, int N, class Args>
 BL_DEVICE bool reduce_own_line(const Args &b, const OneWay &o, unsigned i, uint64_t line, bool own, Pair v,
                                Wait &wait) {
-    const BatchOutput<T, Args> out = {b, 0};
+    const BatchOutput<T, FLAGGED_WORDS, Args> out = {b, 0};
     Pair sum;
     warp_sync(); /* lanes may have parted at a tail; a line is received by all of its lanes at once */
     if (!reduce_with<T, N>(b.common, o, line_of_root(b, i, line), own, v, sum, wait)) return false;
@@ -114,9 +116,9 @@ BL_DEVICE bool reduce_own_line(const Args &b, const OneWay &o, unsigned i, uint6
 
 /* The lines of messages of which this rank is the root. */
 template <class T, int N, class Args> BL_DEVICE bool reduce_own(const Args &b, const OneWay &o, const Crew &crew) {
-    const BatchInput<T, Args> in = {b, 0};
+    const BatchInput<T, FLAGGED_WORDS, Args> in = {b, 0};
     const uint32_t first = first_in_turn<N>(b);
-    Wait wait = wait_begin(o.flag);
+    Wait wait = wait_begin(o.sign.flag);
     for (uint64_t k = crew.group; k - crew.group + crew.of_warp < b.lines; k += crew.groups) {
         const uint64_t line = line_in_turn(b, first, k);
         const unsigned i = message_of_line(b, line);
@@ -130,7 +132,7 @@ template <class T, int N, class Args> BL_DEVICE bool reduce_own(const Args &b, c
 /* A launch with a group of lanes for each line. */
 template <class T, int N, class Args> BL_DEVICE bool reduce_line(const Args &b, const OneWayWords &words, OneWay &o) {
     const struct bl_kernel_args &a = b.common;
-    const BatchInput<T, Args> in = {b, 0};
+    const BatchInput<T, FLAGGED_WORDS, Args> in = {b, 0};
     const uint64_t line = crew_of(whole_grid()).group;
     const unsigned i = message_of_line(b, line), root = b.root[i];
     const bool exists = line < b.lines, own = exists && root == a.rank, goes = exists && !own;
@@ -138,8 +140,8 @@ template <class T, int N, class Args> BL_DEVICE bool reduce_line(const Args &b, 
     o = oneway_begin(a, words, b.span); /* behind the load, which waits for none of it */
     if (!ready_to_send_if(a, o, b.roots, others_are_roots(b))) return false;
     warp_sync(); /* lanes may have parted at a tail; a line is stored by all of its lanes at once */
-    if (goes) send_line(a, o.region, root, line_of_root(b, i, line), v, o.flag);
-    Wait wait = wait_begin(o.flag);
+    if (goes) send_line(a, o.region, root, line_of_root(b, i, line), v, o.sign);
+    Wait wait = wait_begin(o.sign.flag);
     return reduce_own_line<T, N>(b, o, i, line, own, v, wait);
 }
 

@@ -1,7 +1,7 @@
 /* reducescatter_ll128.cu - every rank sends each peer the block that it owns, of one message or of a batch, in lines; the
  * owner reduces them in rank order.
  *
- * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  If the grid has a group of lanes for each line
+ * One NVLink one-way, no barrier, no fence, no byte but the data.  If the grid has a group of lanes for each line
  * of a block, each group sends that line of every peer's block to its owner, receives every peer's version of that line of
  * this rank's own block, reduces and stores it.  Longer blocks have two crews: blocks of threads that only send, and those that
  * only receive, reduce and store.  Between up to 4 ranks lines go as whole ones (lines.cuh) until the last few, of short blocks if
@@ -9,8 +9,8 @@
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of whole warps; buffers of any alignment.  sendbuff
  * holds a block for each rank, `stride` bytes apart, and recvbuff is this rank's, or lies elsewhere.  In place, each
- * byte is stored by the lane that has loaded it, whole lines or not; the peers' blocks are not written.  Flags and
- * reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the
+ * byte is stored by the lane that has loaded it, whole lines or not; the peers' blocks are not written.  How lines
+ * come, and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and the
  * communicator unusable.
  */
 #include <core/primitives.cuh>
@@ -28,7 +28,7 @@ BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool whole, bool in_
 /* A whole line for each group, that sends first, then receives.  All that it loads is under way at once: load(peer, line). */
 template <class T, int N, class Load, class Store>
 BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t line,
-                              uint64_t flag, Load load, Store store) {
+                              const Blank &sign, Load load, Store store) {
     Pair outgoing[N] = {}, sum[1];
 #pragma unroll
     for (unsigned i = 1; i < N; i++)
@@ -37,9 +37,9 @@ BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, c
     warp_sync();
 #pragma unroll
     for (unsigned i = 1; i < N; i++)
-        if (i < nranks) send_line(a, region, peer_at(a.rank, i, nranks), line, outgoing[i], flag);
-    Wait wait = wait_begin(flag);
-    if (!receive_all_and_reduce<T, N, 1>(a, nranks, region, line, 0, flag, own, sum, wait)) return false;
+        if (i < nranks) send_line(a, region, peer_at(a.rank, i, nranks), line, outgoing[i], sign);
+    Wait wait = wait_begin(sign.flag);
+    if (!receive_all_and_reduce<T, N, 1>(a, nranks, region, line, 0, sign, own, sum, wait)) return false;
     store(line, sum[0], true);
     return true;
 }
@@ -48,7 +48,8 @@ BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, c
  * of batches of more than two ranks finding them costs more than either gains while they are in it (docs/notebook.md). */
 template <class T, int N, bool NEAR, class In, class Out>
 BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In &in, const Out &out) {
-    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), lines = lines_of_block(in);
+    const uint64_t e = epoch_begin(a), lines = lines_of_block(in);
+    const Blank sign = blank_of(a, e);
     const bool far = beyond_cache((3 * nranks - 1) * lines);
     /* For more ranks there are not the registers. */
     const uint64_t whole = N > 4 || !(NEAR || far) ? 0 : whole_lines(in);
@@ -67,43 +68,44 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
         };
         if (in_share(senders)) {
             if (whole > 0)
-                send_runs_to_each<LINES_OF_ONE>(a, nranks, region, lines, whole, senders, flag, load, prefetch);
+                send_runs_to_each<LINES_OF_ONE>(a, nranks, region, lines, whole, senders, sign, load, prefetch);
             else
-                send_to_each<N, 1>(a, region, lines, senders, flag, load, prefetch);
+                send_to_each<N, 1>(a, region, lines, senders, sign, load, prefetch);
         }
         if (in_share(receivers) &&
             !reduce_whole<T, N, LinesAtATime<N>::COUNT>(
-                a, nranks, region, lines, whole, receivers, flag,
+                a, nranks, region, lines, whole, receivers, sign,
                 [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load(a.rank, line, step, v, is_whole); },
                 store))
             return;
     } else if (crew.of_warp < whole && is_aligned(in)) {
         const auto load_one = [&](unsigned peer, uint64_t line) { return load_aligned_line(block_of(in, peer), line); };
-        if (!scatter_a_line<T, N>(a, nranks, region, crew.group, flag, load_one, store)) return;
+        if (!scatter_a_line<T, N>(a, nranks, region, crew.group, sign, load_one, store)) return;
     } else {
         const auto load_end = [&](unsigned peer, uint64_t line, uint64_t step, auto &v, bool) {
             load_end_lines(block_of(in, peer), line, step, v, false);
         };
-        send_to_each<N, 1>(a, region, lines, whole_grid(), flag, load_end, NoPrefetch());
+        send_to_each<N, 1>(a, region, lines, whole_grid(), sign, load_end, NoPrefetch());
         if (!reduce_all<T, N>(
-                a, region, lines, whole_grid(), flag, false,
+                a, region, lines, whole_grid(), sign, false,
                 [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
                     load_end(a.rank, line, step, v, is_whole);
                 },
                 [&](uint64_t line, Pair sum) { store_end_line(out, line, sum); }))
             return;
     }
-    epoch_end(a, flag);
+    epoch_end(a, sign.flag);
 }
 
 template <class T, int N> BL_DEVICE void reducescatter_ll128(const struct bl_kernel_args &a) {
     const uint64_t bytes = a.count * T::SIZE;
-    scatter<T, N, true>(a, N <= 4 ? N : a.nranks, Blocks{a.sendbuff, bytes, a.stride}, message_of(a.recvbuff, bytes));
+    scatter<T, N, true>(a, N <= 4 ? N : a.nranks, Blocks{a.sendbuff, bytes, a.stride},
+                        run_of<LINE_WORDS>(a.recvbuff, bytes));
 }
 
 template <class T, int N> BL_DEVICE void reducescatter_ll128_batch(const struct bl_batch_args &a) {
-    scatter<T, N, N == 2>(a.common, a.common.nranks, BatchInput<T, struct bl_batch_args, N <= 4>{a, 0},
-                          BatchOutput<T>{a, 0});
+    scatter<T, N, N == 2>(a.common, a.common.nranks, BatchInput<T, LINE_WORDS, struct bl_batch_args, N <= 4>{a, 0},
+                          BatchOutput<T, LINE_WORDS>{a, 0});
 }
 
 BL_INSTANTIATE_EXACT(bl_reducescatter_ll128, reducescatter_ll128)

@@ -1,7 +1,7 @@
 /* reducescatter_ll128_warps.cu - every rank sends each peer the block that it owns, in lines; the owner reduces them in rank
  * order: for small blocks of many ranks.
  *
- * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  The peers are spread over the warps of a block:
+ * One NVLink one-way, no barrier, no fence, no byte but the data.  The peers are spread over the warps of a block:
  * warps.cuh.  A warp sends its rank that rank's lines and receives its version of this rank's; all of a bundle reduce these, and
  * one stores the result.
  *
@@ -17,15 +17,16 @@
 #include "core/instantiate.cuh"
 
 template <class T> BL_DEVICE void reducescatter_ll128_warps(const struct bl_kernel_args &a) {
-    const uint64_t e = epoch_begin(a), flag = flag_of_one_shot(e), bytes = a.count * T::SIZE;
+    const uint64_t e = epoch_begin(a), bytes = a.count * T::SIZE;
+    const Blank sign = blank_of(a, e);
     const Blocks in = {a.sendbuff, bytes, a.stride};
-    const Message out = message_of(a.recvbuff, bytes);
+    const Run<LINE_WORDS> out = run_of<LINE_WORDS>(a.recvbuff, bytes);
     const uint64_t lines = lines_of(out);
     const auto load = [&](unsigned peer, uint64_t line) { return load_end_line(block_of(in, peer), line); };
     const auto finish = [&](const Bundle &t, uint64_t first, const QuadLine &, const uint64_t *sums, Wait &) {
         return store_sums(t, first, lines, sums, [&](uint64_t line, Pair sum) { store_end_line(out, line, sum); });
     };
-    if (reduce_in_bundles<T>(a, peer_region(a, e), lines, flag, load, finish)) epoch_end(a, flag);
+    if (reduce_in_bundles<T>(a, peer_region(a, e), lines, sign, load, finish)) epoch_end(a, sign.flag);
 }
 
 BL_INSTANTIATE_ONE(bl_reducescatter_ll128_warps, reducescatter_ll128_warps)

@@ -19,7 +19,8 @@ enum { AT_A_TIME = 4 }; /* quads of a warp under way, of long messages */
 template <int AT_ONCE, class Args>
 BL_DEVICE void copy_message(const Args &b, const struct bl_pairs_stream &stream, unsigned warp) {
     const struct bl_pairs_message &from = b.message[stream.first], &to = b.message[stream.first + 1];
-    const Message in = message_of(from.buffer, from.bytes), out = message_of(to.buffer, to.bytes);
+    const Run<FLAGGED_WORDS> in = run_of<FLAGGED_WORDS>(from.buffer, from.bytes),
+                             out = run_of<FLAGGED_WORDS>(to.buffer, to.bytes);
     const uint64_t lines = in.base == out.base ? 0 : lines_of(in), step = stream.warps * (uint64_t)WARP_LINES;
     const unsigned of_warp = lane_in_warp() / LINE_LANES;
     uint64_t first = warp * WARP_LINES;

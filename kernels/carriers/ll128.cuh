@@ -42,13 +42,54 @@ BL_DEVICE Crew crew_of(const Share &s) {
     return c;
 }
 
+/* --- what depends on how a line shows that it has come: a Flag or a Blank is the `sign` of all lines of a launch --- */
+
+BL_DEVICE void put(unsigned char *line, Pair v, const Flag &sign) {
+    store_line_relaxed_sys(line, lane_in_warp() % LINE_LANES, v, sign.flag);
+}
+BL_DEVICE void put(unsigned char *line, Pair v, const Blank &) {
+    store_cell_relaxed_sys(line, lane_in_warp() % LINE_LANES, v);
+}
+BL_DEVICE LineView look(const unsigned char *line, const Flag &) {
+    return load_line_relaxed_sys(line, lane_in_warp() % LINE_LANES);
+}
+BL_DEVICE LineView look(const unsigned char *line, const Blank &) {
+    return load_cell_relaxed_sys(line, lane_in_warp() % LINE_LANES);
+}
+/* Whether it was there, as far as this lane sees. */
+BL_DEVICE bool arrived(const LineView &view, const Flag &sign) {
+    return line_arrived(view, lane_in_warp() % LINE_LANES, sign.flag);
+}
+BL_DEVICE bool arrived(const LineView &view, const Blank &sign) {
+    return cell_arrived(view, sign.blank);
+}
+/* Whether a lane that sees so may take it: of a line with a flag, once all do. */
+BL_DEVICE bool may_take(bool seen, const Flag &) {
+    return warp_all(seen);
+}
+BL_DEVICE bool may_take(bool seen, const Blank &) {
+    return seen;
+}
+/* Whether all lanes of the warp may, each of which may take all of its own. */
+BL_DEVICE bool all_may_take(bool mine, const Flag &) {
+    return mine;
+}
+BL_DEVICE bool all_may_take(bool mine, const Blank &) {
+    return warp_all(mine);
+}
+/* What was taken is blank again: staging.cuh. */
+BL_DEVICE void clear(const unsigned char *, const Flag &) {}
+BL_DEVICE void clear(const unsigned char *line, const Blank &sign) {
+    store_own_cell((void *)line, lane_in_warp() % LINE_LANES, sign.blank);
+}
+
 /* Sends this group's part of a line to `peer`, unless the launch was stopped.  All lanes of the line call it
  * together. */
+template <class S>
 BL_DEVICE void send_line(const struct bl_kernel_args &a, const Region &region, unsigned peer, uint64_t line, Pair v,
-                         uint64_t flag) {
-    if (is_stopped(flag)) return;
-    store_line_relaxed_sys(place_of(a, region, peer, a.rank) + offset_of(region, line), lane_in_warp() % LINE_LANES, v,
-                           flag);
+                         const S &sign) {
+    if (is_stopped(sign.flag)) return;
+    put(place_of(a, region, peer, a.rank) + offset_of(region, line), v, sign);
 }
 
 /* Ranks whose lines one thread receives at a time, and for which it loads at a time: as far as registers allow. */
@@ -62,6 +103,12 @@ template <int N> struct AtATime {
 template <int N> struct LinesAtATime {
     enum { COUNT = N == 2 ? 4 : 1 };
 };
+/* Whether a grid has nearly all multiprocessors.  What is best for few blocks is not for many: docs/notebook.md. */
+BL_DEVICE bool is_wide() {
+    enum { WIDE = 3072 }; /* groups of lanes */
+    return crew_of(whole_grid()).groups > WIDE;
+}
+
 /* Whether lines are so many that crews are shared out for that, some rounds for each group. */
 template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines) {
     enum { COUNT = LinesAtATime<N>::COUNT };
@@ -74,44 +121,45 @@ template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines) {
  * the kernel.
  *
  * Polling is most of what the kernels do: so it has no branch, and addresses are made before. */
-template <int RANKS>
+template <int RANKS, class S>
 BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &region, uint64_t line, unsigned first,
-                             uint64_t flag, bool active, bool own_comes, Pair own, uint64_t (*words)[2], Wait &wait) {
-    const unsigned part = lane_in_warp() % LINE_LANES;
+                             const S &sign, bool active, bool own_comes, Pair own, uint64_t (*words)[2], Wait &wait) {
     const unsigned char *at[RANKS];
     LineView view[RANKS];
     bool missing[RANKS];
+    const auto comes = [&](unsigned rank) { return rank < a.nranks && (rank != a.rank || own_comes); };
 #pragma unroll
     for (int i = 0; i < RANKS; i++) {
         const bool is_own = first + i == a.rank;
         at[i] =
             kept((is_own ? own_place(a, region) : place_of(a, region, a.rank, first + i)) + offset_of(region, line));
         view[i] = line_of(own);
-        missing[i] = first + i < a.nranks && (!is_own || own_comes);
+        missing[i] = comes(first + i);
     }
     for (;;) {
 #pragma unroll
         for (int i = 0; i < RANKS; i++)
-            if (missing[i] && active) view[i] = load_line_relaxed_sys(at[i], part);
+            if (missing[i] && active) view[i] = look(at[i], sign);
         bool all = true;
 #pragma unroll
         for (int i = 0; i < RANKS; i++) {
-            const bool here = warp_all(!missing[i] || !active || line_arrived(view[i], part, flag));
+            const bool here = may_take(!missing[i] || !active || arrived(view[i], sign), sign);
             missing[i] = missing[i] && !here;
             all = all && here;
         }
-        if (all) break;
+        if (all_may_take(all, sign)) break;
         if (wait_is_long(wait)) {
             unsigned peer = a.rank;
 #pragma unroll
             for (int i = 0; i < RANKS; i++)
-                if (missing[i] && active && !line_arrived(view[i], part, flag)) peer = first + i;
+                if (missing[i] && active && !arrived(view[i], sign)) peer = first + i;
             if (!wait_on(a, wait, peer)) return false;
         }
     }
     wait_over(wait);
 #pragma unroll
     for (int i = 0; i < RANKS; i++) {
+        if (comes(first + i) && active) clear(at[i], sign);
         const Pair v = line_data(view[i]);
         words[i][0] = v.x;
         words[i][1] = v.y;
@@ -124,29 +172,32 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
  *
  * A mask, because flags would take predicates, of which a GPU has few: then each line is waited for before the next is asked
  * for. */
-template <int COUNT, class PeerOf>
+template <int COUNT, class S, class PeerOf>
 BL_DEVICE bool poll_lines(const struct bl_kernel_args &a, const unsigned char *const (&at)[COUNT], uint32_t missing,
-                          uint64_t flag, LineView (&view)[COUNT], Wait &wait, PeerOf peer_of) {
-    const unsigned part = lane_in_warp() % LINE_LANES;
+                          const S &sign, LineView (&view)[COUNT], Wait &wait, PeerOf peer_of) {
+    const uint32_t comes = missing;
     for (;;) {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            if (missing >> i & 1) view[i] = load_line_relaxed_sys(at[i], part);
+            if (missing >> i & 1) view[i] = look(at[i], sign);
         uint32_t left = 0;
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            if (!warp_all((missing >> i & 1) == 0 || line_arrived(view[i], part, flag))) left |= 1u << i;
-        if (left == 0) break;
+            if (!may_take((missing >> i & 1) == 0 || arrived(view[i], sign), sign)) left |= 1u << i;
+        if (all_may_take(left == 0, sign)) break;
         missing &= left;
         if (wait_is_long(wait)) {
             unsigned peer = a.rank;
 #pragma unroll
             for (int i = 0; i < COUNT; i++)
-                if ((missing >> i & 1) != 0 && !line_arrived(view[i], part, flag)) peer = peer_of(i);
+                if ((missing >> i & 1) != 0 && !arrived(view[i], sign)) peer = peer_of(i);
             if (!wait_on(a, wait, peer)) return false;
         }
     }
     wait_over(wait);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        if (comes >> i & 1) clear(at[i], sign);
     return true;
 }
 
@@ -157,9 +208,9 @@ template <int N> BL_DEVICE unsigned peer_in_order(const struct bl_kernel_args &a
 
 /* poll_lines of lines of every peer, line, line + step, ..., LINES of them: of each the peers' in rank order, or, if
  * OWN_COMES through the staging as well, all ranks'.  Lanes that are not active wait for nothing. */
-template <int N, int LINES, bool OWN_COMES = false>
+template <int N, int LINES, bool OWN_COMES = false, class S>
 BL_DEVICE bool poll_lines_of_peers(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t line,
-                                   uint64_t step, uint64_t flag, LineView (&view)[LINES * (N - !OWN_COMES)], Wait &wait,
+                                   uint64_t step, const S &sign, LineView (&view)[LINES * (N - !OWN_COMES)], Wait &wait,
                                    bool active = true) {
     enum { SOURCES = N - !OWN_COMES };
     const auto source = [&](unsigned i) { return OWN_COMES ? i % N : peer_in_order<N>(a, i); };
@@ -173,7 +224,7 @@ BL_DEVICE bool poll_lines_of_peers(const struct bl_kernel_args &a, unsigned nran
         view[i] = line_of({0, 0});
         if (active && i % SOURCES < nranks - !OWN_COMES) missing |= 1u << i;
     }
-    return poll_lines(a, at, missing, flag, view, wait, source);
+    return poll_lines(a, at, missing, sign, view, wait, source);
 }
 
 /* A line's words of all ranks: of views of the peers' in rank order with `own` among them, or, if OWN_COMES, of all ranks'. */
@@ -193,13 +244,13 @@ BL_DEVICE void words_in_rank_order(const struct bl_kernel_args &a, const LineVie
 
 /* Receives lines of every peer, line, line + step, ..., all at once, and reduces each with own[k], or with what OWN_COMES
  * through the staging, in rank order.  Own words are put in behind the polls, so these do not wait until they are loaded. */
-template <class T, int N, int LINES, bool OWN_COMES = false>
+template <class T, int N, int LINES, bool OWN_COMES = false, class S>
 BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned nranks, const Region &region,
-                                      uint64_t line, uint64_t step, uint64_t flag, const Pair (&own)[LINES],
+                                      uint64_t line, uint64_t step, const S &sign, const Pair (&own)[LINES],
                                       Pair (&result)[LINES], Wait &wait, bool active = true) {
     enum { SOURCES = N - !OWN_COMES };
     LineView view[LINES * SOURCES];
-    if (!poll_lines_of_peers<N, LINES, OWN_COMES>(a, nranks, region, line, step, flag, view, wait, active))
+    if (!poll_lines_of_peers<N, LINES, OWN_COMES>(a, nranks, region, line, step, sign, view, wait, active))
         return false;
 #pragma unroll
     for (int k = 0; k < LINES; k++) {
@@ -215,8 +266,8 @@ BL_DEVICE bool receive_all_and_reduce(const struct bl_kernel_args &a, unsigned n
 }
 
 /* Receives `line` of every peer and reduces them with `own` in rank order, some at a time. */
-template <class T, int N>
-BL_DEVICE bool receive_and_reduce(const struct bl_kernel_args &a, const Region &region, uint64_t line, uint64_t flag,
+template <class T, int N, class S>
+BL_DEVICE bool receive_and_reduce(const struct bl_kernel_args &a, const Region &region, uint64_t line, const S &sign,
                                   bool active, bool own_comes, Pair own, Pair &result, Wait &wait) {
     enum { RANKS = AtATime<N>::RANKS };
     const unsigned nranks = nranks_of<N>(a);
@@ -225,7 +276,7 @@ BL_DEVICE bool receive_and_reduce(const struct bl_kernel_args &a, const Region &
     for (int first = 0; first < N; first += RANKS) {
         if (first >= (int)nranks) break;
         uint64_t words[RANKS][2];
-        if (!receive_lines<RANKS>(a, region, line, first, flag, active, own_comes, own, words, wait)) return false;
+        if (!receive_lines<RANKS>(a, region, line, first, sign, active, own_comes, own, words, wait)) return false;
         reduce_in_rank_order<T, 2, RANKS>(sum, words, first, a, nranks);
     }
     uint64_t words[2];

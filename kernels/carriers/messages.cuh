@@ -12,11 +12,11 @@
 
 /* What a batch of elements of type T is loaded from, or stored to: the buffers, or the block'th block in each.  Args is
  * struct bl_batch_args or struct bl_batch_few_args.  RUNS: whether several of its lines are loaded, and received, at a time. */
-template <class T, class Args = struct bl_batch_args, bool RUNS = false> struct BatchInput {
+template <class T, int W, class Args = struct bl_batch_args, bool RUNS = false> struct BatchInput {
     const Args &batch;
     unsigned block;
 };
-template <class T, class Args = struct bl_batch_args> struct BatchOutput {
+template <class T, int W, class Args = struct bl_batch_args> struct BatchOutput {
     const Args &batch;
     unsigned block;
 };
@@ -26,28 +26,29 @@ struct Blocks {
     const void *buffer;
     uint64_t bytes, stride;
 };
-BL_DEVICE Message block_of(const Blocks &b, unsigned block) {
-    return message_of((const unsigned char *)b.buffer + block * b.stride, b.bytes);
+BL_DEVICE Run<LINE_WORDS> block_of(const Blocks &b, unsigned block) {
+    return run_of<LINE_WORDS>((const unsigned char *)b.buffer + block * b.stride, b.bytes);
 }
 /* Of every block. */
 BL_DEVICE uint64_t whole_lines(const Blocks &b) {
-    return whole_lines(message_of(b.buffer, b.bytes));
+    return whole_lines(block_of(b, 0));
 }
 BL_DEVICE bool is_aligned(const Blocks &b) {
-    return (b.stride & 7) == 0 && is_aligned(message_of(b.buffer, b.bytes));
+    return (b.stride & 7) == 0 && is_aligned(block_of(b, 0));
 }
-template <class T, class Args, bool RUNS>
-BL_DEVICE BatchInput<T, Args, RUNS> block_of(const BatchInput<T, Args, RUNS> &in, unsigned block) {
+template <class T, int W, class Args, bool RUNS>
+BL_DEVICE BatchInput<T, W, Args, RUNS> block_of(const BatchInput<T, W, Args, RUNS> &in, unsigned block) {
     return {in.batch, block};
 }
-template <class T, class Args>
-BL_DEVICE BatchOutput<T, Args> block_of(const BatchOutput<T, Args> &out, unsigned block) {
+template <class T, int W, class Args>
+BL_DEVICE BatchOutput<T, W, Args> block_of(const BatchOutput<T, W, Args> &out, unsigned block) {
     return {out.batch, block};
 }
 BL_DEVICE uint64_t lines_of_block(const Blocks &b) {
-    return lines_of(message_of(b.buffer, b.bytes));
+    return lines_of(block_of(b, 0));
 }
-template <class T, class Args, bool RUNS> BL_DEVICE uint64_t lines_of_block(const BatchInput<T, Args, RUNS> &in) {
+template <class T, int W, class Args, bool RUNS>
+BL_DEVICE uint64_t lines_of_block(const BatchInput<T, W, Args, RUNS> &in) {
     return in.batch.lines;
 }
 
@@ -91,74 +92,76 @@ template <class Args> BL_DEVICE bool others_are_roots(const Args &batch) {
     return (batch.roots & ~(1u << batch.common.rank)) != 0;
 }
 
-template <class T, class Args, bool RUNS> BL_DEVICE uint64_t lines_of(const BatchInput<T, Args, RUNS> &in) {
+template <class T, int W, class Args, bool RUNS> BL_DEVICE uint64_t lines_of(const BatchInput<T, W, Args, RUNS> &in) {
     return in.batch.lines;
 }
-template <class T, class Args> BL_DEVICE uint64_t lines_of(const BatchOutput<T, Args> &out) {
+template <class T, int W, class Args> BL_DEVICE uint64_t lines_of(const BatchOutput<T, W, Args> &out) {
     return out.batch.lines;
 }
 
-template <class T, class Args, bool RUNS>
-BL_DEVICE Message message_at(const BatchInput<T, Args, RUNS> &in, unsigned i) {
+template <class T, int W, class Args, bool RUNS>
+BL_DEVICE Run<W> message_at(const BatchInput<T, W, Args, RUNS> &in, unsigned i) {
     const struct bl_batch_message &m = in.batch.message[i];
     const uint64_t bytes = m.count * T::SIZE;
-    return message_of((const unsigned char *)m.sendbuff + in.block * bytes, bytes);
+    return run_of<W>((const unsigned char *)m.sendbuff + in.block * bytes, bytes);
 }
-template <class T, class Args> BL_DEVICE Message message_at(const BatchOutput<T, Args> &out, unsigned i) {
+template <class T, int W, class Args> BL_DEVICE Run<W> message_at(const BatchOutput<T, W, Args> &out, unsigned i) {
     const struct bl_batch_message &m = out.batch.message[i];
     const uint64_t bytes = m.count * T::SIZE;
-    return message_of((unsigned char *)m.recvbuff + out.block * bytes, bytes);
+    return run_of<W>((unsigned char *)m.recvbuff + out.block * bytes, bytes);
 }
 
-template <class T, class Args, bool RUNS>
-BL_DEVICE Pair load_end_line(const BatchInput<T, Args, RUNS> &in, uint64_t line) {
+template <class T, int W, class Args, bool RUNS>
+BL_DEVICE Pair load_end_line(const BatchInput<T, W, Args, RUNS> &in, uint64_t line) {
     const unsigned i = message_of_line(in.batch, line);
     return load_end_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
 /* Each message has an end and an alignment of its own.  Of runs a whole line is one that exists, so that several are under way together: that some may
  * be a message's last is for who loads and stores them.  Else none is taken for whole. */
-template <class T, class Args, bool RUNS> BL_DEVICE uint64_t whole_lines(const BatchInput<T, Args, RUNS> &in) {
+template <class T, int W, class Args, bool RUNS>
+BL_DEVICE uint64_t whole_lines(const BatchInput<T, W, Args, RUNS> &in) {
     return RUNS ? in.batch.lines / WARP_LINES * WARP_LINES : 0;
 }
-template <class T, class Args, bool RUNS, int K>
-BL_DEVICE void load_whole_lines(const BatchInput<T, Args, RUNS> &in, uint64_t line, uint64_t step, Pair (&v)[K]) {
+template <class T, int W, class Args, bool RUNS, int K>
+BL_DEVICE void load_whole_lines(const BatchInput<T, W, Args, RUNS> &in, uint64_t line, uint64_t step, Pair (&v)[K]) {
 #pragma unroll
     for (int k = 0; k < K; k++) v[k] = load_end_line(in, line + k * step);
 }
 /* None is taken for aligned, so this is never called. */
-template <class T, class Args, bool RUNS>
-BL_DEVICE Pair load_aligned_line(const BatchInput<T, Args, RUNS> &, uint64_t) {
+template <class T, int W, class Args, bool RUNS>
+BL_DEVICE Pair load_aligned_line(const BatchInput<T, W, Args, RUNS> &, uint64_t) {
     return {0, 0};
 }
-template <class T, class Args, bool RUNS> BL_DEVICE bool is_aligned(const BatchInput<T, Args, RUNS> &) {
+template <class T, int W, class Args, bool RUNS> BL_DEVICE bool is_aligned(const BatchInput<T, W, Args, RUNS> &) {
     return false;
 }
-template <class T, class Args> BL_DEVICE bool is_aligned(const BatchOutput<T, Args> &) {
+template <class T, int W, class Args> BL_DEVICE bool is_aligned(const BatchOutput<T, W, Args> &) {
     return false;
 }
-template <class T, class Args, bool RUNS> BL_DEVICE Pair load_line(const BatchInput<T, Args, RUNS> &in, uint64_t line) {
+template <class T, int W, class Args, bool RUNS>
+BL_DEVICE Pair load_line(const BatchInput<T, W, Args, RUNS> &in, uint64_t line) {
     const unsigned i = message_of_line(in.batch, line);
     return load_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
 /* Others are found too slowly for that to pay. */
-template <class T, class Args, bool RUNS>
-BL_DEVICE void prefetch_line(const BatchInput<T, Args, RUNS> &in, uint64_t line) {
+template <class T, int W, class Args, bool RUNS>
+BL_DEVICE void prefetch_line(const BatchInput<T, W, Args, RUNS> &in, uint64_t line) {
     if (!RUNS) return;
     const unsigned i = message_of_line(in.batch, line);
     prefetch_line(message_at(in, i), line_in_message(in.batch, i, line));
 }
-template <class T, class Args>
-BL_DEVICE void store_end_line(const BatchOutput<T, Args> &out, uint64_t line, Pair v, bool = false) {
+template <class T, int W, class Args>
+BL_DEVICE void store_end_line(const BatchOutput<T, W, Args> &out, uint64_t line, Pair v, bool = false) {
     const unsigned i = message_of_line(out.batch, line);
     store_end_line(message_at(out, i), line_in_message(out.batch, i, line), v);
 }
 /* Each message has an end of its own. */
-template <class T, class Args>
-BL_DEVICE void store_line(const BatchOutput<T, Args> &out, uint64_t line, Pair v, bool = false) {
+template <class T, int W, class Args>
+BL_DEVICE void store_line(const BatchOutput<T, W, Args> &out, uint64_t line, Pair v, bool = false) {
     store_end_line(out, line, v);
 }
-template <class T, class Args>
-BL_DEVICE void store_line_by_halves(const BatchOutput<T, Args> &out, uint64_t line, unsigned half, uint64_t word) {
+template <class T, int W, class Args>
+BL_DEVICE void store_line_by_halves(const BatchOutput<T, W, Args> &out, uint64_t line, unsigned half, uint64_t word) {
     const unsigned i = message_of_line(out.batch, line);
     store_line_by_halves(message_at(out, i), line_in_message(out.batch, i, line), half, word);
 }
@@ -167,8 +170,8 @@ BL_DEVICE void store_line_by_halves(const BatchOutput<T, Args> &out, uint64_t li
 BL_DEVICE bool lies_apart(const Message &in, const Message &out, uint64_t) {
     return in.base != out.base;
 }
-template <class T, class Args, bool RUNS>
-BL_DEVICE bool lies_apart(const BatchInput<T, Args, RUNS> &in, const BatchOutput<T, Args> &out, uint64_t line) {
+template <class T, int W, class Args, bool RUNS>
+BL_DEVICE bool lies_apart(const BatchInput<T, W, Args, RUNS> &in, const BatchOutput<T, W, Args> &out, uint64_t line) {
     const unsigned i = message_of_line(out.batch, line);
     return message_at(in, i).base != message_at(out, i).base;
 }

@@ -31,7 +31,8 @@
 #include "carriers/ll128.cuh"
 
 struct OneWay {
-    uint64_t cursor, flag;
+    uint64_t cursor;
+    Flag sign;         /* its flag: the cursor that it leaves behind */
     uint64_t launches; /* before this one */
     Region region;
     uint64_t heard; /* what the peer of this lane's number had told when the launch began */
@@ -63,7 +64,7 @@ BL_DEVICE OneWay oneway_begin(const struct bl_kernel_args &a, const OneWayWords 
     o.cursor = words.cursor | words.stop;
     o.launches = words.launches;
     o.heard = words.heard;
-    o.flag = o.cursor + lines;
+    o.sign = {o.cursor + lines};
     const uint64_t stride = a.layout.oneway_lines * LINE_BYTES;
     o.region = {a.layout.oneway_offset + BL_MAX_RANKS * sizeof(uint64_t), stride, o.cursor, a.layout.oneway_lines - 1};
     o.told = false;
@@ -109,8 +110,8 @@ BL_DEVICE bool await_room(const struct bl_kernel_args &a, const OneWay &o, uint3
     const unsigned peer = lane_in_warp() % BL_MAX_RANKS;
     const bool asks = peer < a.nranks && peer != a.rank && (to >> peer & 1) != 0;
     const uint64_t *const word = begun_word(a, a.rank, peer);
-    const uint64_t least = o.flag - a.layout.oneway_lines;
-    Wait wait = wait_begin(o.flag);
+    const uint64_t least = o.sign.flag - a.layout.oneway_lines;
+    Wait wait = wait_begin(o.sign.flag);
     for (uint64_t heard = o.heard;; heard = load_relaxed_sys(word)) {
         const bool room = !asks || (int64_t)(heard - least) >= 0;
         if (warp_all(room)) return true;
@@ -139,7 +140,7 @@ template <int N> BL_DEVICE void send_to_peers(const struct bl_kernel_args &a, co
     const unsigned nranks = nranks_of<N>(a);
 #pragma unroll
     for (int p = 1; p < N; p++)
-        if (p < (int)nranks) send_line(a, o.region, peer_at(a.rank, p, nranks), place, v, o.flag);
+        if (p < (int)nranks) send_line(a, o.region, peer_at(a.rank, p, nranks), place, v, o.sign);
 }
 
 #endif

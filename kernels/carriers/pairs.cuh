@@ -45,18 +45,18 @@ struct PairEnd {
 
 /* A message of it. */
 struct PairMessage {
-    Message m;
+    Run<FLAGGED_WORDS> m;
     uint64_t before, whole; /* quads before it; its own that are whole */
 };
 
 template <class Args> BL_DEVICE PairMessage pair_message(const Args &b, unsigned i) {
-    const Message m = message_of(b.message[i].buffer, b.message[i].bytes);
+    const Run<FLAGGED_WORDS> m = run_of<FLAGGED_WORDS>(b.message[i].buffer, b.message[i].bytes);
     return {m, b.message[i].quads_before, whole_lines(m) / BL_QUAD};
 }
 
 /* Whether there is such a line of it: one at least. */
 BL_DEVICE bool is_carried(const PairMessage &p, uint64_t line) {
-    return line == 0 || line * BL_LINE_DATA < p.m.bytes;
+    return line == 0 || line * BL_FLAGGED_DATA < p.m.bytes;
 }
 
 BL_DEVICE uint64_t *pair_cursors(const struct bl_kernel_args &a, unsigned block) {

@@ -72,9 +72,8 @@ BL_DEVICE bool has_rank(const struct bl_kernel_args &a, const Bundle &t, const Q
 /* Sends mine[k] to the warp's k-th rank and receives that of theirs; of this rank itself it is its own.  False: the wait
  * failed. */
 BL_DEVICE bool exchange_in_bundle(const struct bl_kernel_args &a, const Region &region, const Bundle &t,
-                                  const QuadLine &q, uint64_t flag, const Pair (&mine)[BL_WARP_RANKS],
+                                  const QuadLine &q, const Blank &sign, const Pair (&mine)[BL_WARP_RANKS],
                                   Pair (&theirs)[BL_WARP_RANKS], Wait &wait) {
-    const unsigned part = lane_in_warp() % LINE_LANES;
     const unsigned char *at[BL_WARP_RANKS];
     LineView view[BL_WARP_RANKS];
     bool missing[BL_WARP_RANKS];
@@ -83,19 +82,19 @@ BL_DEVICE bool exchange_in_bundle(const struct bl_kernel_args &a, const Region &
     for (int k = 0; k < BL_WARP_RANKS; k++) {
         const unsigned peer = rank_in_bundle(t, k);
         missing[k] = has_rank(a, t, q, k) && peer != a.rank;
-        if (missing[k]) send_line(a, region, peer, q.line, mine[k], flag);
+        if (missing[k]) send_line(a, region, peer, q.line, mine[k], sign);
         at[k] = kept(place_of(a, region, a.rank, peer) + offset_of(region, q.line));
         view[k] = line_of(mine[k]);
     }
     for (;;) {
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
-            if (missing[k]) view[k] = load_line_relaxed_sys(at[k], part);
+            if (missing[k]) view[k] = look(at[k], sign);
         bool all = true;
         unsigned peer = a.rank;
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++) {
-            const bool here = !missing[k] || line_arrived(view[k], part, flag);
+            const bool here = !missing[k] || arrived(view[k], sign);
             if (!here) peer = rank_in_bundle(t, k);
             all = all && here;
         }
@@ -104,11 +103,14 @@ BL_DEVICE bool exchange_in_bundle(const struct bl_kernel_args &a, const Region &
     }
     wait_over(wait);
 #pragma unroll
-    for (int k = 0; k < BL_WARP_RANKS; k++) theirs[k] = line_data(view[k]);
+    for (int k = 0; k < BL_WARP_RANKS; k++) {
+        if (missing[k]) clear(at[k], sign);
+        theirs[k] = line_data(view[k]);
+    }
     return true;
 }
 
-/* --- lines of a quad in the block's memory: word by word, the 16th of each is nobody's --- */
+/* --- lines of a quad in the block's memory: word by word --- */
 BL_DEVICE unsigned place_in_quad() {
     return lane_in_warp() / LINE_LANES * 16 + lane_in_warp() % LINE_LANES;
 }
@@ -125,7 +127,6 @@ BL_DEVICE Pair take_line(const uint64_t *quad) {
  * to fetch them. */
 template <class T> BL_DEVICE void reduce_quads(const struct bl_kernel_args &a, const Bundle &t, uint64_t *words) {
     for (unsigned i = thread_in_block(); i < t.bundles * QUAD_WORDS; i += threads_in_block()) {
-        if (i % 16 == 15) continue;
         const uint64_t *const inputs = words + i / QUAD_WORDS * a.nranks * QUAD_WORDS + i % QUAD_WORDS;
         Sum<T, 1> sum;
         uint64_t word = load_block(inputs);
@@ -146,11 +147,11 @@ template <class T> BL_DEVICE void reduce_quads(const struct bl_kernel_args &a, c
  * beyond the end; finish(bundle, first, quad, sums, wait) is called by all threads once the sums of a round are in `sums`, a
  * quad for each bundle, and says whether to go on.  False here and below: leave the kernel. */
 template <class T, class Load, class Finish>
-BL_DEVICE bool reduce_in_bundles(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t flag,
-                                 Load load, Finish finish) {
+BL_DEVICE bool reduce_in_bundles(const struct bl_kernel_args &a, const Region &region, uint64_t lines,
+                                 const Blank &sign, Load load, Finish finish) {
     const Bundle t = bundle_of(a, lines);
     uint64_t *const words = block_words<BUNDLE_WORDS>();
-    Wait wait = wait_begin(flag);
+    Wait wait = wait_begin(sign.flag);
     bool good = true;
     for (uint64_t first = first_quad(t); first < lines; first += quad_step(t)) {
         if (first != first_quad(t) && !block_all(good)) return false;
@@ -159,7 +160,7 @@ BL_DEVICE bool reduce_in_bundles(const struct bl_kernel_args &a, const Region &r
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
             mine[k] = has_rank(a, t, q, k) ? load(rank_in_bundle(t, k), q.line) : Pair{0, 0};
-        good = exchange_in_bundle(a, region, t, q, flag, mine, theirs, wait);
+        good = exchange_in_bundle(a, region, t, q, sign, mine, theirs, wait);
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
             if (has_rank(a, t, q, k))
@@ -183,17 +184,17 @@ BL_DEVICE bool store_sums(const Bundle &t, uint64_t first, uint64_t lines, const
 
 /* Sends each peer its lines and receives theirs: store(peer, line, data) is called for those of this rank, too. */
 template <class Load, class Store>
-BL_DEVICE bool gather_in_bundles(const struct bl_kernel_args &a, const Region &region, uint64_t lines, uint64_t flag,
-                                 Load load, Store store) {
+BL_DEVICE bool gather_in_bundles(const struct bl_kernel_args &a, const Region &region, uint64_t lines,
+                                 const Blank &sign, Load load, Store store) {
     const Bundle t = bundle_of(a, lines);
-    Wait wait = wait_begin(flag);
+    Wait wait = wait_begin(sign.flag);
     for (uint64_t first = first_quad(t); first < lines; first += quad_step(t)) {
         const QuadLine q = quad_of(t, first, lines);
         Pair mine[BL_WARP_RANKS], theirs[BL_WARP_RANKS];
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
             mine[k] = has_rank(a, t, q, k) ? load(rank_in_bundle(t, k), q.line) : Pair{0, 0};
-        if (!exchange_in_bundle(a, region, t, q, flag, mine, theirs, wait)) return false;
+        if (!exchange_in_bundle(a, region, t, q, sign, mine, theirs, wait)) return false;
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++)
             if (has_rank(a, t, q, k)) store(rank_in_bundle(t, k), q.line, theirs[k]);

@@ -2,12 +2,12 @@
  * order and scope.  The emulated box replaces this header with test/emu/seam/core/primitives.cuh: the two offer the
  * same names, and kernels use nothing else to reach memory, time, or other threads.
  *
- * Words: a *packet* is 16 bytes, 8 of data and 8 of flag, moved by one thread in one access.  A *line* is 128 bytes, 120 of
- * data and 8 of flag, moved by 8 adjacent lanes of one warp in one access of 16 bytes each; lane 7 holds the flag in its upper
- * word.  So a flag that is seen vouches for the data beside it, and neither needs a fence.
+ * Words: a *packet* is 16 bytes, 8 of data and 8 of flag, moved by one thread in one access.  A *line* is 128 bytes, moved by 8 adjacent lanes of
+ * one warp, 16 bytes, a *cell*, each in one access.  Its cells come for themselves; or it has a flag, in the upper word of lane 7, and is stored and loaded
+ * by an instruction of all eight.  So what is seen vouches for itself, or a flag for the data beside it, and none of them needs a fence.
  *
- * What that rests on: a packet, and each lane's part of a line, on PTX: an access of type .b128 is one access, performed whole (a
- * vector access, as of .v2.b64, is one for each of its elements, in any order, by the rules, though the machine code is the same).  A line on
+ * What that rests on: a packet, and a cell, on PTX: an access of type .b128 is one access, performed whole (a
+ * vector access, as of .v2.b64, is one for each of its elements, in any order, by the rules, though the machine code is the same).  A line with a flag on
  * hardware: that what a warp's instruction stores to 128 aligned bytes arrives whole, and is loaded whole by one, PTX does not
  * promise.  NCCL's LL128 relies on it, and on H200 1.5e11 loads of lines that peers overwrote without pause, from one and from three
  * of them, under pressure on the L2 cache, never met a flag beside older or newer data.
@@ -208,6 +208,22 @@ BL_DEVICE PacketView packet_of(uint64_t data) {
 struct LineView {
     Pair v;
 };
+/* A cell: any lane for itself, though one access for the whole line where all eight do so together. */
+BL_DEVICE void store_cell_relaxed_sys(void *line, unsigned part, Pair v) {
+    store_b128_relaxed_sys((char *)line + part * 16, v.x, v.y);
+}
+BL_DEVICE LineView load_cell_relaxed_sys(const void *line, unsigned part) {
+    const LineView l = {load_b128_relaxed_sys((const char *)line + part * 16)};
+    return l;
+}
+/* A cell of this rank's own, which nobody stores to before the launch has ended: plain, since a store at system scope takes longer to end. */
+BL_DEVICE void store_own_cell(void *line, unsigned part, Pair v) {
+    asm volatile("st.global.v2.b64 [%0], {%1, %2};" ::"l"((char *)line + part * 16), "l"(v.x), "l"(v.y) : "memory");
+}
+BL_DEVICE bool cell_arrived(const LineView &l, Pair blank) {
+    return ((l.v.x ^ blank.x) | (l.v.y ^ blank.y)) != 0;
+}
+/* A line with a flag. */
 /* All 8 lanes of the line call it together: a warp_sync, called by all lanes of the warp, stands ahead of it, and no access to
  * memory of another kind in between, since lanes may part there.  The emulated box fails a kernel of which that is not true.
  * Lane 7's data.y is replaced by the flag. */

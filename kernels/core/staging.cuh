@@ -1,26 +1,26 @@
 /* staging.cuh - who writes where in a rank's staging, and why nobody overwrites what is still to be read; and how a wait for a
  * peer goes.
  *
- * Every launch takes the epoch e that the last one left behind, and leaves a higher one: its flag, which all that it sends
- * carries.  So a flag never came before and is never zero (63 bits do not wrap in the life of a machine).  Its lowest bit names
- * the half that is free, below; the others count launches.  In every launch each rank sends to each peer, and ends only when
- * something came from each peer.  So:
+ * Every launch takes the epoch e that the last one left behind, and leaves a higher one.  Its lowest bit names the half that is
+ * free, below; the others count launches.  (63 bits do not wrap in the life of a machine.)  In every launch each rank sends to each peer,
+ * and ends only when something came from each peer.  So:
  *
  * A rank in launch k+1 has ended launch k, hence heard from each peer in launch k, hence each peer has ended launch k-1.
  *
  * (Broadcast and reduce, and launches of several collectives, in which not every rank sends to each peer, have memory and counters of their own: oneway.cuh.  Nothing
  * here is about them.)
  *
- * Packets and lines have two halves each.  A launch writes into the *free* half.
+ * Packets and lines have two halves each.  A launch writes into the half e & 1, and the next one into the other.  So a half comes to be
+ * used again no earlier than in launch k+1 if it was in k-1: each peer has ended that.  (Two shots have inputs and results there, each in a place of its own.)
  *
- * Packets, and all lines but two-shot's: the other half is free then.  The half comes to be used again no earlier than in launch
- * k+1 if it was in k-1: each peer has ended that.
+ * **Packets** carry the epoch that their launch leaves behind as a flag: it never came before and is never zero.
  *
- * Two-shot lines: inputs go to the free half, results to the other one, and the half of the inputs is free again.  Rightly: a
- * rank that ended launch k has the results of each peer for every line, which that peer sent after it had read all inputs of
- * the line.  Results of launch k+1 may go to a peer whose inputs of k+1 came: it has ended launch k, and reads nothing of it or
- * of earlier ones any more.  And once another launch comes to write into the half of the results, one lay in between, or it
- * writes results itself.
+ * **Lines** carry nothing but data: a place holds the *blank* while nothing has come, 16 bytes that its rank has drawn at random, and what is
+ * not the blank has come.  Each 16 bytes of a line are one access and come for themselves.  Who has read them puts the blank back in the same launch,
+ * so all that a launch finds blank at its beginning is blank at its end; and whoever writes there next does so after we have ended the
+ * launch, as above.  Nobody but the rank itself knows its blank, and nothing of a staging is ever in anybody's buffer, so no data has it
+ * (but by chance, once in 2^128).  Whatever is sent is received, each 16 bytes by one thread.  A launch that fails, or is told to stop, leaves what it
+ * has not received: no launch comes behind it.
  *
  * The shape of a launch (grid, datatype, redop) may change from launch to launch, and differ from rank to rank: a line's
  * place depends on its number alone.  (But all ranks launch allreduce_twoshot_ll128_warps.cu with blocks of one size.)  Packets and
@@ -31,7 +31,9 @@
 
 #include <core/primitives.cuh>
 
-enum { PACKET_BYTES = 16, LINE_BYTES = 128, LINE_WORDS = 15, LINE_LANES = 8 };
+enum { PACKET_BYTES = 16, LINE_BYTES = 128, LINE_LANES = 8 };
+/* Words of a line; of one that has a flag, as those of rings have (oneway.cuh, pairs.cuh). */
+enum { LINE_WORDS = 16, FLAGGED_WORDS = 15 };
 
 /* A part of every rank's staging: a place of `stride` bytes for each source.  Of lines, number k lies (first + k) & mask lines
  * from the place's begin. */
@@ -52,12 +54,13 @@ BL_DEVICE Region lines_of_half(const struct bl_kernel_args &a, uint64_t e, uint6
 BL_DEVICE Region rank_region(const struct bl_kernel_args &a, uint64_t e) {
     return lines_of_half(a, e, a.layout.rank_lines);
 }
-/* A place for each peer: in the free half, and in the other one. */
+/* A place for each peer; and what lies in it behind so many lines. */
 BL_DEVICE Region peer_region(const struct bl_kernel_args &a, uint64_t e) {
     return lines_of_half(a, e, a.layout.peer_lines);
 }
-BL_DEVICE Region result_region(const struct bl_kernel_args &a, uint64_t e) {
-    return peer_region(a, e + 1);
+BL_DEVICE Region behind(Region r, uint64_t lines) {
+    r.offset += lines * LINE_BYTES;
+    return r;
 }
 
 /* Where `source`, a peer of `owner`, writes in the owner's region; and where the owner itself does, if the region has room
@@ -83,12 +86,10 @@ BL_DEVICE unsigned peer_at(unsigned rank, unsigned i, unsigned nranks) {
     return rank + i < nranks ? rank + i : rank + i - nranks;
 }
 
+/* What a launch leaves behind: the other half is the next. */
 enum { EPOCH_STEP = 2 };
-BL_DEVICE uint64_t flag_of_one_shot(uint64_t e) {
+BL_DEVICE uint64_t next_epoch(uint64_t e) {
     return (e ^ 1) + EPOCH_STEP;
-}
-BL_DEVICE uint64_t flag_of_two_shots(uint64_t e) {
-    return e + EPOCH_STEP;
 }
 
 /* A launch that begins when the device has been told to stop sends nothing and leaves the first wait at the first poll that
@@ -98,6 +99,20 @@ BL_DEVICE uint64_t flag_of_two_shots(uint64_t e) {
 static const uint64_t STOPPED = (uint64_t)1 << 63;
 BL_DEVICE bool is_stopped(uint64_t flag) {
     return (int64_t)flag < 0;
+}
+
+/* How a reader knows that a line has come; and whether the launch is stopped. */
+struct Flag { /* in rings: the word behind the data */
+    enum { WORDS = FLAGGED_WORDS };
+    uint64_t flag;
+};
+struct Blank { /* elsewhere: it is not what this rank's places hold until then */
+    enum { WORDS = LINE_WORDS };
+    uint64_t flag; /* the epoch that the launch leaves behind */
+    Pair blank;
+};
+BL_DEVICE Blank blank_of(const struct bl_kernel_args &a, uint64_t e) {
+    return {next_epoch(e), {a.blank[0], a.blank[1]}};
 }
 
 /* The epoch is kept once a block, so that a launch starts with one load, in parallel with those of the user's data, and

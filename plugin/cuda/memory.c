@@ -54,7 +54,20 @@ static int allocate(struct bl_memory *memory) {
     return map(memory, rank);
 }
 
-/* Before any peer can map it: a flag that a peer wrote must never be wiped out. */
+/* What is there is copied behind itself: a driver fills with four bytes at most. */
+static int fill_blank(const struct bl_memory *memory, CUstream stream) {
+    const struct bl_driver *cu = bl_driver();
+    const CUdeviceptr first = memory->address[memory->rank] + memory->blank_at;
+    BL_DRIVER_CHECK(cu->cuMemcpyHtoDAsync(first, memory->blank, sizeof(memory->blank), stream),
+                    "filling the staging (cuMemcpyHtoDAsync)");
+    for (uint64_t filled = sizeof(memory->blank), more; filled < memory->blank_bytes; filled += more) {
+        more = filled < memory->blank_bytes - filled ? filled : memory->blank_bytes - filled;
+        BL_DRIVER_CHECK(cu->cuMemcpyDtoDAsync(first + filled, first, more, stream),
+                        "filling the staging (cuMemcpyDtoDAsync)");
+    }
+    return 0;
+}
+
 static int zero(struct bl_memory *memory, CUstream stream) {
     const struct bl_driver *cu = bl_driver();
     BL_DRIVER_CHECK(cu->cuMemsetD8Async(memory->address[memory->rank], 0, memory->bytes, stream),
@@ -63,14 +76,28 @@ static int zero(struct bl_memory *memory, CUstream stream) {
     return 0;
 }
 
-int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks, uint64_t bytes, CUstream stream) {
-    const uint64_t epochs_at = round_up(bytes, LINE_BYTES);
-    *memory = (struct bl_memory){.device = device, .rank = rank, .nranks = nranks, .bytes = epochs_at + EPOCH_BYTES};
+/* Before any peer can map it: what a peer wrote must never be wiped out. */
+static int fill(struct bl_memory *memory, CUstream stream) {
+    if (zero(memory, stream) || fill_blank(memory, stream)) return -1;
+    BL_DRIVER_CHECK(bl_driver()->cuStreamSynchronize(stream), "filling the staging (cuStreamSynchronize)");
+    return 0;
+}
+
+int bl_memory_create(struct bl_memory *memory, CUdevice device, int rank, int nranks,
+                     const struct bl_staging_layout *layout, const uint64_t blank[2], CUstream stream) {
+    const uint64_t epochs_at = round_up(layout->bytes, LINE_BYTES);
+    *memory = (struct bl_memory){.device = device,
+                                 .rank = rank,
+                                 .nranks = nranks,
+                                 .bytes = epochs_at + EPOCH_BYTES,
+                                 .blank_at = layout->line_offset,
+                                 .blank_bytes = layout->oneway_offset - layout->line_offset,
+                                 .blank = {blank[0], blank[1]}};
     if (round_up_bytes(memory) || allocate(memory)) return -1;
 
     /* To free memory of their own would wait for all of the GPU's work. */
     memory->epochs = memory->address[rank] + epochs_at;
-    return zero(memory, stream);
+    return fill(memory, stream);
 }
 
 int bl_memory_export(const struct bl_memory *memory, int *fd) {
@@ -103,17 +130,23 @@ static void release_mapping(struct bl_memory *memory, int rank) {
         bl_driver_undo(bl_driver()->cuMemAddressFree(memory->address[rank], memory->bytes), "cuMemAddressFree");
 }
 
+/* Runs fill or zero on a stream of its own. */
+static int with_stream(struct bl_memory *memory, int (*work)(struct bl_memory *, CUstream)) {
+    CUstream stream;
+    BL_DRIVER_CHECK(bl_driver()->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "making a stream (cuStreamCreate)");
+    const int status = work(memory, stream);
+    bl_driver()->cuStreamDestroy(stream);
+    return status;
+}
+
+/* What anybody may have next is not to hold the blank, which is the same once the communicator resumes.  If that fails, nothing works here. */
 void bl_memory_suspend(struct bl_memory *memory) {
+    if (memory->mapped[memory->rank]) with_stream(memory, zero);
     for (int rank = 0; rank < memory->nranks; rank++) give_back(memory, rank);
 }
 
 int bl_memory_resume(struct bl_memory *memory) {
-    CUstream stream;
-    if (allocate(memory)) return -1;
-    BL_DRIVER_CHECK(bl_driver()->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "making a stream (cuStreamCreate)");
-    const int status = zero(memory, stream);
-    bl_driver()->cuStreamDestroy(stream);
-    return status;
+    return allocate(memory) ? -1 : with_stream(memory, fill);
 }
 
 void bl_memory_release(struct bl_memory *memory) {

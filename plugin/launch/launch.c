@@ -66,7 +66,7 @@ static void fill_batch(struct bl_batch_args *args, const struct bl_call *const *
     for (int i = 0; i < count; i++) {
         const struct bl_call *call = calls[i];
         const uint64_t bytes = bl_call_bytes(&call->request), elements = reduces ? call->request.count : bytes;
-        const uint64_t of_call = bl_lines_of(bytes);
+        const uint64_t of_call = bl_lines_of(bytes, bl_kernel_line(route->kernel));
         uint64_t *const place = &of_root[call->request.root];
         args->message[i] = (struct bl_batch_message){call->sendbuff, call->recvbuff, elements, *place};
         args->first_line[i] = (uint32_t)lines;

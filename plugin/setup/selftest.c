@@ -90,7 +90,7 @@ static uint64_t short_ring(uint64_t quads) {
 }
 
 static uint64_t lap_and_a_half(const struct bl_staging_layout *layout) {
-    return (layout->pair_quads + layout->pair_quads / 2) * BL_QUAD * BL_LINE_DATA;
+    return (layout->pair_quads + layout->pair_quads / 2) * BL_QUAD * BL_FLAGGED_DATA;
 }
 
 /* What is enough for few threads: more rounds of the same ones try no other way, and take long where these are slow. */

@@ -16,13 +16,14 @@ int bl_share_create(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     struct bl_resources *resources = member->resources;
     if (resources->suspended) return bl_memory_resume(&resources->memory);
+    if (bl_random(comm->args.blank, sizeof(comm->args.blank))) return -1;
     comm->memory = &resources->memory;
     BL_DRIVER_CHECK(bl_driver()->cuStreamCreate(&member->stream, CU_STREAM_NON_BLOCKING), "making a stream");
     if (bl_modules_open(&resources->modules, comm->context, comm->context_id) ||
         bl_modules_find(resources->modules, comm->nranks, false, comm->function) ||
         bl_pinned_take(&resources->control, comm->context, comm->context_id) ||
-        bl_memory_create(&resources->memory, comm->device, comm->rank, comm->nranks, comm->args.layout.bytes,
-                         member->stream))
+        bl_memory_create(&resources->memory, comm->device, comm->rank, comm->nranks, &comm->args.layout,
+                         comm->args.blank, member->stream))
         return -1;
     bl_budget_settle(comm->device, &resources->reserved, resources->memory.bytes);
     return 0;

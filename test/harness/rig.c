@@ -1,6 +1,7 @@
 /* rig.c - see rig.h. */
 #include "rig.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -79,6 +80,21 @@ static void load_modules(struct rig *rig, int i) {
             rig->module[i][m] = rig->module[first][m];
 }
 
+void rig_blank(int i, uint64_t blank[2]) {
+    blank[0] = UINT64_C(0x7ff4b1a27ff4b1a2) + (uint64_t)i;
+    blank[1] = UINT64_C(0xfff4c3d5fff4c3d5) - (uint64_t)i;
+}
+
+/* The lines of rank i: nothing has come. */
+static void fill_blank(struct rig *rig, int i) {
+    const uint64_t bytes = rig->layout.oneway_offset - rig->layout.line_offset, words = bytes / sizeof(uint64_t);
+    uint64_t *const lines = malloc(bytes);
+    CHECK(lines);
+    for (uint64_t w = 0; w < words; w += 2) rig_blank(i, lines + w);
+    box_upload(rig->staging[i] + rig->layout.line_offset, lines, bytes);
+    free(lines);
+}
+
 void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool multicast, uint64_t timeout_ns) {
     *rig = (struct rig){.part = part, .timeout_ns = timeout_ns};
     CHECK(bl_staging_plan(&rig->layout, part->count, staging_bytes, false, multicast) == 0);
@@ -87,6 +103,7 @@ void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool m
         map_staging(rig, i);
         CU_OK(cuMemsetD8Async(rig->staging[i], 0, rig->bytes, rank->stream[0]));
         CU_OK(cuStreamSynchronize(rank->stream[0]));
+        fill_blank(rig, i);
         CU_OK(cuMemAlloc(&rig->epochs[i], BL_LOCAL_WORDS * sizeof(uint64_t)));
         CU_OK(cuMemHostAlloc((void **)&rig->control[i], sizeof(struct bl_control), CU_MEMHOSTALLOC_DEVICEMAP));
         CU_OK(cuMemHostGetDevicePointer(&rig->control_there[i], rig->control[i], 0));
@@ -102,10 +119,24 @@ static void check_guard(const struct rig *rig, int i) {
     for (int at = 0; at < GUARD; at++) CHECK(!guard[at], "rank %d: byte %d behind the staging was written", i, at);
 }
 
+/* Each launch has left the lines as it found them. */
+static void check_blank(const struct rig *rig, int i) {
+    const uint64_t at = rig->layout.line_offset, bytes = rig->layout.oneway_offset - at;
+    uint64_t blank[2], *const lines = malloc(bytes);
+    rig_blank(i, blank);
+    CHECK(lines);
+    CU_OK(cuMemcpyDtoH(lines, rig->staging[i] + at, bytes));
+    for (uint64_t w = 0; w < bytes / sizeof *lines; w++)
+        CHECK(lines[w] == blank[w % 2], "rank %d: word %llu of the lines was left as %llx", i, (unsigned long long)w,
+              (unsigned long long)lines[w]);
+    free(lines);
+}
+
 void rig_close(struct rig *rig) {
     rig_drain(rig);
     each_rank (rig->part, i) {
         check_guard(rig, i);
+        if (!rig->torn) check_blank(rig, i);
         for (int m = 0; m < bl_fatbin_count && first_there(rig->part, i) == i; m++)
             CU_OK(cuModuleUnload(rig->module[i][m]));
         CU_OK(cuMemUnmap(rig->staging[i], rig->bytes));
@@ -128,6 +159,7 @@ static CUfunction find_function(struct rig *rig, int i, int kernel, int datatype
 
 /* Fills in the messages; returns the bytes of all, in whole lines. */
 static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls, int messages, int i) {
+    const uint64_t line = bl_collective_line(calls[0].collective);
     uint64_t lines = 0, of_root[BL_MAX_RANKS] = {0};
     for (int m = 0; m < messages; m++) {
         const uint64_t bytes = calls[m].count * bl_datatype_size(calls[m].datatype);
@@ -139,13 +171,13 @@ static uint64_t fill_batch(struct bl_batch_args *args, const struct call *calls,
         args->roots |= 1u << calls[m].root;
         args->in_place |= calls[m].in_place;
         args->first_line[m] = (uint32_t)lines;
-        lines += bl_lines_of(bytes);
-        *place += bl_lines_of(bytes);
+        lines += bl_lines_of(bytes, line);
+        *place += bl_lines_of(bytes, line);
         if (args->span < *place) args->span = (uint32_t)*place;
     }
     for (int m = messages; m < BL_BATCH_MAX; m++) args->first_line[m] = UINT32_MAX;
     args->lines = (uint32_t)lines;
-    return lines * BL_LINE_DATA;
+    return lines * line;
 }
 
 /* The same of calls of several collectives, of which all-reduces go in two shots if said so, however short. */
@@ -166,7 +198,7 @@ static uint64_t fill_mixed(struct bl_batch_args *args, const struct call *calls,
             args->root[m] = BL_MIXED_TWOSHOT * BL_MAX_RANKS;
             args->shared = true;
         }
-    return all.lines * BL_LINE_DATA;
+    return all.lines * BL_FLAGGED_DATA;
 }
 
 static unsigned divide_up(unsigned a, unsigned b) {
@@ -294,6 +326,7 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
     } few;
     bl_set_redop(&args.common, calls->redop);
     for (int r = 0; r < rig->part->count; r++) args.common.staging[r] = (unsigned char *)rig->staging[r];
+    rig_blank(i, args.common.blank);
     if (rig->multicast) {
         args.common.replica = (unsigned char *)rig->multicast->replica[i];
         args.common.multicast = (unsigned char *)rig->multicast->all[i];

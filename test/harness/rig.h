@@ -23,6 +23,7 @@ struct rig {
     CUdeviceptr control_there[BOX_RANKS];
     CUfunction function[BOX_RANKS][BL_KERNELS][BL_DATATYPES]; /* those that were launched */
     uint64_t timeout_ns;
+    bool torn;                         /* a launch was told to leave: what it had not received is still there */
     const struct multicast *multicast; /* NULL, or what the kernels that need it are launched with; the caller's */
 };
 
@@ -40,9 +41,12 @@ struct shape {
     bool general;        /* messages between two ranks go by the kernel for any, though a short one would do */
 };
 
+/* What the lines of rank i hold until something comes: bl_kernel_args.blank. */
+void rig_blank(int i, uint64_t blank[2]);
+
 /* multicast: the staging has a plan for a multicast object, which this does not make. */
 void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool multicast, uint64_t timeout_ns);
-/* Does rig_drain, too. */
+/* Does rig_drain, too; and checks that all lines are blank, and that nothing was written behind the staging. */
 void rig_close(struct rig *rig);
 
 /* Until what was copied from the host is there for all streams: a copy from pageable memory returns before, and the ranks'

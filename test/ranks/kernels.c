@@ -4,6 +4,7 @@
  *
  *   shapes      every algorithm, grid and datatype after any other on the same staging; grids may differ between ranks
  *   alignments  every algorithm with every alignment of either buffer, with counts next to the edges of words and lines
+ *   blanks      data that is nearly what places hold while nothing has come
  *   longest     every algorithm with as long a message as there is room for, of whole lines, by grids of few threads and of many
  *   epochs      epochs that start next to the wrap of 32 bits and to the last that there are
  *   late        ranks whose launches come late
@@ -27,9 +28,9 @@ enum { ONE_WAY_LAUNCHES = POOL }; /* of a salvo, at most */
 
 static const uint64_t LONG_WAIT_NS = 100000000; /* after which a wait without a limit is told, too: staging.cuh */
 
-/* Counts of `size` bytes each, at most one next to the edges of the first 17 words and of the lines behind them. */
-static int edge_counts(size_t size, int ranks, size_t *count) {
-    const size_t lines[] = {240, 120 * (size_t)ranks, 120 * (size_t)ranks + 120, 240 * (size_t)ranks};
+/* Counts of `size` bytes each, at most one next to the edges of the first 17 words and of some lines. */
+static int edge_counts(size_t line, size_t size, int ranks, size_t *count) {
+    const size_t lines[] = {2 * line, line * (size_t)ranks, line * (size_t)ranks + line, 2 * line * (size_t)ranks};
     int n = 0;
     for (size_t k = 0; k < 18 + sizeof lines / sizeof *lines; k++) {
         const size_t elements = (k < 18 ? 8 * k : lines[k - 18]) / size;
@@ -45,13 +46,13 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
     const unsigned size = (unsigned)ref_datatype_size(datatype), classes = 8 / size;
     const unsigned places = classes * classes + classes; /* in place, the alignments are one */
     size_t count[MOST_EDGES];
-    const int counts = edge_counts(size, trial->rig.part->count, count);
+    const int counts = edge_counts(bl_kernel_line(kernel), size, trial->rig.part->count, count);
     const long each = o->calls ? o->calls : 4, all = (long)places * each > counts ? (long)places * each : counts;
     struct call calls[CALLS] = {0};
     struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = 2, .messages = 1};
     for (int k = 0; k < CALLS; k++)
         call_allocate(trial->rig.part, &calls[k],
-                      (240 * BOX_RANKS + 8) *
+                      (2 * BL_LINE_DATA * BOX_RANKS + 8) *
                           (bl_kernel_mixed(kernel) || collective_has_blocks(bl_kernel_collective(kernel))
                                ? (size_t)trial->rig.part->count
                                : 1));
@@ -112,6 +113,61 @@ static void longest_of(struct trial *trial, int kernel) {
         call_check(trial->rig.part, &call);
         call_free(trial->rig.part, &call);
     }
+}
+
+/* --- words of a rank's blank, in all ways but that which is the blank itself --- */
+
+static uint64_t nearly_blank(const struct part *part, uint64_t word) {
+    enum { LINE = BL_LINE_DATA / 8, WAYS = 4 };
+    const uint64_t line = word / LINE, way = line % WAYS;
+    const bool first = word % LINE < LINE / 2; /* of a cell's two words */
+    uint64_t blank[2];
+    rig_blank((int)(line / WAYS % (uint64_t)part->count), blank);
+    if (way < 2) return blank[way];
+    return way == 2 ? blank[first] : first ? blank[0] : blank[1] ^ 1;
+}
+
+static void blanks_of(struct trial *trial, int kernel, uint64_t *words, uint64_t *got) {
+    enum { COUNT = 16 * 24 + 5, LAUNCHES = 3 };
+    struct part *const part = trial->rig.part;
+    const int collective = (int)bl_kernel_collective(kernel), ranks = part->count;
+    const int sent = bl_collective_has(collective, BL_SCATTERS) ? ranks : 1,
+              received = bl_collective_has(collective, BL_GATHERS) ? ranks : 1;
+    const struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = 2, .messages = 1};
+    struct call call = {.collective = collective, .datatype = BL_UINT64, .redop = BL_MAX, .count = COUNT, .seed = 1};
+    call_prepare(part, &call);
+    for (int w = 0; w < COUNT * ranks; w++) words[w] = nearly_blank(part, (uint64_t)(w % COUNT));
+    for (int k = 0; k < LAUNCHES; k++) {
+        for (int i = 0; i < ranks; i++) {
+            box_upload(call_sendbuff(&call, i), words, (size_t)(sent * COUNT) * sizeof *words);
+            CU_OK(cuMemsetD8Async(call_recvbuff(&call, i), 0, (size_t)(received * COUNT) * sizeof *got,
+                                  part_enter(part, i)->stream[0]));
+        }
+        rig_settle(&trial->rig);
+        for (int i = 0; i < ranks; i++) rig_launch(&trial->rig, &call, &shape, i);
+        rig_drain(&trial->rig);
+        rig_expect_no_error(&trial->rig);
+        for (int i = 0; i < ranks; i++) {
+            CU_OK(cuMemcpyDtoH(got, call_recvbuff(&call, i), (size_t)(received * COUNT) * sizeof *got));
+            for (int w = 0; w < received * COUNT; w++)
+                CHECK(got[w] == words[w], "%s: word %d of rank %d", bl_kernel_name(kernel), w, i);
+        }
+    }
+    call_free(part, &call);
+}
+
+static void blanks(struct part *part, const struct options *o) {
+    enum { MOST = BOX_RANKS * 1024 };
+    uint64_t *const words = malloc(2 * MOST * sizeof *words);
+    struct trial trial;
+    CHECK(words);
+    trial_open(&trial, part, o);
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++)
+        if (trial_launches(&trial, kernel) && !bl_kernel_batch(kernel) && !bl_kernel_multicast(kernel) &&
+            bl_kernel_line(kernel) == BL_LINE_DATA && trial_covers(&trial, kernel, BL_UINT64, BL_MAX))
+            blanks_of(&trial, kernel, words, words + MOST);
+    trial_close(&trial);
+    free(words);
 }
 
 /* --- what main chooses from --- */
@@ -341,6 +397,7 @@ static void leave_wait(struct trial *trial, struct call *call, const struct shap
     while (runs(trial, 0))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* or the time limit of the case ends it */
     CHECK(!rig->control[0]->error);
+    rig->torn = true;
     if (is_one_way(shape->kernel)) return; /* rank 0 sends nothing in any case */
     for (int i = 1; i < ranks; i++)
         for (int k = 0; k < 2; k++) rig_launch(rig, call, shape, i);
@@ -360,7 +417,7 @@ static void leave(struct part *part, const struct options *o) {
 /* Streams of a hundred warps and more, as many as quads or a power of two, round a ring of BL_PAIR_CHANNELS, ahead of a
  * rank that is late. */
 static void wide(struct part *part, const struct options *o) {
-    enum { QUAD = BL_QUAD * BL_LINE_DATA, ROUND = 8, ROUNDS = 6 };
+    enum { QUAD = BL_QUAD * BL_FLAGGED_DATA, ROUND = 8, ROUNDS = 6 };
     struct call calls[ROUND] = {0};
     struct shape shape[ROUND];
     struct trial trial;
@@ -434,9 +491,10 @@ static void pairs(struct part *part, const struct options *o) {
 static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
-} parts[] = {{"shapes", shapes},       {"alignments", alignments}, {"longest", longest}, {"late", late},
-             {"places", places},       {"oneway", oneway},         {"pairs", pairs},     {"wide", wide},
-             {"multicast", multicast}, {"epochs", epochs},         {"timeout", timeout}, {"abort", leave}};
+} parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"longest", longest}, {"late", late},
+             {"blanks", blanks}, {"places", places},         {"oneway", oneway},   {"pairs", pairs},
+             {"wide", wide},     {"multicast", multicast},   {"epochs", epochs},   {"timeout", timeout},
+             {"abort", leave}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -445,7 +503,7 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes alignments longest late places oneway pairs wide multicast epochs timeout abort");
+    FAIL("names: shapes alignments blanks longest late places oneway pairs wide multicast epochs timeout abort");
 }
 
 int main(int argc, char **argv) {

@@ -103,7 +103,7 @@ static uint64_t span_of(const struct trial *trial, const struct call *calls, int
     uint64_t of_root[BOX_RANKS] = {0}, span = 0;
     for (int m = 0; m < messages; m++) {
         uint64_t *lines = &of_root[call_root(trial->rig.part, &calls[m])];
-        *lines += bl_lines_of(calls[m].count * ref_datatype_size(calls[m].datatype));
+        *lines += bl_lines_of(calls[m].count * ref_datatype_size(calls[m].datatype), BL_FLAGGED_DATA);
         if (span < *lines) span = *lines;
     }
     return span;
@@ -111,7 +111,7 @@ static uint64_t span_of(const struct trial *trial, const struct call *calls, int
 
 /* Halves calls, or takes some away, until the launch has room for them. */
 static void fit_rooted(const struct trial *trial, struct call *calls, struct shape *shape, uint64_t most) {
-    while (span_of(trial, calls, shape->messages) * BL_LINE_DATA > most) {
+    while (span_of(trial, calls, shape->messages) * BL_FLAGGED_DATA > most) {
         bool any = false;
         for (int m = 0; m < shape->messages; m++) {
             any = any || calls[m].count > 1;
@@ -130,7 +130,7 @@ static void fit_mixed(const struct trial *trial, const struct call *calls, struc
     for (; fit < shape->messages; fit++) {
         bl_mixed_count(&mixed, calls[fit].collective, (unsigned)call_root(trial->rig.part, &calls[fit]),
                        calls[fit].count * ref_datatype_size(calls[fit].datatype));
-        if (mixed.messages > most || bl_mixed_span(&mixed) * BL_LINE_DATA > capacity) break;
+        if (mixed.messages > most || bl_mixed_span(&mixed) * BL_FLAGGED_DATA > capacity) break;
     }
     shape->messages = fit;
 }

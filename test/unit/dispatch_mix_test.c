@@ -83,7 +83,7 @@ static void check_places(const struct draw *draw, const struct bl_batch_args *ar
     for (unsigned m = 0; m < all->messages; m++) {
         const enum bl_mixed_kind kind = args->root[m] / BL_MAX_RANKS;
         const unsigned root = args->root[m] % BL_MAX_RANKS;
-        const uint64_t of_message = bl_lines_of(args->message[m].count);
+        const uint64_t of_message = bl_lines_of(args->message[m].count, BL_FLAGGED_DATA);
         CHECK(args->first_line[m] == lines, "message %u begins at line %u", m, args->first_line[m]);
         for (uint64_t k = 0; k < of_message; k++) use_line(kind, root, nranks, args->message[m].place + k, args->span);
         lines += of_message;
@@ -124,7 +124,7 @@ static void test_spans(void) {
     for (int k = 0; k < 4; k++) {
         draw.collective[k] = k < 2 ? BL_BROADCAST : BL_REDUCE;
         draw.root[k] = (unsigned)k;
-        draw.bytes[k] = 10 * BL_LINE_DATA;
+        draw.bytes[k] = 10 * BL_FLAGGED_DATA;
     }
     fill(&draw, 0, &args, &all);
     CHECK(args.span == 20 && args.lines == 40, "span %u of %u", args.span, args.lines);
@@ -134,7 +134,7 @@ static void test_spans(void) {
     draw.collective[0] = BL_ALLREDUCE;
     for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
         draw.nranks = nranks;
-        draw.bytes[0] = BL_LINE_DATA;
+        draw.bytes[0] = BL_FLAGGED_DATA;
         draw.root[0] = draw.root[1] = draw.root[2] = draw.root[3] = 0;
         fill(&draw, 0, &args, &all);
         CHECK(args.root[0] / BL_MAX_RANKS == BL_MIXED_ONESHOT, "%d ranks: kind %d", nranks, args.root[0]);
@@ -264,18 +264,18 @@ static void test_room(void) {
     settings.fuse_max = 1 * M;
     CHECK(bl_staging_plan(&facts.layout, 4, bl_staging_minimum(4), false, false) == 0);
     build(&table, &facts, &settings);
-    const uint64_t lines = bl_kernel_capacity(BL_KERNEL_MIXED_LL128_BATCH, 4, &facts.layout) / BL_LINE_DATA;
+    const uint64_t lines = bl_kernel_capacity(BL_KERNEL_MIXED_LL128_BATCH, 4, &facts.layout) / BL_FLAGGED_DATA;
     for (int i = 0; i < BL_BATCH_MAX; i++)
-        many[i] = (struct bl_request){i % 2 ? BL_ALLREDUCE : BL_REDUCE, BL_LINE_DATA, BL_INT8, BL_SUM, 0};
+        many[i] = (struct bl_request){i % 2 ? BL_ALLREDUCE : BL_REDUCE, BL_FLAGGED_DATA, BL_INT8, BL_SUM, 0};
     CHECK(lines > 2 && lines < BL_BATCH_MAX, "%llu lines", (unsigned long long)lines);
     CHECK(mixes(&table, many, (int)lines, &route) && !mixes(&table, many, (int)lines + 1, &route));
     facts = facts_of("NVIDIA H200", 90, 4);
     facts.most_blocks = 2;
     build(&table, &facts, &settings);
-    for (int i = 0; i < BL_BATCH_MAX; i++) many[i].count = 8 * BL_LINE_DATA;
+    for (int i = 0; i < BL_BATCH_MAX; i++) many[i].count = 8 * BL_FLAGGED_DATA;
     const int most = 2 * BL_MAX_THREADS / 8 * 9 / 8;
     CHECK(mixes(&table, many, most < BL_BATCH_MAX ? most : BL_BATCH_MAX, &route) && route.blocks <= 2);
-    for (int i = 0; i < BL_BATCH_MAX; i++) many[i].count = 10 * BL_LINE_DATA;
+    for (int i = 0; i < BL_BATCH_MAX; i++) many[i].count = 10 * BL_FLAGGED_DATA;
     CHECK(mixes(&table, many, 57, &route) && !mixes(&table, many, 58, &route), "64 groups have 576 lines");
 }
 

@@ -406,7 +406,7 @@ static void test_one_way(void) {
 static void test_messages(void) {
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 2);
     struct bl_settings settings = settings_of("gpu any\nsendrecv 2 1G sendrecv_ll128\n");
-    const uint64_t ring = facts.layout.pair_quads * BL_QUAD * BL_LINE_DATA,
+    const uint64_t ring = facts.layout.pair_quads * BL_QUAD * BL_FLAGGED_DATA,
                    most = bl_kernel_unreceived(BL_KERNEL_SENDRECV_LL128, 2, &facts.layout);
     struct bl_table table;
 

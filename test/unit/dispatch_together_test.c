@@ -120,7 +120,7 @@ static const struct asked invariant[] = {
 
 /* What shares launches is not alone, if a launch has room for two; what the user keeps apart is not many for that. */
 static const struct asked shared[] = {{BL_ALLREDUCE, "000000000", 3 * M / 2, false},
-                                      {BL_ALLREDUCE, "000000000", 3 * M, true},
+                                      {BL_ALLREDUCE, "000000000", 3 * M + 2, true},
                                       {BL_ALLREDUCE, "000000000000000000", 2 * M, true},
                                       {BL_ALLREDUCE, "000", 8 * M + 2, true},
                                       {BL_BROADCAST, "0123012301", 1 * M + 2, true}};

@@ -9,7 +9,7 @@
 
 #include <carriers/lines.cuh>
 
-enum { LANES = 8, LONGEST = 3 * 120 + 9, AROUND = 64, EXCHANGES = 16 };
+enum { LANES = 8, LONGEST = 3 * 128 + 9, AROUND = 64, EXCHANGES = 16 };
 
 static unsigned char memory[AROUND + LONGEST + AROUND] __attribute__((aligned(64)));
 static unsigned char loader[sizeof memory]; /* the lane that has loaded a byte last */
@@ -131,7 +131,7 @@ static void single_words() {
 /* In one of the ways: by what may be the message's end, by what mostly is, as one of whole lines. */
 enum way { ANY, END, WHOLE, WAYS };
 
-static Pair loaded(const Message &m, uint64_t line, enum way way) {
+template <int W> static Pair loaded(const Run<W> &m, uint64_t line, enum way way) {
     Pair v[1];
     if (way == WHOLE)
         load_whole_lines(m, line, 0, v);
@@ -140,11 +140,11 @@ static Pair loaded(const Message &m, uint64_t line, enum way way) {
     return v[0];
 }
 
-static void line(uint64_t number, enum way way) {
+template <int W> static void line(uint64_t number, enum way way) {
     static const char *const LOADS[WAYS] = {"load_line", "load_end_line", "load_whole_lines"};
     static const char *const STORES[WAYS] = {"store_line", "store_end_line", "store_line of whole lines"};
-    const Message m = message_of(base(), bytes);
-    const uint64_t first = number * LINE_WORDS, begin = 8 * first, end = 8 * (first + LINE_WORDS);
+    const Run<W> m = run_of<W>(base(), bytes);
+    const uint64_t first = number * W, begin = 8 * first, end = 8 * (first + W);
     Pair v[LANES];
     doing = LOADS[way];
     fill();
@@ -152,12 +152,12 @@ static void line(uint64_t number, enum way way) {
     together([&](unsigned lane) { v[lane] = loaded(m, number, way); });
     for (unsigned lane = 0; lane < LANES; lane++) {
         expect(v[lane].x == word_of_pattern(first + lane), "wrong first word");
-        expect(lane == 7 || v[lane].y == word_of_pattern(first + 8 + lane), "wrong second word");
+        expect(!has_second<W>(lane) || v[lane].y == word_of_pattern(first + 8 + lane), "wrong second word");
     }
     doing = STORES[way];
     memset(memory, 0, sizeof memory);
     together([&](unsigned lane) {
-        const Pair given = {v[lane].x, lane == 7 ? ~v[lane].x : v[lane].y}; /* lane 7's is anything */
+        const Pair given = {v[lane].x, has_second<W>(lane) ? v[lane].y : ~v[lane].x}; /* else it is anything */
         if (way == END)
             store_end_line(m, number, given);
         else
@@ -167,19 +167,28 @@ static void line(uint64_t number, enum way way) {
 }
 
 /* Some lines of a run: each lane loads its parts of all before it waits for another. */
-static void run() {
-    const Message m = message_of(base(), bytes);
+template <int W> static void run() {
+    const Run<W> m = run_of<W>(base(), bytes);
     Pair v[LANES][2];
     doing = "load_whole_lines of two";
     fill();
-    allow(0, 3 * 8 * LINE_WORDS);
+    allow(0, 3 * 8 * W);
     together([&](unsigned lane) { load_whole_lines(m, 0, 2, v[lane]); });
     for (unsigned lane = 0; lane < LANES; lane++)
         for (uint64_t k = 0; k < 2; k++) {
-            const uint64_t word = 2 * k * LINE_WORDS + lane;
+            const uint64_t word = 2 * k * W + lane;
             expect(v[lane][k].x == word_of_pattern(word), "wrong first word");
-            expect(lane == 7 || v[lane][k].y == word_of_pattern(word + 8), "wrong second word");
+            expect(!has_second<W>(lane) || v[lane][k].y == word_of_pattern(word + 8), "wrong second word");
         }
+}
+
+template <int W> static void lines() {
+    for (uint64_t number = 0; number * 8 * W <= bytes + 8 * W; number++) {
+        line<W>(number, ANY);
+        line<W>(number, END);
+        if ((number + 1) * 8 * W <= bytes) line<W>(number, WHOLE);
+    }
+    if (bytes >= 3 * 8 * W) run<W>();
 }
 
 int main() {
@@ -191,12 +200,8 @@ int main() {
     for (offset = 0; offset < 16; offset++)
         for (bytes = 0; bytes <= LONGEST; bytes++) {
             if (bytes < 40) single_words();
-            for (uint64_t number = 0; number * 8 * LINE_WORDS <= bytes + 8 * LINE_WORDS; number++) {
-                line(number, ANY);
-                line(number, END);
-                if ((number + 1) * 8 * LINE_WORDS <= bytes) line(number, WHOLE);
-            }
-            if (bytes >= 3 * 8 * LINE_WORDS) run();
+            lines<LINE_WORDS>();
+            lines<FLAGGED_WORDS>();
         }
     printf("%ld checks\n", checks);
     return 0;

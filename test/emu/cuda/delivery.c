@@ -1,9 +1,9 @@
 /* delivery.c - memory as kernels see it: checks of every access, and stores that arrive late and out of order.
  *
- * A store to memory that other GPUs may see, and every packet and line, waits in its kernel's buffer.  It is delivered
+ * A store to memory that other GPUs may see, and every packet, cell and line, waits in its kernel's buffer.  It is delivered
  * at a random later time, and at the latest when its kernel ends or has nothing left to do, except:
  * - stores to one place in memory, whatever the mapping, are delivered in the order of issue;
- * - a packet is delivered whole; so is a line, once its 8 lanes have stored their parts; the flag comes last.  Lanes that reach a line
+ * - a packet, or a cell of a line, is delivered whole; so is a line with a flag, once its 8 lanes have stored their parts; the flag comes last.  Lanes that reach a line
  *   are to have met since they last did what may make them part: else the kernel fails;
  * - a fence, release or atomic of a thread delivers all that the thread has stored, and all that its block or warp had
  *   stored before their last barrier (cumulativity);
@@ -122,15 +122,40 @@ static void unlink_pending(struct kernel *kernel, int index) {
     kernel->pending[last].place = p->place;
 }
 
+/* 16 bytes at once, for other processes, too: x86-64 with AVX promises that of aligned vectors. */
+#ifdef __x86_64__
+typedef uint64_t two_words __attribute__((vector_size(16)));
+static void whole_store(uintptr_t to, const void *from) {
+    two_words v;
+    memcpy(&v, from, sizeof v);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    *(volatile two_words *)to = v;
+}
+static void whole_load(void *to, uintptr_t from) {
+    const two_words v = *(volatile two_words *)from;
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    memcpy(to, &v, sizeof v);
+}
+#else
+static void whole_store(uintptr_t to, const void *from) {
+    __int128 v, was = *(__int128 *)to;
+    memcpy(&v, from, sizeof v);
+    for (__int128 is; (is = __sync_val_compare_and_swap((__int128 *)to, was, v)) != was; was = is) {
+    }
+}
+static void whole_load(void *to, uintptr_t from) {
+    const __int128 v = __sync_val_compare_and_swap((__int128 *)from, (__int128)0, (__int128)0);
+    memcpy(to, &v, sizeof v);
+}
+#endif
+
 static void copy_words(uintptr_t to, const void *from, unsigned size, int memorder) {
     switch (size) {
     case 1: __atomic_store_n((uint8_t *)to, *(const uint8_t *)from, memorder); break;
     case 2: __atomic_store_n((uint16_t *)to, *(const uint16_t *)from, memorder); break;
     case 4: __atomic_store_n((uint32_t *)to, *(const uint32_t *)from, memorder); break;
     case 8: __atomic_store_n((uint64_t *)to, *(const uint64_t *)from, memorder); break;
-    default: /* data first, flag last */
-        __atomic_store_n((uint64_t *)to, ((const uint64_t *)from)[0], memorder);
-        __atomic_store_n((uint64_t *)to + 1, ((const uint64_t *)from)[1], __ATOMIC_RELEASE);
+    default: whole_store(to, from);
     }
 }
 
@@ -383,8 +408,7 @@ static void seam_store(void *pointer, const void *value, unsigned size, enum bl_
 static void seam_load_packet(uint64_t value[2], const void *packet) {
     uintptr_t address = (uintptr_t)packet;
     see_own(delivery_range(address, 16, false), address, 16);
-    value[1] = __atomic_load_n((uint64_t *)address + 1, __ATOMIC_ACQUIRE);
-    value[0] = __atomic_load_n((uint64_t *)address, __ATOMIC_RELAXED);
+    whole_load(value, address);
 }
 
 static void seam_store_packet(void *packet, uint64_t data, uint64_t flag) {

@@ -52,7 +52,7 @@ static uint64_t longest(const struct bl_pairs_stream *stream, unsigned streams) 
     uint64_t quads = 0;
     for (unsigned i = 0; i < streams; i++)
         if (stream[i].quads > quads) quads = stream[i].quads;
-    return quads * BL_QUAD * BL_LINE_DATA;
+    return quads * BL_QUAD * BL_FLAGGED_DATA;
 }
 
 /* What tells them apart. */

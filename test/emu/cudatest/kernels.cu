@@ -109,6 +109,33 @@ static void lines(const struct bl_kernel_args &args) {
 }
 BL_KERNEL(test_lines, lines)
 
+/* The same in cells of lines, each for itself: what is not zero has come, and who has it zeroes it.  redop TEST_NOTHING: without the fence by which
+ * that is over before anybody may store there again. */
+static void cells(const struct bl_kernel_args &args) {
+    const unsigned part = lane_in_warp() & 7;
+    const uint64_t me = thread_in_grid(), begin = clock_ns();
+    uint64_t sum = 0;
+    for (uint64_t round = 1; round <= args.count; round++) {
+        const uint64_t base = (round & 1) * args.nranks;
+        for (unsigned to = 0; to < args.nranks; to++)
+            store_cell_relaxed_sys(args.staging[to] + ((base + args.rank) * threads_in_grid() + me - part) * 16, part,
+                                   Pair{round * 1000 + args.rank, round});
+        for (unsigned from = 0; from < args.nranks; from++) {
+            unsigned char *line = args.staging[args.rank] + ((base + from) * threads_in_grid() + me - part) * 16;
+            LineView view = load_cell_relaxed_sys(line, part);
+            while (!cell_arrived(view, Pair{0, 0}) && clock_ns() - begin < args.timeout_ns) {
+                spin_pause();
+                view = load_cell_relaxed_sys(line, part);
+            }
+            sum += line_data(view).x + (line_data(view).y == round ? 0 : UINT64_C(1) << 40);
+            store_own_cell(line, part, Pair{0, 0});
+        }
+        if (args.redop == TEST_FENCE) fence_acq_rel_sys();
+    }
+    store_own((uint64_t *)args.recvbuff + me, sum);
+}
+BL_KERNEL(test_cells, cells)
+
 /* Each group of 8 threads sends count lines to the next rank before it waits for any: lanes get far apart. */
 static void flood(const struct bl_kernel_args &args) {
     const uint64_t part = lane_in_warp() & 7, me = thread_in_grid(), group = me / 8, groups = threads_in_grid() / 8;

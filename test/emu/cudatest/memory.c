@@ -139,22 +139,31 @@ void test_pair_run(void (*body)(struct test_pair *)) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* They exchange lines. */
-static void exchange_lines(struct test_pair *pair) {
-    enum { THREADS = 32, ROUNDS = 10 };
+static void exchange_by(struct test_pair *pair, const char *kernel, uint64_t rounds) {
+    enum { THREADS = 32 };
     struct test_box *box = &pair->box;
     uint64_t got[THREADS];
     struct bl_kernel_args args = test_args(box, pair->rank);
     args.staging[pair->rank] = (unsigned char *)(uintptr_t)pair->own;
     args.staging[1 - pair->rank] = (unsigned char *)(uintptr_t)pair->other;
-    args.count = ROUNDS;
-    OK(test_launch(box, pair->rank, "test_lines", 1, THREADS, &args));
+    args.count = rounds;
+    args.redop = TEST_FENCE;
+    args.timeout_ns = 5000000000ull;
+    OK(test_launch(box, pair->rank, kernel, 1, THREADS, &args));
     OK(cuStreamSynchronize(box->stream[pair->rank]));
     OK(cuMemcpyDtoH(got, box->result[pair->rank], sizeof got));
-    for (int i = 0; i < THREADS; i++) CHECK(got[i] == 2 * 1000 * (ROUNDS * (ROUNDS + 1) / 2) + ROUNDS);
+    for (int i = 0; i < THREADS; i++) CHECK(got[i] == 2 * 1000 * (rounds * (rounds + 1) / 2) + rounds);
+}
+
+static void exchange_lines(struct test_pair *pair) {
+    exchange_by(pair, "test_lines", 10);
+}
+static void exchange_cells(struct test_pair *pair) {
+    exchange_by(pair, "test_cells", 100);
 }
 
 TRIAL(processes, "2", NULL, 3, ALWAYS, test_pair_run(exchange_lines))
+TRIAL(processes_cells, "2", NULL, 3, ALWAYS, test_pair_run(exchange_cells))
 
 /* A stray store of the host into what lies behind device memory ends the process that does it. */
 TEST(guard, "1", NULL, 1, ALWAYS) {

@@ -103,20 +103,23 @@ TEST(packets, "4", NULL, 10, ALWAYS) {
     test_box_close(&box);
 }
 
-static void lines(uint32_t what) {
+static void lines(const char *kernel, uint32_t what) {
     struct test_box box;
     uint64_t got[THREADS];
     test_box_open(&box, 4);
-    exchange(&box, "test_lines", what, ROUNDS, THREADS);
+    exchange(&box, kernel, what, ROUNDS, THREADS);
     for (int rank = 0; rank < 4; rank++) {
         result_of(&box, rank, got, THREADS);
         for (int i = 0; i < THREADS; i++) CHECK(got[i] == 4 * 1000 * (ROUNDS * (ROUNDS + 1) / 2) + ROUNDS * 6);
     }
     test_box_close(&box);
 }
-TRIAL(lines, "4", NULL, 10, ALWAYS, lines(TEST_FENCE))
-TRIAL(lines_unwaited, "4", NULL, 3, NOT_ALWAYS, lines(TEST_NOTHING))
-TRIAL(broken, "2", "BEELINE_EMU_TOPOLOGY=broken", 1, NOT_ALWAYS, lines(TEST_FENCE))
+TRIAL(lines, "4", NULL, 10, ALWAYS, lines("test_lines", TEST_FENCE))
+TRIAL(lines_unwaited, "4", NULL, 3, NOT_ALWAYS, lines("test_lines", TEST_NOTHING))
+TRIAL(broken, "2", "BEELINE_EMU_TOPOLOGY=broken", 1, NOT_ALWAYS, lines("test_lines", TEST_FENCE))
+TRIAL(cells, "4", NULL, 10, ALWAYS, lines("test_cells", TEST_FENCE))
+TRIAL(cells_unordered, "4", NULL, 5, NOT_ALWAYS, lines("test_cells", TEST_NOTHING))
+TRIAL(cells_broken, "2", "BEELINE_EMU_TOPOLOGY=broken", 1, NOT_ALWAYS, lines("test_cells", TEST_FENCE))
 
 TEST(lines_flood, "2", NULL, 5, ALWAYS) {
     enum { LINES = 1000 };

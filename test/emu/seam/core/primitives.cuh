@@ -3,7 +3,7 @@
  * may run.
  *
  * What is modelled: stores to memory that peers can see are delivered late and out of order, except that stores to one
- * address keep their order, a packet or a line is delivered whole, and a fence or release delivers all that came before
+ * address keep their order, a packet, a cell or a line with a flag is delivered whole, and a fence or release delivers all that came before
  * it. Loads of such memory may return what was there before the newest store until the thread has acquired.
  */
 #ifndef BEELINE_PRIMITIVES_CUH
@@ -192,6 +192,12 @@ BL_DEVICE bool bl_emu_arrived(uint64_t seen, uint64_t flag, const void *at) {
     bl_emu->saw = seen;
     return false;
 }
+BL_DEVICE bool bl_emu_arrived_but(uint64_t seen, uint64_t blank, const void *at) {
+    if (seen != blank) return true;
+    bl_emu->missing = at;
+    bl_emu->saw = seen;
+    return false;
+}
 BL_DEVICE void store_packet_relaxed_sys(void *packet, uint64_t data, uint64_t flag) {
     bl_emu_switch_point();
     bl_emu->store_packet(packet, data, flag);
@@ -212,12 +218,30 @@ BL_DEVICE PacketView packet_of(uint64_t data) {
     return PacketView{data, 0, nullptr};
 }
 
-/* --- lines: a lane cannot ask lane 7, so each carries the flag that it saw --- */
+/* --- lines: a cell is delivered as a packet is; of a line with a flag a lane cannot ask lane 7, so each carries the flag that it saw --- */
 struct LineView {
     Pair v;
     uint64_t flag;
-    const void *at;
+    const void *at; /* of the flag, or the cell */
 };
+BL_DEVICE void store_cell_relaxed_sys(void *line, unsigned part, Pair v) {
+    bl_emu_switch_point();
+    bl_emu->store_packet((char *)line + part * 16, v.x, v.y);
+}
+BL_DEVICE LineView load_cell_relaxed_sys(const void *line, unsigned part) {
+    const void *cell = (const char *)line + part * 16;
+    uint64_t v[2];
+    bl_emu_switch_point();
+    bl_emu->load_packet(v, cell);
+    return LineView{{v[0], v[1]}, 0, cell};
+}
+BL_DEVICE void store_own_cell(void *line, unsigned part, Pair v) {
+    bl_emu_switch_point();
+    bl_emu->store((char *)line + part * 16, &v, sizeof v, BL_EMU_OWN);
+}
+BL_DEVICE bool cell_arrived(const LineView &l, Pair blank) {
+    return l.v.y != blank.y || bl_emu_arrived_but(l.v.x, blank.x, l.at);
+}
 BL_DEVICE void store_line_relaxed_sys(void *line, unsigned part, Pair data, uint64_t flag) {
     bl_emu_switch_point();
     bl_emu->store_line(line, part, data.x, part == 7 ? flag : data.y);
