@@ -63,12 +63,13 @@ BL_DEVICE bool arrived(const LineView &view, const Flag &sign) {
 BL_DEVICE bool arrived(const LineView &view, const Blank &sign) {
     return cell_arrived(view, sign.blank);
 }
-/* Whether a lane that sees so may take it: of a line with a flag, once all do. */
-BL_DEVICE bool may_take(bool seen, const Flag &) {
-    return warp_all(seen);
+/* Whether a lane need not wait for it, or not any more: of a line with a flag, once all see it.  Where each sees for itself there is to be no branch: else
+ * each load is waited for before the next. */
+BL_DEVICE bool may_take(bool waits, const LineView &view, const Flag &sign) {
+    return warp_all(!waits || arrived(view, sign));
 }
-BL_DEVICE bool may_take(bool seen, const Blank &) {
-    return seen;
+BL_DEVICE bool may_take(bool waits, const LineView &view, const Blank &sign) {
+    return !waits | arrived(view, sign);
 }
 /* Whether all lanes of the warp may, each of which may take all of its own. */
 BL_DEVICE bool all_may_take(bool mine, const Flag &) {
@@ -115,58 +116,6 @@ template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines) {
     return COUNT > 1 && lines >= COUNT * crew_of(whole_grid()).groups;
 }
 
-/* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
- * words are `own`, or, if `own_comes`, come through the staging.  What has come is not read again.  All lanes of the warp
- * call it together; those that are not active wait for nothing, and `first` may differ from group to group.  False: leave
- * the kernel.
- *
- * Polling is most of what the kernels do: so it has no branch, and addresses are made before. */
-template <int RANKS, class S>
-BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &region, uint64_t line, unsigned first,
-                             const S &sign, bool active, bool own_comes, Pair own, uint64_t (*words)[2], Wait &wait) {
-    const unsigned char *at[RANKS];
-    LineView view[RANKS];
-    bool missing[RANKS];
-    const auto comes = [&](unsigned rank) { return rank < a.nranks && (rank != a.rank || own_comes); };
-#pragma unroll
-    for (int i = 0; i < RANKS; i++) {
-        const bool is_own = first + i == a.rank;
-        at[i] =
-            kept((is_own ? own_place(a, region) : place_of(a, region, a.rank, first + i)) + offset_of(region, line));
-        view[i] = line_of(own);
-        missing[i] = comes(first + i);
-    }
-    for (;;) {
-#pragma unroll
-        for (int i = 0; i < RANKS; i++)
-            if (missing[i] && active) view[i] = look(at[i], sign);
-        bool all = true;
-#pragma unroll
-        for (int i = 0; i < RANKS; i++) {
-            const bool here = may_take(!missing[i] || !active || arrived(view[i], sign), sign);
-            missing[i] = missing[i] && !here;
-            all = all && here;
-        }
-        if (all_may_take(all, sign)) break;
-        if (wait_is_long(wait)) {
-            unsigned peer = a.rank;
-#pragma unroll
-            for (int i = 0; i < RANKS; i++)
-                if (missing[i] && active && !arrived(view[i], sign)) peer = first + i;
-            if (!wait_on(a, wait, peer)) return false;
-        }
-    }
-    wait_over(wait);
-#pragma unroll
-    for (int i = 0; i < RANKS; i++) {
-        if (comes(first + i) && active) clear(at[i], sign);
-        const Pair v = line_data(view[i]);
-        words[i][0] = v.x;
-        words[i][1] = v.y;
-    }
-    return true;
-}
-
 /* Fills view[i] with this lane's part of the line at at[i], for each i in the mask `missing`.  What has come is not read
  * again.  All lanes of the warp call it together; peer_of(i) says who sends it.  False: leave the kernel.
  *
@@ -183,7 +132,7 @@ BL_DEVICE bool poll_lines(const struct bl_kernel_args &a, const unsigned char *c
         uint32_t left = 0;
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            if (!may_take((missing >> i & 1) == 0 || arrived(view[i], sign), sign)) left |= 1u << i;
+            if (!may_take((missing >> i & 1) != 0, view[i], sign)) left |= 1u << i;
         if (all_may_take(left == 0, sign)) break;
         missing &= left;
         if (wait_is_long(wait)) {
@@ -198,6 +147,82 @@ BL_DEVICE bool poll_lines(const struct bl_kernel_args &a, const unsigned char *c
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
         if (comes >> i & 1) clear(at[i], sign);
+    return true;
+}
+
+/* Fills words[i] with this lane's part of `line` of rank first + i, for RANKS ranks as far as they exist; this rank's own
+ * words are `own`, or, if `own_comes`, come through the staging.  What has come is not read again.  All lanes of the warp
+ * call it together; those that are not active wait for nothing, and `first` may differ from group to group.  False: leave
+ * the kernel.
+ *
+ * Polling is most of what the kernels do: so it has no branch, and addresses are made before.  Of lines with flags with predicates, where a mask
+ * would be slower (docs/notebook.md). */
+template <int RANKS>
+BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &region, uint64_t line, unsigned first,
+                             const Flag &sign, bool active, bool own_comes, Pair own, uint64_t (*words)[2],
+                             Wait &wait) {
+    const unsigned char *at[RANKS];
+    LineView view[RANKS];
+    bool missing[RANKS];
+#pragma unroll
+    for (int i = 0; i < RANKS; i++) {
+        const bool is_own = first + i == a.rank;
+        at[i] =
+            kept((is_own ? own_place(a, region) : place_of(a, region, a.rank, first + i)) + offset_of(region, line));
+        view[i] = line_of(own);
+        missing[i] = first + i < a.nranks && (!is_own || own_comes);
+    }
+    for (;;) {
+#pragma unroll
+        for (int i = 0; i < RANKS; i++)
+            if (missing[i] && active) view[i] = look(at[i], sign);
+        bool all = true;
+#pragma unroll
+        for (int i = 0; i < RANKS; i++) {
+            const bool here = warp_all(!missing[i] || !active || arrived(view[i], sign));
+            missing[i] = missing[i] && !here;
+            all = all && here;
+        }
+        if (all) break;
+        if (wait_is_long(wait)) {
+            unsigned peer = a.rank;
+#pragma unroll
+            for (int i = 0; i < RANKS; i++)
+                if (missing[i] && active && !arrived(view[i], sign)) peer = first + i;
+            if (!wait_on(a, wait, peer)) return false;
+        }
+    }
+    wait_over(wait);
+#pragma unroll
+    for (int i = 0; i < RANKS; i++) {
+        const Pair v = line_data(view[i]);
+        words[i][0] = v.x;
+        words[i][1] = v.y;
+    }
+    return true;
+}
+template <int RANKS>
+BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &region, uint64_t line, unsigned first,
+                             const Blank &sign, bool active, bool own_comes, Pair own, uint64_t (*words)[2],
+                             Wait &wait) {
+    const unsigned char *at[RANKS];
+    LineView view[RANKS];
+    uint32_t missing = 0;
+#pragma unroll
+    for (int i = 0; i < RANKS; i++) {
+        const bool is_own = first + i == a.rank;
+        at[i] =
+            kept((is_own ? own_place(a, region) : place_of(a, region, a.rank, first + i)) + offset_of(region, line));
+        view[i] = line_of(own);
+        if (active && first + i < a.nranks && (!is_own || own_comes)) missing |= 1u << i;
+    }
+    if (!poll_lines(a, at, missing, sign, view, wait, [&](int i) { return first + i; })) return false;
+#pragma unroll
+    for (int i = 0; i < RANKS; i++) {
+        const Pair v = line_data(view[i]);
+        words[i][0] = v.x;
+        words[i][1] = v.y;
+    }
     return true;
 }
 

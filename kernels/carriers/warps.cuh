@@ -94,7 +94,7 @@ BL_DEVICE bool exchange_in_bundle(const struct bl_kernel_args &a, const Region &
         unsigned peer = a.rank;
 #pragma unroll
         for (int k = 0; k < BL_WARP_RANKS; k++) {
-            const bool here = !missing[k] || arrived(view[k], sign);
+            const bool here = may_take(missing[k], view[k], sign);
             if (!here) peer = rank_in_bundle(t, k);
             all = all && here;
         }

@@ -220,8 +220,17 @@ BL_DEVICE LineView load_cell_relaxed_sys(const void *line, unsigned part) {
 BL_DEVICE void store_own_cell(void *line, unsigned part, Pair v) {
     asm volatile("st.global.v2.b64 [%0], {%1, %2};" ::"l"((char *)line + part * 16), "l"(v.x), "l"(v.y) : "memory");
 }
+/* bits | (a ^ b), in a way that the compiler does not turn into comparisons. */
+BL_DEVICE uint32_t or_difference(uint32_t bits, uint32_t a, uint32_t b) {
+    asm("lop3.b32 %0, %1, %2, %0, 0xbe;" : "+r"(bits) : "r"(a), "r"(b));
+    return bits;
+}
+/* By arithmetic: comparisons take predicates, of which there are few, and polls then wait for one load before the next. */
 BL_DEVICE bool cell_arrived(const LineView &l, Pair blank) {
-    return ((l.v.x ^ blank.x) | (l.v.y ^ blank.y)) != 0;
+    uint32_t bits = or_difference(0, (uint32_t)l.v.x, (uint32_t)blank.x);
+    bits = or_difference(bits, (uint32_t)(l.v.x >> 32), (uint32_t)(blank.x >> 32));
+    bits = or_difference(bits, (uint32_t)l.v.y, (uint32_t)blank.y);
+    return or_difference(bits, (uint32_t)(l.v.y >> 32), (uint32_t)(blank.y >> 32)) != 0;
 }
 /* A line with a flag. */
 /* All 8 lanes of the line call it together: a warp_sync, called by all lanes of the warp, stands ahead of it, and no access to
