@@ -7,8 +7,8 @@
  *
  * Contract: count >= 1 and at most layout.peer_lines lines; any grid of blocks of at least 32 threads for each two
  * ranks; buffers of any alignment.  sendbuff holds a block for each rank, `stride` bytes apart, and recvbuff is this
- * rank's, or lies elsewhere.  In place, a line is stored once it was loaded; the peers' blocks are not written.  Flags
- * and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and
+ * rank's, or lies elsewhere.  In place, a line is stored once it was loaded; the peers' blocks are not written.  How lines
+ * come, and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with recvbuff unspecified and
  * the communicator unusable.
  */
 #include <core/primitives.cuh>

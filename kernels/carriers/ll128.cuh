@@ -71,6 +71,13 @@ BL_DEVICE bool may_take(bool waits, const LineView &view, const Flag &sign) {
 BL_DEVICE bool may_take(bool waits, const LineView &view, const Blank &sign) {
     return !waits | arrived(view, sign);
 }
+/* Whether what was there is not this launch's: a stopped one may meet what those before it did not receive.  (No flag has that bit.) */
+BL_DEVICE bool is_left_over(const Flag &) {
+    return false;
+}
+BL_DEVICE bool is_left_over(const Blank &sign) {
+    return is_stopped(sign.flag);
+}
 /* Whether all lanes of the warp may, each of which may take all of its own. */
 BL_DEVICE bool all_may_take(bool mine, const Flag &) {
     return mine;
@@ -84,8 +91,8 @@ BL_DEVICE void clear(const unsigned char *line, const Blank &sign) {
     store_own_cell((void *)line, lane_in_warp() % LINE_LANES, sign.blank);
 }
 
-/* Sends this group's part of a line to `peer`, unless the launch was stopped.  All lanes of the line call it
- * together. */
+/* Sends this group's part of a line to `peer`, unless the launch was stopped: peers could not tell.  All lanes of the line call it
+ * together: of a line with a flag they must, others go the faster. */
 template <class S>
 BL_DEVICE void send_line(const struct bl_kernel_args &a, const Region &region, unsigned peer, uint64_t line, Pair v,
                          const S &sign) {
@@ -143,6 +150,7 @@ BL_DEVICE bool poll_lines(const struct bl_kernel_args &a, const unsigned char *c
             if (!wait_on(a, wait, peer)) return false;
         }
     }
+    if (is_left_over(sign)) return false;
     wait_over(wait);
 #pragma unroll
     for (int i = 0; i < COUNT; i++)

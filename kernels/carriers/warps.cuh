@@ -101,6 +101,7 @@ BL_DEVICE bool exchange_in_bundle(const struct bl_kernel_args &a, const Region &
         if (warp_all(all)) break;
         if (wait_is_long(wait) && !wait_on(a, wait, peer)) return false;
     }
+    if (is_left_over(sign)) return false;
     wait_over(wait);
 #pragma unroll
     for (int k = 0; k < BL_WARP_RANKS; k++) {

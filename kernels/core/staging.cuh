@@ -20,7 +20,7 @@
  * so all that a launch finds blank at its beginning is blank at its end; and whoever writes there next does so after we have ended the
  * launch, as above.  Nobody but the rank itself knows its blank, and nothing of a staging is ever in anybody's buffer, so no data has it
  * (but by chance, once in 2^128).  Whatever is sent is received, each 16 bytes by one thread.  A launch that fails, or is told to stop, leaves what it
- * has not received: no launch comes behind it.
+ * has not received: launches behind it send nothing, which peers could not tell from data, and take nothing (is_stopped).
  *
  * The shape of a launch (grid, datatype, redop) may change from launch to launch, and differ from rank to rank: a line's
  * place depends on its number alone.  (But all ranks launch allreduce_twoshot_ll128_warps.cu with blocks of one size.)  Packets and

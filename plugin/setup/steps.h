@@ -1,5 +1,5 @@
 /* steps.h - what the steps of set-up do, in the order of build.c, which says what holds of them all.  An act that a resuming
- * communicator does, too, has its staging again, zeroed, where it was. */
+ * communicator does, too, has its staging again, filled as at first, where it was. */
 #ifndef BEELINE_STEPS_H
 #define BEELINE_STEPS_H
 

@@ -85,14 +85,38 @@ void rig_blank(int i, uint64_t blank[2]) {
     blank[1] = UINT64_C(0xfff4c3d5fff4c3d5) - (uint64_t)i;
 }
 
-/* The lines of rank i: nothing has come. */
-static void fill_blank(struct rig *rig, int i) {
-    const uint64_t bytes = rig->layout.oneway_offset - rig->layout.line_offset, words = bytes / sizeof(uint64_t);
+void rig_fill_lines(struct rig *rig, int i, const uint64_t words[2]) {
+    const uint64_t bytes = rig->layout.oneway_offset - rig->layout.line_offset;
     uint64_t *const lines = malloc(bytes);
     CHECK(lines);
-    for (uint64_t w = 0; w < words; w += 2) rig_blank(i, lines + w);
+    for (uint64_t w = 0; w < bytes / sizeof *lines; w++) lines[w] = words[w % 2];
     box_upload(rig->staging[i] + rig->layout.line_offset, lines, bytes);
     free(lines);
+}
+
+void rig_check_lines(const struct rig *rig, int i, const uint64_t words[2]) {
+    const uint64_t at = rig->layout.line_offset, bytes = rig->layout.oneway_offset - at;
+    uint64_t *const lines = malloc(bytes);
+    CHECK(lines);
+    CU_OK(cuMemcpyDtoH(lines, rig->staging[i] + at, bytes));
+    for (uint64_t w = 0; w < bytes / sizeof *lines; w++)
+        CHECK(lines[w] == words[w % 2], "rank %d: word %llu of the lines was left as %llx", i, (unsigned long long)w,
+              (unsigned long long)lines[w]);
+    free(lines);
+}
+
+/* Nothing has come. */
+static void fill_blank(struct rig *rig, int i) {
+    uint64_t blank[2];
+    rig_blank(i, blank);
+    rig_fill_lines(rig, i, blank);
+}
+
+void rig_stop(struct rig *rig, int i) {
+    const uint64_t stopped = UINT64_C(1) << 63;
+    for (int w = 0; w < BL_MAX_BLOCKS; w++)
+        box_upload(rig->epochs[i] + (BL_WORD_EPOCHS + 2 * (size_t)w + 1) * sizeof stopped, &stopped, sizeof stopped);
+    box_upload(rig->epochs[i] + BL_WORD_STOP * sizeof stopped, &stopped, sizeof stopped);
 }
 
 void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool multicast, uint64_t timeout_ns) {
@@ -121,15 +145,9 @@ static void check_guard(const struct rig *rig, int i) {
 
 /* Each launch has left the lines as it found them. */
 static void check_blank(const struct rig *rig, int i) {
-    const uint64_t at = rig->layout.line_offset, bytes = rig->layout.oneway_offset - at;
-    uint64_t blank[2], *const lines = malloc(bytes);
+    uint64_t blank[2];
     rig_blank(i, blank);
-    CHECK(lines);
-    CU_OK(cuMemcpyDtoH(lines, rig->staging[i] + at, bytes));
-    for (uint64_t w = 0; w < bytes / sizeof *lines; w++)
-        CHECK(lines[w] == blank[w % 2], "rank %d: word %llu of the lines was left as %llx", i, (unsigned long long)w,
-              (unsigned long long)lines[w]);
-    free(lines);
+    rig_check_lines(rig, i, blank);
 }
 
 void rig_close(struct rig *rig) {

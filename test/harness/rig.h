@@ -44,6 +44,12 @@ struct shape {
 /* What the lines of rank i hold until something comes: bl_kernel_args.blank. */
 void rig_blank(int i, uint64_t blank[2]);
 
+/* As if rank i's device had been told to stop, before any launch. */
+void rig_stop(struct rig *rig, int i);
+/* Fills the lines of rank i with a word, or checks that they are full of it: with its blank where both are its. */
+void rig_fill_lines(struct rig *rig, int i, const uint64_t words[2]);
+void rig_check_lines(const struct rig *rig, int i, const uint64_t words[2]);
+
 /* multicast: the staging has a plan for a multicast object, which this does not make. */
 void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool multicast, uint64_t timeout_ns);
 /* Does rig_drain, too; and checks that all lines are blank, and that nothing was written behind the staging. */

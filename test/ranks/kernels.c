@@ -15,6 +15,7 @@
  *   wide        messages between two ranks whose streams have more than a hundred warps: `--sms 64 --block 256`
  *   timeout     waits that outlast their limit
  *   abort       the way out of a wait
+ *   stopped     launches of a device that was told to stop before
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,21 +128,35 @@ static uint64_t nearly_blank(const struct part *part, uint64_t word) {
     return way == 2 ? blank[first] : first ? blank[0] : blank[1] ^ 1;
 }
 
-static void blanks_of(struct trial *trial, int kernel, uint64_t *words, uint64_t *got) {
-    enum { COUNT = 16 * 24 + 5, LAUNCHES = 3 };
+/* Each rank's in all ways, and some. */
+static int nearly_blank_words(const struct part *part) {
+    return 4 * part->count * BL_LINE_DATA / 8 + 5;
+}
+
+static void blanks_of(struct trial *trial, int kernel, bool in_place, uint64_t *words, uint64_t *got) {
+    enum { LAUNCHES = 3 };
     struct part *const part = trial->rig.part;
     const int collective = (int)bl_kernel_collective(kernel), ranks = part->count;
+    const int COUNT = nearly_blank_words(part);
     const int sent = bl_collective_has(collective, BL_SCATTERS) ? ranks : 1,
               received = bl_collective_has(collective, BL_GATHERS) ? ranks : 1;
     const struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = 2, .messages = 1};
-    struct call call = {.collective = collective, .datatype = BL_UINT64, .redop = BL_MAX, .count = COUNT, .seed = 1};
+    struct call call = {.collective = collective,
+                        .datatype = BL_UINT64,
+                        .redop = BL_MAX,
+                        .count = (size_t)COUNT,
+                        .in_place = in_place,
+                        .seed = 1};
     call_prepare(part, &call);
     for (int w = 0; w < COUNT * ranks; w++) words[w] = nearly_blank(part, (uint64_t)(w % COUNT));
     for (int k = 0; k < LAUNCHES; k++) {
         for (int i = 0; i < ranks; i++) {
+            struct rank *const rank = part_enter(part, i);
+            if (!in_place)
+                CU_OK(cuMemsetD8Async(call_recvbuff(&call, i), 0, (size_t)(received * COUNT) * sizeof *got,
+                                      rank->stream[0]));
+            CU_OK(cuStreamSynchronize(rank->stream[0]));
             box_upload(call_sendbuff(&call, i), words, (size_t)(sent * COUNT) * sizeof *words);
-            CU_OK(cuMemsetD8Async(call_recvbuff(&call, i), 0, (size_t)(received * COUNT) * sizeof *got,
-                                  part_enter(part, i)->stream[0]));
         }
         rig_settle(&trial->rig);
         for (int i = 0; i < ranks; i++) rig_launch(&trial->rig, &call, &shape, i);
@@ -157,17 +172,54 @@ static void blanks_of(struct trial *trial, int kernel, uint64_t *words, uint64_t
 }
 
 static void blanks(struct part *part, const struct options *o) {
-    enum { MOST = BOX_RANKS * 1024 };
-    uint64_t *const words = malloc(2 * MOST * sizeof *words);
+    const size_t most = (size_t)(nearly_blank_words(part) * part->count);
+    uint64_t *const words = malloc(2 * most * sizeof *words);
     struct trial trial;
     CHECK(words);
     trial_open(&trial, part, o);
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
         if (trial_launches(&trial, kernel) && !bl_kernel_batch(kernel) && !bl_kernel_multicast(kernel) &&
             bl_kernel_line(kernel) == BL_LINE_DATA && trial_covers(&trial, kernel, BL_UINT64, BL_MAX))
-            blanks_of(&trial, kernel, words, words + MOST);
+            for (int in_place = 0; in_place < 1 + (bl_kernel_collective(kernel) == BL_ALLREDUCE); in_place++)
+                blanks_of(&trial, kernel, in_place != 0, words, words + most);
     trial_close(&trial);
     free(words);
+}
+
+/* --- launches behind a stop: they send nothing, and take nothing of what those before them left --- */
+
+static void stopped(struct part *part, const struct options *o) {
+    static const uint64_t left[2] = {1, 2};
+    struct trial trial;
+    uint64_t blank[2];
+    trial_open(&trial, part, o);
+    struct rig *const rig = &trial.rig;
+    rig_stop(rig, 0);
+    rig_fill_lines(rig, 0, left);
+    for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
+        if (!trial_launches(&trial, kernel) || bl_kernel_line(kernel) != BL_LINE_DATA || bl_kernel_multicast(kernel) ||
+            !trial_covers(&trial, kernel, BL_INT32, BL_SUM))
+            continue;
+        for (unsigned blocks = 1; blocks < 20; blocks += 9) { /* crews, too */
+            struct call call = {.collective = bl_kernel_collective(kernel),
+                                .datatype = BL_INT32,
+                                .count = 3000 / (size_t)part->count,
+                                .seed = trial_seed(kernel, BL_SUM, 1)};
+            const struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = blocks, .messages = 1};
+            call_prepare(part, &call);
+            rig_settle(rig);
+            rig_launch(rig, &call, &shape, 0);
+            CU_OK(cuStreamSynchronize(part_enter(part, 0)->stream[0]));
+            call_free(part, &call);
+        }
+    }
+    rig_check_lines(rig, 0, left);
+    for (int i = 1; i < part->count; i++) {
+        rig_blank(i, blank);
+        rig_check_lines(rig, i, blank);
+    }
+    rig->torn = true;
+    trial_close(&trial);
 }
 
 /* --- what main chooses from --- */
@@ -240,7 +292,7 @@ static void run_ahead(struct trial *trial, int kernel, unsigned blocks) {
             struct call *call = &calls[k][m];
             *call = (struct call){.collective = m ? BL_REDUCE : BL_BROADCAST,
                                   .datatype = BL_INT32,
-                                  .count = LINES * BL_LINE_DATA / sizeof(int32_t),
+                                  .count = LINES * BL_FLAGGED_DATA / sizeof(int32_t),
                                   .seed = ref_next(&trial->state)};
             while (call_root(part, call) != m) call->seed++;
             call_prepare(part, call);
@@ -494,7 +546,7 @@ static const struct {
 } parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"longest", longest}, {"late", late},
              {"blanks", blanks}, {"places", places},         {"oneway", oneway},   {"pairs", pairs},
              {"wide", wide},     {"multicast", multicast},   {"epochs", epochs},   {"timeout", timeout},
-             {"abort", leave}};
+             {"abort", leave},   {"stopped", stopped}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -503,7 +555,8 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes alignments blanks longest late places oneway pairs wide multicast epochs timeout abort");
+    FAIL(
+        "names: shapes alignments blanks longest late places oneway pairs wide multicast epochs timeout abort stopped");
 }
 
 int main(int argc, char **argv) {

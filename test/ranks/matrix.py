@@ -245,7 +245,7 @@ LONG = (("oneway", 7), ("pairs", 7), ("pairs", 16))
 row("kernels/{name}/{ranks}", dict(name=("wide",), ranks=(2,)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS),
     soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", **SALVOS)
-row("kernels/{name}/{ranks}", dict(name=("blanks", "epochs", "timeout", "abort"), ranks=(2, 3, 16)), **SALVOS)
+row("kernels/{name}/{ranks}", dict(name=("blanks", "epochs", "timeout", "abort", "stopped"), ranks=(2, 3, 16)), **SALVOS)
 # Several bundles in a block, a warp for each rank: by default blocks are too small for that.
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
 row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), options="--block 256 --sms 4 ", k=least({2: 20, 5: 8}), **ALONE)

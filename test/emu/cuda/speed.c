@@ -69,8 +69,9 @@ uint64_t emu_speed_of_kernel(const struct emu_function *function, const void *ar
     uint64_t bytes = 0;
     if (!emu_config.speeds) return 0;
     if (function->argument_size == sizeof *one) bytes = one->count * one->size;
-    if (function->argument_size == sizeof *batch) bytes = (uint64_t)batch->lines * BL_LINE_DATA;
-    if (function->argument_size == sizeof *batch_few) bytes = (uint64_t)batch_few->lines * BL_LINE_DATA;
+    if (function->argument_size == sizeof *batch)
+        bytes = (uint64_t)batch->lines * BL_FLAGGED_DATA; /* or more, of lines without flags */
+    if (function->argument_size == sizeof *batch_few) bytes = (uint64_t)batch_few->lines * BL_FLAGGED_DATA;
     if (function->argument_size == sizeof *pairs) bytes = longest(pairs->stream, pairs->streams);
     if (function->argument_size == sizeof *pairs_few) bytes = longest(pairs_few->stream, pairs_few->streams);
     return emu_speed_of(function->name, bytes);
