@@ -5,7 +5,7 @@
  * staging, polls its own staging for that word of each peer, reduces all in rank order and stores the result (ll.cuh).
  *
  * Contract: count >= 1 and at most layout.packets words; any grid of whole warps; sendbuff and recvbuff any alignment,
- * equal or disjoint.  How lines come, and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
+ * equal or disjoint.  Flags and reuse of the staging: staging.cuh.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable (control->abort).
  */
 #include <core/primitives.cuh>

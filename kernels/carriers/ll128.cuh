@@ -123,6 +123,16 @@ template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines) {
     return COUNT > 1 && lines >= COUNT * crew_of(whole_grid()).groups;
 }
 
+/* What was loaded, as words. */
+template <int RANKS> BL_DEVICE void words_of(const LineView (&view)[RANKS], uint64_t (*words)[2]) {
+#pragma unroll
+    for (int i = 0; i < RANKS; i++) {
+        const Pair v = line_data(view[i]);
+        words[i][0] = v.x;
+        words[i][1] = v.y;
+    }
+}
+
 /* Fills view[i] with this lane's part of the line at at[i], for each i in the mask `missing`.  What has come is not read
  * again.  All lanes of the warp call it together; peer_of(i) says who sends it.  False: leave the kernel.
  *
@@ -201,12 +211,7 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
         }
     }
     wait_over(wait);
-#pragma unroll
-    for (int i = 0; i < RANKS; i++) {
-        const Pair v = line_data(view[i]);
-        words[i][0] = v.x;
-        words[i][1] = v.y;
-    }
+    words_of(view, words);
     return true;
 }
 template <int RANKS>
@@ -225,12 +230,7 @@ BL_DEVICE bool receive_lines(const struct bl_kernel_args &a, const Region &regio
         if (active && first + i < a.nranks && (!is_own || own_comes)) missing |= 1u << i;
     }
     if (!poll_lines(a, at, missing, sign, view, wait, [&](int i) { return first + i; })) return false;
-#pragma unroll
-    for (int i = 0; i < RANKS; i++) {
-        const Pair v = line_data(view[i]);
-        words[i][0] = v.x;
-        words[i][1] = v.y;
-    }
+    words_of(view, words);
     return true;
 }
 

@@ -216,7 +216,7 @@ BL_DEVICE LineView load_cell_relaxed_sys(const void *line, unsigned part) {
     const LineView l = {load_b128_relaxed_sys((const char *)line + part * 16)};
     return l;
 }
-/* A cell of this rank's own, which nobody stores to before the launch has ended: plain, since a store at system scope takes longer to end. */
+/* A cell of this rank's own, which nobody else stores to, or waits for, before the launch has ended: plain. */
 BL_DEVICE void store_own_cell(void *line, unsigned part, Pair v) {
     asm volatile("st.global.v2.b64 [%0], {%1, %2};" ::"l"((char *)line + part * 16), "l"(v.x), "l"(v.y) : "memory");
 }

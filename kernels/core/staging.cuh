@@ -92,7 +92,7 @@ BL_DEVICE uint64_t next_epoch(uint64_t e) {
     return (e ^ 1) + EPOCH_STEP;
 }
 
-/* A launch that begins when the device has been told to stop sends nothing and leaves the first wait at the first poll that
+/* A launch that begins when the device has been told to stop sends nothing, takes nothing and leaves the first wait at the first poll that
  * fails: on the GPU's way here may be thousands of them, on data that never came.  So that it costs no branch, and waits for
  * nothing, before user data is loaded, that is a bit of the epoch, and so of every flag: BL_WORD_STOP holds zero or STOPPED.
  * Epochs do not grow so far; no flag with that bit was ever sent. */
@@ -103,11 +103,9 @@ BL_DEVICE bool is_stopped(uint64_t flag) {
 
 /* How a reader knows that a line has come; and whether the launch is stopped. */
 struct Flag { /* in rings: the word behind the data */
-    enum { WORDS = FLAGGED_WORDS };
     uint64_t flag;
 };
-struct Blank { /* elsewhere: it is not what this rank's places hold until then */
-    enum { WORDS = LINE_WORDS };
+struct Blank {     /* elsewhere: it is not what this rank's places hold until then */
     uint64_t flag; /* the epoch that the launch leaves behind */
     Pair blank;
 };

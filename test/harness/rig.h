@@ -46,7 +46,7 @@ void rig_blank(int i, uint64_t blank[2]);
 
 /* As if rank i's device had been told to stop, before any launch. */
 void rig_stop(struct rig *rig, int i);
-/* Fills the lines of rank i with a word, or checks that they are full of it: with its blank where both are its. */
+/* Fills the lines of rank i with these 16 bytes, over and over; checks that they are full of them. */
 void rig_fill_lines(struct rig *rig, int i, const uint64_t words[2]);
 void rig_check_lines(const struct rig *rig, int i, const uint64_t words[2]);
 

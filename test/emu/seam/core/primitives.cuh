@@ -236,8 +236,7 @@ BL_DEVICE LineView load_cell_relaxed_sys(const void *line, unsigned part) {
     return LineView{{v[0], v[1]}, 0, cell};
 }
 BL_DEVICE void store_own_cell(void *line, unsigned part, Pair v) {
-    bl_emu_switch_point();
-    bl_emu->store_packet((char *)line + part * 16, v.x, v.y); /* delivered late, too */
+    store_cell_relaxed_sys(line, part, v); /* delivered late, too */
 }
 BL_DEVICE bool cell_arrived(const LineView &l, Pair blank) {
     return l.v.y != blank.y || bl_emu_arrived_but(l.v.x, blank.x, l.at);
