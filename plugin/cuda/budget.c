@@ -5,7 +5,7 @@
 
 #include "base/params.h"
 
-enum { DEVICES = 64, LEAST = 1 << 20, SHARE = 8, USUAL = 80 << 20 };
+enum { DEVICES = 64, LEAST = 1 << 20, SHARE = 8, USUAL = 100 << 20 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t used[DEVICES]; /* of GPUs beyond, nobody keeps count */

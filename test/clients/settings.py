@@ -20,7 +20,7 @@ def params_refused(case):
     """Each bad value: one line with the name, the value, what is accepted and what is used."""
     parameters(
         case,
-        ["BEELINE_STAGING=12T is not accepted: want bytes, 1M to 1G; using the default, 80M"],
+        ["BEELINE_STAGING=12T is not accepted: want bytes, 1M to 1G; using the default, 100M"],
         BEELINE_STAGING="12T",
     )
     for text in (

@@ -26,7 +26,7 @@
 #include "rounding.h"
 #include "stopwatch.h"
 
-enum { MOST_THREADS = 8, MOST_SIZES = 32, STAGING = 80 << 20 };
+enum { MOST_THREADS = 8, MOST_SIZES = 32, STAGING = 100 << 20 };
 
 struct config {
     bool kernel[BL_KERNELS];

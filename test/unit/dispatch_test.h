@@ -30,7 +30,7 @@ static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks) {
                              .most_blocks = 132,
                              .max_threads = BL_MAX_THREADS};
     snprintf(facts.gpu, sizeof facts.gpu, "%s", gpu);
-    if (bl_staging_plan(&facts.layout, nranks, 80ull << 20, false, false)) abort();
+    if (bl_staging_plan(&facts.layout, nranks, 100ull << 20, false, false)) abort();
     return facts;
 }
 
@@ -64,14 +64,14 @@ static inline struct bl_route select_bytes(const struct bl_table *table, uint64_
 /* The same facts with a multicast object. */
 static inline struct bl_facts with_multicast(struct bl_facts facts) {
     facts.multicast = true;
-    if (bl_staging_plan(&facts.layout, facts.nranks, 80ull << 20, false, true) || !facts.layout.multicast_bytes)
+    if (bl_staging_plan(&facts.layout, facts.nranks, 100ull << 20, false, true) || !facts.layout.multicast_bytes)
         abort();
     return facts;
 }
 
 /* The same facts with slots for the copy engines. */
 static inline struct bl_facts with_slots(struct bl_facts facts) {
-    if (bl_staging_plan(&facts.layout, facts.nranks, 80ull << 20, true, false)) abort();
+    if (bl_staging_plan(&facts.layout, facts.nranks, 100ull << 20, true, false)) abort();
     return facts;
 }
 

@@ -134,7 +134,7 @@ static void test_order(void) {
     enum { NRANKS = 5, INDICES = 3, CALLS = NRANKS * 2 * INDICES };
     struct bl_call calls[CALLS];
     int index[CALLS], n;
-    make_comms(NRANKS, 80 << 20);
+    make_comms(NRANKS, 100 << 20);
     for (int rank = 0; rank < NRANKS; rank++) {
         n = 0;
         for (int peer = 0; peer < NRANKS; peer++)
@@ -426,7 +426,7 @@ static void run(int nranks) {
 }
 
 static void test_groups(void) {
-    static const uint64_t staging[] = {2 << 20, 8 << 20, 80 << 20};
+    static const uint64_t staging[] = {2 << 20, 8 << 20, 100 << 20};
     for (int round = 0; round < 150; round++) {
         const int nranks = 2 + (int)below(round % 10 ? 5 : RANKS - 1);
         make_comms(nranks, staging[round % 3]);
@@ -438,7 +438,7 @@ static void test_groups(void) {
 
 /* Launches follow the order, and none has more than its arguments hold. */
 static void test_split(void) {
-    make_comms(2, 80 << 20);
+    make_comms(2, 100 << 20);
     for (int messages = 1; messages <= 3 * BL_PAIR_MESSAGES; messages++) {
         grouped = 0;
         for (int i = 0; i < messages; i++) {
@@ -477,7 +477,7 @@ static void test_wide(void) {
     } rows[] = {{60 << 10, 32, 256, 32},  {65 << 10, 35, 256, 35},  {66 << 10, 18, 512, 18}, {130 << 10, 35, 512, 35},
                 {132 << 10, 18, 512, 32}, {240 << 10, 32, 512, 32}, {241 << 10, 32, 256, 32}};
     static struct bl_pairs_args args;
-    make_comms(2, 80 << 20);
+    make_comms(2, 100 << 20);
     for (int wide = 1; wide >= 0; wide--) {
         comms[0].wide_blocks = wide;
         for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -502,7 +502,7 @@ static void test_wide(void) {
 /* The longest streams have most of the warps, and a short grid is all theirs. */
 static void test_sharing(void) {
     static struct bl_pairs_args args;
-    make_comms(2, 80 << 20);
+    make_comms(2, 100 << 20);
     struct bl_call calls[] = {message(0, 1, false, 8 << 20), message(0, 1, true, 1)};
     const struct bl_call *const list[] = {&calls[0], &calls[1]};
     struct bl_route grid = calls[0].route;
@@ -525,7 +525,7 @@ static void test_sharing(void) {
 
 /* Collectives come first; only those that are asked for; none of a communicator that has ended, or of a group with a fault. */
 static void test_beside_collectives(void) {
-    make_comms(2, 80 << 20);
+    make_comms(2, 100 << 20);
     grouped = 0;
     for (int i = 0; i < 6; i++) {
         struct bl_call call = message(0, 1, i / 2 % 2, 10);

@@ -6,7 +6,7 @@
 #include "check.h"
 #include "kernels.h"
 
-enum { PACKET = 16, LINE = 128, USUAL = 80 << 20 };
+enum { PACKET = 16, LINE = 128, USUAL = 100 << 20 };
 
 /* Bytes of the slots for the copy engines and their words. */
 static uint64_t slots_of(const struct bl_staging_layout *l, int nranks) {
