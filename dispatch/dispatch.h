@@ -271,6 +271,7 @@ int bl_fuser_add(struct bl_fuser *fuser, const struct bl_request *request, int n
 struct bl_mix {
     const struct bl_table *table;
     struct bl_mixed has;
+    uint64_t block_lines; /* of what has a block of each rank */
     uint32_t collectives; /* of which it has a launch, 1 << enum bl_collective each: no second one joins */
     bool reduces;
     int datatype, redop;
@@ -284,6 +285,9 @@ bool bl_mix_add(struct bl_mix *mix, const struct bl_request *request, const stru
 
 /* Whether a launch has room for all that was added. */
 bool bl_mix_fits(const struct bl_mix *mix);
+
+/* Whether it is as fast as the launches that it saves: of few collectives with much for each peer it is not. */
+bool bl_mix_pays(const struct bl_mix *mix);
 
 /* The route of all of them. */
 void bl_mix_route(const struct bl_mix *mix, struct bl_route *route);

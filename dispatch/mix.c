@@ -4,8 +4,10 @@
  * grid out for them. */
 #include "dispatch.h"
 
-/* Lines that a group of eight lanes may have, one after the other. */
-enum { ROUNDS = 9, LINE_LANES = 8 };
+/* Lines that a group of eight lanes may have, one after the other; and those of blocks of all ranks, counted once for each peer, for each launch that is
+ * saved, since all-gathers and reduce-scatters have kernels of their own for much.  Eight of both of 64 KB between 4 ranks (25) took 20 us in one launch and 17 in
+ * two, of 32 KB (12) and between 3 ranks of 64 KB (12) as long, between 2 ranks of 128 KB (8) 13.5 and 20 (H200: docs/benchmarks/h200-x4-2026-11-28-lines.md). */
+enum { ROUNDS = 9, BLOCKS_SAVED = 13, LINE_LANES = 8 };
 
 void bl_mix_begin(struct bl_mix *mix, const struct bl_table *table) {
     *mix = (struct bl_mix){.table = table};
@@ -32,21 +34,35 @@ bool bl_mix_add(struct bl_mix *mix, const struct bl_request *request, const stru
     const uint64_t bytes = bl_fusable_bytes(mix->table, request);
     if (!bytes || !is_mixed(request, route) || !reduces_alike(mix, request)) return false;
     mix->collectives |= 1u << request->collective;
+    const uint64_t before = mix->has.all.lines;
     bl_mixed_count(&mix->has, (int)request->collective, (unsigned)request->root, bytes);
+    if (bl_collective_has(request->collective, BL_GATHERS | BL_SCATTERS))
+        mix->block_lines += mix->has.all.lines - before;
     return true;
+}
+
+/* Of lanes, in the largest grid. */
+static uint64_t groups_of(const struct bl_table *table) {
+    return (uint64_t)table->most_blocks * table->most_threads / LINE_LANES;
 }
 
 bool bl_mix_fits(const struct bl_mix *mix) {
     const struct bl_table *table = mix->table;
-    const uint64_t groups = (uint64_t)table->most_blocks * table->most_threads / LINE_LANES;
-    return mix->has.messages <= BL_BATCH_MAX && mix->has.lines <= ROUNDS * groups &&
+    return mix->has.all.messages <= BL_BATCH_MAX && mix->has.all.lines <= ROUNDS * groups_of(table) &&
            bl_mixed_span(&mix->has) * BL_FLAGGED_DATA <=
                bl_kernel_capacity(BL_KERNEL_MIXED_LL128_BATCH, table->nranks, &table->layout);
+}
+
+bool bl_mix_pays(const struct bl_mix *mix) {
+    uint64_t saved = 0; /* launches: of each collective there would be one */
+    for (uint32_t more = mix->collectives & (mix->collectives - 1); more; more &= more - 1) saved++;
+    return saved > 0 &&
+           mix->block_lines * (uint64_t)(mix->table->nranks - 1) <= BLOCKS_SAVED * saved * groups_of(mix->table);
 }
 
 void bl_mix_route(const struct bl_mix *mix, struct bl_route *route) {
     route->kernel = BL_KERNEL_MIXED_LL128_BATCH;
     route->threads = mix->table->most_threads;
-    route->blocks = bl_kernel_blocks(route->kernel, mix->table->nranks, mix->has.lines * BL_FLAGGED_DATA,
+    route->blocks = bl_kernel_blocks(route->kernel, mix->table->nranks, mix->has.all.lines * BL_FLAGGED_DATA,
                                      route->threads, mix->table->most_blocks);
 }

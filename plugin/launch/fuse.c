@@ -80,21 +80,28 @@ static int last_of(const struct bl_collected *calls, int lead) {
     return last;
 }
 
-/* What follows of the launches, and can be one with this, becomes it. */
-static void mix_with(struct plan *plan, struct bl_mix *mix, int lead) {
+/* What follows of the launches, and can be one with this: whether that pays. */
+static bool find_joining(const struct plan *plan, struct bl_mix *mix, int lead) {
     struct bl_collected *calls = plan->calls;
-    int last = -1;
+    for (int other = calls[lead].next_lead; other >= 0; other = calls[other].next_lead)
+        calls[other].joins = joins(mix, calls, other);
+    return bl_mix_pays(mix);
+}
+
+/* Becomes one with it. */
+static void join_launches(struct plan *plan, int lead) {
+    struct bl_collected *calls = plan->calls;
+    int last = last_of(calls, lead);
     for (int before = lead, other; (other = calls[before].next_lead) >= 0;) {
-        if (!joins(mix, calls, other)) {
+        if (!calls[other].joins) {
             before = other;
             continue;
         }
         calls[before].next_lead = calls[other].next_lead;
         if (plan->last == other) plan->last = before;
         plan->launches--;
-        last = append_launch(calls, last < 0 ? last_of(calls, lead) : last, other);
+        last = append_launch(calls, last, other);
     }
-    if (last >= 0) bl_mix_route(mix, &calls[lead].call.route);
 }
 
 /* Launches of several collectives, as few as can be. */
@@ -102,7 +109,9 @@ static void plan_mixed(struct plan *plan, const struct bl_table *table) {
     struct bl_mix mix;
     for (int lead = plan->first; lead >= 0 && plan->launches > 1; lead = plan->calls[lead].next_lead) {
         bl_mix_begin(&mix, table);
-        if (joins(&mix, plan->calls, lead)) mix_with(plan, &mix, lead);
+        if (!joins(&mix, plan->calls, lead) || !find_joining(plan, &mix, lead)) continue;
+        join_launches(plan, lead);
+        bl_mix_route(&mix, &plan->calls[lead].call.route);
     }
 }
 

@@ -28,6 +28,7 @@ struct bl_collected {
     int turn;      /* not of this call: place in a list of launches that are next, or -1 */
     int index;     /* of one end of a message: the how-many-th of its pair and direction in the group */
     bool planned;
+    bool joins; /* of a launch's first call: it could be one with an earlier launch that is looked at */
     enum bl_when when;
 };
 
