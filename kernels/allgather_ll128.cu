@@ -18,7 +18,7 @@
 
 /* Of 32; measured on H200 (docs/notebook.md). */
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool in_runs) {
-    return in_runs ? 16 : nranks > 2 ? 8 : far ? 6 : 5;
+    return in_runs ? (nranks > 2 ? 14 : 16) : nranks > 2 ? 8 : far ? 6 : 5;
 }
 
 template <int N, class In, class Out>
@@ -47,7 +47,8 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                 return;
         }
     } else {
-        const bool in_runs = comes_in_runs<N>(lines);
+        enum { AT_A_TIME = LinesOfMore<N>::COUNT };
+        const bool in_runs = comes_in_runs<N, AT_A_TIME>(lines) && whole_lines(in) > 0;
         const uint64_t whole = in_runs ? whole_lines(in) : 0;
         const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines), in_runs);
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
@@ -65,12 +66,12 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                     if (by_senders && lies_apart(in, own, line)) store_line(own, line, v, line < whole);
                 });
         if (in_share(receivers) &&
-            !receive_all_from_each<N, LinesAtATime<N>::COUNT>(a, a.nranks, region, lines, whole, receivers, sign,
-                                                              [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
-                                                                  store_line(block_of(out, peer), line, v, is_whole);
-                                                                  if (!by_senders && lies_apart(in, own, line))
-                                                                      store_line(own, line, load_line(in, line));
-                                                              }))
+            !receive_all_from_each<N, AT_A_TIME>(a, a.nranks, region, lines, whole, receivers, sign,
+                                                 [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
+                                                     store_line(block_of(out, peer), line, v, is_whole);
+                                                     if (!by_senders && lies_apart(in, own, line))
+                                                         store_line(own, line, load_line(in, line));
+                                                 }))
             return;
     }
     epoch_end(a, sign.flag);

@@ -28,6 +28,7 @@ struct Crews {
 /* Long messages are not in the L2 cache: with longer loads, more senders fill the links.  With one peer, a line has more
  * to reduce for what there is to send. */
 template <int N> BL_DEVICE Crews crews_for(uint64_t run, bool in_runs) {
+    if (in_runs && N > 2) return {8, 14};
     if (in_runs) return is_wide() ? Crews{10, 12} : Crews{9, 14};
     if (N == 2) return {6, 16};
     return run < LONG_RUN ? Crews{7, 15} : Crews{9, 14};
@@ -41,16 +42,16 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
     const uint64_t run = (lines_of(in) + nranks - 1) / nranks; /* lines that each rank owns */
     const Region inputs = peer_region(a, e), results = behind(inputs, run);
     const uint64_t own = a.rank * run;
-    const bool in_runs = comes_in_runs<N>(run);
+    enum { AT_A_TIME = LinesOfMore<N>::COUNT, SENT_AT_A_TIME = N <= 4 ? 4 : 1 };
+    const bool in_runs = comes_in_runs<N, AT_A_TIME>(run) && whole_lines(in) > 0;
     const Crews crews = crews_for<N>(run, in_runs);
     const unsigned reduced = crews.sending + crews.reducing;
     const Share senders = share_of(0, crews.sending), reducers = share_of(crews.sending, reduced),
                 collectors = share_of(reduced, 32);
 
-    enum { AT_A_TIME = LinesAtATime<N>::COUNT };
-    const bool whole = in_runs && whole_lines(in) > 0;
-    const auto whole_of = [&](unsigned rank) { return whole ? whole_lines_from(in, rank * run, run) : 0; };
-    const unsigned other = whole ? 1 - a.rank : 0; /* of two ranks */
+    const auto whole_of = [&](unsigned rank) { return in_runs ? whole_lines_from(in, rank * run, run) : 0; };
+    const unsigned fewest =
+        N == 2 ? 1 - a.rank : nranks - 1; /* whose run among the peers' has the fewest, or that of none has fewer */
     /* What lies behind the run may be stored to. */
     const auto load_own_run = [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
         if (line < run) load_lines(in, own + line, step, v, is_whole);
@@ -60,8 +61,9 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
     };
 
     if (in_share(senders)) {
-        if (whole)
-            send_runs_to_each<AT_A_TIME>(a, nranks, inputs, run, whole_of(other), senders, sign, load, NoPrefetch());
+        if (in_runs)
+            send_runs_to_each<SENT_AT_A_TIME>(a, nranks, inputs, run, whole_of(fewest), senders, sign, load,
+                                              NoPrefetch());
         else
             send_to_each<N, N == 2 ? 2 : 1>(a, inputs, run, senders, sign, load, NoPrefetch());
     }
@@ -78,7 +80,7 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
                                        }))
         return;
     if (in_share(collectors) &&
-        !receive_all_from_each<N, AT_A_TIME>(a, nranks, results, run, whole_of(other), collectors, sign,
+        !receive_all_from_each<N, AT_A_TIME>(a, nranks, results, run, whole_of(fewest), collectors, sign,
                                              [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
                                                  store_line(out, peer * run + line, v, is_whole);
                                              }))

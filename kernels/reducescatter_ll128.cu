@@ -22,6 +22,8 @@ enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all th
 
 /* Of 32; measured on H200 with up to 4 ranks (docs/notebook.md). */
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool whole, bool in_runs) {
+    enum { FEW = 896 }; /* groups of lanes */
+    if (in_runs && nranks > 2) return crew_of(whole_grid()).groups <= FEW ? 14 : 12;
     return in_runs ? 10 : nranks == 2 ? (far ? 6 : 5) : nranks == 3 || whole ? 7 : 12;
 }
 
@@ -61,7 +63,8 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
     const auto store = [&](uint64_t line, Pair sum, bool is_whole) { store_line(out, line, sum, is_whole); };
 
     if (lines > crew.groups) {
-        const unsigned sending = senders_among(nranks, far, whole > 0, comes_in_runs<N>(lines));
+        enum { AT_A_TIME = N == 2 || NEAR ? LinesOfMore<N>::COUNT : 1 };
+        const unsigned sending = senders_among(nranks, far, whole > 0, comes_in_runs<N, AT_A_TIME>(lines));
         const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
         const auto prefetch = [&](unsigned peer, uint64_t line) {
             if (NEAR && far) prefetch_line(block_of(in, peer), line);
@@ -73,7 +76,7 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
                 send_to_each<N, 1>(a, region, lines, senders, sign, load, prefetch);
         }
         if (in_share(receivers) &&
-            !reduce_whole<T, N, LinesAtATime<N>::COUNT>(
+            !reduce_whole<T, N, AT_A_TIME>(
                 a, nranks, region, lines, whole, receivers, sign,
                 [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load(a.rank, line, step, v, is_whole); },
                 store))

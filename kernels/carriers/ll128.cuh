@@ -107,9 +107,12 @@ template <int N> struct AtATime {
 };
 
 /* Lines of each peer that a group of lanes has under way, of long messages: few blocks fill the links then.  Measured
- * on H200 between two ranks (docs/notebook.md), and not for more. */
+ * on H200 (docs/notebook.md): between two ranks; and of all-gather, reduce-scatter and two shots, between three and four. */
 template <int N> struct LinesAtATime {
     enum { COUNT = N == 2 ? 4 : 1 };
+};
+template <int N> struct LinesOfMore {
+    enum { COUNT = N == 2 ? 4 : N <= 4 ? 2 : 1 };
 };
 /* Whether a grid has nearly all multiprocessors.  What is best for few blocks is not for many: docs/notebook.md. */
 BL_DEVICE bool is_wide() {
@@ -117,10 +120,9 @@ BL_DEVICE bool is_wide() {
     return crew_of(whole_grid()).groups > WIDE;
 }
 
-/* Whether lines are so many that crews are shared out for that, some rounds for each group. */
-template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines) {
-    enum { COUNT = LinesAtATime<N>::COUNT };
-    return COUNT > 1 && lines >= COUNT * crew_of(whole_grid()).groups;
+/* Whether lines are so many that crews are shared out for that, some rounds for each group; of more than two ranks where blocks are few. */
+template <int N, int COUNT = LinesAtATime<N>::COUNT> BL_DEVICE bool comes_in_runs(uint64_t lines) {
+    return COUNT > 1 && lines >= COUNT * crew_of(whole_grid()).groups && (N == 2 || !is_wide());
 }
 
 /* What was loaded, as words. */
