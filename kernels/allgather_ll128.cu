@@ -20,6 +20,37 @@
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool in_runs) {
     return in_runs ? (nranks > 2 ? 14 : 16) : nranks > 2 ? 8 : far ? 6 : 5;
 }
+enum { ROUNDS_OF_FEW = 6 };
+
+/* Longer blocks.  AT_A_TIME: of lines that come in runs and are whole, so many of each peer are under way.  False: leave the kernel. */
+template <int N, int AT_A_TIME, class In, class Out>
+BL_DEVICE bool gather_by_crews(const struct bl_kernel_args &a, const Region &region, uint64_t lines, bool in_runs,
+                               const Blank &sign, const In &in, const Out &out) {
+    const auto own = block_of(out, a.rank);
+    const uint64_t whole = in_runs ? whole_lines(in) : 0;
+    const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines), in_runs);
+    const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
+    /* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a
+     * receiver, where there are many, has more time. */
+    const bool by_senders = N > 2 || in_runs;
+    enum { LOADS = N == 2 ? LinesAtATime<N>::COUNT : N <= 4 ? 2 : 1 };
+    const auto load = [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
+        load_lines(in, line, step, v, is_whole);
+    };
+    if (in_share(senders))
+        send_to_all<N, LOADS>(
+            a, region, lines, whole_lines(in), senders, sign, load, [&](uint64_t line) { prefetch_line(in, line); },
+            [&](uint64_t line, Pair v) {
+                if (by_senders && lies_apart(in, own, line)) store_line(own, line, v, line < whole);
+            });
+    return !in_share(receivers) ||
+           receive_all_from_each<N, AT_A_TIME>(a, a.nranks, region, lines, whole, receivers, sign,
+                                               [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
+                                                   store_line(block_of(out, peer), line, v, is_whole);
+                                                   if (!by_senders && lies_apart(in, own, line))
+                                                       store_line(own, line, load_line(in, line));
+                                               });
+}
 
 template <int N, class In, class Out>
 BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &out) {
@@ -46,32 +77,10 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                                       [&](unsigned peer, Pair got) { store_end_line(block_of(out, peer), line, got); }))
                 return;
         }
+    } else if (few_carry<N>(lines, ROUNDS_OF_FEW) && whole_lines(in) > 0) {
+        if (!gather_by_crews<N, LinesOfFew<N>::COUNT>(a, region, lines, true, sign, in, out)) return;
     } else {
-        enum { AT_A_TIME = LinesOfMore<N>::COUNT };
-        const bool in_runs = comes_in_runs<N, AT_A_TIME>(lines) && whole_lines(in) > 0;
-        const uint64_t whole = in_runs ? whole_lines(in) : 0;
-        const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines), in_runs);
-        const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
-        /* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a
-         * receiver, where there are many, has more time. */
-        const bool by_senders = N > 2 || in_runs;
-        enum { LOADS = N == 2 ? LinesAtATime<N>::COUNT : N <= 4 ? 2 : 1 };
-        const auto load = [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
-            load_lines(in, line, step, v, is_whole);
-        };
-        if (in_share(senders))
-            send_to_all<N, LOADS>(
-                a, region, lines, whole_lines(in), senders, sign, load, [&](uint64_t line) { prefetch_line(in, line); },
-                [&](uint64_t line, Pair v) {
-                    if (by_senders && lies_apart(in, own, line)) store_line(own, line, v, line < whole);
-                });
-        if (in_share(receivers) &&
-            !receive_all_from_each<N, AT_A_TIME>(a, a.nranks, region, lines, whole, receivers, sign,
-                                                 [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
-                                                     store_line(block_of(out, peer), line, v, is_whole);
-                                                     if (!by_senders && lies_apart(in, own, line))
-                                                         store_line(own, line, load_line(in, line));
-                                                 }))
+        if (!gather_by_crews<N, LinesAtATime<N>::COUNT>(a, region, lines, comes_in_runs<N>(lines), sign, in, out))
             return;
     }
     epoch_end(a, sign.flag);

@@ -34,24 +34,21 @@ template <int N> BL_DEVICE Crews crews_for(uint64_t run, bool in_runs) {
     return run < LONG_RUN ? Crews{7, 15} : Crews{9, 14};
 }
 
-template <class T, int N, class In, class Out>
-BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in, const Out &out) {
-    const uint64_t e = epoch_begin(a);
-    const Blank sign = blank_of(a, e);
+/* AT_A_TIME, SENT_AT_A_TIME: so many whole lines are under way where they come in runs, of every peer, and to one.  False: leave the kernel. */
+template <class T, int N, int AT_A_TIME, int SENT_AT_A_TIME, class In, class Out>
+BL_DEVICE bool by_three_crews(const struct bl_kernel_args &a, const Region &inputs, const Region &results, uint64_t run,
+                              bool in_runs, const Blank &sign, const In &in, const Out &out) {
     const unsigned nranks = nranks_of<N>(a);
-    const uint64_t run = (lines_of(in) + nranks - 1) / nranks; /* lines that each rank owns */
-    const Region inputs = peer_region(a, e), results = behind(inputs, run);
     const uint64_t own = a.rank * run;
-    enum { AT_A_TIME = LinesOfMore<N>::COUNT, SENT_AT_A_TIME = N <= 4 ? 4 : 1 };
-    const bool in_runs = comes_in_runs<N, AT_A_TIME>(run) && whole_lines(in) > 0;
     const Crews crews = crews_for<N>(run, in_runs);
     const unsigned reduced = crews.sending + crews.reducing;
     const Share senders = share_of(0, crews.sending), reducers = share_of(crews.sending, reduced),
                 collectors = share_of(reduced, 32);
 
-    const auto whole_of = [&](unsigned rank) { return in_runs ? whole_lines_from(in, rank * run, run) : 0; };
+    const bool whole = in_runs && whole_lines(in) > 0;
+    const auto whole_of = [&](unsigned rank) { return whole ? whole_lines_from(in, rank * run, run) : 0; };
     const unsigned fewest =
-        N == 2 ? 1 - a.rank : nranks - 1; /* whose run among the peers' has the fewest, or that of none has fewer */
+        N == 2 ? (whole ? 1 - a.rank : 0) : nranks - 1; /* of the peers' runs none has fewer whole lines */
     /* What lies behind the run may be stored to. */
     const auto load_own_run = [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
         if (line < run) load_lines(in, own + line, step, v, is_whole);
@@ -61,7 +58,7 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
     };
 
     if (in_share(senders)) {
-        if (in_runs)
+        if (whole)
             send_runs_to_each<SENT_AT_A_TIME>(a, nranks, inputs, run, whole_of(fewest), senders, sign, load,
                                               NoPrefetch());
         else
@@ -78,13 +75,27 @@ BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in,
                                                    send_line(a, results, peer_at(a.rank, i, nranks), line, sum, sign);
                                            store_line(out, own + line, sum, is_whole);
                                        }))
+        return false;
+    return !in_share(collectors) ||
+           receive_all_from_each<N, AT_A_TIME>(a, nranks, results, run, whole_of(fewest), collectors, sign,
+                                               [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
+                                                   store_line(out, peer * run + line, v, is_whole);
+                                               });
+}
+
+template <class T, int N, class In, class Out>
+BL_DEVICE void reduce_in_two_shots(const struct bl_kernel_args &a, const In &in, const Out &out) {
+    const uint64_t e = epoch_begin(a);
+    const Blank sign = blank_of(a, e);
+    const unsigned nranks = nranks_of<N>(a);
+    const uint64_t run = (lines_of(in) + nranks - 1) / nranks; /* lines that each rank owns */
+    const Region inputs = peer_region(a, e), results = behind(inputs, run);
+    enum { FEW = LinesOfFew<N>::COUNT, SENT_BY_FEW = LinesOfFew<N>::SENT, MANY = LinesAtATime<N>::COUNT };
+    if (few_carry<N>(run, FEW) && whole_lines(in) > 0) {
+        if (!by_three_crews<T, N, FEW, SENT_BY_FEW>(a, inputs, results, run, true, sign, in, out)) return;
+    } else if (!by_three_crews<T, N, MANY, MANY>(a, inputs, results, run, comes_in_runs<N>(run), sign, in, out)) {
         return;
-    if (in_share(collectors) &&
-        !receive_all_from_each<N, AT_A_TIME>(a, nranks, results, run, whole_of(fewest), collectors, sign,
-                                             [&](unsigned peer, uint64_t line, Pair v, bool is_whole) {
-                                                 store_line(out, peer * run + line, v, is_whole);
-                                             }))
-        return;
+    }
     epoch_end(a, sign.flag);
 }
 

@@ -22,8 +22,8 @@ enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all th
 
 /* Of 32; measured on H200 with up to 4 ranks (docs/notebook.md). */
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool whole, bool in_runs) {
-    enum { FEW = 896 }; /* groups of lanes */
-    if (in_runs && nranks > 2) return crew_of(whole_grid()).groups <= FEW ? 14 : 12;
+    enum { FEWEST = 896 }; /* groups of lanes */
+    if (in_runs && nranks > 2) return crew_of(whole_grid()).groups <= FEWEST ? 14 : 12;
     return in_runs ? 10 : nranks == 2 ? (far ? 6 : 5) : nranks == 3 || whole ? 7 : 12;
 }
 
@@ -46,6 +46,35 @@ BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, c
     return true;
 }
 
+enum { ROUNDS_OF_FEW = 6 };
+
+/* Longer blocks.  AT_A_TIME: so many of every peer's lines that are whole are under way; in_runs: crews are shared out for that.  FETCHED: lines are asked
+ * for ahead of time if they are not in the cache.  False: leave the kernel. */
+template <class T, int N, int AT_A_TIME, bool FETCHED, class In, class Out>
+BL_DEVICE bool scatter_by_crews(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t lines,
+                                uint64_t whole, bool far, bool in_runs, const Blank &sign, const In &in,
+                                const Out &out) {
+    const unsigned sending = senders_among(nranks, far, whole > 0, in_runs);
+    const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
+    const auto load = [&](unsigned peer, uint64_t line, uint64_t step, auto &v, bool is_whole) {
+        load_lines(block_of(in, peer), line, step, v, is_whole);
+    };
+    const auto prefetch = [&](unsigned peer, uint64_t line) {
+        if (FETCHED && far) prefetch_line(block_of(in, peer), line);
+    };
+    if (in_share(senders)) {
+        if (whole > 0)
+            send_runs_to_each<LINES_OF_ONE>(a, nranks, region, lines, whole, senders, sign, load, prefetch);
+        else
+            send_to_each<N, 1>(a, region, lines, senders, sign, load, prefetch);
+    }
+    return !in_share(receivers) ||
+           reduce_whole<T, N, AT_A_TIME>(
+               a, nranks, region, lines, whole, receivers, sign,
+               [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load(a.rank, line, step, v, is_whole); },
+               [&](uint64_t line, Pair sum, bool is_whole) { store_line(out, line, sum, is_whole); });
+}
+
 /* nranks is a.nranks, of which the compiler may know more.  NEAR: whole lines come several at a time, and ahead of time if they are not in the cache;
  * of batches of more than two ranks finding them costs more than either gains while they are in it (docs/notebook.md). */
 template <class T, int N, bool NEAR, class In, class Out>
@@ -57,33 +86,22 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
     const uint64_t whole = N > 4 || !(NEAR || far) ? 0 : whole_lines(in);
     const Region region = peer_region(a, e);
     const Crew crew = crew_of(whole_grid());
-    const auto load = [&](unsigned peer, uint64_t line, uint64_t step, auto &v, bool is_whole) {
-        load_lines(block_of(in, peer), line, step, v, is_whole);
-    };
-    const auto store = [&](uint64_t line, Pair sum, bool is_whole) { store_line(out, line, sum, is_whole); };
 
     if (lines > crew.groups) {
-        enum { AT_A_TIME = N == 2 || NEAR ? LinesOfMore<N>::COUNT : 1 };
-        const unsigned sending = senders_among(nranks, far, whole > 0, comes_in_runs<N, AT_A_TIME>(lines));
-        const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
-        const auto prefetch = [&](unsigned peer, uint64_t line) {
-            if (NEAR && far) prefetch_line(block_of(in, peer), line);
-        };
-        if (in_share(senders)) {
-            if (whole > 0)
-                send_runs_to_each<LINES_OF_ONE>(a, nranks, region, lines, whole, senders, sign, load, prefetch);
-            else
-                send_to_each<N, 1>(a, region, lines, senders, sign, load, prefetch);
-        }
-        if (in_share(receivers) &&
-            !reduce_whole<T, N, AT_A_TIME>(
-                a, nranks, region, lines, whole, receivers, sign,
-                [&](uint64_t line, uint64_t step, auto &v, bool is_whole) { load(a.rank, line, step, v, is_whole); },
-                store))
+        if (NEAR && few_carry<N>(lines, ROUNDS_OF_FEW) && whole > 0) {
+            if (!scatter_by_crews<T, N, LinesOfFew<N>::COUNT, NEAR>(a, nranks, region, lines, whole, far, true, sign,
+                                                                    in, out))
+                return;
+        } else if (!scatter_by_crews<T, N, LinesAtATime<N>::COUNT, NEAR>(a, nranks, region, lines, whole, far,
+                                                                         comes_in_runs<N>(lines), sign, in, out)) {
             return;
+        }
     } else if (crew.of_warp < whole && is_aligned(in)) {
         const auto load_one = [&](unsigned peer, uint64_t line) { return load_aligned_line(block_of(in, peer), line); };
-        if (!scatter_a_line<T, N>(a, nranks, region, crew.group, sign, load_one, store)) return;
+        if (!scatter_a_line<T, N>(
+                a, nranks, region, crew.group, sign, load_one,
+                [&](uint64_t line, Pair sum, bool is_whole) { store_line(out, line, sum, is_whole); }))
+            return;
     } else {
         const auto load_end = [&](unsigned peer, uint64_t line, uint64_t step, auto &v, bool) {
             load_end_lines(block_of(in, peer), line, step, v, false);

@@ -107,12 +107,9 @@ template <int N> struct AtATime {
 };
 
 /* Lines of each peer that a group of lanes has under way, of long messages: few blocks fill the links then.  Measured
- * on H200 (docs/notebook.md): between two ranks; and of all-gather, reduce-scatter and two shots, between three and four. */
+ * on H200 between two ranks (docs/notebook.md), and not for more. */
 template <int N> struct LinesAtATime {
     enum { COUNT = N == 2 ? 4 : 1 };
-};
-template <int N> struct LinesOfMore {
-    enum { COUNT = N == 2 ? 4 : N <= 4 ? 2 : 1 };
 };
 /* Whether a grid has nearly all multiprocessors.  What is best for few blocks is not for many: docs/notebook.md. */
 BL_DEVICE bool is_wide() {
@@ -120,9 +117,20 @@ BL_DEVICE bool is_wide() {
     return crew_of(whole_grid()).groups > WIDE;
 }
 
-/* Whether lines are so many that crews are shared out for that, some rounds for each group; of more than two ranks where blocks are few. */
-template <int N, int COUNT = LinesAtATime<N>::COUNT> BL_DEVICE bool comes_in_runs(uint64_t lines) {
-    return COUNT > 1 && lines >= COUNT * crew_of(whole_grid()).groups && (N == 2 || !is_wide());
+/* Of three and four ranks, by few blocks; and how many they send to one at a time.  That is code of its own: with all multiprocessors one line at a time
+ * is as fast, and is not to be slower for it (docs/notebook.md). */
+template <int N> struct LinesOfFew {
+    enum { COUNT = N == 3 || N == 4 ? 2 : LinesAtATime<N>::COUNT, SENT = N <= 4 ? 4 : 1 };
+};
+/* Whether few blocks have lines of a message, `rounds` for each group. */
+template <int N> BL_DEVICE bool few_carry(uint64_t lines, uint64_t rounds) {
+    return (N == 3 || N == 4) && !is_wide() && lines >= rounds * crew_of(whole_grid()).groups;
+}
+
+/* Whether lines are so many that crews are shared out for that, some rounds for each group. */
+template <int N> BL_DEVICE bool comes_in_runs(uint64_t lines) {
+    enum { COUNT = LinesAtATime<N>::COUNT };
+    return COUNT > 1 && lines >= COUNT * crew_of(whole_grid()).groups;
 }
 
 /* What was loaded, as words. */

@@ -23,7 +23,7 @@
 #include "tune/remember.h"
 
 enum { MOST_CALLS = 16, MORE_CALLS = 4, FIRST = 1 << 10, STEP = 4, FEWEST = 4 /* sizes that say something */ };
-static const uint64_t ROOM = 64 << 20;          /* of each buffer */
+static const uint64_t ROOM = 64 << 20;           /* of each buffer */
 static const uint64_t USUAL_STAGING = 100 << 20; /* with less the large sizes go in smaller pieces than elsewhere */
 static const double HOPELESS = 3, LOST = 1.5, STEADY = 0.02;
 

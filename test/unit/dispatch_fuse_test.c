@@ -433,7 +433,9 @@ static void test_reach(void) {
     settings.fuse_max = 1 * M;
     facts = facts_of("NVIDIA H200", 90, 4);
     build(&table, &facts, &settings);
-    CHECK(batch_most(&table, BL_ALLGATHER) > 4 * M && batch_most(&table, BL_ALLREDUCE) >= 16 * M, "%llu K, %llu K", (unsigned long long)batch_most(&table, BL_ALLGATHER) / K, (unsigned long long)batch_most(&table, BL_ALLREDUCE) / K);
+    CHECK(batch_most(&table, BL_ALLGATHER) > 4 * M && batch_most(&table, BL_ALLREDUCE) >= 16 * M, "%llu K, %llu K",
+          (unsigned long long)batch_most(&table, BL_ALLGATHER) / K,
+          (unsigned long long)batch_most(&table, BL_ALLREDUCE) / K);
 }
 
 int main(void) {
