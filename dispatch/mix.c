@@ -5,9 +5,9 @@
 #include "dispatch.h"
 
 /* Lines that a group of eight lanes may have, one after the other; and those of blocks of all ranks, counted once for each peer, for each launch that is
- * saved, since all-gathers and reduce-scatters have kernels of their own for much.  Eight of both of 64 KB between 4 ranks (25) took 20 us in one launch and 17 in
- * two, of 32 KB (12) and between 3 ranks of 64 KB (12) as long, between 2 ranks of 128 KB (8) 13.5 and 20 (H200: docs/benchmarks/h200-x4-2026-11-28-lines.md). */
-enum { ROUNDS = 9, BLOCKS_SAVED = 13, LINE_LANES = 8 };
+ * saved, since all-gathers and reduce-scatters have kernels of their own for much.  Eight of both of 32 KB between 4 ranks (12) took 13.8 us in one launch and 12.3
+ * in two, of 64 KB between 3 (12) 16.2 and 13.7, between 2 of 128 KB (8) 14.2 and 20.3 (H200: docs/benchmarks/h200-x4-2026-11-28-lines.md). */
+enum { ROUNDS = 9, BLOCKS_SAVED = 10, LINE_LANES = 8 };
 
 void bl_mix_begin(struct bl_mix *mix, const struct bl_table *table) {
     *mix = (struct bl_mix){.table = table};
@@ -34,10 +34,9 @@ bool bl_mix_add(struct bl_mix *mix, const struct bl_request *request, const stru
     const uint64_t bytes = bl_fusable_bytes(mix->table, request);
     if (!bytes || !is_mixed(request, route) || !reduces_alike(mix, request)) return false;
     mix->collectives |= 1u << request->collective;
-    const uint64_t before = mix->has.all.lines;
+    const uint64_t before = mix->has.lines;
     bl_mixed_count(&mix->has, (int)request->collective, (unsigned)request->root, bytes);
-    if (bl_collective_has(request->collective, BL_GATHERS | BL_SCATTERS))
-        mix->block_lines += mix->has.all.lines - before;
+    if (bl_collective_has(request->collective, BL_GATHERS | BL_SCATTERS)) mix->block_lines += mix->has.lines - before;
     return true;
 }
 
@@ -48,7 +47,7 @@ static uint64_t groups_of(const struct bl_table *table) {
 
 bool bl_mix_fits(const struct bl_mix *mix) {
     const struct bl_table *table = mix->table;
-    return mix->has.all.messages <= BL_BATCH_MAX && mix->has.all.lines <= ROUNDS * groups_of(table) &&
+    return mix->has.messages <= BL_BATCH_MAX && mix->has.lines <= ROUNDS * groups_of(table) &&
            bl_mixed_span(&mix->has) * BL_FLAGGED_DATA <=
                bl_kernel_capacity(BL_KERNEL_MIXED_LL128_BATCH, table->nranks, &table->layout);
 }
@@ -63,6 +62,6 @@ bool bl_mix_pays(const struct bl_mix *mix) {
 void bl_mix_route(const struct bl_mix *mix, struct bl_route *route) {
     route->kernel = BL_KERNEL_MIXED_LL128_BATCH;
     route->threads = mix->table->most_threads;
-    route->blocks = bl_kernel_blocks(route->kernel, mix->table->nranks, mix->has.all.lines * BL_FLAGGED_DATA,
+    route->blocks = bl_kernel_blocks(route->kernel, mix->table->nranks, mix->has.lines * BL_FLAGGED_DATA,
                                      route->threads, mix->table->most_blocks);
 }

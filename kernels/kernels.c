@@ -168,10 +168,6 @@ void bl_batch_few(struct bl_batch_few_args *few, const struct bl_batch_args *bat
     few->span = batch->span;
     few->in_place = batch->in_place;
     few->shared = batch->shared;
-    few->owned = batch->owned;
-    few->others = batch->others;
-    few->both = batch->both;
-    few->sent = batch->sent;
     memcpy(few->message, batch->message, sizeof(few->message));
 }
 

@@ -229,10 +229,7 @@ struct bl_batch_args {
     uint32_t lines;                    /* of all messages */
     uint32_t span;                     /* of broadcasts and reduces: lines of the root that has most */
     uint32_t in_place;                 /* whether any message is; for all-reduce */
-    /* Of several collectives, what this rank has to do with which lines.  First lie those that ranks share, of BL_MIXED_TWOSHOT: fours of
-     * which it owns every nranks-th, and sends the others (of both, with what the last four lack).  Up to `both` it sends and takes, up to `sent` it
-     * only sends, then it only takes. */
-    uint32_t shared, owned, others, both, sent;
+    uint32_t shared;                   /* of several collectives: whether any message is BL_MIXED_TWOSHOT */
     struct bl_batch_message message[BL_BATCH_MAX];
 };
 
@@ -246,26 +243,19 @@ enum bl_mixed_kind {
     BL_MIXED_EXCHANGE /* each rank sends to the one `root` further, and receives of the one as far behind; 0: it copies */
 };
 
-/* What such a launch has, counted call by call.  On it alone depend places and kinds; the order of the messages is the rank's own. */
-enum {
-    BL_MIXED_SECTIONS = 4, /* of a ring: what has places of its own */
-    BL_MIXED_PARTS = 4     /* of the messages: what ranks share, what a rank sends and takes, sends, takes */
-};
-struct bl_mixed_count {
-    uint32_t messages;
-    uint64_t lines;
-};
+/* What such a launch has, counted call by call.  On it alone depend places and kinds. */
+enum { BL_MIXED_SECTIONS = 4 }; /* of a ring: what has places of its own */
 struct bl_mixed {
-    uint32_t nranks, most_oneshot; /* lines sent for all-reduces that go in one shot, at most */
-    struct bl_mixed_count all, of[BL_MIXED_SECTIONS][BL_MAX_RANKS];
+    uint32_t nranks, messages;
+    uint64_t lines; /* of all messages */
+    uint64_t lines_of[BL_MIXED_SECTIONS][BL_MAX_RANKS];
 };
 
-/* Its messages, as they are filled in: where the next one comes, by part, and in the rings, by section and root. */
+/* Its messages, as they are filled in. */
 struct bl_mixed_fill {
     struct bl_batch_args *args;
-    uint32_t nranks;
-    struct bl_mixed_count next[BL_MIXED_PARTS];
-    uint64_t place[BL_MIXED_SECTIONS][BL_MAX_RANKS];
+    struct bl_mixed all, filled;
+    uint64_t begin[BL_MIXED_SECTIONS];
     uint8_t kind[BL_MIXED_SECTIONS];
 };
 
@@ -274,7 +264,7 @@ struct bl_batch_few_args {
     struct bl_kernel_args common;
     uint32_t first_line[BL_BATCH_FEW];
     uint8_t root[BL_BATCH_FEW];
-    uint32_t roots, lines, span, in_place, shared, owned, others, both, sent;
+    uint32_t roots, lines, span, in_place, shared;
     struct bl_batch_message message[BL_BATCH_FEW];
 };
 

@@ -1,15 +1,11 @@
 /* mixed_ll128.cu - what a group has of several collectives, in lines, in one launch: broadcasts, reduces, all-reduces; all-gathers are broadcasts of
  * every rank's block, reduce-scatters reduces, all-to-alls exchanges of each rank with the one so many further.
  *
- * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  Each group of lanes goes over lines twice or three times.  First it
+ * One NVLink one-way, no barrier, no fence; 16/15 of the bytes of the data.  Each group of lanes goes over its lines twice or three times.  First it
  * sends what this rank has at the start, and waits for nobody but peers that have no room: to every peer the lines that it is the root of, or that all
  * ranks reduce; others to the rank that reduces them, or that they are for.  Then it receives what others have sent so, reduces in rank order what this rank has to, and sends
  * on what all are to have.  At last it receives what others have sent on.  So the first waits for nothing, the second for first ones, the third
  * for second ones.
- *
- * Messages come in an order that is the rank's own, but for what ranks share, which comes first: then what it sends and takes, what it only sends, what it only
- * takes.  So it goes over no line with which it has nothing to do.  Of one shot, whose buffers may be in place, a line that is sent and taken is the same group's
- * each time; of two shots no result comes before our input was there.
  *
  * The lines of a longer all-reduce are divided among the ranks (two shots), those of a short one every rank reduces (one shot): the host says which,
  * by a kind for each message.
@@ -43,14 +39,14 @@ template <int N, class Args> BL_DEVICE void find_ends(const Args &b, unsigned ki
     l.to = rank + root < nranks ? rank + root : rank + root - nranks;
 }
 
-template <int N, class Args> BL_DEVICE MixedLine mixed_line(const Args &b, uint64_t line, bool exists) {
+template <int N, class Args> BL_DEVICE MixedLine mixed_line(const Args &b, uint64_t line) {
     MixedLine l;
     l.line = line;
     l.message = message_of_line(b, line);
     l.place = line_of_root(b, l.message, line);
     const unsigned kind = b.root[l.message] / BL_MAX_RANKS;
     find_ends<N>(b, kind, l);
-    const bool owned = exists && l.owner == b.common.rank, others = exists && !owned;
+    const bool exists = line < b.lines, owned = exists && l.owner == b.common.rank, others = exists && !owned;
     const bool is_sent = kind == BL_MIXED_BROADCAST, is_reduced = kind == BL_MIXED_REDUCE,
                by_all = exists && kind == BL_MIXED_ONESHOT, shared = kind == BL_MIXED_TWOSHOT,
                exchanged = kind == BL_MIXED_EXCHANGE;
@@ -62,46 +58,6 @@ template <int N, class Args> BL_DEVICE MixedLine mixed_line(const Args &b, uint6
     l.comes = others && (is_sent || exchanged);
     l.comes_later = others && shared;
     return l;
-}
-
-/* The lines of each pass, by number.  Of what is shared, the i-th that is this rank's, or the others'; what is sent and taken has the same number, counted
- * from the end of those, in both passes. */
-template <int N, class Args> BL_DEVICE uint64_t shared_lines(const Args &b) {
-    return N == 2 ? 0 : b.shared; /* between two ranks one shot is never longer */
-}
-template <class Args> BL_DEVICE uint32_t owned_line(const Args &b, uint32_t i) {
-    return (i / WARP_LINES * b.common.nranks + b.common.rank) * WARP_LINES + i % WARP_LINES;
-}
-template <class Args> BL_DEVICE uint32_t others_line(const Args &b, uint32_t i) {
-    const uint32_t four = i / WARP_LINES, peers = b.common.nranks - 1, peer = four % peers;
-    return (four / peers * b.common.nranks + peer + (peer >= b.common.rank)) * WARP_LINES + i % WARP_LINES;
-}
-template <int N, class Args> BL_DEVICE MixedLine line_to_send(const Args &b, uint64_t i) {
-    const uint64_t shared = shared_lines<N>(b), others = N == 2 ? 0 : b.others;
-    const bool is_shared = i < others;
-    const uint64_t line = is_shared ? others_line(b, (uint32_t)i) : i - others + shared;
-    return mixed_line<N>(b, line, line < (is_shared ? shared : b.sent));
-}
-template <int N, class Args> BL_DEVICE MixedLine line_to_take(const Args &b, uint64_t i) {
-    const uint64_t shared = shared_lines<N>(b), owned = N == 2 ? 0 : b.owned;
-    const bool is_shared = i < owned;
-    uint64_t line = i - owned + shared;
-    if (line >= b.both) line += b.sent - b.both;
-    if (is_shared) line = owned_line(b, (uint32_t)i);
-    return mixed_line<N>(b, line, line < (is_shared ? shared : b.lines));
-}
-template <int N, class Args> BL_DEVICE MixedLine line_to_take_last(const Args &b, uint64_t i) {
-    const uint64_t line = others_line(b, (uint32_t)i);
-    return mixed_line<N>(b, line, i < b.others && line < b.shared);
-}
-template <int N, class Args> BL_DEVICE uint64_t lines_to_send(const Args &b) {
-    return N == 2 ? b.sent : b.others + (b.sent - b.shared);
-}
-template <int N, class Args> BL_DEVICE uint64_t lines_to_take(const Args &b) {
-    return (N == 2 ? b.both : b.owned + (b.both - b.shared)) + (b.lines - b.sent);
-}
-template <int N, class Args> BL_DEVICE uint64_t lines_to_take_last(const Args &b) {
-    return N == 2 ? 0 : b.others;
 }
 
 template <class Args> BL_DEVICE Pair load_mixed(const Args &b, const MixedLine &l, bool needed) {
@@ -222,26 +178,16 @@ BL_DEVICE bool take_last(const Args &b, const OneWay &o, const MixedLine (&l)[K]
     return true;
 }
 
-template <class Args> BL_DEVICE Pair load_to_send(const Args &b, const MixedLine &l) {
-    return load_mixed(b, l, l.to_all || l.to_one || l.copied);
-}
-template <class Args> BL_DEVICE Pair load_to_reduce(const Args &b, const MixedLine &l) {
-    return load_mixed(b, l, l.reduces);
-}
-
 /* A launch with a group of lanes for each line. */
 template <class T, int N, class Args> BL_DEVICE bool mixed_at_once(const Args &b, const OneWayWords &words, OneWay &o) {
-    const uint64_t i = crew_of(whole_grid()).group;
-    const MixedLine first[1] = {line_to_send<N>(b, i)};
-    const Pair v[1] = {load_to_send(b, first[0])};
+    const MixedLine l[1] = {mixed_line<N>(b, crew_of(whole_grid()).group)};
+    const Pair own[1] = {load_mixed(b, l[0], l[0].to_all || l[0].to_one || l[0].copied || l[0].reduces)};
     o = oneway_begin(b.common, words, b.span); /* behind the load, which waits for none of it */
     if (!ready_to_send(b.common, o, b.roots)) return false;
-    send_first<N, 1>(b, o, first, v);
-    const MixedLine l[1] = {line_to_take<N>(b, i)}; /* while the first are under way */
-    const Pair own[1] = {load_to_reduce(b, l[0])};
+    send_first<N, 1>(b, o, l, own);
     Wait wait = wait_begin(o.sign.flag);
     if (!take_first<T, N, 1>(b, o, l, own, wait)) return false;
-    return lines_to_take_last<N>(b) == 0 || take_last<1>(b, o, first, wait); /* which were the first that were sent */
+    return !b.shared || take_last<1>(b, o, l, wait);
 }
 
 template <class T, int N, class Args> BL_DEVICE bool mixed_in_turn(const Args &b, const OneWayWords &words, OneWay &o) {
@@ -249,28 +195,27 @@ template <class T, int N, class Args> BL_DEVICE bool mixed_in_turn(const Args &b
     const Crew crew = crew_of(whole_grid());
     MixedLine l[K];
     Pair own[K];
-    const auto at = [&](uint64_t done, int k) { return crew.group + done + k * crew.groups; };
+    const auto find = [&](uint64_t done) {
+#pragma unroll
+        for (int k = 0; k < K; k++) l[k] = mixed_line<N>(b, crew.group + done + k * crew.groups);
+    };
     o = oneway_begin(b.common, words, b.span);
-    if (lines_to_send<N>(b) == 0) tell_begun(b.common, o);
-    for (uint64_t done = 0; crew.of_warp + done < lines_to_send<N>(b); done += K * crew.groups) {
+    for (uint64_t done = 0; crew.of_warp + done < b.lines; done += K * crew.groups) {
+        find(done);
 #pragma unroll
-        for (int k = 0; k < K; k++) l[k] = line_to_send<N>(b, at(done, k));
-#pragma unroll
-        for (int k = 0; k < K; k++) own[k] = load_to_send(b, l[k]);
+        for (int k = 0; k < K; k++) own[k] = load_mixed(b, l[k], l[k].to_all || l[k].to_one || l[k].copied);
         if (!ready_to_send(b.common, o, b.roots)) return false;
         send_first<N, K>(b, o, l, own);
     }
     Wait wait = wait_begin(o.sign.flag);
-    for (uint64_t done = 0; crew.of_warp + done < lines_to_take<N>(b); done += K * crew.groups) {
+    for (uint64_t done = 0; crew.of_warp + done < b.lines; done += K * crew.groups) {
+        find(done);
 #pragma unroll
-        for (int k = 0; k < K; k++) l[k] = line_to_take<N>(b, at(done, k));
-#pragma unroll
-        for (int k = 0; k < K; k++) own[k] = load_to_reduce(b, l[k]);
+        for (int k = 0; k < K; k++) own[k] = load_mixed(b, l[k], l[k].reduces);
         if (!take_first<T, N, K>(b, o, l, own, wait)) return false;
     }
-    for (uint64_t done = 0; crew.of_warp + done < lines_to_take_last<N>(b); done += K * crew.groups) {
-#pragma unroll
-        for (int k = 0; k < K; k++) l[k] = line_to_take_last<N>(b, at(done, k));
+    for (uint64_t done = 0; b.shared && crew.of_warp + done < b.lines; done += K * crew.groups) {
+        find(done);
         if (!take_last<K>(b, o, l, wait)) return false;
     }
     return true;
@@ -281,8 +226,7 @@ enum { MUCH = 8 };
 
 template <class T, int N, class Args> BL_DEVICE void mixed_ll128_batch(const Args &b) {
     const OneWayWords words = oneway_words(b.common);
-    const uint64_t groups = crew_of(whole_grid()).groups;
-    const bool at_once = lines_to_send<N>(b) <= groups && lines_to_take<N>(b) <= groups;
+    const bool at_once = b.lines <= crew_of(whole_grid()).groups;
     OneWay o;
     if (!(at_once ? mixed_at_once<T, N>(b, words, o) : mixed_in_turn<T, N>(b, words, o))) return;
     if (b.span > b.common.layout.oneway_lines / MUCH)

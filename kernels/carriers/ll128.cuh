@@ -107,7 +107,7 @@ template <int N> struct AtATime {
 };
 
 /* Lines of each peer that a group of lanes has under way, of long messages: few blocks fill the links then.  Measured
- * on H200 between two ranks (docs/notebook.md), and not for more. */
+ * on H200 between two ranks (docs/notebook.md); of more, with all multiprocessors, one is as fast. */
 template <int N> struct LinesAtATime {
     enum { COUNT = N == 2 ? 4 : 1 };
 };

@@ -132,7 +132,7 @@ static ncclResult_t launch_mixed(const struct bl_call *const *calls, int count, 
         bl_mixed_fill_add(&fill, (int)request->collective, (unsigned)request->root, calls[i]->sendbuff,
                           calls[i]->recvbuff, bl_call_bytes(request));
     }
-    return launch_batch(calls, &args, all.all.messages <= BL_BATCH_FEW ? BL_KERNEL_MIXED_LL128_FEW : route->kernel,
+    return launch_batch(calls, &args, all.messages <= BL_BATCH_FEW ? BL_KERNEL_MIXED_LL128_FEW : route->kernel,
                         datatype, route, launches);
 }
 

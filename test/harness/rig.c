@@ -203,16 +203,20 @@ static uint64_t fill_mixed(struct bl_batch_args *args, const struct call *calls,
     struct bl_mixed all;
     struct bl_mixed_fill fill;
     bl_mixed_begin(&all, (int)args->common.nranks);
-    if (twoshot) all.most_oneshot = 0;
     for (int m = 0; m < messages; m++)
         bl_mixed_count(&all, calls[m].collective, (unsigned)calls[m].root,
                        calls[m].count * bl_datatype_size(calls[m].datatype));
-    CHECK(all.all.messages <= BL_BATCH_MAX);
+    CHECK(all.messages <= BL_BATCH_MAX);
     bl_mixed_fill_begin(&fill, args, &all);
     for (int m = 0; m < messages; m++)
         bl_mixed_fill_add(&fill, calls[m].collective, (unsigned)calls[m].root, (void *)call_sendbuff(&calls[m], i),
                           (void *)call_recvbuff(&calls[m], i), calls[m].count * bl_datatype_size(calls[m].datatype));
-    return all.all.lines * BL_FLAGGED_DATA;
+    for (unsigned m = 0; m < all.messages && twoshot; m++)
+        if (args->root[m] / BL_MAX_RANKS == BL_MIXED_ONESHOT) {
+            args->root[m] = BL_MIXED_TWOSHOT * BL_MAX_RANKS;
+            args->shared = true;
+        }
+    return all.lines * BL_FLAGGED_DATA;
 }
 
 static unsigned divide_up(unsigned a, unsigned b) {

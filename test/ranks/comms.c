@@ -270,7 +270,7 @@ static void finalized(struct part *part, const struct options *o) {
 /* As many as a process may come to have.  Those that do not fit are NCCL's; and there is room again once they are gone. */
 static void budget(struct part *part, const struct options *o) {
     enum { MANY = 44 };
-    static const size_t limit = (size_t)(640 + 2 * MANY) << 20; /* BEELINE_BUDGET, and granules */
+    static const size_t limit = (size_t)(800 + 2 * MANY) << 20; /* BEELINE_BUDGET, and granules */
     ncclComm_t comms[MANY][BOX_RANKS];
     for (int round = 0; round < 2; round++) {
         size_t before, after, all;

@@ -130,7 +130,7 @@ static void fit_mixed(const struct trial *trial, const struct call *calls, struc
     for (; fit < shape->messages; fit++) {
         bl_mixed_count(&mixed, calls[fit].collective, (unsigned)call_root(trial->rig.part, &calls[fit]),
                        calls[fit].count * ref_datatype_size(calls[fit].datatype));
-        if (mixed.all.messages > most || bl_mixed_span(&mixed) * BL_FLAGGED_DATA > capacity) break;
+        if (mixed.messages > most || bl_mixed_span(&mixed) * BL_FLAGGED_DATA > capacity) break;
     }
     shape->messages = fit;
 }
