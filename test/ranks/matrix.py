@@ -232,6 +232,9 @@ row("capacity/{algorithm}/{ranks}", dict(algorithm=("allgather_ce",), ranks=(2, 
     soak=lambda p: SOAK if p.ranks == 3 else "", t="uint8", c=slots, x="odd", b=2, g=2)
 row("few_warps/{algorithm}/{ranks}", dict(algorithm=("reducescatter_ll128",), ranks=(3, 4)), mode="groups", options="--sms 1 --block 32 ",  # than peers
     t="bfloat16", o="sum", c="481,2000,2001", x="elements", g=2)
+# Long ones by few blocks, which have crews: of 3 ranks they are above.
+row("few_blocks/{algorithm}/{ranks}", dict(algorithm=("allgather_ll128", "reducescatter_ll128", "alltoall_ll128"), ranks=(4,)), mode="groups", options="--sms 7 ",
+    types=lambda p: "bfloat16" if "reduce" in p.algorithm else "uint8", c=lambda p: f"{180000 // SIZE[p.first]},{200003 // SIZE[p.first]}", x="elements", g=1)
 row("capacity/large/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 4)), mode="threads", options=turn(GRIDS, "ranks"),
     t="bfloat16,float", o="sum", c=1000003, x="elements", b=1)
 row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 4)), mode="groups", environment=SMALL,
