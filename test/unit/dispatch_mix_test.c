@@ -280,7 +280,8 @@ static void test_pays(void) {
     struct bl_table table;
     settings.fuse_max = 4 * M;
     make_table(&table, 4, &settings);
-    CHECK(!pays(&table, two, 2, 16) && !pays(&table, two, 2, 8) && pays(&table, two, 2, 6) && pays(&table, three, 3, 32));
+    CHECK(!pays(&table, two, 2, 16) && !pays(&table, two, 2, 8) && pays(&table, two, 2, 6) &&
+          pays(&table, three, 3, 32));
     CHECK(!pays(&table, two, 1, 8) && !pays(&table, three, 1, 1), "nothing is saved");
     make_table(&table, 3, &settings);
     CHECK(!pays(&table, two, 2, 16) && pays(&table, two, 2, 12));
