@@ -286,7 +286,7 @@ bool bl_mix_add(struct bl_mix *mix, const struct bl_request *request, const stru
 /* Whether a launch has room for all that was added. */
 bool bl_mix_fits(const struct bl_mix *mix);
 
-/* Whether it is as fast as the launches that it saves: of few collectives with much for each peer it is not. */
+/* Whether it is as fast as the launches that it saves: with all-gathers and reduce-scatters of much for each of several peers it is not. */
 bool bl_mix_pays(const struct bl_mix *mix);
 
 /* The route of all of them. */
