@@ -53,10 +53,9 @@ bool bl_mix_fits(const struct bl_mix *mix) {
 }
 
 bool bl_mix_pays(const struct bl_mix *mix) {
-    uint64_t saved = 0; /* launches: of each collective there would be one */
-    for (uint32_t more = mix->collectives & (mix->collectives - 1); more; more &= more - 1) saved++;
-    return saved > 0 &&
-           mix->block_lines * (uint64_t)(mix->table->nranks - 1) <= BLOCKS_SAVED * saved * groups_of(mix->table);
+    const int saved = __builtin_popcount(mix->collectives) - 1; /* launches: of each collective there would be one */
+    return saved > 0 && mix->block_lines * (uint64_t)(mix->table->nranks - 1) <=
+                            BLOCKS_SAVED * (uint64_t)saved * groups_of(mix->table);
 }
 
 void bl_mix_route(const struct bl_mix *mix, struct bl_route *route) {

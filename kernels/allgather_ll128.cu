@@ -20,7 +20,6 @@
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool in_runs) {
     return in_runs ? (nranks > 2 ? 14 : 16) : nranks > 2 ? 8 : far ? 6 : 5;
 }
-enum { ROUNDS_OF_FEW = 6 };
 
 /* Longer blocks.  AT_A_TIME: of lines that come in runs and are whole, so many of each peer are under way.  False: leave the kernel. */
 template <int N, int AT_A_TIME, class In, class Out>
@@ -77,7 +76,7 @@ BL_DEVICE void gather(const struct bl_kernel_args &a, const In &in, const Out &o
                                       [&](unsigned peer, Pair got) { store_end_line(block_of(out, peer), line, got); }))
                 return;
         }
-    } else if (few_carry<N>(lines, ROUNDS_OF_FEW) && whole_lines(in) > 0) {
+    } else if (few_carry<N>(lines) && whole_lines(in) > 0) {
         if (!gather_by_crews<N, LinesOfFew<N>::COUNT>(a, region, lines, true, sign, in, out)) return;
     } else {
         if (!gather_by_crews<N, LinesAtATime<N>::COUNT>(a, region, lines, comes_in_runs<N>(lines), sign, in, out))

@@ -47,8 +47,7 @@ BL_DEVICE bool by_three_crews(const struct bl_kernel_args &a, const Region &inpu
 
     const bool whole = in_runs && whole_lines(in) > 0;
     const auto whole_of = [&](unsigned rank) { return whole ? whole_lines_from(in, rank * run, run) : 0; };
-    const unsigned fewest =
-        N == 2 ? (whole ? 1 - a.rank : 0) : nranks - 1; /* of the peers' runs none has fewer whole lines */
+    const unsigned fewest = N == 2 ? 1 - a.rank : nranks - 1; /* of the peers' runs none has fewer whole lines */
     /* What lies behind the run may be stored to. */
     const auto load_own_run = [&](uint64_t line, uint64_t step, auto &v, bool is_whole) {
         if (line < run) load_lines(in, own + line, step, v, is_whole);

@@ -18,7 +18,6 @@
 
 static const unsigned SENDERS = 10, SENDERS_OF_RUNS = 14, SENDERS_OF_FEW = 10,
                       SENDERS_TO_MORE = 12; /* of 32; measured on H200 (docs/notebook.md) */
-enum { ROUNDS_OF_FEW = 6 };
 
 /* By two crews, or all do one after the other: a line for each group, that sends first, then receives.  AT_A_TIME, SENT_AT_A_TIME: so many whole lines are
  * under way where they come in runs, of every peer, and to one.  False: leave the kernel. */
@@ -61,7 +60,7 @@ BL_DEVICE void exchange(const struct bl_kernel_args &a, const In &in, const Out 
     const Region region = peer_region(a, e);
     const bool alone = lines <= crew_of(whole_grid()).groups;
     enum { FEW = LinesOfFew<N>::COUNT, SENT_BY_FEW = LinesOfFew<N>::SENT, MANY = LinesAtATime<N>::COUNT };
-    if (few_carry<N>(lines, ROUNDS_OF_FEW) && whole_lines(in) > 0) {
+    if (few_carry<N>(lines) && whole_lines(in) > 0) {
         if (!exchange_lines<N, FEW, SENT_BY_FEW>(a, region, lines, false, true, sign, in, out)) return;
     } else if (!exchange_lines<N, MANY, MANY>(a, region, lines, alone, comes_in_runs<N>(lines / LATER), sign, in,
                                               out)) {

@@ -22,7 +22,7 @@ enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all th
 
 /* Of 32; measured on H200 with up to 4 ranks (docs/notebook.md). */
 BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool whole, bool in_runs) {
-    enum { FEWEST = 896 }; /* groups of lanes */
+    enum { FEWEST = 896 }; /* groups of lanes: 28 blocks of 256 threads */
     if (in_runs && nranks > 2) return crew_of(whole_grid()).groups <= FEWEST ? 14 : 12;
     return in_runs ? 10 : nranks == 2 ? (far ? 6 : 5) : nranks == 3 || whole ? 7 : 12;
 }
@@ -45,8 +45,6 @@ BL_DEVICE bool scatter_a_line(const struct bl_kernel_args &a, unsigned nranks, c
     store(line, sum[0], true);
     return true;
 }
-
-enum { ROUNDS_OF_FEW = 6 };
 
 /* Longer blocks.  AT_A_TIME: so many of every peer's lines that are whole are under way; in_runs: crews are shared out for that.  FETCHED: lines are asked
  * for ahead of time if they are not in the cache.  False: leave the kernel. */
@@ -88,7 +86,7 @@ BL_DEVICE void scatter(const struct bl_kernel_args &a, unsigned nranks, const In
     const Crew crew = crew_of(whole_grid());
 
     if (lines > crew.groups) {
-        if (NEAR && few_carry<N>(lines, ROUNDS_OF_FEW) && whole > 0) {
+        if (NEAR && few_carry<N>(lines) && whole > 0) {
             if (!scatter_by_crews<T, N, LinesOfFew<N>::COUNT, NEAR>(a, nranks, region, lines, whole, far, true, sign,
                                                                     in, out))
                 return;

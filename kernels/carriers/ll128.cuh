@@ -122,8 +122,8 @@ BL_DEVICE bool is_wide() {
 template <int N> struct LinesOfFew {
     enum { COUNT = N == 3 || N == 4 ? 2 : LinesAtATime<N>::COUNT, SENT = N <= 4 ? 4 : 1 };
 };
-/* Whether few blocks have lines of a message, `rounds` for each group. */
-template <int N> BL_DEVICE bool few_carry(uint64_t lines, uint64_t rounds) {
+/* Whether few blocks have lines of a message, `rounds` for each group at least: what pays where lines go once. */
+template <int N> BL_DEVICE bool few_carry(uint64_t lines, uint64_t rounds = 6) {
     return (N == 3 || N == 4) && !is_wide() && lines >= rounds * crew_of(whole_grid()).groups;
 }
 
