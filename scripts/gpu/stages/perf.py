@@ -24,15 +24,18 @@ def big(box):
     return [box.perf(f"{n} ranks", "-t", n, "--mode", "graph", "--place", "out", *sizes, limit=60) for n in box.ranks[:1]]
 
 
-ONESHOT = {2: "4M", 3: "384K", 4: "192K"}  # all-reduces up to here, in dispatch/thresholds; of more ranks 64K
+def by_lines(ranks):
+    """Settings with which Beeline has all sizes by lines.  One shot becomes two where it does in dispatch/thresholds, which are of all blocks."""
+    last = {2: "4M", 3: "384K", 4: "192K"}.get(ranks, "64K")
+    lines = {variable(name): f"{name.replace('_', '')}_ll128" for name in COLLECTIVES}
+    lines[variable("all_reduce")] = f"..{last} oneshot_ll128 | ..1G twoshot_ll128 | nccl"
+    return lines
 
 
 def narrow(box):
-    """With few blocks on both sides, Beeline's kernels at all sizes: where NCCL begins then (FOR_A_BLOCK in dispatch/table.c)."""
+    """With few blocks on both sides, Beeline's kernels at all sizes: where NCCL begins then (for_a_block in dispatch/table.c)."""
     sizes = box.pick("-b 16K -e 64M -f 2 -n 7 -G 10 --seconds 0.2", "-b 1K -e 4K -f 4 -n 1 -G 1 -w 0")
-    lines = {variable(name): f"{name.replace('_', '')}_ll128" for name in COLLECTIVES}
-    shots = {n: {variable("all_reduce"): f"..{ONESHOT.get(n, '64K')} oneshot_ll128 | ..1G twoshot_ll128 | nccl"} for n in box.ranks}
-    return [box.perf(f"{n} ranks, {blocks} blocks", "-t", n, "-c", "all", "--mode", "graph", "--place", "both", *sizes, limit=60, NCCL_MAX_CTAS=blocks, **lines | shots[n])
+    return [box.perf(f"{n} ranks, {blocks} blocks", "-t", n, "-c", "all", "--mode", "graph", "--place", "both", *sizes, limit=60, NCCL_MAX_CTAS=blocks, **by_lines(n))
             for n in box.ranks for blocks in (4, 8, 16, 24, 32, 48)]
 
 
