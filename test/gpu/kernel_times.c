@@ -9,6 +9,7 @@
  *   -b, -e N    from and to so many bytes (8, 1M): of a rank's block where a buffer holds one of each rank, as tuning files
  *               have it;  -f N  times so much from one size to the next (4)
  *   -o N        bytes by which both buffers are off a multiple of 16 (0), even
+ *   -m N        instead, one launch of N messages of so many bytes: broadcasts, reduces and all-reduces in turn, roots in turn
  *   -B N        most blocks of a rank (the multiprocessors of a GPU divided among its ranks)
  *   -G N        launches in a graph (20);  -r N  replays (9)
  *   -w N        seconds that a wait may last (1)
@@ -34,6 +35,7 @@ struct config {
     uint64_t size[MOST_SIZES];
     int threads_count, sizes;
     bool errors;
+    int messages;         /* of several collectives; 0: each collective's kernels */
     unsigned most_blocks; /* 0: as many as there is room for */
     unsigned offset;
     int launches, replays;
@@ -46,6 +48,7 @@ struct config {
 struct row {
     int kernel;
     unsigned threads;
+    int messages;
     bool timed[MOST_SIZES]; /* else the staging is too small for the size */
     double us[MOST_SIZES];
     size_t wrong; /* elements, of all sizes, ranks and checks */
@@ -107,7 +110,7 @@ static void read_options(struct config *config, struct box *box, int argc, char 
     *config = (struct config){.threads = {BL_MAX_THREADS}, .threads_count = 1, .launches = 20, .replays = 9, .wait = 1};
     *box = (struct box){.mode = MODE_GROUPS, .nranks = 2, .seed = 1, .argument = config};
     for (int k = 0; k < BL_KERNELS; k++) config->kernel[k] = timeable(k);
-    for (int c; (c = getopt_long(argc, argv, "n:g:k:t:b:e:f:o:B:G:r:w:E", names, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "n:g:k:t:b:e:f:o:m:B:G:r:w:E", names, NULL)) != -1;) {
         switch (c) {
         case 'n': box->nranks = (int)number("-n", optarg, 2, BL_MAX_RANKS); break;
         case 'g': box->gpus = (int)number("-g", optarg, 1, BL_MAX_RANKS); break;
@@ -120,6 +123,7 @@ static void read_options(struct config *config, struct box *box, int argc, char 
             config->offset = (unsigned)number("-o", optarg, 0, 14);
             if (config->offset % 2) bad("-o", optarg, "even numbers to 14");
             break;
+        case 'm': config->messages = (int)number("-m", optarg, 1, BL_BATCH_MAX); break;
         case 'B': config->most_blocks = (unsigned)number("-B", optarg, 1, BL_MAX_BLOCKS); break;
         case 'G': config->launches = (int)number("-G", optarg, 1, MOST_LAUNCHES); break;
         case 'r': config->replays = (int)number("-r", optarg, 1, MOST_REPLAYS); break;
@@ -149,19 +153,21 @@ static void fail_wait(const struct rig *rig, const struct shape *shape, uint64_t
 }
 
 /* So that a result that nobody writes is seen. */
-static void poison_results(struct rig *rig, const struct call *call) {
+static void poison_results(struct rig *rig, const struct call *calls, int messages) {
     for (int i = 0; i < rig->part->count; i++) {
         struct rank *rank = part_enter(rig->part, i);
-        CU_OK(cuMemsetD8Async(call->recv[i], 0xa5, call->room, rank->stream[0]));
+        for (int m = 0; m < messages; m++)
+            CU_OK(cuMemsetD8Async(calls[m].recv[i], 0xa5, calls[m].room, rank->stream[0]));
     }
     part_drain(rig->part);
 }
 
-static size_t count_wrong(struct session *s, struct call *call, const struct shape *shape, const char *when) {
-    const size_t wrong = call_count_wrong(s->rig->part, call);
+static size_t count_wrong(struct session *s, struct call *calls, const struct shape *shape, const char *when) {
+    size_t wrong = 0;
+    for (int m = 0; m < shape->messages; m++) wrong += call_count_wrong(s->rig->part, &calls[m]);
     if (wrong)
         fprintf(stderr, "%s, %u threads, %zu elements: %zu wrong %s\n", bl_kernel_name(shape->kernel), shape->threads,
-                call->count, wrong, when);
+                calls->count, wrong, when);
     return wrong;
 }
 
@@ -171,45 +177,46 @@ static void write_record(const struct session *s, const struct call *call, const
     const struct part *part = s->rig->part;
     const uint64_t bytes = call->count * bl_datatype_size(call->datatype);
     if (!config->json) return;
-    fprintf(
-        config->json,
-        "{\"record\": \"time\", \"gpu\": \"%s\", \"ranks\": %d, \"gpus\": %d, \"collective\": \"%s\", "
-        "\"kernel\": \"%s\", \"threads\": %u, \"blocks\": %u, \"bytes\": %llu, \"count\": %zu, \"datatype\": \"%s\", "
-        "\"redop\": \"%s\", \"offset\": %u, \"launches\": %d, \"replays\": %d, \"us\": %.3f, \"us_least\": %.3f, "
-        "\"us_most\": %.3f, \"wrong\": %zu}\n",
-        s->gpu, part->count, part->box->gpus, collective_name(call->collective), bl_kernel_name(shape->kernel),
-        rig_threads(s->rig, shape), rig_blocks(s->rig, shape, bytes), (unsigned long long)bytes, call->count,
-        bl_datatype_name(call->datatype), bl_kernel_reduces(shape->kernel) ? bl_redop_name(call->redop) : "none",
-        config->offset, config->launches, config->replays, times->median, times->least, times->most, wrong);
+    fprintf(config->json,
+            "{\"record\": \"time\", \"gpu\": \"%s\", \"ranks\": %d, \"gpus\": %d, \"collective\": \"%s\", "
+            "\"kernel\": \"%s\", \"messages\": %d, \"threads\": %u, \"blocks\": %u, \"bytes\": %llu, \"count\": %zu, "
+            "\"datatype\": \"%s\", "
+            "\"redop\": \"%s\", \"offset\": %u, \"launches\": %d, \"replays\": %d, \"us\": %.3f, \"us_least\": %.3f, "
+            "\"us_most\": %.3f, \"wrong\": %zu}\n",
+            s->gpu, part->count, part->box->gpus, shape->messages > 1 ? "several" : collective_name(call->collective),
+            bl_kernel_name(shape->kernel), shape->messages, rig_threads(s->rig, shape),
+            rig_blocks(s->rig, shape, bytes * (uint64_t)shape->messages), (unsigned long long)bytes, call->count,
+            bl_datatype_name(call->datatype), bl_kernel_reduces(shape->kernel) ? bl_redop_name(call->redop) : "none",
+            config->offset, config->launches, config->replays, times->median, times->least, times->most, wrong);
 }
 
-static void time_one(struct session *s, struct call *call, struct row *row, int size) {
+static void time_one(struct session *s, struct call *calls, struct row *row, int size) {
     const struct shape shape = {
-        .kernel = row->kernel, .threads = row->threads, .most_blocks = s->most_blocks, .messages = 1};
+        .kernel = row->kernel, .threads = row->threads, .most_blocks = s->most_blocks, .messages = row->messages};
     struct part *part = s->rig->part;
-    const uint64_t bytes = call->count * bl_datatype_size(call->datatype);
+    const uint64_t bytes = calls->count * bl_datatype_size(calls->datatype);
     struct times times;
-    row->timed[size] = bytes <= bl_kernel_capacity(row->kernel, part->count, &s->rig->layout);
+    row->timed[size] = bytes * (uint64_t)row->messages <= bl_kernel_capacity(row->kernel, part->count, &s->rig->layout);
     if (!row->timed[size]) return;
-    poison_results(s->rig, call);
-    for (int i = 0; i < part->count; i++) rig_launch(s->rig, call, &shape, i);
+    poison_results(s->rig, calls, row->messages);
+    for (int i = 0; i < part->count; i++) rig_launch(s->rig, calls, &shape, i);
     rig_drain(s->rig);
     if (rig_failed(s->rig) >= 0) fail_wait(s->rig, &shape, bytes);
-    size_t wrong = count_wrong(s, call, &shape, "before it was timed");
-    poison_results(s->rig, call);
-    if (!stopwatch_time(&s->watch, call, &shape, s->config->launches, s->config->replays, &times))
+    size_t wrong = count_wrong(s, calls, &shape, "before it was timed");
+    poison_results(s->rig, calls, row->messages);
+    if (!stopwatch_time(&s->watch, calls, &shape, s->config->launches, s->config->replays, &times))
         fail_wait(s->rig, &shape, bytes);
-    wrong += count_wrong(s, call, &shape, "when it was timed");
+    wrong += count_wrong(s, calls, &shape, "when it was timed");
     row->us[size] = times.median;
     row->wrong += wrong;
-    write_record(s, call, &shape, &times, wrong);
+    write_record(s, calls, &shape, &times, wrong);
 }
 
 /* --- all of them --- */
 
-static void print_rows(const struct session *s, int collective, const struct row *rows, int count) {
+static void print_rows(const struct session *s, const char *title, const struct row *rows, int count) {
     const struct config *config = s->config;
-    printf("\n%-30s", collective_name(collective));
+    printf("\n%-30s", title);
     for (int k = 0; k < config->sizes; k++) printf(" %8llu", (unsigned long long)config->size[k]);
     printf("    wrong\n");
     for (int r = 0; r < count; r++) {
@@ -232,7 +239,7 @@ static void error_of(struct session *s, struct call *call, const struct shape *s
     const uint64_t bytes = call->count * bl_datatype_size(call->datatype);
     struct rounding found;
     if (bytes > bl_kernel_capacity(shape->kernel, s->rig->part->count, &s->rig->layout)) return;
-    poison_results(s->rig, call);
+    poison_results(s->rig, call, 1);
     if (!rounding_measure(s->rig, call, shape, &found)) fail_wait(s->rig, shape, bytes);
     printf("%-30s %-9s %-4s %9llu %8.3f %8.2f %7.2f%% %8.3f %8.2f %7.2f%%\n", bl_kernel_name(shape->kernel),
            bl_datatype_name(call->datatype), bl_redop_name(call->redop), (unsigned long long)bytes, found.kernel.mean,
@@ -290,7 +297,7 @@ static void time_collective(struct session *s, enum bl_collective collective) {
             const unsigned threads = rig_threads(s->rig, &(struct shape){.kernel = k, .threads = config->threads[t]});
             const bool again = count && rows[count - 1].kernel == k && rows[count - 1].threads == threads;
             if (config->kernel[k] && bl_kernel_collective(k) == collective && !again)
-                rows[count++] = (struct row){.kernel = k, .threads = threads};
+                rows[count++] = (struct row){.kernel = k, .threads = threads, .messages = 1};
         }
     if (!count) return;
     for (int k = 0; k < config->sizes; k++) {
@@ -300,8 +307,38 @@ static void time_collective(struct session *s, enum bl_collective collective) {
         for (int r = 0; r < count; r++) time_one(s, &call, &rows[r], k);
     }
     call_free(s->rig->part, &call);
-    print_rows(s, collective, rows, count);
+    print_rows(s, collective_name(collective), rows, count);
     for (int r = 0; r < count; r++) s->config->wrong += rows[r].wrong;
+}
+
+static void time_group(struct session *s) {
+    static const enum bl_collective collectives[] = {BL_BROADCAST, BL_REDUCE, BL_ALLREDUCE};
+    static struct call calls[BL_BATCH_MAX];
+    const struct config *config = s->config;
+    const int messages = config->messages;
+    char title[64];
+    struct row row = {.kernel = messages > BL_BATCH_FEW ? BL_KERNEL_MIXED_LL128_BATCH : BL_KERNEL_MIXED_LL128_FEW,
+                      .threads = config->threads[0],
+                      .messages = messages};
+    for (int k = 0; k < config->sizes; k++) {
+        for (int m = 0; m < messages; m++) {
+            calls[m] = (struct call){.collective = collectives[m % 3],
+                                     .datatype = BL_BFLOAT16,
+                                     .redop = BL_SUM,
+                                     .root = m / 3 % s->rig->part->count,
+                                     .count = config->size[k] / bl_datatype_size(BL_BFLOAT16),
+                                     .send_offset = config->offset,
+                                     .recv_offset = config->offset,
+                                     .seed = (uint64_t)m + 1};
+            call_prepare(s->rig->part, &calls[m]);
+        }
+        rig_settle(s->rig);
+        time_one(s, calls, &row, k);
+        for (int m = 0; m < messages; m++) call_free(s->rig->part, &calls[m]);
+    }
+    snprintf(title, sizeof title, "several, %d messages", messages);
+    print_rows(s, title, &row, 1);
+    s->config->wrong += row.wrong;
 }
 
 static void body(struct part *part) {
@@ -329,7 +366,8 @@ static void body(struct part *part) {
     } else {
         printf("# us a launch: %d launches a graph, the slowest rank, the median of %d replays\n", config->launches,
                config->replays);
-        for (int c = 0; c < BL_COLLECTIVES; c++) time_collective(&s, (enum bl_collective)c);
+        if (config->messages) time_group(&s);
+        for (int c = 0; c < BL_COLLECTIVES && !config->messages; c++) time_collective(&s, (enum bl_collective)c);
     }
     stopwatch_close(&s.watch);
     rig_close(&rig);

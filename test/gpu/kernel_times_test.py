@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """kernel-times on an emulated box, 8 ranks on 2 GPUs: every kernel has right results at every size and a record of each time, of
-buffers that are not aligned, too; of kernels with a planted fault, with 4 ranks, a wrong result is seen, and a wait in vain, and both
+buffers that are not aligned, too, and of a launch of several collectives; of kernels with a planted fault, with 4 ranks, a wrong result is seen, and a wait in vain, and both
 end it with 1.  With -E the errors of sums."""
 import json
 import os
@@ -48,6 +48,16 @@ def all_kernels():
     check(all(len(row) == len(SIZES) + 2 and row[-1] == "0" for row in rows), rows)
 
 
+def several():
+    """One launch of broadcasts, reduces and all-reduces; of an all-reduce that nobody reduces, each rank's result is wrong."""
+    status, output, records = run("-m", "5", "-t", "64")
+    check(status == 0, "status", status)
+    check([(r["bytes"], r["collective"], r["messages"], r["wrong"]) for r in records] == [(size, "several", 5, 0) for size in SIZES], records)
+    check("several, 5 messages" in output, "should say of how many messages")
+    status, output, records = run("-m", "5", "-t", "64", fault="mixed-reduces-all")
+    check(status == 1 and all(r["wrong"] > 0 for r in records), "status", status, records)
+
+
 def not_aligned():
     status, output, records = run("-k", "twoshot_ll128,sendrecv_ll128", "-t", "64", "-o", "6")
     check(status == 0, "status", status)
@@ -87,6 +97,7 @@ def errors():
 
 
 all_kernels()
+several()
 not_aligned()
 errors()
 wrong_result()
