@@ -375,6 +375,8 @@ row("fused/launches/{what}", dict(what=tuple(LAUNCHES)), mode=turn(MODES, "what"
     environment=lambda p: LAUNCHES[p.what][0], c=lambda p: LAUNCHES[p.what][1], k=lambda p: LAUNCHES[p.what][2], word="fused_launches")
 row("fused/launches/{what}", dict(what=tuple(LAUNCHES_OF)), mode=turn(MODES, "what"), ranks=turn((3, 4, 2), "what"), program="scenarios",
     C=lambda p: LAUNCHES_OF[p.what][0], c=lambda p: LAUNCHES_OF[p.what][1], k=lambda p: LAUNCHES_OF[p.what][2], word="fused_launches")
+# The first launch is by itself, since its algorithm is said; those behind it are still one.
+row("fused/launches/{what}", dict(what=("behind_one_said",)), mode="groups", ranks=4, program="scenarios", environment=forced("twoshot_ll128"), C="all_reduce,broadcast,reduce", c="3,12", k=22, word="fused_launches")
 # Thresholds that end below what a group has together; what has roots goes no farther than they do, nor do launches of few blocks.
 LOW = "BEELINE_TUNING_FILE=test/ranks/low.tune"
 LAUNCHES_LOW = {"all_reduce": ("64,16", 11), "all_gather": ("64,16", 11), "reduce_scatter": ("64,16", 11), "all_to_all": ("64,16", 11), "broadcast": ("64,16", 0)}
