@@ -20,6 +20,8 @@ typedef const char *bl_param_routes;    /* of a collective, or nccl; NULL if uns
 typedef const char *bl_param_text;      /* NULL if unset */
 typedef const char *bl_param_selection; /* of communicators; NULL if unset */
 
+enum { BL_STAGING_USUAL = 100 << 20 }; /* bytes: the default of BEELINE_STAGING */
+
 struct bl_params {
 #define BL_PARAM(kind, member, ...) bl_param_##kind member;
 #define BL_PARAM_ROUTES(...)

@@ -23,8 +23,7 @@
 #include "tune/remember.h"
 
 enum { MOST_CALLS = 16, MORE_CALLS = 4, FIRST = 1 << 10, STEP = 4, FEWEST = 4 /* sizes that say something */ };
-static const uint64_t ROOM = 64 << 20;           /* of each buffer */
-static const uint64_t USUAL_STAGING = 100 << 20; /* with less the large sizes go in smaller pieces than elsewhere */
+static const uint64_t ROOM = 64 << 20; /* of each buffer */
 static const double HOPELESS = 3, LOST = 1.5, STEADY = 0.02;
 
 /* Of one rank. */
@@ -79,7 +78,8 @@ bool bl_tune_permitted(const struct bl_identity *all, int nranks) {
         why = bent;
     else if (bl_identity_least(all, nranks).max_blocks != UINT_MAX)
         why = "its launches are limited (maxCTAs)";
-    else if (bl_identity_short(all, nranks) || all[0].staging < USUAL_STAGING)
+    else if (bl_identity_short(all, nranks) || /* large sizes would go in smaller pieces than elsewhere */
+             all[0].staging < BL_STAGING_USUAL)
         why = "its staging is limited";
     else if (!path[0])
         why = "neither XDG_CACHE_HOME nor HOME says where to keep it";
