@@ -97,15 +97,13 @@ static void longest_of(struct trial *trial, int kernel) {
         trial->rig.part->box->nranks; /* in turns over these, too: each grid has each of `offs` in place for some */
     for (int k = 0; k < GRIDS * OFFS; k++) {
         const int grid = k % GRIDS, off = k / GRIDS;
-        const int collective = trial_collective(trial, kernel),
-                  blocks = bl_kernel_mixed(kernel) && collective_has_blocks(collective) ? ranks : 1;
-        struct call call = {.collective = collective,
+        struct call call = {.collective = trial_collective(trial, kernel),
                             .datatype = BL_INT32,
                             .in_place = (grid + off + kernel + ranks) % 2,
                             .send_offset = offs[off].send,
                             .recv_offset = offs[off].recv,
                             .skew = offs[off].skew,
-                            .count = trial_most_bytes(trial, kernel) / sizeof(int32_t) / (size_t)blocks,
+                            .count = trial_most_bytes(trial, kernel) / sizeof(int32_t),
                             .seed = trial_seed(kernel, BL_SUM, ref_next(&trial->state))};
         call_prepare(trial->rig.part, &call);
         for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, &call, &grids[grid], i);
