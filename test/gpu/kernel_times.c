@@ -9,7 +9,8 @@
  *   -b, -e N    from and to so many bytes (8, 1M): of a rank's block where a buffer holds one of each rank, as tuning files
  *               have it;  -f N  times so much from one size to the next (4)
  *   -o N        bytes by which both buffers are off a multiple of 16 (0), even
- *   -m N        instead, one launch of N messages of so many bytes: broadcasts, reduces and all-reduces in turn, roots in turn
+ *   -m N        instead of -k's kernels one launch of N messages of so many bytes: broadcasts, reduces and all-reduces in turn,
+ *               roots in turn; with -E it says nothing
  *   -B N        most blocks of a rank (the multiprocessors of a GPU divided among its ranks)
  *   -G N        launches in a graph (20);  -r N  replays (9)
  *   -w N        seconds that a wait may last (1)
@@ -171,7 +172,20 @@ static size_t count_wrong(struct session *s, struct call *calls, const struct sh
     return wrong;
 }
 
-static void write_record(const struct session *s, const struct call *call, const struct shape *shape,
+/* Bytes that the grid is made for; and, of several collectives, those of the rings that the launch takes, else the same. */
+static uint64_t launched_bytes(const struct part *part, const struct call *calls, const struct shape *shape,
+                               uint64_t *taken) {
+    struct bl_mixed mixed;
+    if (!bl_kernel_mixed(shape->kernel)) return *taken = calls->count * bl_datatype_size(calls->datatype);
+    bl_mixed_begin(&mixed, part->count);
+    for (int m = 0; m < shape->messages; m++)
+        bl_mixed_count(&mixed, calls[m].collective, (unsigned)calls[m].root,
+                       calls[m].count * bl_datatype_size(calls[m].datatype));
+    *taken = bl_mixed_span(&mixed) * BL_FLAGGED_DATA;
+    return mixed.lines * BL_FLAGGED_DATA;
+}
+
+static void write_record(const struct session *s, const struct call *call, const struct shape *shape, uint64_t launched,
                          const struct times *times, size_t wrong) {
     const struct config *config = s->config;
     const struct part *part = s->rig->part;
@@ -180,12 +194,11 @@ static void write_record(const struct session *s, const struct call *call, const
     fprintf(config->json,
             "{\"record\": \"time\", \"gpu\": \"%s\", \"ranks\": %d, \"gpus\": %d, \"collective\": \"%s\", "
             "\"kernel\": \"%s\", \"messages\": %d, \"threads\": %u, \"blocks\": %u, \"bytes\": %llu, \"count\": %zu, "
-            "\"datatype\": \"%s\", "
-            "\"redop\": \"%s\", \"offset\": %u, \"launches\": %d, \"replays\": %d, \"us\": %.3f, \"us_least\": %.3f, "
-            "\"us_most\": %.3f, \"wrong\": %zu}\n",
+            "\"datatype\": \"%s\", \"redop\": \"%s\", \"offset\": %u, \"launches\": %d, \"replays\": %d, \"us\": %.3f, "
+            "\"us_least\": %.3f, \"us_most\": %.3f, \"wrong\": %zu}\n",
             s->gpu, part->count, part->box->gpus, shape->messages > 1 ? "several" : collective_name(call->collective),
             bl_kernel_name(shape->kernel), shape->messages, rig_threads(s->rig, shape),
-            rig_blocks(s->rig, shape, bytes * (uint64_t)shape->messages), (unsigned long long)bytes, call->count,
+            rig_blocks(s->rig, shape, launched), (unsigned long long)bytes, call->count,
             bl_datatype_name(call->datatype), bl_kernel_reduces(shape->kernel) ? bl_redop_name(call->redop) : "none",
             config->offset, config->launches, config->replays, times->median, times->least, times->most, wrong);
 }
@@ -196,7 +209,9 @@ static void time_one(struct session *s, struct call *calls, struct row *row, int
     struct part *part = s->rig->part;
     const uint64_t bytes = calls->count * bl_datatype_size(calls->datatype);
     struct times times;
-    row->timed[size] = bytes * (uint64_t)row->messages <= bl_kernel_capacity(row->kernel, part->count, &s->rig->layout);
+    uint64_t taken;
+    const uint64_t launched = launched_bytes(part, calls, &shape, &taken);
+    row->timed[size] = taken <= bl_kernel_capacity(row->kernel, part->count, &s->rig->layout);
     if (!row->timed[size]) return;
     poison_results(s->rig, calls, row->messages);
     for (int i = 0; i < part->count; i++) rig_launch(s->rig, calls, &shape, i);
@@ -209,7 +224,7 @@ static void time_one(struct session *s, struct call *calls, struct row *row, int
     wrong += count_wrong(s, calls, &shape, "when it was timed");
     row->us[size] = times.median;
     row->wrong += wrong;
-    write_record(s, calls, &shape, &times, wrong);
+    write_record(s, calls, &shape, launched, &times, wrong);
 }
 
 /* --- all of them --- */
@@ -311,15 +326,19 @@ static void time_collective(struct session *s, enum bl_collective collective) {
     for (int r = 0; r < count; r++) s->config->wrong += rows[r].wrong;
 }
 
+/* Likewise each number of threads. */
 static void time_group(struct session *s) {
     static const enum bl_collective collectives[] = {BL_BROADCAST, BL_REDUCE, BL_ALLREDUCE};
     static struct call calls[BL_BATCH_MAX];
+    struct row rows[MOST_THREADS] = {0};
     const struct config *config = s->config;
-    const int messages = config->messages;
+    const int messages = config->messages, count = config->threads_count;
     char title[64];
-    struct row row = {.kernel = messages > BL_BATCH_FEW ? BL_KERNEL_MIXED_LL128_BATCH : BL_KERNEL_MIXED_LL128_FEW,
-                      .threads = config->threads[0],
-                      .messages = messages};
+    for (int t = 0; t < count; t++)
+        rows[t] =
+            (struct row){.kernel = messages > BL_BATCH_FEW ? BL_KERNEL_MIXED_LL128_BATCH : BL_KERNEL_MIXED_LL128_FEW,
+                         .threads = config->threads[t],
+                         .messages = messages};
     for (int k = 0; k < config->sizes; k++) {
         for (int m = 0; m < messages; m++) {
             calls[m] = (struct call){.collective = collectives[m % 3],
@@ -333,12 +352,12 @@ static void time_group(struct session *s) {
             call_prepare(s->rig->part, &calls[m]);
         }
         rig_settle(s->rig);
-        time_one(s, calls, &row, k);
+        for (int t = 0; t < count; t++) time_one(s, calls, &rows[t], k);
         for (int m = 0; m < messages; m++) call_free(s->rig->part, &calls[m]);
     }
     snprintf(title, sizeof title, "several, %d messages", messages);
-    print_rows(s, title, &row, 1);
-    s->config->wrong += row.wrong;
+    print_rows(s, title, rows, count);
+    for (int t = 0; t < count; t++) s->config->wrong += rows[t].wrong;
 }
 
 static void body(struct part *part) {

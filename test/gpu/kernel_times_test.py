@@ -50,9 +50,10 @@ def all_kernels():
 
 def several():
     """One launch of broadcasts, reduces and all-reduces; of an all-reduce that nobody reduces, each rank's result is wrong."""
-    status, output, records = run("-m", "5", "-t", "64")
+    status, output, records = run("-m", "5", "-t", "64,128")
     check(status == 0, "status", status)
-    check([(r["bytes"], r["collective"], r["messages"], r["wrong"]) for r in records] == [(size, "several", 5, 0) for size in SIZES], records)
+    check([(r["bytes"], r["threads"], r["collective"], r["messages"], r["wrong"]) for r in records] ==
+          [(size, threads, "several", 5, 0) for size in SIZES for threads in (64, 128)], records)
     check("several, 5 messages" in output, "should say of how many messages")
     status, output, records = run("-m", "5", "-t", "64", fault="mixed-reduces-all")
     check(status == 1 and all(r["wrong"] > 0 for r in records), "status", status, records)
