@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "check.h"
+#include "base/param_rows.h"
 #include "kernels.h"
 
-enum { PACKET = 16, LINE = 128, USUAL = 100 << 20 };
+enum { PACKET = 16, LINE = 128 };
 
 /* Bytes of the slots for the copy engines and their words. */
 static uint64_t slots_of(const struct bl_staging_layout *l, int nranks) {
@@ -177,7 +178,7 @@ static void plans(void) {
             multicast_plans_of(nranks, bytes, true);
         }
         CHECK(bl_staging_plan(&l, nranks, least - 1, true, false) == -1);
-        static const uint64_t sizes[] = {1 << 20, 3 << 20, USUAL};
+        static const uint64_t sizes[] = {1 << 20, 3 << 20, BL_STAGING_USUAL};
         for (int s = 0; s < 12; s++) {
             if (sizes[s / 4] < least) continue;
             CHECK(bl_staging_plan(&l, nranks, sizes[s / 4], s % 2, s / 2 % 2) == 0);
@@ -196,13 +197,13 @@ static void trims(void) {
         for (int with = 0; with < 4; with++) {
             struct bl_staging_layout whole, l;
             uint64_t bytes[BL_KERNELS] = {0}, last = 0;
-            CHECK(bl_staging_plan(&whole, nranks, USUAL, with & 1, with & 2) == 0);
+            CHECK(bl_staging_plan(&whole, nranks, BL_STAGING_USUAL, with & 1, with & 2) == 0);
             l = whole;
             bl_staging_trim(&l, nranks, bytes);
             check_launches(&l, nranks);
             CHECK(l.bytes - slots_of(&l, nranks) < 8 << 20, "%d ranks: %llu bytes for nothing", nranks,
                   (unsigned long long)l.bytes);
-            for (uint64_t most = 1; most <= USUAL; most = most * 2 + most / 8) {
+            for (uint64_t most = 1; most <= BL_STAGING_USUAL; most = most * 2 + most / 8) {
                 for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
                     const uint64_t fits = bl_kernel_capacity(kernel, nranks, &whole);
                     bytes[kernel] = most;
@@ -227,7 +228,7 @@ static void trims(void) {
 static void capacities(void) {
     struct bl_staging_layout l;
     for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
-        CHECK(bl_staging_plan(&l, nranks, USUAL, false, false) == 0);
+        CHECK(bl_staging_plan(&l, nranks, BL_STAGING_USUAL, false, false) == 0);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL, nranks, &l) >= 64 << 10);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL128, nranks, &l) >=
               (nranks == 2 ? 4u << 20 : 192u << 10));
@@ -266,7 +267,7 @@ static void capacities(void) {
               "messages of any size: what the ring does not hold waits");
         check_pair_warps(&l);
         /* The copy engines' slots leave enough for the kernels. */
-        CHECK(bl_staging_plan(&l, nranks, USUAL, true, false) == 0);
+        CHECK(bl_staging_plan(&l, nranks, BL_STAGING_USUAL, true, false) == 0);
         CHECK(l.copy_bytes > (48u << 20) / (bl_copy_slots(nranks) * ((unsigned)nranks - 1)) - 128,
               "%d ranks: slots of %llu", nranks, (unsigned long long)l.copy_bytes);
         CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_ONESHOT_LL, nranks, &l) >= 64 << 10);
@@ -277,9 +278,9 @@ static void capacities(void) {
         CHECK(bl_staging_plan(&l, nranks, 1 << 20, true, false) || nranks != 8 || l.copy_bytes == 83584);
         /* A multicast object takes nothing from what the lines need, but the rings do. */
         struct bl_staging_layout without = l;
-        CHECK(bl_staging_plan(&without, nranks, USUAL, false, false) == 0);
-        CHECK(bl_staging_plan(&l, nranks, USUAL, false, true) == 0);
-        CHECK(l.multicast_half >= 7 << 20 && l.multicast_bytes + l.bytes <= USUAL);
+        CHECK(bl_staging_plan(&without, nranks, BL_STAGING_USUAL, false, false) == 0);
+        CHECK(bl_staging_plan(&l, nranks, BL_STAGING_USUAL, false, true) == 0);
+        CHECK(l.multicast_half >= 7 << 20 && l.multicast_bytes + l.bytes <= BL_STAGING_USUAL);
         CHECK(l.bytes <= without.bytes && l.packets == without.packets);
         CHECK(nranks <= 4 ? l.peer_lines * ((uint64_t)nranks - 1) * BL_LINE_DATA >= large_enough(nranks)
                           : l.peer_lines >= without.peer_lines / 10 * 9,
