@@ -155,6 +155,17 @@ BL_DEVICE void warp_sync() {
 BL_DEVICE void warp_rejoin() {
     __syncwarp();
 }
+/* What all lanes pass, or'ed; what lane `from` (0..31) passes as v.  All lanes of the warp call them together. */
+BL_DEVICE uint32_t warp_or(uint32_t mine) {
+    return __reduce_or_sync(0xffffffffu, mine);
+}
+BL_DEVICE uint32_t exchange_in_warp(uint32_t v, unsigned from) {
+    return __shfl_sync(0xffffffffu, v, from);
+}
+/* The number of the lowest bit of v, which is not 0. */
+BL_DEVICE unsigned lowest_bit(uint32_t v) {
+    return (unsigned)__ffs((int)v) - 1;
+}
 /* What lane `from` (0..7) of this lane's group of eight passes as v; all eight call it together. */
 template <class V> BL_DEVICE V exchange_in_line(V v, unsigned from) {
     return __shfl_sync(0xffu << (lane_in_warp() & 24), v, from, 8);

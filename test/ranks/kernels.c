@@ -279,18 +279,18 @@ static void multicast(struct part *part, const struct options *o) {
 }
 
 /* One launch of each of several collectives after another by rank 0, which receives nothing of them, while the others come later: more than the rings
- * hold. */
-static void run_ahead(struct trial *trial, int kernel, unsigned blocks) {
-    enum { LAUNCHES = 8, LINES = 8 };
+ * hold, of which each is told as soon as it is over, or where they have few lines, when the next begins. */
+static void run_ahead(struct trial *trial, int kernel, unsigned warps, size_t lines) {
+    enum { LAUNCHES = 16 };
     struct part *part = trial->rig.part;
-    const struct shape shape = {.kernel = kernel, .threads = 64, .most_blocks = blocks, .messages = 2};
+    const struct shape shape = {.kernel = kernel, .threads = 32, .most_blocks = warps, .messages = 2};
     struct call calls[LAUNCHES][2] = {0};
     for (int k = 0; k < LAUNCHES; k++)
         for (int m = 0; m < 2; m++) {
             struct call *call = &calls[k][m];
             *call = (struct call){.collective = m ? BL_REDUCE : BL_BROADCAST,
                                   .datatype = BL_INT32,
-                                  .count = LINES * BL_FLAGGED_DATA / sizeof(int32_t),
+                                  .count = lines * BL_FLAGGED_DATA / sizeof(int32_t),
                                   .seed = ref_next(&trial->state)};
             while (call_root(part, call) != m) call->seed++;
             call_prepare(part, call);
@@ -319,9 +319,13 @@ static void oneway(struct part *part, const struct options *o) {
     trial.last_kernel = BL_KERNEL_BROADCAST_LL128;
     rig_set_epochs(&trial.rig, 0, 0xfffffff0u);
     for (int k = 0; k < 6; k++) trial_salvos(&trial, o, k % 2);
-    for (unsigned blocks = 1; blocks <= 2; blocks++) { /* some lines for a group of lanes, and one for each */
-        run_ahead(&trial, BL_KERNEL_MIXED_LL128_BATCH, blocks);
-        run_ahead(&trial, BL_KERNEL_MIXED_LL128_FEW, blocks);
+    static const struct {
+        unsigned warps;
+        size_t lines;
+    } ahead[] = {{2, 8}, {4, 8}, {1, 4}, {2, 4}}; /* some lines for a group of lanes, and one for each */
+    for (size_t k = 0; k < sizeof ahead / sizeof *ahead; k++) {
+        run_ahead(&trial, BL_KERNEL_MIXED_LL128_BATCH, ahead[k].warps, ahead[k].lines);
+        run_ahead(&trial, BL_KERNEL_MIXED_LL128_FEW, ahead[k].warps, ahead[k].lines);
     }
     trial_close(&trial);
 }

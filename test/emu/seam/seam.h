@@ -17,7 +17,7 @@ struct bl_emu_dim {
 enum { BL_EMU_BLOCK_WORDS = 2048 };
 
 /* Which exchange among lanes: each kind is counted on its own. */
-enum bl_emu_exchange { BL_EMU_LINE, BL_EMU_HALVES, BL_EMU_EXCHANGES };
+enum bl_emu_exchange { BL_EMU_LINE, BL_EMU_HALVES, BL_EMU_WARP, BL_EMU_EXCHANGES };
 
 enum bl_emu_order { BL_EMU_OWN, BL_EMU_RELAXED, BL_EMU_ACQUIRE, BL_EMU_RELEASE };
 

@@ -137,6 +137,17 @@ BL_DEVICE void warp_sync() {
     bl_emu->warp_sync();
 }
 BL_DEVICE void warp_rejoin() {}
+BL_DEVICE uint32_t exchange_in_warp(uint32_t v, unsigned from) {
+    bl_emu_switch_point();
+    return (uint32_t)bl_emu->exchange(v, (bl_emu->thread.x & ~31u) + from, BL_EMU_WARP);
+}
+BL_DEVICE uint32_t warp_or(uint32_t mine) {
+    for (unsigned step = 1; step < 32; step *= 2) mine |= exchange_in_warp(mine, (bl_emu->thread.x & 31) ^ step);
+    return mine;
+}
+BL_DEVICE unsigned lowest_bit(uint32_t v) {
+    return (unsigned)__builtin_ctz(v);
+}
 template <class V> BL_DEVICE V exchange_in_line(V v, unsigned from) {
     bl_emu_switch_point();
     return (V)bl_emu->exchange(v, (bl_emu->thread.x & ~7u) + from, BL_EMU_LINE);
