@@ -3,6 +3,7 @@
 #include "comm/switch.h"
 #include "entry.h"
 #include "group.h"
+#include "launch/order.h"
 
 static _Thread_local struct bl_forward {
     struct bl_turn turn;
@@ -22,6 +23,8 @@ ncclResult_t bl_forward_known(struct bl_forward **forward, struct bl_comm *comm,
     }
     if (!comm || !(bl_comm_active(comm) || atomic_load_explicit(&comm->shares_room, memory_order_acquire)))
         return ncclSuccess;
+    /* NCCL's to say: what puts the call in order would end the capture. */
+    if (bl_order_refuses(stream)) return ncclSuccess;
     const struct bl_turn *const first = bl_group_turn(comm, stream);
     *forward = &forwarding;
     forwarding.turn =

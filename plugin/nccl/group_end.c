@@ -104,8 +104,7 @@ static ncclResult_t launch_ahead(struct bl_group *group) {
     ncclResult_t result = ncclSuccess;
     if (group->init_count) put_behind_inits(group);
     if (!has(group, BL_AHEAD)) return ncclSuccess;
-    if (has(group, BL_BEHIND)) result = bl_fuse_check(group->calls, group->count, BL_BEHIND);
-    if (result == ncclSuccess) result = bl_fuse_launch(group->calls, group->count, BL_AHEAD);
+    result = bl_fuse_launch(group->calls, group->count, BL_AHEAD);
     group->ahead = result == ncclSuccess;
     if (result == ncclSuccess && group->forwarded_count) result = bl_streams_meet(group->calls, group->count);
     for (int i = 0; i < group->forwarded_count && result == ncclSuccess; i++)
@@ -118,7 +117,9 @@ static ncclResult_t make_ready(struct bl_group *group) {
     bl_together_forward(group);
     if (group->error != ncclSuccess) return group->error;
     if (!bl_group_list_streams(group)) return ncclSystemError;
-    ncclResult_t result = bl_streams_meet(group->calls, group->count);
+    ncclResult_t result = ncclSuccess;
+    if (has(group, BL_BEHIND)) result = bl_fuse_check(group->calls, group->count, BL_BEHIND);
+    if (result == ncclSuccess) result = bl_streams_meet(group->calls, group->count);
     if (result == ncclSuccess) result = launch_ahead(group);
     if (result != ncclSuccess) return result;
     return bl_beside_launch(group->calls, group->count, group->forwarded, group->forwarded_count, &group->late);

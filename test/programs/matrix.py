@@ -155,9 +155,9 @@ case("destroyed_first", "-g 3 --beeline", f"programs --ranks 3 {SIZES} --limit 1
 for name, box in (("alone", ""), ("beeline", "--beeline")):
     case(f"failed_communicator/{name}", f"-g 2 {box} --fault ncclCommRegister@0=async:ncclRemoteError".replace("  ", " "), f"programs {SIZES} --limit 15 failed_communicator", "leak-ok ")
 # Of a group that NCCL refuses nothing is launched, whoever would have it.
-for name, box, attributes in (("alone", "", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE=..64K twoshot_ll128 | nccl'", "warn-ok ")):
+for name, box, attributes in (("alone", "", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE=..64K twoshot_ll128 | nccl' --env 'BEELINE_SENDRECV=..64K sendrecv_ll128 | nccl'", "warn-ok ")):
     for mode, option, by in zip(MODES, ("-g", "-n"), ("", "--processes ")):
-        case(f"refused/{name}/{mode}", f"{option} 3 {box}".rstrip(), f"programs --ranks 3 {by}{SIZES} --limit 15 refused_groups refused_and_again", attributes)
+        case(f"refused/{name}/{mode}", f"{option} 3 {box}".rstrip(), f"programs --ranks 3 {by}{SIZES} --limit 15 refused_groups refused_and_again refused_messages", attributes)
 for name, box in (("alone", ""), ("beeline", f"{BEELINE} {BY_BEELINE}")):
     case(f"receive_ahead_of_first/{name}", f"-g 2 --sms 32 {box}", f"programs {SIZES} --middle 64K --limit 15 receive_ahead_of_first")
 # What the sender has ahead of its receivers: as much as NCCL takes of each size, up to the largest that rows may have (the emulated NCCL takes

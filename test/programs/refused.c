@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "programs.h"
+#include "messages.h"
 
 /* A call that fails the group it is in; half a message to oneself does so at the end. */
 enum how { NO_COMMUNICATOR, BAD_ROOT, BAD_RANK, NO_HANDLE, BESIDE_CAPTURE, HALF_MESSAGE, WAYS };
@@ -96,39 +96,82 @@ static void refused_groups(struct part *part, const struct settings *s) {
     vector_close(&small);
 }
 
-/* --- refused_and_again: one rank is refused, and makes its group once more without the call --- */
+/* --- refused_and_again: one rank is refused, and makes its group once more without the call; sums of either hand --- */
+static void refuse_and_sum(struct part *part, enum how how, struct vector *v, ncclComm_t comm, CUstream stream) {
+    vector_fill(part, v, v->count + (uint64_t)how);
+    part_barrier(part);
+    doing(part, "way %d, %zu elements", how, v->count);
+    if (self(part)->rank == (int)how % part->box->nranks) {
+        NCCL_OK(ncclGroupStart());
+        vector_allreduce(v, comm, stream);
+        call_refused(part, how, v, comm, stream);
+        if (ncclGroupEnd() == ncclSuccess) {
+            printf("rank %d: way %d: a group with a call that fails did not\n", self(part)->rank, how);
+            exit(1);
+        }
+    }
+    NCCL_OK(ncclGroupStart());
+    vector_allreduce(v, comm, stream);
+    NCCL_OK(ncclGroupEnd());
+    stream_sync(stream);
+    vector_check_all(part, v);
+}
+
 static void refused_and_again(struct part *part, const struct settings *s) {
     const ncclComm_t comm = comm_open(part);
     const CUstream stream = stream_open();
-    struct vector small;
-    vector_open(&small, s->small);
-    vector_warm_up(part, &small, comm, stream);
-    for (int how = 0; how < HALF_MESSAGE; how++) {
-        vector_fill(part, &small, s->seed + (uint64_t)how);
-        part_barrier(part);
-        doing(part, "way %d", how);
-        if (self(part)->rank == how % part->box->nranks) {
-            NCCL_OK(ncclGroupStart());
-            vector_allreduce(&small, comm, stream);
-            call_refused(part, (enum how)how, &small, comm, stream);
-            if (ncclGroupEnd() == ncclSuccess) {
-                printf("rank %d: way %d: a group with a call that fails did not\n", self(part)->rank, how);
-                exit(1);
-            }
-        }
-        NCCL_OK(ncclGroupStart());
-        vector_allreduce(&small, comm, stream);
-        NCCL_OK(ncclGroupEnd());
-        stream_sync(stream);
-        vector_check_all(part, &small);
+    const size_t sizes[] = {s->small, s->large};
+    for (int k = 0; k < 2; k++) {
+        struct vector v;
+        vector_open(&v, sizes[k]);
+        vector_warm_up(part, &v, comm, stream);
+        for (int how = 0; how < WAYS; how++) refuse_and_sum(part, (enum how)how, &v, comm, stream);
+        vector_close(&v);
     }
     comm_close(part, comm);
     stream_close(stream);
-    vector_close(&small);
+}
+
+/* --- refused_messages: messages of both hands, or of one, and half a message to oneself --- */
+static void refused_messages(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    const int n = part->box->nranks;
+    messages_connect(part, s, n, comm, stream);
+    for (int k = 0; k < 2; k++) {
+        struct messages list = {0};
+        for (int r = 0; r < n; r++) {
+            messages_add(&list, r, (r + 1) % n, s->small);
+            if (k == 0) messages_add(&list, r, (r + 1) % n, s->large);
+        }
+        messages_open(part, &list);
+        messages_fill(part, &list, s->seed + (uint64_t)k);
+        part_barrier(part);
+        doing(part, "messages %d", k);
+        NCCL_OK(ncclGroupStart());
+        messages_post(part, &list, BOTH_ENDS, 0, list.count, comm, stream);
+        NCCL_OK(ncclSend((void *)list.send, 1, ncclInt8, self(part)->rank, comm, stream));
+        const ncclResult_t ended = ncclGroupEnd();
+        if (ended != ncclInvalidUsage) {
+            printf("rank %d: the group with half a message to oneself ended with %d\n", self(part)->rank, ended);
+            exit(1);
+        }
+        stream_sync(stream);
+        messages_check_untouched(part, &list);
+        part_barrier(part);
+        doing(part, "messages %d, once more", k);
+        messages_group(part, &list, BOTH_ENDS, 0, list.count, comm, stream);
+        stream_sync(stream);
+        messages_check(part, &list);
+        messages_close(&list);
+    }
+    comm_close(part, comm);
+    stream_close(stream);
 }
 
 const struct program refused_programs[] = {
     {"refused_groups", refused_groups},
     {"refused_and_again", refused_and_again},
+    {"refused_messages", refused_messages},
     {0},
 };
