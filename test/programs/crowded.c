@@ -188,6 +188,54 @@ static void receives_posted(struct part *part, const struct settings *s) {
     lanes_close(part, lanes, POSTED + 1);
 }
 
+/* --- large_receives_posted: rank 0 has posted large receives, each on a communicator of its own, whose sender waits for a sum on one more ---
+ * So many that they would fill the GPU, had each the blocks that it has by itself; eager ones, or graphs of them. */
+enum { LARGE_POSTED = 6 };
+
+static void post_large(struct part *part, struct lane *lane, bool captured) {
+    if (self(part)->rank != 0) return;
+    if (captured) capture_begin(lane->stream);
+    pass(part, lane, &lane->big, 1);
+    if (!captured) return;
+    capture_end(lane->stream, &lane->graph);
+    lane->captured = true;
+    CU_OK(cuGraphLaunch(lane->graph.exec, lane->stream));
+}
+
+static void large_posted(struct part *part, const struct settings *s, bool captured) {
+    struct lane lanes[LARGE_POSTED + 1];
+    const struct lane *const sum = &lanes[LARGE_POSTED];
+    for (int c = 0; c <= LARGE_POSTED; c++) lane_make(part, &lanes[c], s->large);
+    vector_warm_up(part, &lanes[LARGE_POSTED].tiny, sum->comm, sum->stream);
+    for (int c = 0; c < LARGE_POSTED; c++) { /* NCCL connects ranks at their first */
+        pass(part, &lanes[c], &lanes[c].tiny, 1);
+        stream_sync(lanes[c].stream);
+    }
+    fill(part, lanes, LARGE_POSTED + 1, s->seed);
+    for (int c = 0; c < LARGE_POSTED; c++) post_large(part, &lanes[c], captured);
+    usleep(LATE_US); /* they are where the sum is to go */
+    doing(part, "a sum beside receives");
+    vector_allreduce(&sum->tiny, sum->comm, sum->stream);
+    stream_sync(sum->stream);
+    vector_check_all(part, &sum->tiny);
+    part_barrier(part);
+    for (int c = 0; c < LARGE_POSTED; c++) {
+        doing(part, "message %d", c);
+        if (self(part)->rank == 1) pass(part, &lanes[c], &lanes[c].big, 1);
+        stream_sync(lanes[c].stream);
+        if (self(part)->rank == 0) vector_check(part, &lanes[c].big, 1, 1);
+    }
+    part_barrier(part);
+    lanes_close(part, lanes, LARGE_POSTED + 1);
+}
+
+static void large_receives_posted(struct part *part, const struct settings *s) {
+    large_posted(part, s, false);
+}
+static void large_receives_captured(struct part *part, const struct settings *s) {
+    large_posted(part, s, true);
+}
+
 /* --- receive_ahead_of_first: rank 0 has posted a receive, whose sender waits for the first call of one communicator more ---
  * Of so many that NCCL's kernels could fill the GPU with that. */
 enum { FIRST = 5 };
@@ -227,5 +275,11 @@ const struct program crowded_programs[] = {
     {"wide_then_tiny", wide_then_tiny},
     {"receives_posted", receives_posted},
     {"receive_ahead_of_first", receive_ahead_of_first},
+    {0},
+};
+/* NCCL's kernels may fill the GPU with these. */
+const struct program unlisted_wide_programs[] = {
+    {"large_receives_posted", large_receives_posted},
+    {"large_receives_captured", large_receives_captured},
     {0},
 };

@@ -6,17 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct program *const rooms[] = {
-    stream_programs,        many_programs,         crowded_programs,        value_programs,         late_programs,
-    one_way_programs,       end_programs,          exchange_programs,       ahead_programs,         order_programs,
-    mixed_programs,         update_programs,       both_programs,           refused_programs,       drawn_programs,
-    unlisted_many_programs, unlisted_end_programs, unlisted_order_programs, unlisted_ahead_programs};
-enum { ROOMS = sizeof rooms / sizeof *rooms, LISTED = ROOMS - 4 };
+static const struct program *const listed[] = {stream_programs, many_programs,    crowded_programs, value_programs,
+                                               late_programs,   one_way_programs, end_programs,     exchange_programs,
+                                               ahead_programs,  order_programs,   mixed_programs,   update_programs,
+                                               both_programs,   refused_programs, drawn_programs};
+static const struct program *const unlisted[] = {unlisted_many_programs, unlisted_end_programs, unlisted_order_programs,
+                                                 unlisted_ahead_programs, unlisted_wide_programs};
+enum { LISTED = sizeof listed / sizeof *listed, UNLISTED = sizeof unlisted / sizeof *unlisted };
 static const struct program *chosen; /* the one that runs */
 
 static const struct program *find(const char *name) {
-    for (int i = 0; i < ROOMS; i++)
-        for (const struct program *p = rooms[i]; p->name; p++)
+    for (int i = 0; i < LISTED + UNLISTED; i++)
+        for (const struct program *p = i < LISTED ? listed[i] : unlisted[i - LISTED]; p->name; p++)
             if (strcmp(p->name, name) == 0) return p;
     fprintf(stderr, "no program %s; without a name they are listed\n", name);
     exit(2);
@@ -24,7 +25,7 @@ static const struct program *find(const char *name) {
 
 static int list(void) {
     for (int i = 0; i < LISTED; i++)
-        for (const struct program *p = rooms[i]; p->name; p++) puts(p->name);
+        for (const struct program *p = listed[i]; p->name; p++) puts(p->name);
     return 0;
 }
 

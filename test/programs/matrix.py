@@ -160,6 +160,10 @@ for name, box, attributes in (("alone", "", ""), ("beeline", "--beeline --env 'B
         case(f"refused/{name}/{mode}", f"{option} 3 {box}".rstrip(), f"programs --ranks 3 {by}{SIZES} --limit 15 refused_groups refused_and_again refused_messages", attributes)
 for name, box in (("alone", ""), ("beeline", f"{BEELINE} {BY_BEELINE}")):
     case(f"receive_ahead_of_first/{name}", f"-g 2 --sms 32 {box}", f"programs {SIZES} --middle 64K --limit 15 receive_ahead_of_first")
+# Messages that are wide by themselves are not beside other communicators.
+for name in ("large_receives_posted", "large_receives_captured"):
+    for mode, option, by in zip(MODES, ("-g", "-n"), ("", "--processes ")):
+        case(f"{name}/{mode}", f"{option} 2 --sms 132 --beeline {BY_BEELINE}", f"programs {by}{SIZES} --large 512K --limit 15 {name}")
 # What the sender has ahead of its receivers: as much as NCCL takes of each size, up to the largest that rows may have (the emulated NCCL takes
 # less); also with less memory, of a communicator's first messages.
 LONG = "--beeline --env BEELINE_TUNING_FILE=test/programs/long.tune"

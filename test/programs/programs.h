@@ -34,7 +34,7 @@ extern const struct program stream_programs[], many_programs[], crowded_programs
     update_programs[], both_programs[], refused_programs[], drawn_programs[];
 /* Which the real NCCL does not run. */
 extern const struct program unlisted_many_programs[], unlisted_end_programs[], unlisted_order_programs[],
-    unlisted_ahead_programs[];
+    unlisted_ahead_programs[], unlisted_wide_programs[];
 
 /* A part here is one rank: part->rank[0]. */
 static inline struct rank *self(struct part *part) {
