@@ -1,11 +1,7 @@
 /* exchanges.c - messages in the patterns that programs have: who sends what to whom. */
 #include "messages.h"
 
-#include <dlfcn.h>
-#include <stdlib.h>
 #include <unistd.h>
-
-#include "reference.h"
 
 /* --- messages_patterns: all of a pattern as one group, then one by one --- */
 static void pairs(struct messages *list, int n, const struct settings *s) {
@@ -200,81 +196,10 @@ static void messages_chain(struct part *part, const struct settings *s) {
     stream_close(stream[1]);
 }
 
-/* --- gathers: ncclGather and ncclScatter, which older libraries lack --- */
-typedef __typeof__(ncclGather) rooted;
-
-static void gathers_of(struct part *part, ncclComm_t comm, CUstream stream, rooted *gather_, rooted *scatter_,
-                       size_t bytes, int root, uint64_t seed) {
-    const int n = part->box->nranks, rank = self(part)->rank;
-    const bool in_place = seed % 2;
-    struct messages in = {0}, out = {0};
-    for (int r = 0; r < n; r++) messages_add(&in, r, root, bytes);
-    for (int r = 0; r < n; r++) messages_add(&out, root, r, bytes);
-    messages_open(part, &in);
-    messages_open(part, &out);
-    messages_fill(part, &in, seed);
-    messages_fill(part, &out, seed + 1);
-    /* The root's blocks lie behind each other. */
-    CUdeviceptr whole[2];
-    unsigned char *image = malloc((size_t)n * bytes + 1), *block = malloc(bytes + 1);
-    CHECK(image && block);
-    for (int w = 0; w < 2; w++) CU_OK(cuMemAlloc(&whole[w], (size_t)n * bytes + 1));
-    for (int r = 0; r < n && rank == root && bytes; r++) {
-        CU_OK(cuMemcpyDtoH(block, out.send + out.message[r].send_at, bytes));
-        box_upload(whole[1] + (size_t)r * bytes, block, bytes);
-    }
-    CUdeviceptr mine = in.send + in.message[rank].send_at, scattered = out.recv + out.message[rank].recv_at;
-    const size_t own = (size_t)root * bytes;
-    if (in_place && rank == root) {
-        if (bytes) {
-            CU_OK(cuMemcpyDtoH(block, mine, bytes));
-            box_upload(whole[0] + own, block, bytes);
-        }
-        mine = whole[0] + own;
-        scattered = whole[1] + own;
-    }
-    part_barrier(part);
-    NCCL_OK(gather_((void *)mine, rank == root ? (void *)whole[0] : NULL, bytes, ncclInt8, root, comm, stream));
-    NCCL_OK(scatter_(rank == root ? (void *)whole[1] : NULL, (void *)scattered, bytes, ncclInt8, root, comm, stream));
-    stream_sync(stream);
-    if (rank == root && bytes) { /* to where the lists have it */
-        CU_OK(cuMemcpyDtoH(image, whole[0], (size_t)n * bytes));
-        for (int r = 0; r < n; r++) box_upload(in.recv + in.message[r].recv_at, image + (size_t)r * bytes, bytes);
-        CU_OK(cuMemcpyDtoH(block, whole[1] + own, bytes));
-        if (in_place) box_upload(out.recv + out.message[rank].recv_at, block, bytes);
-    }
-    messages_check(part, &in);
-    messages_check(part, &out);
-    for (int w = 0; w < 2; w++) CU_OK(cuMemFree(whole[w]));
-    messages_close(&in);
-    messages_close(&out);
-    free(image);
-    free(block);
-}
-
-static void gathers(struct part *part, const struct settings *s) {
-    rooted *gather_ = (rooted *)dlsym(RTLD_DEFAULT, "ncclGather"),
-           *scatter_ = (rooted *)dlsym(RTLD_DEFAULT, "ncclScatter");
-    if (!gather_ || !scatter_) box_skip("NCCL has no ncclGather");
-    const ncclComm_t comm = comm_open(part);
-    const CUstream stream = stream_open();
-    const size_t sizes[] = {0, 1, 7, 120, 481, s->small, 4 * s->small + 1, s->middle, s->large};
-    for (long k = 0; k < s->repeat; k++)
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            for (int root = 0; root < part->box->nranks; root++) {
-                doing(part, "%zu bytes, root %d", sizes[i], root);
-                gathers_of(part, comm, stream, gather_, scatter_, sizes[i], root,
-                           s->seed + (uint64_t)k + i + (uint64_t)root);
-            }
-    comm_close(part, comm);
-    stream_close(stream);
-}
-
 const struct program exchange_programs[] = {
     {"messages_patterns", messages_patterns},
     {"messages_awaited", messages_awaited},
     {"messages_abandoned", messages_abandoned},
     {"messages_chain", messages_chain},
-    {"gathers", gathers},
     {0},
 };

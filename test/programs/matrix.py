@@ -183,6 +183,10 @@ case("messages_many_warps", f"-g 2 --sms 132 --block 256 --beeline {BY_BEELINE}"
 # Blocks of 512 threads, where these give each quad a warp: with messages to oneself, and without.
 case("messages_wide", f"-g 2 --block 512 --beeline {BY_BEELINE}", "programs --ranks 2 --seed $SEED --small 1K --middle 3K --large 100K --limit 40 messages_patterns gathers messages_captured")
 print(f"messages_wide/ring | scripts/emu-box -g 2 --block 512 --beeline {BY_BEELINE} -- $BUILD/beeline-perf -t 2 -c sendrecv -b 2K -e 32K -i 2K --check")
+# Gathers and scatters of which NCCL alone can heed some, whoever has those of their size.
+case("gathers_configured/alone", "-g 3", f"programs --ranks 3 {SIZES} gathers_configured")
+for ranks, mode, option, by in zip((3, 2), MODES, ("-g", "-n"), ("", "--processes ")):
+    case(f"gathers_configured/{mode}", f"{option} {ranks} --beeline {MIXED}", f"programs --ranks {ranks} {by}{SIZES} gathers_configured")
 case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K --large 256K messages_unreceived one_way_unreceived")
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")

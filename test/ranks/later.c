@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coll_config.h"
 #include "real/nccl_later.h"
 
 enum { CALLS = 3 };
@@ -160,35 +161,13 @@ static void suspended_destroyed(struct part *part, const struct options *o) {
     scenario_works(part, 0);
 }
 
-/* ncclCollConfig_t of NCCL 2.32. */
-struct config {
-    size_t size;
-    unsigned magic, version;
-    void *ext;
-    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
-    const char *selection;
-    int force_selection, cta_policy;
-    uint64_t tag;
-    void *event;
-};
-
-static const struct config unset = {.size = sizeof(struct config),
-                                    .magic = 0xcafebeef,
-                                    .version = 23203,
-                                    .min_ctas = NCCL_CONFIG_UNDEF_INT,
-                                    .max_ctas = NCCL_CONFIG_UNDEF_INT,
-                                    .nvls_ctas = NCCL_CONFIG_UNDEF_INT,
-                                    .cga_cluster_size = NCCL_CONFIG_UNDEF_INT,
-                                    .force_selection = 1,
-                                    .cta_policy = NCCL_CONFIG_UNDEF_INT};
-
 /* Chains of calls with and without configuration, some of which only NCCL can heed: all in order. */
 static void configured(struct part *part, const struct options *o) {
     LATER(ncclAllReduceConfig);
-    struct config tagged = unset, wide = unset;
+    struct coll_config tagged = coll_config_unset, wide = coll_config_unset;
     tagged.tag = 17;
     wide.min_ctas = 4;
-    const struct config *const configs[] = {NULL, &unset, &wide, &tagged};
+    const struct coll_config *const configs[] = {NULL, &coll_config_unset, &wide, &tagged};
     struct chain chain;
     chain_open(part, &chain, 900);
     for (int k = 0; k < 12; k++) {
