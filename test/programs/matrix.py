@@ -104,6 +104,10 @@ def messages(prefix, names, box="", attributes="", half=None, soak=()):
 messages("messages-alone", MESSAGES + OF_THREE + REFUSED)
 for number, name in enumerate(MESSAGES + OF_THREE):
     messages(name, [name], f"--beeline {MIXED}", soak=(MODES[number % 2],))
+for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED}")):
+    for ranks, mode, option, by in zip((3, 2), MODES, ("-g", "-n"), ("", "--processes ")):
+        if name == "beeline" or mode == "threads":
+            case(f"messages_captured_at_once/{name}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}{SIZES} --limit 15 messages_captured_at_once")
 # Streams share one queue, in which what waits holds up what is behind it; of a program that needs two streams NCCL alone does not come to an end.
 ONE_QUEUE, BESIDE = "--env CUDA_DEVICE_MAX_CONNECTIONS=1", [name for name in MESSAGES + OF_THREE if name != "messages_awaited"]
 messages("messages-one_queue-alone", BESIDE, ONE_QUEUE, half=0)

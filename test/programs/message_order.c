@@ -344,6 +344,48 @@ static void messages_captured_idle(struct part *part, const struct settings *s) 
     replayed(part, s, true);
 }
 
+/* --- messages_captured_at_once: two captures that are open at once, a group of messages of every size in each, and one behind both that is in neither --- */
+static void messages_captured_at_once(struct part *part, const struct settings *s) {
+    enum { CAPTURES = 2, GROUPS = 3 };
+    const ncclComm_t comm = comm_open(part);
+    const int n = part->box->nranks;
+    CUstream stream[STREAMS];
+    struct messages list[GROUPS] = {{0}};
+    struct graph graph[CAPTURES];
+    streams_open(stream);
+    messages_connect(part, s, n, comm, stream[0]);
+    for (int g = 0; g < GROUPS; g++) {
+        for (int r = 0; r < n; r++) {
+            messages_add(&list[g], r, (r + 1) % n, s->small + (size_t)g);
+            messages_add(&list[g], r, (r + 1) % n, s->large);
+        }
+        messages_open(part, &list[g]);
+    }
+    doing(part, "capturing");
+    for (int c = 0; c < CAPTURES; c++) {
+        capture_begin_relaxed(stream[c]); /* one becomes a graph while the other goes on */
+        messages_group(part, &list[c], BOTH_ENDS, 0, list[c].count, comm, stream[c]);
+    }
+    for (int c = 0; c < CAPTURES; c++) capture_end(stream[c], &graph[c]);
+    for (long k = 0; k < 2 * s->repeat; k++) {
+        for (int g = 0; g < GROUPS; g++) messages_fill(part, &list[g], s->seed + (uint64_t)(k * GROUPS + g));
+        part_barrier(part);
+        for (int g = 0; g < GROUPS; g++) {
+            doing(part, "round %ld, group %d", k, g);
+            if (g < CAPTURES)
+                CU_OK(cuGraphLaunch(graph[g].exec, stream[g]));
+            else
+                messages_group(part, &list[g], BOTH_ENDS, 0, list[g].count, comm, stream[g]);
+            stream_sync(stream[g]);
+            messages_check(part, &list[g]);
+        }
+    }
+    for (int c = 0; c < CAPTURES; c++) graph_close(&graph[c]);
+    for (int g = 0; g < GROUPS; g++) messages_close(&list[g]);
+    comm_close(part, comm);
+    streams_close(stream);
+}
+
 /* --- messages_half_captured: groups of which some messages are on a stream that captures, and some are not: each is an error that
  * leaves the capture as it was --- */
 static void messages_half_captured(struct part *part, const struct settings *s) {
@@ -394,6 +436,7 @@ const struct program order_programs[] = {
     {"messages_behind_collective", messages_behind_collective},
     {"messages_captured", messages_captured},
     {"messages_captured_idle", messages_captured_idle},
+    {"messages_captured_at_once", messages_captured_at_once},
     {"messages_half_captured", messages_half_captured},
     {0},
 };
