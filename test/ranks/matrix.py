@@ -312,6 +312,11 @@ row("{scenario}/{ranks}/{mode}", dict(scenario=("oneway_ahead", "oneway_in_turn"
     soak=lambda p: SOAK if p.ranks <= 4 and in_turn(p) else "", where=lambda p: p.ranks <= 4 or in_turn(p),
     environment=lambda p: f"{SMALL} " * p.at["scenario"] + "BEELINE_BROADCAST=broadcast_ll128 BEELINE_REDUCE=reduce_ll128", **SCENARIOS)
 
+# Groups with messages of both kinds, by who drives one GPU and by who drives all.
+SENT_BY_BOTH = dict(environment="'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl' 'BEELINE_ALLREDUCE=..4K oneshot_ll128 | nccl'", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("messages_drawn",), mode=MODES), ranks=turn((4, 3, 2), "mode"), **SENT_BY_BOTH)
+row("{scenario}/alone", dict(scenario=("messages_drawn",)), mode="groups", ranks=3, without_beeline=True, **SCENARIOS)
+
 # All-gathers and reduce-scatters on the data of each other.  All-gathers go by kernels, by kernels up to 128K a rank and copy engines
 # beyond, by copy engines in many pieces.
 COPYING = {"table": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": f"BEELINE_ALLGATHER=allgather_ce {SMALL}"}

@@ -8,7 +8,7 @@
 static const struct scenario *const suites[] = {
     group_scenarios,   stream_scenarios, graph_scenarios,    comm_scenarios,  argument_scenarios,
     torture_scenarios, fused_scenarios,  together_scenarios, block_scenarios, turn_scenarios,
-    oneway_scenarios,  later_scenarios,  growth_scenarios,   bits_scenarios};
+    oneway_scenarios,  later_scenarios,  growth_scenarios,   bits_scenarios,  message_scenarios};
 
 /* --- single calls --- */
 

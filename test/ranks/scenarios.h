@@ -19,7 +19,7 @@ struct scenario {
 
 extern const struct scenario group_scenarios[], stream_scenarios[], graph_scenarios[], comm_scenarios[],
     argument_scenarios[], torture_scenarios[], fused_scenarios[], together_scenarios[], block_scenarios[],
-    turn_scenarios[], oneway_scenarios[], later_scenarios[], growth_scenarios[], bits_scenarios[];
+    turn_scenarios[], oneway_scenarios[], later_scenarios[], growth_scenarios[], bits_scenarios[], message_scenarios[];
 
 /* Describes the k-th call of a scenario: collective, datatype, operation, placement and seed follow from the run's seed and k.
  */
