@@ -303,6 +303,41 @@ static void failed_communicator(struct part *part, const struct settings *s) {
     vector_close(&v);
 }
 
+/* The same of a nonblocking one, of whose last group NCCL has a large sum, and a small message comes behind that: which is not launched any more, though its
+ * peer may have made its call.  Nobody has asked how the communicator is before the next call, which is refused. */
+static void failed_nonblocking(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open_nonblocking(part);
+    const CUstream stream = stream_open();
+    struct vector small, large;
+    vector_open(&small, s->small);
+    vector_open(&large, s->large);
+    vector_fill(part, &small, s->seed);
+    vector_fill(part, &large, s->seed + 1);
+    part_barrier(part);
+    if (self(part)->rank == 0) {
+        void *registered;
+        doing(part, "a group");
+        NCCL_OK(ncclGroupStart());
+        vector_allreduce(&large, comm, stream);
+        NCCL_OK(ncclSend((void *)small.send, small.count, ncclInt32, 1, comm, stream));
+        NCCL_GOES(ncclGroupEnd());
+        ncclCommRegister(comm, (void *)small.send, s->small, &registered);
+        doing(part, "a call");
+        const ncclResult_t called =
+            ncclAllReduce((void *)small.send, (void *)small.recv, small.count, ncclInt32, ncclSum, comm, stream);
+        CHECK(called == ncclRemoteError, "a call is taken: %d", called);
+        CHECK(comm_state(comm) == ncclRemoteError, "it is well");
+        doing(part, "abort");
+        NCCL_OK(ncclCommAbort(comm));
+        stream_sync(stream);
+    }
+    part_barrier(part);
+    if (self(part)->rank) NCCL_OK(ncclCommAbort(comm));
+    stream_close(stream);
+    vector_close(&small);
+    vector_close(&large);
+}
+
 /* Ranks of one process: the call is behind something that the host lets go once rank 0's communicator is destroyed, which waits for nothing while there are
  * others. */
 static CUdeviceptr gate;
@@ -356,5 +391,6 @@ const struct program unlisted_end_programs[] = {
     {"abort_beside_another", abort_beside_another},
     {"destroy_beside_another", destroy_beside_another},
     {"failed_communicator", failed_communicator},
+    {"failed_nonblocking", failed_nonblocking},
     {0},
 };

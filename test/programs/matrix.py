@@ -156,8 +156,10 @@ for ranks in (2, 3, 4):
         case(f"soak/drawn/{ranks}/{name}", f"-g {ranks} {box}".rstrip(), f"programs --ranks {ranks} --seed $SEED --repeat 100 --limit 500 drawn_groups", "soak timeout=600 ")
 # (The emulated NCCL's own destroy waits for its calls.)
 case("destroyed_first", "-g 3 --beeline", f"programs --ranks 3 {SIZES} --limit 15 destroyed_first")
-for name, box in (("alone", ""), ("beeline", "--beeline")):
-    case(f"failed_communicator/{name}", f"-g 2 {box} --fault ncclCommRegister@0=async:ncclRemoteError".replace("  ", " "), f"programs {SIZES} --limit 15 failed_communicator", "leak-ok ")
+for name, box in (("alone", ""), ("beeline", BEELINE)):
+    for program in ("failed_communicator", "failed_nonblocking"):
+        case(f"{program}/{name}", f"-g 2 {box} --fault ncclCommRegister@0=async:ncclRemoteError".replace("  ", " "), f"programs {SIZES} --limit 15 {program}",
+             "warn-ok leak-ok " if (program, name) == ("failed_nonblocking", "beeline") else "leak-ok ")
 # Of a group that NCCL refuses nothing is launched, whoever would have it.
 for name, box, attributes in (("alone", "", ""), ("beeline", "--beeline --env 'BEELINE_ALLREDUCE=..64K twoshot_ll128 | nccl' --env 'BEELINE_SENDRECV=..64K sendrecv_ll128 | nccl'", "warn-ok ")):
     for mode, option, by in zip(MODES, ("-g", "-n"), ("", "--processes ")):
