@@ -90,6 +90,9 @@ def configured():
     case("configured", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 later_configured", "--env BEELINE_DEBUG=INFO"),
                               "--info 'ncclAllReduce: the call.s configuration asks for a number of CTAs'",
                               "--lines 2 'all_reduce of 900 int32 sum goes to (oneshot|twoshot)'"))
+    case("configured/each", expect(box("groups", 2, "$BUILD/test/ranks/scenarios -m groups -n 2 later_configured_each", "--env BEELINE_DEBUG=INFO"),
+                                   "--lines 12 'of 900 int32 sum goes to .*_ll'",
+                                   "--lines 12 'of 900 int32 sum goes to nccl: the call.s configuration asks for what only NCCL does'"))
     case("configured/gathers", expect(box("threads", 2, "$BUILD/test/programs/programs --small 1K --middle 32K --large 64K gathers_configured",
                                           "--env BEELINE_DEBUG=INFO"),
                                       "--info 'ncclGather: the call.s configuration asks for a number of CTAs'",

@@ -187,6 +187,49 @@ static void configured(struct part *part, const struct options *o) {
     chain_finish(part, &chain);
 }
 
+/* Of each collective that has such a function. */
+#define CONFIGURED(function, ...)                                                                                      \
+    do {                                                                                                               \
+        LATER(function);                                                                                               \
+        NCCL_OK(my_##function(from, to, call->count, __VA_ARGS__, rank->comm, rank->stream[0], config));               \
+    } while (0)
+
+static void issue_configured(struct part *part, const struct call *call, const ncclCollConfig_t *config) {
+    each_rank_in_group (part, i) {
+        const struct rank *rank = &part->rank[i];
+        void *from = (void *)call_sendbuff(call, i), *to = (void *)call_recvbuff(call, i);
+        switch (call->collective) {
+        case BL_ALLREDUCE: CONFIGURED(ncclAllReduceConfig, ncclInt32, ncclSum); break;
+        case BL_ALLGATHER: CONFIGURED(ncclAllGatherConfig, ncclInt32); break;
+        case BL_REDUCESCATTER: CONFIGURED(ncclReduceScatterConfig, ncclInt32, ncclSum); break;
+        case BL_ALLTOALL: CONFIGURED(ncclAlltoAllConfig, ncclInt32); break;
+        case BL_BROADCAST: CONFIGURED(ncclBroadcastConfig, ncclInt32, call->root); break;
+        case BL_REDUCE: CONFIGURED(ncclReduceConfig, ncclInt32, ncclSum, call->root); break;
+        default: FAIL("%s has none", collective_name(call->collective));
+        }
+    }
+}
+
+static void configured_each(struct part *part, const struct options *o) {
+    static const enum bl_collective collectives[] = {BL_ALLREDUCE, BL_ALLGATHER, BL_REDUCESCATTER,
+                                                     BL_ALLTOALL,  BL_BROADCAST, BL_REDUCE};
+    struct coll_config wide = coll_config_unset;
+    wide.min_ctas = 4;
+    const struct coll_config *const configs[] = {NULL, &coll_config_unset, &wide};
+    for (int k = 0; k < 18; k++) {
+        struct call call = {.collective = collectives[k / 3],
+                            .datatype = ref_datatype("int32"),
+                            .redop = ref_redop("sum"),
+                            .count = 900,
+                            .seed = part->box->seed + (uint64_t)k};
+        call_prepare(part, &call);
+        issue_configured(part, &call, (const ncclCollConfig_t *)configs[k % 3]);
+        part_synchronize(part);
+        call_check(part, &call);
+        call_free(part, &call);
+    }
+}
+
 static unsigned widest(CUgraph graph) {
     CUgraphNode nodes[64];
     size_t count = 64;
@@ -370,6 +413,7 @@ const struct scenario later_scenarios[] = {
     {.name = "later_suspended_mixed", .run = suspended_mixed, .no_communicators = true},
     {.name = "later_suspended_destroyed", .run = suspended_destroyed},
     {.name = "later_configured", .run = configured},
+    {.name = "later_configured_each", .run = configured_each},
     {.name = "later_max_ctas", .run = max_ctas, .no_communicators = true},
     {.name = "later_graph_usage", .run = graph_usage, .no_communicators = true},
     {.name = "later_launch_order", .run = launch_order, .no_communicators = true},

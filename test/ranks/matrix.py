@@ -282,6 +282,7 @@ row("{scenario}/{mode}", dict(scenario="""
 row("no_mixing/{scenario}", dict(scenario=("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")),
     mode=turn(MODES, "scenario"), ranks=turn((2, 3), "scenario"),
     environment="NCCL_GRAPH_MIXING_SUPPORT=0", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("later_configured_each",), mode=MODES), ranks=turn((2, 4, 3), "mode"), **SCENARIOS)
 # What the environment says comes before configs, if NCCL knows it.
 row("{scenario}/said/{said}", dict(scenario=("later_graph_usage",), said=("0", "1", "-2")), mode=turn(MODES, "said"), ranks=2,
     environment="NCCL_GRAPH_MIXING_SUPPORT={said}", **SCENARIOS)
