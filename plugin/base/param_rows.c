@@ -159,7 +159,7 @@ const struct bl_param_row bl_param_rows[] = {
 const int bl_param_row_count = sizeof(bl_param_rows) / sizeof(bl_param_rows[0]);
 
 const struct bl_param_also bl_param_alsos[] = {
-#define BL_PARAM_ALSO(variable, other, words) {variable, other, words},
+#define BL_PARAM_ALSO(variable, other) {variable, other},
 #include "params.def"
 };
 const int bl_param_also_count = sizeof(bl_param_alsos) / sizeof(bl_param_alsos[0]);

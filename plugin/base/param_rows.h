@@ -48,9 +48,9 @@ struct bl_param_row {
     enum bl_collective collective; /* of routes */
 };
 
-/* One of the `words` ("2|ZERO") in `other` sets the flag that is `variable`, where that is unset. */
+/* A whole number but 0 in `other` sets the flag that is `variable`, where that is unset. */
 struct bl_param_also {
-    const char *variable, *other, *words;
+    const char *variable, *other;
 };
 
 extern const struct bl_param_row bl_param_rows[];

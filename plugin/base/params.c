@@ -72,6 +72,13 @@ static void refuse(const struct bl_param_row *row, const char *text) {
              accepted, *used ? used : "unset");
 }
 
+/* As Python's int() takes it, and its bool(). */
+static bool is_whole_but_0(const char *text) {
+    char *end;
+    const long long number = strtoll(text, &end, 10);
+    return end > text && !end[strspn(end, " \t\n")] && number != 0;
+}
+
 static void read_row(int index) {
     const struct bl_param_row *row = &bl_param_rows[index];
     const char *text = value_of(row->variable);
@@ -86,8 +93,7 @@ static void read_row(int index) {
     for (int i = 0; i < bl_param_also_count; i++) {
         const char *other = bl_param_alsos[i].other;
         if (strcmp(bl_param_alsos[i].variable, row->variable) != 0 || !(text = value_of(other))) continue;
-        if (bl_param_is_one_of(text, bl_param_alsos[i].words) && row->kind->parse(row, "1", member_of(row)))
-            sources[index].variable = other;
+        if (is_whole_but_0(text) && row->kind->parse(row, "1", member_of(row))) sources[index].variable = other;
     }
 }
 

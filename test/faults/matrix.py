@@ -254,7 +254,8 @@ def bits():
             ("rank_1", (small,), "[ $RANK = 1 ] && export BEELINE_BATCH_INVARIANT=1;", "nccl", ("--warn 'rank 1 has other settings than rank 0'",)),
             ("vllm", (*VLLM, small), "", "twoshot_ll128", ("--lines 0 'blocks a launch'", "--lines 3 'BEELINE_BATCH_INVARIANT=1 .environment: VLLM_BATCH_INVARIANT.'",
                                                  "--lines 3 'goes to twoshot_ll128: every size is to have the same bits: BEELINE_BATCH_INVARIANT=1$'")),
-            ("vllm/off", ("--env VLLM_BATCH_INVARIANT=0", small), "", "nccl", ()), ("vllm/ours", (*VLLM, small, "--env BEELINE_BATCH_INVARIANT=0"), "", "nccl", ())):
+            ("vllm/number", ("--env 'VLLM_BATCH_INVARIANT= -01 '", small), "", "twoshot_ll128", ()), ("vllm/off", ("--env VLLM_BATCH_INVARIANT=0", small), "", "nccl", ()),
+            ("vllm/word", ("--env VLLM_BATCH_INVARIANT=1st", small), "", "nccl", ()), ("vllm/ours", (*VLLM, small, "--env BEELINE_BATCH_INVARIANT=0"), "", "nccl", ())):
         program = f"sh -c '{shell} exec {large}{route}'" if shell else large + route
         case(f"bits/{name}", expect(box("processes", 3, program, *options), *expected))
 
