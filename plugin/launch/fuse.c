@@ -200,13 +200,11 @@ static int plan(struct bl_collected *calls, int first, int count) {
     return plan.first;
 }
 
-/* Has a launch's calls, in order, done by bl_launch or bl_launch_check. */
-static ncclResult_t with_batch(const struct bl_collected *calls, int first,
-                               ncclResult_t (*todo)(const struct bl_call *const *calls, int count)) {
-    const struct bl_call *batch[BL_BATCH_MAX];
+/* A launch's calls, in order; returns how many. */
+static int batch_of(const struct bl_collected *calls, int first, const struct bl_call *batch[BL_BATCH_MAX]) {
     int count = 0;
     for (int i = first; i >= 0 && count < BL_BATCH_MAX; i = calls[i].next) batch[count++] = &calls[i].call;
-    return todo(batch, count);
+    return count;
 }
 
 static uint64_t id_of(const struct bl_collected *calls, int c) {
@@ -223,14 +221,16 @@ static int next_communicator(const struct bl_collected *calls, int comms) {
 
 /* All launches of a communicator, of its ranks here in turn. */
 static ncclResult_t launch_communicator(struct bl_collected *calls, int comms, uint64_t id) {
+    const struct bl_call *batch[BL_BATCH_MAX];
     ncclResult_t result = ncclSuccess;
     for (bool left = true; left && result == ncclSuccess;) {
         left = false;
         for (int c = 0; c < comms && result == ncclSuccess; c++) {
             if (calls[c].turn < 0 || id_of(calls, c) != id) continue;
-            const int first = calls[c].turn;
-            result = with_batch(calls, first, bl_launch);
-            calls[c].turn = calls[first].next_lead;
+            struct bl_collected *const first = &calls[calls[c].turn];
+            const int of_launch = batch_of(calls, calls[c].turn, batch);
+            result = bl_launch_some(batch, of_launch, &first->done);
+            if (first->done == first->call.request.count) calls[c].turn = first->next_lead;
             left = left || calls[c].turn >= 0;
         }
     }
@@ -244,6 +244,7 @@ static int plan_all(struct bl_collected *calls, int count, enum bl_when when) {
     for (int i = 0; i < count; i++) { /* a communicator may have ended since: its calls go nowhere */
         calls[i].planned = !atomic_load(&calls[i].call.comm->active) || calls[i].when != when;
         calls[i].lead = -1;
+        calls[i].done = 0;
     }
     for (int i = 0; i < count; i++) {
         if (calls[i].planned) continue;
@@ -254,9 +255,10 @@ static int plan_all(struct bl_collected *calls, int count, enum bl_when when) {
 }
 
 static ncclResult_t check_all(const struct bl_collected *calls, int count) {
+    const struct bl_call *batch[BL_BATCH_MAX];
     ncclResult_t result = ncclSuccess;
     for (int i = 0; i < count && result == ncclSuccess; i++)
-        if (calls[i].lead == i) result = with_batch(calls, i, bl_launch_check);
+        if (calls[i].lead == i) result = bl_launch_check(batch, batch_of(calls, i, batch));
     return result;
 }
 

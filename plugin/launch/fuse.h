@@ -8,7 +8,7 @@
  *
  * One communicator's launches go out before the next one's, in the order of their ids, which is the same on all ranks: they may share a stream,
  * and a peer may have called the other one first.  (NCCL goes by hashes of its own, for the same end.)  Of a communicator that has several ranks here
- * those of its ranks go out in turn, the first of each, the second of each: a thread that drives several GPUs and collects all
+ * those of its ranks go out in turn, the first of each, the second of each, and of a message in many pieces some: a thread that drives several GPUs and collects all
  * calls of one before the next's would else fill a GPU's queue with launches that wait for the others, and wait itself until
  * there is room.
  */
@@ -26,6 +26,7 @@ struct bl_collected {
     int lead;      /* the first call of its launch, whose route is the launch's; -1: it is in none */
     int next_lead; /* of a launch's first call: that of the communicator's next launch, or -1 */
     int turn;      /* not of this call: place in a list of launches that are next, or -1 */
+    uint64_t done; /* of a launch's first call: elements that are launched */
     int index;     /* of one end of a message: the how-many-th of its pair and direction in the group */
     bool planned;
     bool joins; /* of a launch's first call: it could be one with an earlier launch that is looked at */

@@ -27,8 +27,11 @@ static ncclResult_t launch_kernel(const struct bl_comm *comm, const struct bl_ro
     return ncclUnhandledCudaError;
 }
 
-static ncclResult_t launch_message(const struct bl_call *call, const struct bl_route *route,
-                                   struct launches *launches) {
+enum { SOME_PIECES = 64 };
+
+/* From element *done on, all that is left or `pieces`. */
+static ncclResult_t launch_message(const struct bl_call *call, const struct bl_route *route, uint64_t pieces,
+                                   uint64_t *done, struct launches *launches) {
     const struct bl_comm *comm = call->comm;
     const struct bl_request *request = &call->request;
     const uint64_t size = bl_datatype_size(request->datatype);
@@ -40,10 +43,10 @@ static ncclResult_t launch_message(const struct bl_call *call, const struct bl_r
     args.size = (uint32_t)size;
     args.root = (uint32_t)request->root;
     args.stride = request->count * size;
-    for (uint64_t done = 0; done < request->count && result == ncclSuccess; done += args.count) {
-        args.sendbuff = call->sendbuff ? (const char *)call->sendbuff + done * size : NULL;
-        args.recvbuff = call->recvbuff ? (char *)call->recvbuff + done * size : NULL;
-        args.count = request->count - done < most ? request->count - done : most;
+    for (; pieces-- && *done < request->count && result == ncclSuccess; *done += args.count) {
+        args.sendbuff = call->sendbuff ? (const char *)call->sendbuff + *done * size : NULL;
+        args.recvbuff = call->recvbuff ? (char *)call->recvbuff + *done * size : NULL;
+        args.count = request->count - *done < most ? request->count - *done : most;
         result = launch_kernel(comm, route, request->datatype, call->stream, &args, launches);
     }
     return result;
@@ -194,37 +197,54 @@ static ncclResult_t turn_end(struct bl_comm *comm, CUstream stream, const struct
 }
 
 static ncclResult_t launch(const struct bl_call *const *calls, int count, const struct bl_route *route,
-                           const struct bl_order_turn *turn, struct launches *launches) {
-    if (route->kernel == BL_KERNEL_ALLGATHER_CE) return bl_copy_launch(calls[0], turn);
-    if (bl_kernel_pairs(route->kernel)) return launch_pairs(calls, count, route, launches);
-    if (bl_kernel_mixed(route->kernel)) return launch_mixed(calls, count, route, launches);
-    return count == 1 ? launch_message(calls[0], route, launches) : launch_messages(calls, count, route, launches);
+                           const struct bl_order_turn *turn, uint64_t *done, struct launches *launches) {
+    const bool copies = route->kernel == BL_KERNEL_ALLGATHER_CE, pairs = bl_kernel_pairs(route->kernel);
+    if (count == 1 && !copies && !pairs && !bl_kernel_mixed(route->kernel))
+        return launch_message(calls[0], route, SOME_PIECES, done, launches);
+    *done = calls[0]->request.count;
+    if (copies) return bl_copy_launch(calls[0], turn);
+    if (pairs) return launch_pairs(calls, count, route, launches);
+    return bl_kernel_mixed(route->kernel) ? launch_mixed(calls, count, route, launches)
+                                          : launch_messages(calls, count, route, launches);
 }
 
-ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
+static void count_calls(struct bl_comm *comm, const struct bl_call *const *calls, int count,
+                        const struct bl_route *route) {
+    for (int i = 0; i < count; i++) bl_stats_count(comm, &calls[i]->request, (int)route->kernel);
+    if (comm->stats) comm->stats->batches += count > 1;
+}
+
+ncclResult_t bl_launch_some(const struct bl_call *const *calls, int count, uint64_t *done) {
     struct bl_comm *comm = calls[0]->comm;
     struct bl_order_turn turn;
     struct bl_visit visit;
     struct bl_route route = calls[0]->route;
-    struct launches launches = {false, 0, CUDA_SUCCESS};
+    struct launches launches = {false, *done > 0, CUDA_SUCCESS};
     const CUstream stream = calls[0]->stream;
     if (bl_kernel_pairs(route.kernel)) bl_pairs_grid(calls, count, &route);
     if (!bl_comm_visit(comm, &visit)) return ended(comm);
     ncclResult_t result = turn_begin(comm, stream, &route, &turn);
     launches.captured = turn.capturing;
-    if (result == ncclSuccess) result = launch(calls, count, &route, &turn, &launches);
+    if (result == ncclSuccess) result = launch(calls, count, &route, &turn, done, &launches);
     if (result == ncclSuccess) result = turn_end(comm, stream, &turn);
-    for (int i = 0; i < count && result == ncclSuccess; i++)
-        bl_stats_count(comm, &calls[i]->request, (int)route.kernel);
-    if (comm->stats) comm->stats->batches += result == ncclSuccess && count > 1;
+    if (result == ncclSuccess && *done == calls[0]->request.count) count_calls(comm, calls, count, &route);
     if (result != ncclSuccess) fail(comm, &turn, &route, &launches, result);
     bl_comm_leave(comm, &visit);
     return result;
 }
 
+ncclResult_t bl_launch(const struct bl_call *const *calls, int count) {
+    uint64_t done = 0;
+    ncclResult_t result;
+    do result = bl_launch_some(calls, count, &done);
+    while (result == ncclSuccess && done < calls[0]->request.count);
+    return result;
+}
+
 ncclResult_t bl_launch_bare(const struct bl_call *call) {
     struct launches launches = {true, 0, CUDA_SUCCESS};
-    if (!bl_kernel_pairs(call->route.kernel)) return launch_message(call, &call->route, &launches);
+    uint64_t done = 0;
+    if (!bl_kernel_pairs(call->route.kernel)) return launch_message(call, &call->route, UINT64_MAX, &done, &launches);
     struct bl_call ends[2];
     bl_call_around(call, ends);
     const struct bl_call *const both[] = {&ends[0], &ends[1]};

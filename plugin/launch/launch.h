@@ -9,8 +9,12 @@
  * there is room for it (room.h).  The route is the first call's: as selected, or as the fuser says for all of them.  It
  * allocates nothing, takes no lock that is held for a driver call that waits, and makes two driver calls
  * besides asking which stream it is: the launch, and the record of an event behind it.  A message above the kernel's capacity
- * is launched in pieces.  A launch that fails has the communicator fail from then on: its peers count on it. */
+ * is launched in pieces, some at a time.  A launch that fails has the communicator fail from then on: its peers count on it. */
 ncclResult_t bl_launch(const struct bl_call *const *calls, int count);
+
+/* Some of it: pieces behind the first *done elements, 64 at most, for a stream has room for about 1024 launches; moves *done on, of what is no message in
+ * pieces to the end.  All is launched once *done is calls[0]'s count. */
+ncclResult_t bl_launch_some(const struct bl_call *const *calls, int count, uint64_t *done);
 
 /* A call's kernels, in pieces where it takes some, and nothing else, on a stream that captures: for set-up, which has the communicator
  * to itself.  Of sends and receives: both of bl_call_around. */

@@ -208,6 +208,9 @@ row("capacity/oneshot_ll/{ranks}", dict(ranks=(2, 3, 4, 8)), mode="groups", envi
     t="int8,bfloat16", o="sum", c="16383,16384,16385,32760,32767,32768", b=2)
 row("capacity/small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 3, 4, 8)), mode="groups", environment=SMALL,
     t="uint8,bfloat16", o="sum", c="30719-30721,61440,200000,262147", b=2)
+# In pieces, of which a stream has room for a part, by one thread.
+row("capacity/shallow/{ranks}", dict(ranks=(2, 3)), mode="groups", environment=SMALL + " BEELINE_REDUCE=reduce_ll128 BEELINE_EMU_DEPTH=70", options=ROOMY,
+    C="reduce", t="uint8", o="sum", c="2000001", b=2)
 row("capacity/oneshot_ll128/2", dict(algorithm=("oneshot_ll128",)), mode="groups", ranks=2, environment=SMALL, options=GRIDS[1],  # in pieces, too
     t="uint8,bfloat16", o="sum", c="100000,200000,400001,600001", b=2)
 
