@@ -424,6 +424,7 @@ void bl_table_build(struct bl_table *table, const struct bl_facts *facts, const 
     table->arch = facts->arch;
     table->layout = facts->layout;
     table->fuse_max = settings->fuse_max;
+    table->moved_by_kernels = facts->zero_ctas ? LEFT_TO_KERNELS : UINT64_MAX;
     table->most_blocks = at_least_one(lesser(facts->most_blocks, BL_MAX_BLOCKS));
     table->most_threads = most_threads(facts);
     bl_facts_section(facts, table->section);

@@ -72,7 +72,7 @@ static struct rooted scatter_of(const void *sendbuff, void *recvbuff, size_t cou
 static enum bl_reason why_nccl(const struct rooted *r, struct bl_comm *comm, const struct bl_request *request) {
     if (!bl_comm_active(comm)) return BL_REASON_EMPTY; /* of what is NCCL's alone nothing is told */
     if (!r->one || (!r->blocks && comm->rank == r->root)) return BL_REASON_NO_BUFFER;
-    return bl_serve_leaves_message(comm, request);
+    return bl_serve_leaves_rooted(comm, request);
 }
 
 static ncclResult_t add(const struct rooted *r, void *buffer, bool receives, int peer, ncclComm_t handle,
@@ -100,9 +100,11 @@ static bool serve_or_begin(const struct rooted *r, ncclComm_t handle, cudaStream
     struct bl_call call = call_of(r->one, NULL, false, r->count, r->datatype, r->root, stream);
     struct bl_comm *comm = bl_known(handle);
     if (!r->count) { /* as bl_call_is_nothing, though its messages are not */
-        if (comm && bl_comm_active(comm)) bl_turn_count(comm, &call.request, BL_REASON_EMPTY);
         *forward = NULL;
-        return false;
+        *result = comm ? bl_comm_check(comm) : ncclSuccess;
+        if (*result != ncclSuccess && bl_group_open()) bl_group_fail(*result);
+        if (*result == ncclSuccess && comm && bl_comm_active(comm)) bl_turn_count(comm, &call.request, BL_REASON_EMPTY);
+        return *result != ncclSuccess;
     }
     if (comm && for_nccl == BL_REASONS) for_nccl = why_nccl(r, comm, &call.request);
     if (!comm || for_nccl != BL_REASONS) return bl_serve(&call, handle, for_nccl, forward, result);

@@ -65,9 +65,11 @@ static struct bl_route route_of(struct bl_comm *comm, const struct bl_request *r
     return route;
 }
 
-enum bl_reason bl_serve_leaves_message(struct bl_comm *comm, const struct bl_request *request) {
+enum bl_reason bl_serve_leaves_rooted(struct bl_comm *comm, const struct bl_request *request) {
     const struct bl_route route = route_of(comm, request);
-    return route.algorithm == BL_ROUTE_NCCL ? route.why : BL_REASONS;
+    const bool said = route.why == BL_REASON_FORCED || route.why == BL_REASON_SAID;
+    if (route.algorithm == BL_ROUTE_NCCL) return route.why;
+    return !said && bl_call_bytes(request) > comm->table.moved_by_kernels ? BL_REASON_ZERO_CTAS : BL_REASONS;
 }
 
 /* The route of a call on a communicator that is served; an error is the caller's. */

@@ -20,7 +20,7 @@ bool bl_serve(struct bl_call *call, ncclComm_t handle, enum bl_reason for_nccl, 
 /* A call that was Beeline's goes to the real NCCL for this reason, as INFO is told. */
 void bl_serve_to_nccl(struct bl_call *call, enum bl_reason why);
 
-/* Why a send or receive of so much is NCCL's, on a communicator that is served; BL_REASONS: it is not. */
-enum bl_reason bl_serve_leaves_message(struct bl_comm *comm, const struct bl_request *request);
+/* Why a gather or scatter, whose messages are as this one, is NCCL's, on a communicator that is served; BL_REASONS: it is not. */
+enum bl_reason bl_serve_leaves_rooted(struct bl_comm *comm, const struct bl_request *request);
 
 #endif

@@ -282,6 +282,8 @@ def copy_engines():
                         ("ZEROS|", "allgather_ll128"), ("2", "nccl"), ("zero", "nccl"), ("EFFICIENCY|ZERO", "nccl")):
         case(f"zero_ctas/{text.replace('|', '_')}", expect(gathers("groups", 2, f"--env NCCL_CTA_POLICY='{text}'", route=route)))
     case("zero_ctas/only_rank_1", expect(gathers("processes", 2, shell="[ $RANK = 1 ] && export NCCL_CTA_POLICY=ZERO;", route="nccl")))
+    case("zero_ctas/rooted", expect(box("threads", 2, "$BUILD/test/programs/programs --small 1K --middle 32K --large 256K gathers", "--env NCCL_CTA_POLICY=2",
+                                        "--env BEELINE_DEBUG=INFO", "--env BEELINE_TUNING_FILE=test/programs/long.tune"), "--info 'goes to nccl: the zero-CTA policy'"))
     # Of one block a launch carries 128K a rank; all sizes are not to have the same bits by that.
     for text, route in (("NCCL_MAX_CTAS=1", "nccl"), ("NCCL_MAX_NCHANNELS=1", "nccl"), ("NCCL_MAX_NCHANNELS=1 NCCL_MAX_CTAS=60", "nccl"), ("NCCL_MAX_NCHANNELS=60 NCCL_MAX_CTAS=1", "nccl"),
                         ("NCCL_MAX_NCHANNELS=60", "allgather_ll128"), ("NCCL_MAX_NCHANNELS=-1", "allgather_ll128"), ("NCCL_MAX_NCHANNELS=1 BEELINE_BATCH_INVARIANT=1", "allgather_ll128")):
