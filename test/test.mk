@@ -17,11 +17,11 @@ CPPCHECK     ?= cppcheck
 
 TEST := $(BUILD)/test
 
-# collectives.c, and kernels.c with trial.c, are programs; the other files of test/ranks make up `scenarios`.
+# collectives.c, and kernels.c with trial.c and long.c, are programs; the other files of test/ranks make up `scenarios`.
 TEST_HARNESS_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(filter-out test/harness/rig.c test/harness/multicast.c,$(wildcard test/harness/*.c)))
 # For programs that launch the kernels themselves, and are not linked to NCCL.
 TEST_RIG_OBJ := $(TEST)/harness/rig.o $(filter-out %/communicators.o,$(TEST_HARNESS_OBJ)) $(KERNEL_OBJ) $(BUILD)/gen/fatbin.o
-TEST_SCENARIO_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(filter-out test/ranks/collectives.c test/ranks/kernels.c test/ranks/trial.c,$(wildcard test/ranks/*.c)))
+TEST_SCENARIO_OBJ := $(patsubst test/%.c,$(TEST)/%.o,$(filter-out test/ranks/collectives.c test/ranks/kernels.c test/ranks/trial.c test/ranks/long.c,$(wildcard test/ranks/*.c)))
 TEST_RANKS := $(TEST)/ranks/collectives $(TEST)/ranks/scenarios $(TEST)/ranks/kernels
 
 # A unit test is one file: test/unit/NAME.c, or NAME.cc for what must see CUDA C; what it links to is said here.
@@ -52,7 +52,7 @@ $(TEST)/ranks/scenarios: $(TEST_SCENARIO_OBJ) $(TEST_HARNESS_OBJ) | $(BUILD)/emu
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
 
-$(TEST)/ranks/kernels: $(TEST)/ranks/kernels.o $(TEST)/ranks/trial.o $(TEST)/harness/multicast.o $(TEST_RIG_OBJ)
+$(TEST)/ranks/kernels: $(TEST)/ranks/kernels.o $(TEST)/ranks/trial.o $(TEST)/ranks/long.o $(TEST)/harness/multicast.o $(TEST_RIG_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ -ldl -lm -pthread
 

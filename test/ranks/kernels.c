@@ -13,6 +13,7 @@
  *   oneway      so, of broadcasts and reduces on the least staging
  *   pairs       so, of messages between two ranks, on rings of several lengths
  *   wide        messages between two ranks whose streams have more than a hundred warps: `--sms 64 --block 256`
+ *   full        long messages by grids of nearly all multiprocessors, which some kernels have other code for than for few blocks: `--sms 64 --block 256`
  *   timeout     waits that outlast their limit
  *   abort       the way out of a wait
  *   stopped     launches of a device that was told to stop before
@@ -22,6 +23,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "long.h"
 #include "reference.h"
 #include "trial.h"
 
@@ -83,35 +85,6 @@ static void alignments_of(struct trial *trial, const struct options *o, int kern
         for (int k = 0; k < n; k++) call_check(trial->rig.part, &calls[k]);
     }
     for (int k = 0; k < CALLS; k++) call_free(trial->rig.part, &calls[k]);
-}
-
-/* --- long messages: runs of lines, of which drawn ones have few --- */
-
-static void longest_of(struct trial *trial, int kernel) {
-    const struct shape grids[] = {{.kernel = kernel, .threads = 32, .most_blocks = 1, .messages = 1},
-                                  {.kernel = kernel, .threads = 64, .most_blocks = 10, .messages = 1}};
-    /* Of which buffers are off a multiple of 8 bytes, and whether they are on one rank more than on the one before. */
-    static const struct { unsigned send, recv, skew; } offs[] = {{0, 0, 0}, {4, 0, 0}, {0, 4, 0}, {4, 4, 0}, {0, 0, 4}};
-    enum { GRIDS = sizeof grids / sizeof *grids, OFFS = sizeof offs / sizeof *offs };
-    const int ranks =
-        trial->rig.part->box->nranks; /* in turns over these, too: each grid has each of `offs` in place for some */
-    for (int k = 0; k < GRIDS * OFFS; k++) {
-        const int grid = k % GRIDS, off = k / GRIDS;
-        struct call call = {.collective = trial_collective(trial, kernel),
-                            .datatype = BL_INT32,
-                            .in_place = (grid + off + kernel + ranks) % 2,
-                            .send_offset = offs[off].send,
-                            .recv_offset = offs[off].recv,
-                            .skew = offs[off].skew,
-                            .count = trial_most_bytes(trial, kernel) / sizeof(int32_t),
-                            .seed = trial_seed(kernel, BL_SUM, ref_next(&trial->state))};
-        call_prepare(trial->rig.part, &call);
-        for (int i = 0; i < trial->rig.part->count; i++) rig_launch(&trial->rig, &call, &grids[grid], i);
-        rig_drain(&trial->rig);
-        rig_expect_no_error(&trial->rig);
-        call_check(trial->rig.part, &call);
-        call_free(trial->rig.part, &call);
-    }
 }
 
 /* --- words of a rank's blank, in all ways but that which is the blank itself --- */
@@ -240,15 +213,6 @@ static void alignments(struct part *part, const struct options *o) {
             if (trial_covers(&trial, kernel, datatypes[d], BL_SUM) && (d == 0 || bl_kernel_reduces(kernel)))
                 alignments_of(&trial, o, kernel, datatypes[d]);
         }
-    trial_close(&trial);
-}
-
-static void longest(struct part *part, const struct options *o) {
-    struct trial trial;
-    trial_open(&trial, part, o);
-    for (int kernel = 0; kernel < BL_KERNELS; kernel++)
-        if (trial_launches(&trial, kernel) && trial_covers(&trial, kernel, BL_INT32, BL_SUM))
-            longest_of(&trial, kernel);
     trial_close(&trial);
 }
 
@@ -545,10 +509,10 @@ static void pairs(struct part *part, const struct options *o) {
 static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
-} parts[] = {{"shapes", shapes}, {"alignments", alignments}, {"longest", longest}, {"late", late},
-             {"blanks", blanks}, {"places", places},         {"oneway", oneway},   {"pairs", pairs},
-             {"wide", wide},     {"multicast", multicast},   {"epochs", epochs},   {"timeout", timeout},
-             {"abort", leave},   {"stopped", stopped}};
+} parts[] = {
+    {"shapes", shapes},       {"alignments", alignments}, {"longest", longest}, {"late", late},   {"blanks", blanks},
+    {"places", places},       {"oneway", oneway},         {"pairs", pairs},     {"wide", wide},   {"full", full},
+    {"multicast", multicast}, {"epochs", epochs},         {"timeout", timeout}, {"abort", leave}, {"stopped", stopped}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -557,8 +521,8 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL(
-        "names: shapes alignments blanks longest late places oneway pairs wide multicast epochs timeout abort stopped");
+    FAIL("names: shapes alignments blanks longest late places oneway pairs wide full multicast epochs timeout "
+         "abort stopped");
 }
 
 int main(int argc, char **argv) {

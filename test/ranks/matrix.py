@@ -238,6 +238,10 @@ row("few_warps/{algorithm}/{ranks}", dict(algorithm=("reducescatter_ll128",), ra
 # Long ones by few blocks, which have crews: of 3 ranks they are above.
 row("few_blocks/{algorithm}/{ranks}", dict(algorithm=("allgather_ll128", "reducescatter_ll128", "alltoall_ll128"), ranks=(4,)), mode="groups", options="--sms 7 ",
     types=lambda p: "bfloat16" if "reduce" in p.algorithm else "uint8", c=lambda p: f"{180000 // SIZE[p.first]},{200003 // SIZE[p.first]}", x="elements", g=1)
+# By grids as they are on a GPU, of nearly all multiprocessors, which have other ways than few blocks.
+for algorithm, ranks, datatype, count in (("twoshot_ll128", 2, "float", 1100003), ("allgather_ll128", 4, "uint8", 520003), ("reducescatter_ll128", 3, "half", 260003)):
+    row("all_multiprocessors/{algorithm}/{ranks}", dict(algorithm=(algorithm,)), mode="groups", ranks=ranks, options="--sms 132 --block 256 ",
+        t=datatype, o="sum", c=count, x="elements", b=1)
 row("capacity/large/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 4)), mode="threads", options=turn(GRIDS, "ranks"),
     t="bfloat16,float", o="sum", c=1000003, x="elements", b=1)
 row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 4)), mode="groups", environment=SMALL,
@@ -256,6 +260,7 @@ row("kernels/{name}/{ranks}", dict(name=("blanks", "epochs", "timeout", "abort",
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
 # So many that launches in which a block takes what another one sends are seen to hang: of 3 and 5 ranks one in 260, and in 40, did.
 row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), options="--block 256 --sms 4 ", k=least({2: 80, 5: 40, 8: 16}), **ALONE)
+row("kernels/{name}/{ranks}", dict(name=("full",), ranks=(2, 3)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "k": least({2: 4, 3: 2})})
 
 # --- scenarios ---
