@@ -14,6 +14,7 @@
  *   pairs       so, of messages between two ranks, on rings of several lengths
  *   wide        messages between two ranks whose streams have more than a hundred warps: `--sms 64 --block 256`
  *   full        long messages by grids of nearly all multiprocessors, which some kernels have other code for than for few blocks: `--sms 64 --block 256`
+ *   far         batches that touch more than a cache holds, of three and four ranks, whose reduce-scatters are other code then
  *   timeout     waits that outlast their limit
  *   abort       the way out of a wait
  *   stopped     launches of a device that was told to stop before
@@ -510,9 +511,10 @@ static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
 } parts[] = {
-    {"shapes", shapes},       {"alignments", alignments}, {"longest", longest}, {"late", late},   {"blanks", blanks},
-    {"places", places},       {"oneway", oneway},         {"pairs", pairs},     {"wide", wide},   {"full", full},
-    {"multicast", multicast}, {"epochs", epochs},         {"timeout", timeout}, {"abort", leave}, {"stopped", stopped}};
+    {"shapes", shapes},  {"alignments", alignments}, {"longest", longest}, {"late", late},       {"blanks", blanks},
+    {"places", places},  {"oneway", oneway},         {"pairs", pairs},     {"wide", wide},       {"full", full},
+    {"far", far},        {"multicast", multicast},   {"epochs", epochs},   {"timeout", timeout}, {"abort", leave},
+    {"stopped", stopped}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -521,7 +523,7 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes alignments blanks longest late places oneway pairs wide full multicast epochs timeout "
+    FAIL("names: shapes alignments blanks longest late places oneway pairs wide full far multicast epochs timeout "
          "abort stopped");
 }
 

@@ -41,7 +41,7 @@ void longest(struct part *part, const struct options *o) {
     trial_close(&trial);
 }
 
-/* --- grids that fill a GPU --- */
+/* --- grids that fill a GPU, and launches beyond its cache --- */
 
 /* Of so many lines in all, of messages that each have an end and alignments of their own; on a rig whose staging has room for them. */
 static void one_launch(struct part *part, const struct options *o, const struct shape *shape, size_t lines) {
@@ -90,4 +90,12 @@ void full(struct part *part, const struct options *o) {
         const struct shape shape = {.kernel = kernels[k], .threads = THREADS, .most_blocks = BLOCKS, .messages = 1};
         one_launch(part, o, &shape, (k ? 1 : ranks) * (rounds * GROUPS + MORE));
     }
+}
+
+/* More than a launch finds in the cache (crews.cuh), of what it reads, stages and stores together. */
+void far(struct part *part, const struct options *o) {
+    enum { CACHED = 24 << 20, LINE = 128, MORE = 40 };
+    const struct shape shape = {
+        .kernel = BL_KERNEL_REDUCESCATTER_LL128_BATCH, .threads = 64, .most_blocks = 8, .messages = 3};
+    one_launch(part, o, &shape, CACHED / LINE / (3 * (size_t)part->count - 1) + MORE);
 }

@@ -8,5 +8,7 @@
 void longest(struct part *part, const struct options *o);
 /* By grids of nearly all multiprocessors. */
 void full(struct part *part, const struct options *o);
+/* Of more than a cache holds. */
+void far(struct part *part, const struct options *o);
 
 #endif

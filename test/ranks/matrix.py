@@ -260,7 +260,9 @@ row("kernels/{name}/{ranks}", dict(name=("blanks", "epochs", "timeout", "abort",
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
 # So many that launches in which a block takes what another one sends are seen to hang: of 3 and 5 ranks one in 260, and in 40, did.
 row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), options="--block 256 --sms 4 ", k=least({2: 80, 5: 40, 8: 16}), **ALONE)
+# What is about the cache is the same code for 3 and 4 ranks.
 row("kernels/{name}/{ranks}", dict(name=("full",), ranks=(2, 3)), options="--block 256 --sms 64 ", **ALONE)
+row("kernels/{name}/{ranks}", dict(name=("far",), ranks=(3, 4)), soak=lambda p: SOAK if p.ranks == 4 else "", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "k": least({2: 4, 3: 2})})
 
 # --- scenarios ---
