@@ -8,7 +8,7 @@
  *   longest     every algorithm with as long a message as there is room for, of whole lines, by grids of few threads and of many
  *   epochs      epochs that start next to the wrap of 32 bits and to the last that there are
  *   late        ranks whose launches come late
- *   places      so, of grids that are resident as a whole on odd ranks only: `--sms 4`, which hold PLACES blocks
+ *   places      so, of grids that are resident as a whole on odd ranks only, crews too: `--sms 4`, which hold PLACES blocks
  *   multicast   so, of the kernels on a multicast object alone, one upon the other
  *   oneway      so, of broadcasts and reduces on the least staging
  *   pairs       so, of messages between two ranks, on rings of several lengths
@@ -228,6 +228,7 @@ static void places(struct part *part, const struct options *o) {
     struct trial trial;
     trial_open(&trial, part, o);
     trial.few_places = true;
+    trial.least_scale = 12;
     trial_salvos(&trial, o, true);
     trial_close(&trial);
 }

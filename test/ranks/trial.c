@@ -87,7 +87,15 @@ static void draw_grid(struct trial *trial, struct shape *shape) {
     uint64_t *s = &trial->state;
     const bool uneven = !bl_kernel_multicast(shape->kernel) && ref_below(s, 2);
     const uint64_t most = uneven && bl_kernel_in_rounds(shape->kernel) ? PLACES : 10; /* from 7 on, there are crews */
-    shape->most_blocks = trial->few_places ? BL_MAX_BLOCKS : 1 + (unsigned)ref_below(s, most);
+    const bool first_send = !bl_kernel_in_rounds(shape->kernel) && !bl_kernel_multicast(shape->kernel);
+    if (!trial->few_places) {
+        shape->most_blocks = 1 + (unsigned)ref_below(s, most);
+    } else if (first_send && ref_below(s, 2)) { /* crews, of which the last blocks come once the first have gone */
+        shape->most_blocks = PLACES + 1 + (unsigned)ref_below(s, PLACES);
+        shape->threads = 32; /* so that there are more lines than groups of lanes */
+    } else {
+        shape->most_blocks = BL_MAX_BLOCKS;
+    }
     shape->odd_blocks = uneven ? 1 + (unsigned)ref_below(s, PLACES) : 0;
 }
 
