@@ -34,8 +34,11 @@ static void describe_call(const struct bl_control *wait, char *text, size_t size
     const int kernel = (int)(wait->waiting_call & 0xff), datatype = (int)(wait->waiting_call >> 8 & 0xff),
               redop = (int)(wait->waiting_call >> 16 & 0xff);
     const bool reduces = bl_kernel_reduces(kernel) && redop < BL_REDOPS; /* of several collectives none may */
+    const bool messages = bl_kernel_batch(kernel) || bl_kernel_pairs(kernel);
     snprintf(text, size, "%s of %" PRIu64 " %s%s%s", bl_kernel_name(kernel), wait->waiting_count,
-             bl_kernel_batch(kernel) || bl_kernel_pairs(kernel) ? "messages" : bl_datatype_name(datatype),
+             !messages                  ? bl_datatype_name(datatype)
+             : wait->waiting_count == 1 ? "message"
+                                        : "messages",
              reduces ? " " : "", reduces ? bl_redop_name(redop) : "");
 }
 
