@@ -85,7 +85,8 @@ static void draw_call(struct trial *trial, struct call *call, int kernel, int co
 /* Grids that differ between ranks are such as bl_kernel_in_rounds asks for. */
 static void draw_grid(struct trial *trial, struct shape *shape) {
     uint64_t *s = &trial->state;
-    const bool uneven = !bl_kernel_multicast(shape->kernel) && ref_below(s, 2);
+    const bool whole = bl_kernel_multicast(shape->kernel) || (trial->few_places && bl_kernel_mixed(shape->kernel));
+    const bool uneven = !whole && ref_below(s, 2);
     const uint64_t most = uneven && bl_kernel_in_rounds(shape->kernel) ? PLACES : 10; /* from 7 on, there are crews */
     const bool first_send = !bl_kernel_in_rounds(shape->kernel) && !bl_kernel_multicast(shape->kernel);
     if (!trial->few_places) {
@@ -213,10 +214,13 @@ static void salvo(struct trial *trial, struct call *calls, int n, bool late) {
     for (int k = 0; k < n; k++) {
         trial->launch++;
         if (rig_failed(&trial->rig) >= 0)
-            fprintf(stderr, "launch %llu: %s of %d messages, first %s %zu elements%s, %u threads, at most %u blocks\n",
+            fprintf(stderr,
+                    "launch %llu: %s of %d messages, first %s %zu elements%s, %u threads, at most %u blocks, %u of odd "
+                    "ranks (0: the same)\n",
                     (unsigned long long)trial->launch, bl_kernel_name(shape[k].kernel), shape[k].messages,
                     ref_datatype_name(first_of[k]->datatype), first_of[k]->count,
-                    first_of[k]->in_place ? " in place" : "", shape[k].threads, shape[k].most_blocks);
+                    first_of[k]->in_place ? " in place" : "", shape[k].threads, shape[k].most_blocks,
+                    shape[k].odd_blocks);
     }
     rig_expect_no_error(&trial->rig);
     for (int k = 0; k < used; k++) call_check(trial->rig.part, &calls[k]);
