@@ -193,6 +193,11 @@ print(f"messages_wide/ring | scripts/emu-box -g 2 --block 512 --beeline {BY_BEEL
 case("gathers_configured/alone", "-g 3", f"programs --ranks 3 {SIZES} gathers_configured")
 for ranks, mode, option, by in zip((3, 2), MODES, ("-g", "-n"), ("", "--processes ")):
     case(f"gathers_configured/{mode}", f"{option} {ranks} --beeline {MIXED}", f"programs --ranks {ranks} {by}{SIZES} gathers_configured")
+# On memory that NCCL gave, or was told of: small ones by Beeline, and large ones by NCCL.
+for name, box in (("alone", ""), ("beeline", f"{BEELINE} {LINES}")):
+    for ranks, mode, option, by in zip((3, 2), MODES, ("-g", "-n"), ("", "--processes ")):
+        if name == "beeline" or mode == "threads":
+            case(f"registered/{name}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}{SIZES} --middle 6K --large 68K registered")
 case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K --large 256K messages_unreceived one_way_unreceived")
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")
