@@ -112,7 +112,7 @@ struct bl_table {
     int32_t nranks, arch;
     struct bl_staging_layout layout;
     uint64_t fuse_max;         /* as in bl_settings */
-    uint64_t moved_by_kernels; /* bytes for a rank, of what only moves: more has NCCL copy engines for (zero_ctas) */
+    uint64_t moved_by_kernels; /* bytes of a block of a gather or scatter: more has NCCL copy engines for (zero_ctas) */
     uint32_t most_blocks, most_threads; /* of a launch, and of a block */
     uint32_t
         unmeasured; /* collectives, 1 << enum bl_collective each, whose thresholds are of other boxes or numbers of ranks */

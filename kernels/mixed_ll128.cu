@@ -5,8 +5,8 @@
  * sends what this rank has at the start, and waits for nobody but peers that have no room: to every peer the lines that it is the root of, or that all
  * ranks reduce; others to the rank that reduces them, or that they are for.  Then it receives what others have sent so, reduces in rank order what this rank has to, and sends
  * on what all are to have.  At last it receives what others have sent on.  So the first waits for nothing, the second for first ones, the third
- * for second ones.  What is to be done with a line takes as long to find as a poll: a warp finds it once, a line a lane, and goes in each pass over those of
- * its quads with which it has something to do.
+ * for second ones.  What is to be done with lines a warp finds once, a line a lane, and goes in each pass over those of its quads with which it has something
+ * to do: where each pass found it anew and went over all, it took up to 1.6 times as long (docs/notebook.md).
  *
  * The lines of a longer all-reduce are divided among the ranks (two shots), those of a short one every rank reduces (one shot): the host says which,
  * by a kind for each message.
@@ -23,7 +23,7 @@
 #include "core/instantiate.cuh"
 
 /* What a rank has to do with a line. */
-enum MixedWork : uint32_t {
+enum : uint32_t {
     TO_ALL = 1 << 0,      /* sends what it has */
     TO_ONE = 1 << 1,      /* the same, to one rank */
     COPIED = 1 << 2,      /* and has it elsewhere, too */
@@ -206,7 +206,8 @@ template <class T, int N, class Args> BL_DEVICE bool mixed_at_once(const Args &b
 
 /* What a lane has found out of a line of its warp: of the warp's quads from `first` on that with its number among their lines.  And with which of
  * them the warp has something to do in each pass, a bit each. */
-enum { QUADS = 8, PASSES = 3 };
+enum { QUADS = 8 };
+enum { SENDING, TAKING, TAKING_LAST, PASSES };
 struct MixedQuads {
     uint64_t first;
     uint32_t place, found; /* found: work, message, owner, to, a byte each */
@@ -222,7 +223,7 @@ template <int N, class Args> BL_DEVICE MixedQuads find_quads(const Args &b, cons
     return {first,
             l.place,
             l.work | l.message << 8 | l.owner << 16 | l.to << 24,
-            {all & 0xff, all >> QUADS & 0xff, all >> 2 * QUADS}};
+            {all & 0xff, all >> QUADS & 0xff, all >> 2 * QUADS}}; /* in the order of the passes */
 }
 
 /* This group's line of the first quad that is left; of none, no work. */
@@ -268,7 +269,7 @@ template <class T, int N, class Args> BL_DEVICE bool mixed_in_turn(const Args &b
         send_first<N, K>(b, o, l, own);
         return true;
     };
-    if (!over_quads<N, K>(b, crew, q, 0, send)) return false;
+    if (!over_quads<N, K>(b, crew, q, SENDING, send)) return false;
     if (!o.told)
         tell_begun(b.common, o); /* what it sends on it has from all, who have begun this launch, so there is room */
     Wait wait = wait_begin(o.sign.flag);
@@ -277,9 +278,9 @@ template <class T, int N, class Args> BL_DEVICE bool mixed_in_turn(const Args &b
         for (int k = 0; k < K; k++) own[k] = load_mixed(b, l[k], REDUCES);
         return take_first<T, N, K>(b, o, l, own, wait);
     };
-    if (!over_quads<N, K>(b, crew, q, 1, take)) return false;
-    return !b.shared ||
-           over_quads<N, K>(b, crew, q, 2, [&](const MixedLine(&l)[K]) { return take_last<K>(b, o, l, wait); });
+    if (!over_quads<N, K>(b, crew, q, TAKING, take)) return false;
+    return !b.shared || over_quads<N, K>(b, crew, q, TAKING_LAST,
+                                         [&](const MixedLine(&l)[K]) { return take_last<K>(b, o, l, wait); });
 }
 
 /* A launch that takes more than this part of a ring tells at once that it has read it. */

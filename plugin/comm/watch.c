@@ -35,10 +35,8 @@ static void describe_call(const struct bl_control *wait, char *text, size_t size
               redop = (int)(wait->waiting_call >> 16 & 0xff);
     const bool reduces = bl_kernel_reduces(kernel) && redop < BL_REDOPS; /* of several collectives none may */
     const bool messages = bl_kernel_batch(kernel) || bl_kernel_pairs(kernel);
-    snprintf(text, size, "%s of %" PRIu64 " %s%s%s", bl_kernel_name(kernel), wait->waiting_count,
-             !messages                  ? bl_datatype_name(datatype)
-             : wait->waiting_count == 1 ? "message"
-                                        : "messages",
+    snprintf(text, size, "%s of %" PRIu64 " %s%s%s%s", bl_kernel_name(kernel), wait->waiting_count,
+             messages ? "message" : bl_datatype_name(datatype), messages && wait->waiting_count != 1 ? "s" : "",
              reduces ? " " : "", reduces ? bl_redop_name(redop) : "");
 }
 

@@ -27,7 +27,7 @@ static ncclResult_t launch_kernel(const struct bl_comm *comm, const struct bl_ro
     return ncclUnhandledCudaError;
 }
 
-enum { SOME_PIECES = 64 };
+enum { SOME_PIECES = 64 }; /* of a rank, before another one's turn: a stream has room for about 1024 launches */
 
 /* From element *done on, all that is left or `pieces`. */
 static ncclResult_t launch_message(const struct bl_call *call, const struct bl_route *route, uint64_t pieces,

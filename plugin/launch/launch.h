@@ -12,7 +12,7 @@
  * is launched in pieces, some at a time.  A launch that fails has the communicator fail from then on: its peers count on it. */
 ncclResult_t bl_launch(const struct bl_call *const *calls, int count);
 
-/* Some of it: pieces behind the first *done elements, 64 at most, for a stream has room for about 1024 launches; moves *done on, of what is no message in
+/* Some of it: pieces behind the first *done elements, not so many that a stream has no room for them; moves *done on, of what is no message in
  * pieces to the end.  All is launched once *done is calls[0]'s count. */
 ncclResult_t bl_launch_some(const struct bl_call *const *calls, int count, uint64_t *done);
 

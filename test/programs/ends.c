@@ -266,6 +266,16 @@ static void finalize_nonblocking(struct part *part, const struct settings *s) {
     vector_close(&v);
 }
 
+/* Rank 0 ends what has failed, and then the others. */
+static void abort_first(struct part *part, ncclComm_t comm, CUstream stream) {
+    doing(part, "abort");
+    if (self(part)->rank == 0) NCCL_OK(ncclCommAbort(comm));
+    if (self(part)->rank == 0) stream_sync(stream);
+    part_barrier(part);
+    if (self(part)->rank) NCCL_OK(ncclCommAbort(comm));
+    stream_close(stream);
+}
+
 /* Of rank 0 NCCL finds that it has failed, as the box has it at this call, while its last call waits for rank 1, which does not come: once that is known
  * its calls are refused, and so are its finalize and destroy, at once; an abort ends it. */
 static void failed_communicator(struct part *part, const struct settings *s) {
@@ -293,13 +303,8 @@ static void failed_communicator(struct part *part, const struct settings *s) {
         doing(part, "destroy");
         state = ncclCommDestroy(comm);
         CHECK(state == ncclRemoteError, "destroy: %d", state);
-        doing(part, "abort");
-        NCCL_OK(ncclCommAbort(comm));
-        stream_sync(stream);
     }
-    part_barrier(part);
-    if (self(part)->rank) NCCL_OK(ncclCommAbort(comm));
-    stream_close(stream);
+    abort_first(part, comm, stream);
     vector_close(&v);
 }
 
@@ -327,13 +332,8 @@ static void failed_nonblocking(struct part *part, const struct settings *s) {
             ncclAllReduce((void *)small.send, (void *)small.recv, small.count, ncclInt32, ncclSum, comm, stream);
         CHECK(called == ncclRemoteError, "a call is taken: %d", called);
         CHECK(comm_state(comm) == ncclRemoteError, "it is well");
-        doing(part, "abort");
-        NCCL_OK(ncclCommAbort(comm));
-        stream_sync(stream);
     }
-    part_barrier(part);
-    if (self(part)->rank) NCCL_OK(ncclCommAbort(comm));
-    stream_close(stream);
+    abort_first(part, comm, stream);
     vector_close(&small);
     vector_close(&large);
 }
