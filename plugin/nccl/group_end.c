@@ -89,6 +89,16 @@ static bool has(const struct bl_group *group, enum bl_when when) {
     return any;
 }
 
+/* Whether an end of a message to oneself is in it, the only call of which the launch may be refused: others need not be planned ahead of their time. */
+static bool has_to_itself(const struct bl_group *group) {
+    bool any = false;
+    for (int i = 0; i < group->count && !any; i++) {
+        const struct bl_call *const call = &group->calls[i].call;
+        any = bl_call_is_message(&call->request) && call->request.root == call->comm->rank;
+    }
+    return any;
+}
+
 /* Where communicators are made at the end, collectives come after that, as with NCCL: a rank may make them outside of a group.  Beside what
  * NCCL has of it, not behind: ranks that make none launch them ahead of that.  (A nonblocking one may be in the making for long.) */
 static void put_behind_inits(struct bl_group *group) {
@@ -101,10 +111,9 @@ static void put_behind_inits(struct bl_group *group) {
 
 /* Collectives, which all ranks launch before anything of the group can hold them up; so NCCL's calls are behind them. */
 static ncclResult_t launch_ahead(struct bl_group *group) {
-    ncclResult_t result = ncclSuccess;
     if (group->init_count) put_behind_inits(group);
     if (!has(group, BL_AHEAD)) return ncclSuccess;
-    result = bl_fuse_launch(group->calls, group->count, BL_AHEAD);
+    ncclResult_t result = bl_fuse_launch(group->calls, group->count, BL_AHEAD);
     group->ahead = result == ncclSuccess;
     if (result == ncclSuccess && group->forwarded_count) result = bl_streams_meet(group->calls, group->count);
     for (int i = 0; i < group->forwarded_count && result == ncclSuccess; i++)
@@ -118,7 +127,7 @@ static ncclResult_t make_ready(struct bl_group *group) {
     if (group->error != ncclSuccess) return group->error;
     if (!bl_group_list_streams(group)) return ncclSystemError;
     ncclResult_t result = ncclSuccess;
-    if (has(group, BL_BEHIND)) result = bl_fuse_check(group->calls, group->count, BL_BEHIND);
+    if (has_to_itself(group)) result = bl_fuse_check(group->calls, group->count, BL_BEHIND);
     if (result == ncclSuccess) result = bl_streams_meet(group->calls, group->count);
     if (result == ncclSuccess) result = launch_ahead(group);
     if (result != ncclSuccess) return result;
