@@ -45,7 +45,7 @@ struct options {
     int gpus, threads, processes;
     bool spawn;
     int rank, local_rank; /* of this process, among processes */
-    double timeout;       /* seconds at a barrier or for a result before the run fails */
+    double timeout;       /* seconds for a result, and a quarter more at a barrier, before the run fails */
     const char *library, *baseline, *json, *id_file;
     char *tuning[MAX_TUNINGS]; /* files to measure with, one after another; none: as Beeline is set */
     int tunings;
