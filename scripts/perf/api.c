@@ -94,8 +94,14 @@ int api_load(const struct options *options) {
 }
 
 const char *api_lacks(int collective) {
-    if (collective != BL_ALLTOALL) return NULL;
-    return !nccl[MEASURED].AlltoAll ? "ncclAlltoAll" : !nccl[BASELINE].AlltoAll ? "pncclAlltoAll" : NULL;
+#define LACKS(name) !nccl[MEASURED].name ? "nccl" #name : !nccl[BASELINE].name ? "pnccl" #name : NULL
+    switch (collective) {
+    case PERF_ALLTOALL: return LACKS(AlltoAll);
+    case PERF_GATHER: return LACKS(Gather);
+    case PERF_SCATTER: return LACKS(Scatter);
+    default: return NULL;
+    }
+#undef LACKS
 }
 
 bool api_serves(const char *route) {
@@ -120,7 +126,7 @@ const char *api_left_why(ncclComm_t comm) {
 }
 
 const char *api_route(ncclComm_t comm, int collective, size_t count, int datatype, int redop) {
-    return route_of ? route_of(comm, collective, count, datatype, redop) : "-";
+    return route_of ? route_of(comm, collective_routes(collective), count, datatype, redop) : "-";
 }
 
 const char *api_origin(enum side side) {

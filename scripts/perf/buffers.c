@@ -15,8 +15,8 @@ static uint64_t block_bytes(const struct row *row) {
     return row->count * bl_datatype_size(row->datatype);
 }
 
-static bool has(const struct row *row, enum bl_collective_trait trait) {
-    return bl_collective_has(row->collective, trait);
+static bool has(const struct row *row, int traits) {
+    return collective_has(row->collective, traits);
 }
 
 static uint64_t send_message(const struct rank *rank, const struct row *row) {
@@ -53,9 +53,10 @@ static uint64_t used_bytes(const struct rank *rank, const struct row *row) {
     return row->group * (row->place == IN_PLACE ? larger_message(rank, row) : recv_message(rank, row));
 }
 
-/* Of collectives with a root, the other ranks have no part in what is sent, or in what is got. */
+/* Of collectives with a root, the other ranks have no part in what is sent, or in what is got; nor has every rank a message. */
 static bool is_left_out(const struct rank *rank, const struct row *row, bool of_result) {
-    return has(row, BL_ROOTED) && has(row, BL_REDUCES) == of_result && rank->rank != row->root;
+    if (has(row, BL_PAIRED)) return (of_result ? row_sender(rank, row) : row_receiver(rank, row)) < 0;
+    return has(row, BL_ROOTED) && has(row, BL_REDUCES | BL_GATHERS) == of_result && rank->rank != row->root;
 }
 
 /* From element `phase` of this rank's input on. */
@@ -104,7 +105,7 @@ static void tell(const struct check *c, const char *what, uint64_t wrong, uint64
     fprintf(stderr,
             "beeline-perf: rank %d: %s %s %s, count %llu, %s %s, through %s: %llu wrong, the first at %llu: "
             "0x%0*llx, should be 0x%0*llx\n",
-            c->rank->rank, bl_collective_name(row->collective), bl_datatype_name(row->datatype), row_redop_name(row),
+            c->rank->rank, collective_name(row->collective), bl_datatype_name(row->datatype), row_redop_name(row),
             (unsigned long long)row->count, row->place == IN_PLACE ? "in place" : "out of place", what,
             c->side == MEASURED ? row->route : "the baseline", (unsigned long long)wrong, (unsigned long long)index,
             (int)size * 2, (unsigned long long)is, (int)size * 2, (unsigned long long)ought);
@@ -150,22 +151,35 @@ static int compare_poison(struct check *c, const char *what, CUdeviceptr from, u
     return 0;
 }
 
-/* Of a rank that gets no result: poison still, or in place the input, from element `phase` on. */
-static int check_untouched(struct check *c, CUdeviceptr recv, uint64_t phase) {
-    static const char what[] = "recvbuff of a rank that is not the root";
+/* `bytes` from `from` on, but for this rank's block there, if it has one: poison still. */
+static int check_around(struct check *c, const char *what, CUdeviceptr from, uint64_t bytes) {
+    const uint64_t block = block_bytes(c->row), before = c->rank->rank * block;
+
+    if (bytes == block) return 0;
+    return compare_poison(c, what, from, before) ||
+           compare_poison(c, what, from + before + block, bytes - before - block);
+}
+
+/* Of a rank that gets no result: poison still, and in place the input, from element `phase` on. */
+static int check_untouched(struct check *c, int index, uint64_t phase) {
+    const char *what =
+        has(c->row, BL_PAIRED) ? "recvbuff of a rank without a message" : "recvbuff of a rank that is not the root";
+    const CUdeviceptr recv = buffer_recv(c->rank, c->row, index);
+    const uint64_t bytes = recv_message(c->rank, c->row);
     double tolerance = c->tolerance;
 
-    if (c->row->place == OUT_OF_PLACE) return compare_poison(c, what, recv, block_bytes(c->row));
+    if (c->row->place == OUT_OF_PLACE) return compare_poison(c, what, recv, bytes);
     c->tolerance = 0;
-    int error = compare(c, what, recv, c->part->bench->pattern.input[c->rank->rank], phase, c->row->count);
+    int error = compare(c, what, buffer_send(c->rank, c->row, index), c->part->bench->pattern.input[c->rank->rank],
+                        phase, c->row->count);
     c->tolerance = tolerance;
-    return error;
+    return error || check_around(c, what, recv, bytes) ? -1 : 0;
 }
 
 /* Whose input a block of the result is. */
 static int sender_of(const struct rank *rank, const struct row *row, int block) {
-    if (has(row, BL_PAIRED)) return collective_sender(rank);
-    return has(row, BL_ROOTED) ? row->root : block;
+    if (has(row, BL_PAIRED)) return row_sender(rank, row);
+    return has(row, BL_ROOTED) && !has(row, BL_GATHERS) ? row->root : block;
 }
 
 /* A message of the call; their inputs lie one behind the other. */
@@ -175,13 +189,16 @@ static int check_message(struct check *c, int index) {
     CUdeviceptr recv = buffer_recv(c->rank, row, index);
     uint64_t phase = index * send_message(c->rank, row) / pattern->size;
 
-    if (is_left_out(c->rank, row, true)) return check_untouched(c, recv, phase);
+    if (is_left_out(c->rank, row, true)) return check_untouched(c, index, phase);
     if (has(row, BL_SCATTERS)) phase += c->rank->rank * row->count;
     for (int block = 0; block < (has(row, BL_GATHERS) ? c->rank->nranks : 1); block++) {
         const unsigned char *want =
             has(row, BL_REDUCES) ? pattern->result : pattern->input[sender_of(c->rank, row, block)];
         if (compare(c, "result", recv + block * block_bytes(row), want, phase, row->count)) return -1;
     }
+    if (row->place == IN_PLACE && is_left_out(c->rank, row, false)) /* what it would send from lies around the result */
+        return check_around(c, "sendbuff of a rank that is not the root", buffer_send(c->rank, row, index),
+                            send_message(c->rank, row));
     return 0;
 }
 

@@ -68,7 +68,7 @@ void json_row(const struct report *report, const struct row *row, const struct f
     FILE *json = report->json;
 
     fprintf(json, "{\"record\": \"row\", ");
-    string(json, "collective", bl_collective_name(row->collective));
+    string(json, "collective", collective_name(row->collective));
     string(json, "datatype", bl_datatype_name(row->datatype));
     string(json, "redop", row_redop_name(row));
     string(json, "mode", row->mode == EAGER ? "eager" : "graph");

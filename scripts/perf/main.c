@@ -42,12 +42,12 @@ static int run_series(struct part *part, int collective, int datatype, int redop
     struct bench *bench = part->bench;
     const struct options *o = bench->options;
     uint64_t size = bl_datatype_size(datatype),
-             blocks = bl_collective_has(collective, BL_GATHERS | BL_SCATTERS) ? bench->nranks : 1;
+             blocks = collective_has(collective, BL_GATHERS | BL_SCATTERS) ? bench->nranks : 1;
     struct row row = {.collective = collective, .datatype = datatype, .redop = redop, .group = o->group};
     bool slow = false;
 
     row.offset = offset;
-    row.root = bl_collective_has(collective, BL_ROOTED) ? o->root : -1;
+    row.root = collective_has(collective, BL_ROOTED) ? o->root : -1;
     for (uint64_t bytes = o->min_bytes; bytes <= o->max_bytes; bytes = o->step ? bytes + o->step : bytes * o->factor) {
         if (bytes * row.group > part->rank[0].room || slow) {
             char text[32];
@@ -92,7 +92,7 @@ static int run_offsets(struct part *part, int collective, int datatype, int redo
 
 static int run_collective(struct part *part, int collective) {
     const struct options *o = part->bench->options;
-    unsigned redops = bl_collective_has(collective, BL_REDUCES) ? o->redops : 1u << BL_SUM;
+    unsigned redops = collective_has(collective, BL_REDUCES) ? o->redops : 1u << BL_SUM;
     const char *lacking = api_lacks(collective);
 
     if (part->index == 0) report_collective(&report, collective, lacking);
@@ -125,7 +125,7 @@ static int run_all(struct part *part) {
     for (int i = 0; i == 0 || i < o->tunings; i++) {
         if (i && (tunings_take(part, i) || part_reconnect(part))) return -1;
         if (part->index == 0 && o->tunings) report_tuning(&report, o->tuning[i]);
-        for (int c = 0; c < BL_COLLECTIVES; c++)
+        for (int c = 0; c < PERF_CALLS; c++)
             if (o->collectives >> c & 1 && run_collective(part, c)) return -1;
     }
     return 0;

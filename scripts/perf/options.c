@@ -17,13 +17,13 @@ static const char usage[] =
     "\n"
     "what\n"
     "  -c, --collectives LIST  "
-#define BL_COLLECTIVE(COLLECTIVE, name, words, traits) #name ", "
-#include "collectives.def"
+#define PERF_CALL(CALL, name, ROUTES, traits) #name ", "
+#include "calls.def"
     "or all\n"
     "                                                                                     [all_reduce]\n"
     "  -d, --datatypes LIST    bfloat16 (or bf16), half (fp16), float (fp32), int8, ..., or all  [bfloat16]\n"
     "  -o, --ops LIST          sum, prod, max, min, avg, or all                           [sum]\n"
-    "      --root N            of broadcast and reduce                                    [0]\n"
+    "      --root N            of broadcast, reduce, gather, and scatter                  [0]\n"
     "  -b, --minbytes SIZE     -e, --maxbytes SIZE                                        [256, 64M]\n"
     "  -f, --factor N          from size to size, a whole number; or -i, --step SIZE      [4]\n"
     "      --odd               each size once more with an odd count\n"
@@ -268,7 +268,7 @@ int options_parse(struct options *o, int argc, char **argv) {
     int c, error = 0;
 
     *o = (struct options){
-        .collectives = 1u << BL_ALLREDUCE,
+        .collectives = 1u << PERF_ALLREDUCE,
         .datatypes = 1u << BL_BFLOAT16,
         .redops = 1u << BL_SUM,
         .modes = 3,
@@ -291,7 +291,7 @@ int options_parse(struct options *o, int argc, char **argv) {
     };
     while (!error && (c = getopt_long(argc, argv, "c:d:o:b:e:f:i:n:G:w:g:t:h", names, NULL)) != -1) {
         switch (c) {
-        case 'c': error = parse_list("-c", optarg, bl_collective_name, BL_COLLECTIVES, "all", &o->collectives); break;
+        case 'c': error = parse_list("-c", optarg, collective_name, PERF_CALLS, "all", &o->collectives); break;
         case 'd': error = parse_list("-d", optarg, bl_datatype_name, BL_DATATYPES, "all", &o->datatypes); break;
         case 'o': error = parse_list("-o", optarg, bl_redop_name, BL_REDOPS, "all", &o->redops); break;
         case 'b': error = parse_bytes("-b", smallest = optarg, &o->min_bytes); break;

@@ -31,6 +31,17 @@ enum { POISON = 0xa5 };
 /* Of NCCL 2.28 and later: not every nccl.h has it, and not every library. */
 ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
                           cudaStream_t stream);
+ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                        ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                         ncclComm_t comm, cudaStream_t stream);
+
+enum perf_trait { PERF_ONE_WAY = 1 << 16 }; /* a rank has one end of a message, or none */
+enum {
+#define PERF_CALL(CALL, name, ROUTES, traits) PERF_##CALL,
+#include "calls.def"
+    PERF_CALLS
+};
 
 struct options {
     unsigned collectives, datatypes, redops, modes, places; /* masks */
@@ -172,7 +183,7 @@ int part_fail(struct part *part, const char *format, ...) __attribute__((format(
 
 /* --- row.c: one configuration --- */
 struct row {
-    int collective, datatype, redop;
+    int collective, datatype, redop; /* collective: PERF_<CALL> */
     enum mode mode;
     enum place place;
     uint64_t bytes, count; /* of the whole message, as nccl-tests has them; elements of the call's count argument */
@@ -191,11 +202,15 @@ struct collective {
     int (*call)(struct part *part, const struct rank *rank, const struct row *row, enum side side, const void *send,
                 void *recv);
 };
-extern const struct collective collectives[BL_COLLECTIVES];
+extern const struct collective collectives[PERF_CALLS];
+const char *collective_name(int collective);
+int collective_routes(int collective);           /* Beeline's collective whose routes serve it */
+bool collective_has(int collective, int traits); /* of several, any */
 double collective_bus_factor(int collective, int nranks);
-/* Of messages between two ranks: whom this one sends to, whom it receives from, as in nccl-tests. */
-int collective_receiver(const struct rank *rank);
-int collective_sender(const struct rank *rank);
+/* Of messages between two ranks: whom this one sends to, whom it receives from; -1: nobody.  Round a ring, as in nccl-tests, or
+ * one way from each even rank to the next. */
+int row_receiver(const struct rank *rank, const struct row *row);
+int row_sender(const struct rank *rank, const struct row *row);
 const char *row_redop_name(const struct row *row); /* "none" if it does not reduce */
 
 /* --- buffers.c --- */

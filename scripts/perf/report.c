@@ -188,7 +188,7 @@ void report_tuning(struct report *report, const char *tuning) {
 /* Where a library lacks its function there are no rows, and the others of the run are unharmed. */
 void report_collective(struct report *report, int collective, const char *lacking) {
     const struct options *o = report->bench->options;
-    const char *name = bl_collective_name(collective);
+    const char *name = collective_name(collective);
 
     if (lacking) {
         report->lacking = true;
@@ -196,7 +196,7 @@ void report_collective(struct report *report, int collective, const char *lackin
                 api_origin(*lacking == 'p' ? BASELINE : MEASURED));
     } else if (!collectives[collective].in_place && o->places == 1u << IN_PLACE) {
         report_note(report, "%s is left out: it cannot be in place", name);
-    } else if (bl_collective_has(collective, BL_ROOTED)) {
+    } else if (collective_has(collective, BL_ROOTED)) {
         report_note(report, "%s, root %d", name, o->root);
     } else {
         report_note(report, "%s", name);
@@ -218,7 +218,7 @@ void report_progress(struct report *report, const struct row *row) {
     if (!report->progress) return;
     bl_size_format(row->bytes, size, sizeof size);
     fprintf(stderr, "\r\033[Krow %llu: %s of %s, %s %s, %s, %s ...", (unsigned long long)report->rows + 1,
-            bl_collective_name(row->collective), size, bl_datatype_name(row->datatype), row_redop_name(row),
+            collective_name(row->collective), size, bl_datatype_name(row->datatype), row_redop_name(row),
             mode_name(row), place_name(row));
     fflush(stderr);
 }

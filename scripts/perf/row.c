@@ -17,11 +17,15 @@ static int issue_message(struct part *part, const struct rank *rank, const struc
     return collectives[row->collective].call(part, rank, row, side, send, (void *)buffer_recv(rank, row, index));
 }
 
+/* Whether a call has both ends of a message. */
+static bool has_both(const struct row *row) {
+    return collective_has(row->collective, BL_PAIRED) && !collective_has(row->collective, PERF_ONE_WAY);
+}
+
 /* One call on every rank of the part; in a group of the side's own if the part has several, or the call has: more messages, or
  * both ends of one. */
 static int issue(struct part *part, const struct row *row, enum side side) {
-    if (part->count * row->group == 1 && !bl_collective_has(row->collective, BL_PAIRED))
-        return issue_message(part, &part->rank[0], row, side, 0);
+    if (part->count * row->group == 1 && !has_both(row)) return issue_message(part, &part->rank[0], row, side, 0);
     NCCL_TRY(part, side, GroupStart());
     for (int i = 0; i < part->count; i++) {
         CUDA_TRY(part, cuCtxSetCurrent(part->rank[i].context));

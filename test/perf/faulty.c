@@ -8,9 +8,9 @@
  *   error  a call of rank 1 fails   hang   a call of rank 1 does nothing
  *   die    the process ends
  * Of the later ones:
- *   block  all-to-all: every rank gets what rank 0 should; broadcast, reduce: root 1 whatever was asked; send, receive: with the
- *          neighbour on the other side
- *   spill  reduce: a byte of recvbuff changes on rank 1;  broadcast, send: one of rank 1's sendbuff
+ *   block  all-to-all: every rank gets what rank 0 should; broadcast, reduce, gather, scatter: root 1 whatever was asked;
+ *          send, receive: with the neighbour on the other side
+ *   spill  reduce, gather: a byte of recvbuff changes on rank 1; broadcast, scatter, send: one of rank 1's sendbuff
  */
 #include <cuda.h>
 #include <nccl.h>
@@ -84,6 +84,14 @@ SPOILT(Reduce,
        (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
         cudaStream_t stream),
        spill(pncclReduce(send, recv, shortened(count), type, op, root_of(root), comm, stream), recv, comm, stream))
+SPOILT(Gather,
+       (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+        cudaStream_t stream),
+       spill(pncclGather(send, recv, shortened(count), type, root_of(root), comm, stream), recv, comm, stream))
+SPOILT(Scatter,
+       (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+        cudaStream_t stream),
+       spill(pncclScatter(send, recv, shortened(count), type, root_of(root), comm, stream), send, comm, stream))
 SPOILT(Send, (const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream),
        spill(pncclSend(send, shortened(count), type, peer_of(peer, comm), comm, stream), send, comm, stream))
 SPOILT(Recv, (void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream),

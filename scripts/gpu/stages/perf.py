@@ -35,7 +35,7 @@ def by_lines(ranks):
 def narrow(box):
     """With few blocks on both sides, Beeline's kernels at all sizes: where NCCL begins then (for_a_block in dispatch/table.c)."""
     sizes = box.pick("-b 16K -e 64M -f 2 -n 7 -G 10 --seconds 0.2", "-b 1K -e 4K -f 4 -n 1 -G 1 -w 0")
-    return [box.perf(f"{n} ranks, {blocks} blocks", "-t", n, "-c", "all", "--mode", "graph", "--place", "both", *sizes, limit=60, NCCL_MAX_CTAS=blocks, **by_lines(n))
+    return [box.perf(f"{n} ranks, {blocks} blocks", "-t", n, "-c", ",".join(COLLECTIVES), "--mode", "graph", "--place", "both", *sizes, limit=60, NCCL_MAX_CTAS=blocks, **by_lines(n))
             for n in box.ranks for blocks in (4, 8, 16, 24, 32, 48)]
 
 
