@@ -10,7 +10,7 @@ from beeline.tuning.records import rows
 
 Table = namedtuple("Table", "title about header lines chart", defaults=[None])
 
-NAMES = {name: collective.words for name, collective in COLLECTIVES.items()}
+NAMES = {**{name: collective.words for name, collective in COLLECTIVES.items()}, "gather": "gather", "scatter": "scatter", "send": "send"}  # scripts/perf/calls.def
 PLACES = dict(out="out of place", **{"in": "in place"})
 MODES = dict(graph=" in CUDA graphs", eager=", eager")
 HOW = dict(graph="a thread a GPU", eager="one process a rank, calls back to back by the host's clock")

@@ -160,7 +160,7 @@ def test_thresholds(folder):
     assert set(wanted) == {*sweep_plan.ALL_REDUCE, *sweep_plan.OTHERS}, wanted
     assert all(len(found) > 1 and found[0][1] != "nccl" and found[-1] == (float("inf"), "nccl") for found in wanted.values()), wanted
     output = os.path.join(TMP, "routes.json")
-    said = run(emulated(os.path.join(BUILD, "beeline-perf"), "-t", "3", "-c", "all", "--mode", "eager", "--place", "out", "-b", "48", "-e", "96K", "-f", "2",
+    said = run(emulated(os.path.join(BUILD, "beeline-perf"), "-t", "3", "-c", ",".join(wanted), "--mode", "eager", "--place", "out", "-b", "48", "-e", "96K", "-f", "2",
                         "-n", "1", "-G", "1", "-w", "0", "--json", output),
                LD_PRELOAD=os.path.join(BUILD, "libbeeline.so"), BEELINE_TUNING_FILE=path, BEELINE_DEBUG="INFO")
     assert "WARN" not in said and path in said, said

@@ -54,9 +54,11 @@ def made_up_tables():
                      product_alone_ms=40.0,
                      product_loaded_ms=40 + us, inside=beeline, covered=True),
                 dict(kind="decode", ranks=4, batch=8, beeline=beeline, message=64 * KIB, layers=32, steps=64, context=256, tokens_s=tokens,
-                     step_us=8e6 / tokens, graph=True)]
+                     step_us=8e6 / tokens, graph=True),
+                dict(kind="prefill", ranks=4, tokens=512, beeline=beeline, message=4 * KIB * KIB, layers=32, step_ms=us, step_ms_all=[us, us / 2, us * 3])]
     return out + [dict(kind="decode-compare", ranks=4, batch=8, error=0.002, error_without=0.003, rough=0.0021, deviation=1.25, choices=32, choices_differ=1,
-                       tokens=512, tokens_differ=9)]
+                       tokens=512, tokens_differ=9),
+                  dict(kind="prefill-compare", ranks=4, tokens=512, error=0.002, error_without=0.003, rough=0.0021, deviation=1.25)]
 
 
 def made_up_gathers():
@@ -209,6 +211,7 @@ def test_tables(_):
                                           "1K | 9.00 | 12.00 | 1.33 | 9.00 | 12.00 | oneshot_ll | 0"],
             "Beside a matrix product": ["64K | 5.00 | 10.00 | 10.00 (5-30) | 20.00 (10-60) | 2.000 | 1.250 | 1.500 | without: calls outlasted the product"],
             "Tensor-parallel decoding": ["4 | 8 | 64K | 600 | 400 | 1.500 | 13333 | 20000 | graph | 0.00200, 0.00300, 0.00210 of 1.25 | 1 of 32 | 9 of 512"],
+            "Tensor-parallel prefill": ["4 | 512 | 4M | 10.00 (5-30) | 20.00 (10-60) | 2.000 | 0.00200, 0.00300, 0.00210 of 1.25"],
             "Groups of 64 reduce-scatters": ["4K | graph | 256.00 | 512.00 | 2.000 | 4.00 | 8.00 | nccl | 0"],
             "Groups of 64 all-to-alls": ["4K | graph | 192.00 | 384.00 | 2.000 | 3.00 | 6.00 | alltoall_ll128 | 0"],
             "Datatypes of all-gather": ["bfloat16 | none |  | 0 | 1.00 (2.00)", "bfloat16 | none |  | 0 | 1.00 (2.00)", "bfloat16 | none | odd | 2 | 1.25 (1.60)"],
@@ -283,7 +286,7 @@ def test_turns(results):
 def test_turn_jobs(_):
     """Both jobs of a pair share folder and GPUs, and differ in the preload; pairs share the folder around theirs."""
     box = Box("build", 4, [4, 2], "/tmp")
-    for name, ranks in (("load", [4]), ("decode", [4, 2]), ("fsdp", [4])):
+    for name, ranks in (("load", [4]), ("decode", [4, 2]), ("prefill", [4, 2]), ("fsdp", [4])):
         (step,) = STAGES[name].steps(box)
         jobs = [step, *step.beside]
         folders = [job.argv[job.argv.index("--turns") + 1] for job in jobs]

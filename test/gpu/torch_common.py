@@ -80,6 +80,19 @@ class Run:
         if self.cuda:
             torch.cuda.synchronize()
 
+    def clocked(self, body):
+        """Seconds of what the body does on the current stream."""
+        if not self.cuda:
+            start = time.perf_counter()
+            body()
+            return time.perf_counter() - start
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        body()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) * 1e-3
+
     def meet(self):
         """All ranks' hosts come here with idle devices; uses no collective."""
         self.synchronize()

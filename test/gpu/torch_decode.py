@@ -66,7 +66,7 @@ class Places:
 
 
 class Model:
-    def __init__(self, run, shape, layers):
+    def __init__(self, run, shape, layers, attention="grouped"):
         self.run = run
         split = {name: shape[name] // run.size for name in SPLIT}
         for name in (*SPLIT, "vocab_size"):
@@ -83,7 +83,7 @@ class Model:
             torch.set_default_dtype(before)
         whole.to_empty(device=run.device)
         whole.model.rotary_emb = LlamaRotaryEmbedding(self.config).to(run.device)
-        self.config._attn_implementation = "grouped"
+        self.config._attn_implementation = attention
         self.layers, self.embed, self.norm, self.head = whole.model.layers, whole.model.embed_tokens, whole.model.norm, whole.lm_head
         self.rotary, self.all_reduce = whole.model.rotary_emb, dist.all_reduce
         self.fill(whole)
@@ -196,21 +196,9 @@ class Decoder:
         self.run.meet()
         self.restart()
         self.go(1)  # not counted: brings the ranks together
-        seconds = self.clocked(lambda: self.go(self.steps - 1)) / (self.steps - 1)
+        seconds = self.run.clocked(lambda: self.go(self.steps - 1)) / (self.steps - 1)
         tokens = self.history[:, CONTEXT:CONTEXT + self.steps].cpu()
         return max(self.run.everyone(seconds)), tokens
-
-    def clocked(self, body):
-        if not self.run.cuda:
-            start = torch_common.time.perf_counter()
-            body()
-            return torch_common.time.perf_counter() - start
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        body()
-        end.record()
-        torch.cuda.synchronize()
-        return start.elapsed_time(end) * 1e-3
 
 
 def measure(run, decoder, found):

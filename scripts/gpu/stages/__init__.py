@@ -22,6 +22,7 @@ STAGES = {stage.name: stage for stage in (
     Stage("latency", perf.latency, 25),
     Stage("load", torch.load, 50, on_gpus=True),
     Stage("decode", torch.decode, 60, on_gpus=True),
+    Stage("prefill", torch.prefill, 80, on_gpus=True),
     Stage("perf-gather", collectives.gather, 40),
     Stage("perf-gather-routes", collectives.gather_routes, 45),
     Stage("perf-gather-groups", collectives.gather_groups, 20),

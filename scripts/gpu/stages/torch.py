@@ -172,3 +172,9 @@ def decode(box):
     """Tensor-parallel decoding of a model of Llama 8B's shape, on as many ranks as its heads can be divided by."""
     ranks = [n for n in box.ranks if 8 % n == 0]  # the model's key and value heads
     return turns(box, ranks, "torch_decode.py", 60, "--seconds", "12") if ranks else []
+
+
+def prefill(box):
+    """Prefill with the same model."""
+    ranks = [n for n in box.ranks if 8 % n == 0]
+    return turns(box, ranks, "torch_prefill.py", 80, "--seconds", "15") if ranks else []

@@ -131,3 +131,20 @@ def decode(records):
                     "choice changes all that follow.",
                     ["ranks", "batch", "bytes a call", "tokens/s with", "tokens/s without", "with / without", "µs a step with", "µs without", "step",
                      "error of the logits", "choices", "tokens"], lines)
+
+
+def prefill(records):
+    found = pairs(records, "prefill", "ranks", "tokens")
+    compared = {(r["ranks"], r["tokens"]): r for r in records if r.get("kind") == "prefill-compare"}
+    lines = []
+    for mine, base in found:
+        both = compared.get((mine["ranks"], mine["tokens"]))
+        lines.append([str(mine["ranks"]), str(mine["tokens"]), size_text(mine["message"]), *(spread(r["step_ms"], r["step_ms_all"]) for r in (mine, base)),
+                      f"{base['step_ms'] / mine['step_ms']:.3f}",
+                      f"{both['error']:.5f}, {both['error_without']:.5f}, {both['rough']:.5f} of {both['deviation']:.2f}" if both else ""])
+    if lines:
+        yield Table("Tensor-parallel prefill",
+                    f"transformers' Llama modules, Llama 8B's shape with {found[0][0]['layers']} layers and random weights, bf16, one sequence, eager; two "
+                    "all-reduces a layer. Two jobs with the same weights, with Beeline and without, in turns in the same minutes; ms a step, median "
+                    "(least-most) of the rounds. Error of the last place's logits: as for decoding.",
+                    ["ranks", "tokens", "bytes a call", "ms with", "ms without", "without / with", "error of the logits"], lines)
