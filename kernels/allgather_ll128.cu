@@ -17,8 +17,8 @@
 #include "core/instantiate.cuh"
 
 /* Of 32; measured on H200 (docs/notebook.md). */
-BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool in_runs) {
-    return in_runs ? (nranks > 2 ? 14 : 16) : nranks > 2 ? 8 : far ? 6 : 5;
+BL_DEVICE unsigned senders_among(unsigned nranks, bool in_runs) {
+    return in_runs ? (nranks > 2 ? 14 : 16) : nranks > 2 ? 8 : 5;
 }
 
 /* Longer blocks.  AT_A_TIME: of lines that come in runs and are whole, so many of each peer are under way.  False: leave the kernel. */
@@ -27,7 +27,7 @@ BL_DEVICE bool gather_by_crews(const struct bl_kernel_args &a, const Region &reg
                                const Blank &sign, const In &in, const Out &out) {
     const auto own = block_of(out, a.rank);
     const uint64_t whole = in_runs ? whole_lines(in) : 0;
-    const unsigned sending = senders_among(a.nranks, beyond_cache((3 * a.nranks - 1) * lines), in_runs);
+    const unsigned sending = senders_among(a.nranks, in_runs);
     const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
     /* Who copies this rank's own data to its place: between two ranks a sender has a load for each store, and a
      * receiver, where there are many, has more time. */

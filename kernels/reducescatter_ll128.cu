@@ -21,10 +21,10 @@
 enum { LINES_OF_ONE = 4 }; /* at a time to a single peer, whose lines are all that a sender has to load */
 
 /* Of 32; measured on H200 with up to 4 ranks (docs/notebook.md). */
-BL_DEVICE unsigned senders_among(unsigned nranks, bool far, bool whole, bool in_runs) {
+BL_DEVICE unsigned senders_among(unsigned nranks, bool whole, bool in_runs) {
     enum { FEWEST = 896 }; /* groups of lanes: 28 blocks of 256 threads */
     if (in_runs && nranks > 2) return crew_of(whole_grid()).groups <= FEWEST ? 14 : 12;
-    return in_runs ? 10 : nranks == 2 ? (far ? 6 : 5) : nranks == 3 || whole ? 7 : 12;
+    return in_runs ? 10 : nranks == 2 ? 5 : nranks == 3 || whole ? 7 : 12;
 }
 
 /* A whole line for each group, that sends first, then receives.  All that it loads is under way at once: load(peer, line). */
@@ -52,7 +52,7 @@ template <class T, int N, int AT_A_TIME, bool FETCHED, class In, class Out>
 BL_DEVICE bool scatter_by_crews(const struct bl_kernel_args &a, unsigned nranks, const Region &region, uint64_t lines,
                                 uint64_t whole, bool far, bool in_runs, const Blank &sign, const In &in,
                                 const Out &out) {
-    const unsigned sending = senders_among(nranks, far, whole > 0, in_runs);
+    const unsigned sending = senders_among(nranks, whole > 0, in_runs);
     const Share senders = share_of(0, sending), receivers = share_of(sending, 32);
     const auto load = [&](unsigned peer, uint64_t line, uint64_t step, auto &v, bool is_whole) {
         load_lines(block_of(in, peer), line, step, v, is_whole);
