@@ -37,7 +37,7 @@ static inline void bl_call_around(const struct bl_call *call, struct bl_call end
     ends[1].receives = true;
 }
 
-/* The call on a communicator of the real NCCL's, of its function for the collective; ncclInvalidArgument of those that are messages, or made of them. */
+/* The call on a communicator of the real NCCL's, by its function for the collective; of a message the end that it is. */
 ncclResult_t bl_call_real(const struct bl_call *call, ncclComm_t handle);
 
 /* What the real NCCL returned says that it has taken the call. */

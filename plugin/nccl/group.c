@@ -19,6 +19,7 @@ static void free_arrays(void *unused) {
     free(group.calls);
     free(group.forwarded);
     free(group.inits);
+    free(group.finalized);
     memset(&group, 0, sizeof(group));
 }
 
@@ -86,6 +87,14 @@ void bl_group_add_init(const struct bl_setup_request *request) {
         bl_warn("out of memory for communicator %d of a group: it is left to NCCL", group.init_count + 1);
         bl_setup_leave(request);
     }
+}
+
+bool bl_group_add_finalized(struct bl_comm *comm) {
+    if (!grow((void **)&group.finalized, group.finalized_count, &group.finalized_capacity, sizeof *group.finalized))
+        return false;
+    group.finalized[group.finalized_count++] = comm;
+    atomic_fetch_add(&comm->pins, 1);
+    return true;
 }
 
 bool bl_group_list_streams(const struct bl_group *all) {

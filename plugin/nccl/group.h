@@ -27,6 +27,8 @@ struct bl_group {
     bool refused;       /* that is Beeline's, of which the real group knows nothing */
     struct bl_setup_request *inits;
     int init_count, init_capacity;
+    struct bl_comm **finalized;
+    int finalized_count, finalized_capacity;
 };
 
 /* This thread's, for who opens and ends it. */
@@ -47,6 +49,9 @@ const struct bl_turn *bl_group_turn(const struct bl_comm *comm, CUstream stream)
 
 /* Notes the streams that the group is on: launch/streams.h.  False: out of memory. */
 bool bl_group_list_streams(const struct bl_group *group);
+
+/* A communicator that is finalized in the open group: NCCL does that at its end, so calls of the group are still made.  False: out of memory. */
+bool bl_group_add_finalized(struct bl_comm *comm);
 
 /* Beeline refuses a call of the open group, or all of it: the group fails, and nothing of it is launched. */
 void bl_group_fail(ncclResult_t error);

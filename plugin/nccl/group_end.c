@@ -5,6 +5,7 @@
 #include "group.h"
 #include "launch/beside.h"
 #include "launch/streams.h"
+#include "setup/teardown.h"
 #include "together.h"
 
 static void let_go(struct bl_comm *comm, bool made) {
@@ -153,11 +154,22 @@ static ncclResult_t end_real(struct bl_group *group) {
     return result;
 }
 
-/* The outermost end, of which the real NCCL has said this.  A simulation launches nothing, but makes communicators. */
+/* What NCCL has finalized at its end; not where it has dropped that with the group. */
+static void drain_finalized(struct bl_group *group, bool made) {
+    for (int i = 0; i < group->finalized_count; i++) {
+        struct bl_comm *const comm = group->finalized[i];
+        if (made && bl_comm_active(comm)) bl_teardown_drain(comm); /* else it was ended meanwhile */
+        atomic_fetch_sub(&comm->pins, 1);
+    }
+    group->finalized_count = 0;
+}
+
+/* The outermost end, of which the real NCCL has said this.  A simulation launches nothing, but makes communicators, and finalizes them. */
 static ncclResult_t end_ours(struct bl_group *group, ncclResult_t real, bool simulated) {
     const bool made = bl_call_made(real);
     const ncclResult_t ran = run_calls(group, simulated ? ncclInternalError : real);
     const ncclResult_t result = group->refused ? group->error : ran;
+    drain_finalized(group, made);
     if (made && group->init_count) bl_setup_run(group->inits, group->init_count);
     if (!made) bl_setup_forget(group->inits, group->init_count);
     forget_calls(group, (made && !simulated) || group->ahead); /* peers count what was launched here */
@@ -180,10 +192,20 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     return ours != ncclSuccess ? ours : result;
 }
 
+/* NCCL's estimate is of all calls: of those that Beeline has collected it is told here, for nothing is launched. */
+static void tell_real(const struct bl_group *group) {
+    if (group->refused) refuse_real();
+    for (int i = 0; i < group->count && group->error == ncclSuccess; i++) {
+        const struct bl_call *const call = &group->calls[i].call;
+        if (bl_comm_active(call->comm)) bl_call_real(call, call->comm->handle); /* an error fails the group there */
+    }
+}
+
 BL_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo) {
     struct bl_group *const group = bl_group();
     if (!simInfo) return ncclGroupEnd(); /* as which the real one takes it */
     if (bl_real_depth > 0 || group->depth == 0) return BL_REAL(ncclGroupSimulateEnd, simInfo);
+    if (group->depth == 1) tell_real(group);
     const ncclResult_t result = BL_REAL(ncclGroupSimulateEnd, simInfo);
     if (--group->depth == 0) end_ours(group, result, true);
     return result;

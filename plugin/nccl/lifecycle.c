@@ -173,12 +173,17 @@ static bool ends(struct bl_comm *known, ncclResult_t *own) {
     return state == ncclSuccess && *own == ncclSuccess;
 }
 
+/* Now, or behind the calls of the group that is open. */
+static void drain(struct bl_comm *comm) {
+    if (!bl_group_open() || !bl_group_add_finalized(comm)) bl_teardown_drain(comm);
+}
+
 /* The entry stays until Destroy.  A nonblocking one must not wait here: it is in progress until its launches have ended. */
 BL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     struct bl_comm *known = bl_known(comm);
     const bool nonblocking = known && known->resources->nonblocking;
     ncclResult_t own = ncclSuccess;
-    if (known && ends(known, &own) && !nonblocking) bl_teardown_drain(known);
+    if (known && ends(known, &own) && !nonblocking) drain(known);
     if (own != ncclSuccess) return bl_group_heard(own);
     ncclResult_t result = bl_group_heard(BL_REAL(ncclCommFinalize, comm));
     return !nonblocking || !bl_call_made(result) || bl_teardown_finalize(known) ? result : ncclInProgress;

@@ -1,4 +1,4 @@
-/* ends.c - communicators that are aborted or revoked while something is under way. */
+/* ends.c - communicators that are finalized, aborted or revoked while something is under way. */
 #include "programs.h"
 
 #include <dlfcn.h>
@@ -266,6 +266,38 @@ static void finalize_nonblocking(struct part *part, const struct settings *s) {
     vector_close(&v);
 }
 
+/* NCCL finalizes at the end of the group, so the group's calls and messages are made. */
+static void finalize_in_group(struct part *part, const struct settings *s) {
+    const int rank = self(part)->rank, n = part->box->nranks, next = (rank + 1) % n, before = (rank + n - 1) % n;
+    for (long k = 0; k < s->repeat; k++) {
+        const ncclComm_t comm = comm_open(part);
+        const CUstream stream = stream_open();
+        struct vector small, large, message;
+        struct vector *const all[] = {&small, &large, &message};
+        for (int i = 0; i < 3; i++) {
+            vector_open(all[i], i == 1 ? s->middle : s->small);
+            vector_fill(part, all[i], s->seed + (uint64_t)(3 * k + i));
+        }
+        part_barrier(part);
+        doing(part, "a group that ends it");
+        NCCL_OK(ncclGroupStart());
+        vector_allreduce(&small, comm, stream);
+        NCCL_OK(ncclSend((void *)message.send, message.count, ncclInt32, next, comm, stream));
+        NCCL_OK(ncclRecv((void *)message.recv, message.count, ncclInt32, before, comm, stream));
+        if (k % 2) vector_allreduce(&large, comm, stream);
+        NCCL_OK(ncclCommFinalize(comm));
+        NCCL_OK(ncclGroupEnd());
+        stream_sync(stream);
+        vector_check_all(part, &small);
+        vector_check(part, &message, before, before);
+        if (k % 2) vector_check_all(part, &large);
+        part_barrier(part);
+        NCCL_OK(ncclCommDestroy(comm));
+        stream_close(stream);
+        for (int i = 0; i < 3; i++) vector_close(all[i]);
+    }
+}
+
 /* Rank 0 ends what has failed, and then the others. */
 static void abort_first(struct part *part, ncclComm_t comm, CUstream stream) {
     doing(part, "abort");
@@ -376,6 +408,7 @@ static void destroyed_first(struct part *part, const struct settings *s) {
 
 const struct program end_programs[] = {
     {"finalize_nonblocking", finalize_nonblocking},
+    {"finalize_in_group", finalize_in_group},
     {"destroyed_first", destroyed_first},
     {"abort_beside_launches", abort_beside_launches},
     {"revoke_beside_launches", revoke_beside_launches},

@@ -17,7 +17,7 @@ PROGRAMS = {
     (2, 2): """
         legacy_stream per_thread_streams nccl_between nccl_fills nccl_fills_reversed nccl_fills_graph nccl_graphs_fill
         nccl_fills_then_tiny nccl_group_fills wide_then_tiny one_way_broadcast one_way_finalize abort_open_group
-        abort_init
+        abort_init finalize_in_group
     """,
     (2, 3): """
         destroyed_stream destroyed_stream_pending destroyed_stream_captured heir_of_stream heir_of_stream_captured captured_beside_eager abort_beside_another

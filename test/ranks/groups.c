@@ -152,6 +152,7 @@ static void simulate(struct part *part, const struct options *o) {
         for (int i = 0; i < part->count; i++) add(part, &calls[k], i, part->rank[i].comm, 0);
     ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
     NCCL_OK(ncclGroupSimulateEnd(&info));
+    CHECK(info.estimatedTime > 0, "an estimate of %g us", (double)info.estimatedTime);
     part_synchronize(part);
     for (int k = 0; k < 4; k++) call_check_untouched(part, &calls[k]);
     part_barrier(part);
