@@ -55,7 +55,7 @@ def made_up_tables():
                      product_loaded_ms=40 + us, inside=beeline, covered=True),
                 dict(kind="decode", ranks=4, batch=8, beeline=beeline, message=64 * KIB, layers=32, steps=64, context=256, tokens_s=tokens,
                      step_us=8e6 / tokens, graph=True),
-                dict(kind="prefill", ranks=4, tokens=512, beeline=beeline, message=4 * KIB * KIB, layers=32, step_ms=us, step_ms_all=[us, us / 2, us * 3])]
+                dict(kind="prefill", ranks=4, tokens=512, beeline=beeline, message=4 * KIB * KIB, layers=32, graph=True, step_ms=us, step_ms_all=[us, us / 2, us * 3])]
     return out + [dict(kind="decode-compare", ranks=4, batch=8, error=0.002, error_without=0.003, rough=0.0021, deviation=1.25, choices=32, choices_differ=1,
                        tokens=512, tokens_differ=9),
                   dict(kind="prefill-compare", ranks=4, tokens=512, error=0.002, error_without=0.003, rough=0.0021, deviation=1.25)]

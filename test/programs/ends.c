@@ -266,7 +266,8 @@ static void finalize_nonblocking(struct part *part, const struct settings *s) {
     vector_close(&v);
 }
 
-/* NCCL finalizes at the end of the group, so the group's calls and messages are made. */
+/* NCCL finalizes at the end of the group, so the group's calls and messages are made.  2.28.9 does so ahead of them, and fails where ranks are not yet
+ * connected. */
 static void finalize_in_group(struct part *part, const struct settings *s) {
     const int rank = self(part)->rank, n = part->box->nranks, next = (rank + 1) % n, before = (rank + n - 1) % n;
     for (long k = 0; k < s->repeat; k++) {
@@ -274,23 +275,23 @@ static void finalize_in_group(struct part *part, const struct settings *s) {
         const CUstream stream = stream_open();
         struct vector small, large, message;
         struct vector *const all[] = {&small, &large, &message};
-        for (int i = 0; i < 3; i++) {
-            vector_open(all[i], i == 1 ? s->middle : s->small);
-            vector_fill(part, all[i], s->seed + (uint64_t)(3 * k + i));
+        for (int i = 0; i < 3; i++) vector_open(all[i], i == 1 ? s->middle : s->small);
+        for (int ends = 0; ends < 2; ends++) {
+            for (int i = 0; i < 3; i++) vector_fill(part, all[i], s->seed + (uint64_t)(6 * k + 3 * ends + i));
+            part_barrier(part);
+            doing(part, ends ? "a group that ends it" : "the same group");
+            NCCL_OK(ncclGroupStart());
+            vector_allreduce(&small, comm, stream);
+            NCCL_OK(ncclSend((void *)message.send, message.count, ncclInt32, next, comm, stream));
+            NCCL_OK(ncclRecv((void *)message.recv, message.count, ncclInt32, before, comm, stream));
+            if (k % 2) vector_allreduce(&large, comm, stream);
+            if (ends) NCCL_OK(ncclCommFinalize(comm));
+            NCCL_OK(ncclGroupEnd());
+            stream_sync(stream);
+            vector_check_all(part, &small);
+            vector_check(part, &message, before, before);
+            if (k % 2) vector_check_all(part, &large);
         }
-        part_barrier(part);
-        doing(part, "a group that ends it");
-        NCCL_OK(ncclGroupStart());
-        vector_allreduce(&small, comm, stream);
-        NCCL_OK(ncclSend((void *)message.send, message.count, ncclInt32, next, comm, stream));
-        NCCL_OK(ncclRecv((void *)message.recv, message.count, ncclInt32, before, comm, stream));
-        if (k % 2) vector_allreduce(&large, comm, stream);
-        NCCL_OK(ncclCommFinalize(comm));
-        NCCL_OK(ncclGroupEnd());
-        stream_sync(stream);
-        vector_check_all(part, &small);
-        vector_check(part, &message, before, before);
-        if (k % 2) vector_check_all(part, &large);
         part_barrier(part);
         NCCL_OK(ncclCommDestroy(comm));
         stream_close(stream);
@@ -408,7 +409,6 @@ static void destroyed_first(struct part *part, const struct settings *s) {
 
 const struct program end_programs[] = {
     {"finalize_nonblocking", finalize_nonblocking},
-    {"finalize_in_group", finalize_in_group},
     {"destroyed_first", destroyed_first},
     {"abort_beside_launches", abort_beside_launches},
     {"revoke_beside_launches", revoke_beside_launches},
@@ -419,11 +419,9 @@ const struct program end_programs[] = {
     {0},
 };
 
-/* The real NCCL's own abort and destroy wait for the other call, too; and it has not failed. */
+/* The real NCCL's own abort and destroy wait for the other call, too; and it has not failed.  What it makes of a group that finalizes is not known of ranks that are connected. */
 const struct program unlisted_end_programs[] = {
-    {"abort_beside_another", abort_beside_another},
-    {"destroy_beside_another", destroy_beside_another},
-    {"failed_communicator", failed_communicator},
-    {"failed_nonblocking", failed_nonblocking},
-    {0},
+    {"finalize_in_group", finalize_in_group},           {"abort_beside_another", abort_beside_another},
+    {"destroy_beside_another", destroy_beside_another}, {"failed_communicator", failed_communicator},
+    {"failed_nonblocking", failed_nonblocking},         {0},
 };

@@ -250,7 +250,6 @@ static void messages_simulated(struct part *part, const struct settings *s) {
         NCCL_OK(ncclGroupStart());
         messages_post(part, &list, BOTH_ENDS, 0, list.count, comm, stream);
         NCCL_OK(simulate(&info));
-        CHECK(info.estimatedTime > 0, "an estimate of %g us", (double)info.estimatedTime);
         stream_sync(stream);
         messages_check_untouched(part, &list);
         part_barrier(part);

@@ -144,7 +144,7 @@ def prefill(records):
                       f"{both['error']:.5f}, {both['error_without']:.5f}, {both['rough']:.5f} of {both['deviation']:.2f}" if both else ""])
     if lines:
         yield Table("Tensor-parallel prefill",
-                    f"transformers' Llama modules, Llama 8B's shape with {found[0][0]['layers']} layers and random weights, bf16, one sequence, eager; two "
+                    f"transformers' Llama modules, Llama 8B's shape with {found[0][0]['layers']} layers and random weights, bf16, one sequence, {'in a graph' if all(r['graph'] for pair in found for r in pair) else 'eager'}; two "
                     "all-reduces a layer. Two jobs with the same weights, with Beeline and without, in turns in the same minutes; ms a step, median "
                     "(least-most) of the rounds. Error of the last place's logits: as for decoding.",
                     ["ranks", "tokens", "bytes a call", "ms with", "ms without", "without / with", "error of the logits"], lines)

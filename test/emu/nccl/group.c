@@ -126,13 +126,16 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
     struct emu_task *tasks = group.tasks, *next;
     struct emu_job *jobs = group.jobs;
     ncclResult_t result = group.error;
-    size_t ntasks = group.ntasks, bytes = 0;
+    size_t ntasks = group.ntasks, ncollectives = 0, bytes = 0;
     group.tasks = NULL;
     group.jobs = NULL;
     group.ntasks = 0;
     group.error = ncclSuccess;
-    for (struct emu_task *task = tasks; task; task = task->next)
+    for (struct emu_task *task = tasks; task; task = task->next) {
+        if (task->op.collective == EMU_SEND || task->op.collective == EMU_RECV) continue;
+        ncollectives++;
         bytes += task->op.count * emu_datatype_size(task->op.datatype);
+    }
     if (result != ncclSuccess) {
         drop_jobs(jobs, result);
     } else {
@@ -142,7 +145,8 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
             if (launched != ncclSuccess) result = launched;
         }
     }
-    if (simulate) simulate->estimatedTime = (float)ntasks * 5.0f + (float)bytes * 1e-5f; /* microseconds, some */
+    if (simulate && ncollectives)                                                    /* of messages NCCL has none */
+        simulate->estimatedTime = (float)ncollectives * 5.0f + (float)bytes * 1e-5f; /* microseconds, some */
     for (; tasks; tasks = next) {
         next = tasks->next;
         free(tasks);
