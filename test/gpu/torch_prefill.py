@@ -4,8 +4,8 @@
   torchrun --nproc_per_node 4 test/gpu/torch_prefill.py --json FILE --tag with [--turns DIR] [--layers 32]
 
 A step takes one sequence of TOKENS through all layers and its last place through the head: 2 all-reduces a layer, of tokens x hidden bf16 values,
-each between two products that need it, so none is beside another kernel.  It is one CUDA graph, where that can be captured: the modules take the host
-some 40 ms a step, longer than the GPU up to 2048 tokens.
+each between two products that need it, so none is beside another kernel.  It is one CUDA graph, where that can be captured, unless --eager says
+otherwise: the modules take the host some 40 ms a step, longer than the GPU up to 2048 tokens.
 
 The last place's logits are judged as those of torch_decode.py are.
 """
@@ -34,7 +34,7 @@ class Prefill:
         self.seconds, self.graph = [], None
         self.step()
         run.synchronize()
-        if run.cuda:
+        if run.cuda and not run.options.eager:
             self.capture()
 
     def capture(self):
@@ -123,6 +123,7 @@ def main():
     torch_turns.add_arguments(p, 10)
     p.add_argument("--layers", type=int, default=32)
     p.add_argument("--tokens", type=lambda text: [int(n) for n in text.split(",")], default=list(TOKENS))
+    p.add_argument("--eager", action="store_true")
     p.add_argument("--tiny", action="store_true", help="a small shape, to try the program")
     torch_common.job("prefill", prefill, p.parse_args())
 
