@@ -23,6 +23,11 @@ static inline bool bl_call_is_message(const struct bl_request *request) {
     return bl_collective_has(request->collective, BL_PAIRED);
 }
 
+/* Of a send or receive: whether both ends are this rank's. */
+static inline bool bl_call_to_itself(const struct bl_call *call) {
+    return call->request.root == call->comm->rank;
+}
+
 /* A collective of no elements: NCCL checks its arguments, and never looks at its stream. */
 static inline bool bl_call_is_nothing(const struct bl_request *request) {
     return request->count == 0 && !bl_call_is_message(request);

@@ -10,10 +10,6 @@ enum { WARP = 32 };
 _Static_assert(sizeof(struct bl_pairs_args) <= 4096, "a launch's messages fit into the arguments of a kernel");
 _Static_assert(BL_PAIR_MESSAGES % 2 == 0, "both ends of a message to itself are in one launch");
 
-static bool to_itself(const struct bl_call *call) {
-    return call->request.root == call->comm->rank;
-}
-
 /* From the sender on to the receiver. */
 static int distance(const struct bl_call *call) {
     const int peer = call->request.root, rank = call->comm->rank, nranks = call->comm->nranks;
@@ -25,7 +21,7 @@ static int sender(const struct bl_call *call) {
 }
 
 bool bl_pairs_before(const struct bl_call *a, int a_index, const struct bl_call *b, int b_index) {
-    if (to_itself(a) != to_itself(b)) return to_itself(a);
+    if (bl_call_to_itself(a) != bl_call_to_itself(b)) return bl_call_to_itself(a);
     if (a_index != b_index) return a_index < b_index;
     if (distance(a) != distance(b)) return distance(a) < distance(b);
     if (sender(a) != sender(b)) return sender(a) < sender(b); /* else a ring of ranks could all be at their sends */
@@ -33,9 +29,9 @@ bool bl_pairs_before(const struct bl_call *a, int a_index, const struct bl_call 
 }
 
 ncclResult_t bl_pairs_check(const struct bl_call *const *calls, int count) {
-    for (int i = 0; i < count && to_itself(calls[i]); i += 2) {
+    for (int i = 0; i < count && bl_call_to_itself(calls[i]); i += 2) {
         const struct bl_call *const other = i + 1 < count ? calls[i + 1] : NULL;
-        const bool paired = other && to_itself(other) && !calls[i]->receives && other->receives;
+        const bool paired = other && bl_call_to_itself(other) && !calls[i]->receives && other->receives;
         if (paired && bl_call_bytes(&calls[i]->request) == bl_call_bytes(&other->request)) continue;
         bl_warn("communicator %016llx rank %d: a message to itself needs ncclSend and ncclRecv of the same size in one "
                 "group",
@@ -64,7 +60,7 @@ void bl_pairs_grid(const struct bl_call *const *calls, int count, struct bl_rout
     unsigned warps = 0;
     for (int i = 0; i < count; i++) {
         const struct bl_route *route = &calls[i]->route;
-        if (!to_itself(calls[i]))
+        if (!bl_call_to_itself(calls[i]))
             quads[word_of(calls[i])] += quads_of(calls[i]);
         else if (!calls[i]->receives)
             warps += bl_pair_warps(layout, quads_of(calls[i]));
@@ -176,7 +172,7 @@ static int take_calls(const struct bl_call *const *calls, int count, unsigned mo
     int taken = 0;
     *words = 0;
     while (taken < count && taken < BL_PAIR_MESSAGES) {
-        const bool copied = to_itself(calls[taken]);
+        const bool copied = bl_call_to_itself(calls[taken]);
         const uint64_t bit = UINT64_C(1) << word_of(calls[taken]);
         const bool more = copied || !(*words & bit);
         if (more && (streams == most || streams == BL_PAIR_STREAMS)) break;
@@ -199,7 +195,7 @@ int bl_pairs_fill(struct bl_pairs_args *args, struct bl_route *grid, const struc
         if (words >> word & 1) add_pair(&filling, calls, taken, word);
     args->pairs = args->streams;
     while (1u << args->pairs_log2 < args->pairs) args->pairs_log2++;
-    for (int i = 0; i < taken && to_itself(calls[i]); i += 2) add_copy(&filling, calls + i);
+    for (int i = 0; i < taken && bl_call_to_itself(calls[i]); i += 2) add_copy(&filling, calls + i);
     deal_warps(args, grid, calls[0]->comm->wide_blocks);
     const unsigned per_block = grid->threads / WARP, warps = count_warps(args);
     for (uint32_t i = 0; i < args->streams; i++) {

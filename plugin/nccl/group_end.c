@@ -95,7 +95,7 @@ static bool has_to_itself(const struct bl_group *group) {
     bool any = false;
     for (int i = 0; i < group->count && !any; i++) {
         const struct bl_call *const call = &group->calls[i].call;
-        any = bl_call_is_message(&call->request) && call->request.root == call->comm->rank;
+        any = bl_call_is_message(&call->request) && bl_call_to_itself(call);
     }
     return any;
 }

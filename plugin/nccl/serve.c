@@ -80,7 +80,7 @@ static ncclResult_t select_route(struct bl_call *call, enum bl_reason for_nccl) 
     if (result != ncclSuccess) return result;
     call->route = route_of(comm, &call->request);
     if (call->route.algorithm != BL_ROUTE_NCCL && !has_buffers(call)) call->route = nccl_route(BL_REASON_NO_BUFFER);
-    if (bl_call_is_message(&call->request) && call->request.root == comm->rank && !bl_group_open())
+    if (bl_call_is_message(&call->request) && bl_call_to_itself(call) && !bl_group_open())
         call->route = nccl_route(BL_REASON_ALONE);
     if (for_nccl != BL_REASONS) call->route = nccl_route(for_nccl);
     tell_route(comm, call);

@@ -66,15 +66,11 @@ static ncclResult_t all_to_all(const struct bl_call *call, ncclComm_t handle) {
 }
 
 static ncclResult_t around(const struct bl_call *call, ncclComm_t handle) {
-    const ncclDataType_t datatype = (ncclDataType_t)call->request.datatype;
-    const cudaStream_t stream = (cudaStream_t)call->stream;
     struct bl_call ends[2];
     bl_call_around(call, ends);
     ncclResult_t result = BL_REAL(ncclGroupStart);
     if (!bl_call_made(result)) return result;
-    result = BL_REAL(ncclSend, call->sendbuff, call->request.count, datatype, ends[0].request.root, handle, stream);
-    if (bl_call_made(result))
-        result = BL_REAL(ncclRecv, call->recvbuff, call->request.count, datatype, ends[1].request.root, handle, stream);
+    for (int i = 0; i < 2 && bl_call_made(result); i++) result = bl_call_real(&ends[i], handle);
     const ncclResult_t end = BL_REAL(ncclGroupEnd);
     return bl_call_made(result) ? end : result;
 }

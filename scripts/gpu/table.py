@@ -3,6 +3,8 @@
 A table is a title, what was measured, the header and the lines; all cells are text.  Some have a chart: a name for its file,
 its curves, as chart.write has them, and its title where that is another.
 """
+import os
+import re
 from collections import namedtuple
 
 from beeline.tuning.collectives import COLLECTIVES
@@ -10,7 +12,8 @@ from beeline.tuning.records import rows
 
 Table = namedtuple("Table", "title about header lines chart", defaults=[None])
 
-NAMES = {**{name: collective.words for name, collective in COLLECTIVES.items()}, "gather": "gather", "scatter": "scatter", "send": "send"}  # scripts/perf/calls.def
+with open(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../perf/calls.def"), encoding="ascii") as calls:
+    NAMES = {**{name: collective.words for name, collective in COLLECTIVES.items()}, **{name: name for name in re.findall(r"^PERF_CALL\(\w+, (\w+)", calls.read(), re.M)}}
 PLACES = dict(out="out of place", **{"in": "in place"})
 MODES = dict(graph=" in CUDA graphs", eager=", eager")
 HOW = dict(graph="a thread a GPU", eager="one process a rank, calls back to back by the host's clock")

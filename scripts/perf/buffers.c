@@ -53,9 +53,9 @@ static uint64_t used_bytes(const struct rank *rank, const struct row *row) {
     return row->group * (row->place == IN_PLACE ? larger_message(rank, row) : recv_message(rank, row));
 }
 
-/* Of collectives with a root, the other ranks have no part in what is sent, or in what is got; nor has every rank a message. */
+/* Of collectives with a root, the other ranks have no part in what is sent, or in what is got; nor does every rank get a message. */
 static bool is_left_out(const struct rank *rank, const struct row *row, bool of_result) {
-    if (has(row, BL_PAIRED)) return (of_result ? row_sender(rank, row) : row_receiver(rank, row)) < 0;
+    if (has(row, BL_PAIRED)) return of_result && row_sender(rank, row) < 0;
     return has(row, BL_ROOTED) && has(row, BL_REDUCES | BL_GATHERS) == of_result && rank->rank != row->root;
 }
 

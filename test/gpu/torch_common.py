@@ -93,6 +93,16 @@ class Run:
         torch.cuda.synchronize()
         return start.elapsed_time(end) * 1e-3
 
+    def captured(self, step):
+        """The graph of a step, and why there is none."""
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step()
+            return graph, None
+        except RuntimeError as error:
+            return None, str(error).splitlines()[0][:200]
+
     def meet(self):
         """All ranks' hosts come here with idle devices; uses no collective."""
         self.synchronize()

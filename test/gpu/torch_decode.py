@@ -126,16 +126,7 @@ class Decoder:
             self.step()
         run.synchronize()
         if run.cuda:
-            self.capture()
-
-    def capture(self):
-        try:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self.step()
-            self.graph = graph
-        except RuntimeError as error:
-            self.why = str(error).splitlines()[0][:200]
+            self.graph, self.why = run.captured(self.step)
 
     def restart(self):
         self.cache.position.fill_(CONTEXT)
@@ -223,25 +214,29 @@ def report(run, decoder, found, options):
         print(f"batch {decoder.batch:>3}: {decoder.batch / step:9.1f} tokens/s, {step * 1e6:9.1f} us a step, {how}", flush=True)
 
 
+def judge(run, what, one, other):
+    """What both jobs found of their logits, as a record has it; the sides with Beeline and without."""
+    mine, base = (one, other) if one["beeline"] else (other, one)
+    rough = max(one["rough"], other["rough"])
+    run.check(torch.equal(one["exact"], other["exact"]), f"{what}: the jobs' exact logits differ: something else than sums is wrong")
+    run.check(mine["error"] <= FACTOR * base["error"], f"{what}: error {mine['error']:.5f}, over {FACTOR} times {base['error']:.5f} without Beeline")
+    run.check(mine["error"] <= FACTOR * rough, f"{what}: error {mine['error']:.5f}, over {FACTOR} times {rough:.5f} of one rounding more")
+    return mine, base, dict(error=mine["error"], error_without=base["error"], rough=rough, deviation=float(one["exact"].double().std()), factor=FACTOR)
+
+
 def compare(run, turns, batches):
     """Rank 0 of the job that came first: what both jobs left in their folder."""
     tags = turns.arrived("results")
     for batch in batches:
         one, other = (torch.load(turns.path(f"{tag}-{batch}")) for tag in tags[:2])
-        mine, base = (one, other) if one["beeline"] else (other, one)
-        spread, rough = float(one["exact"].double().std()), max(one["rough"], other["rough"])
+        mine, base, found = judge(run, f"decode, batch {batch}", one, other)
         choices, tokens = one["chosen"] != other["chosen"], one["tokens"] != other["tokens"]
         first = int(tokens.any(0).nonzero()[0]) if bool(tokens.any()) else None
-        run.record(kind="decode-compare", batch=batch, error=mine["error"], error_without=base["error"], rough=rough, most=mine["most"],
-                   most_without=base["most"], deviation=spread, factor=FACTOR, choices=choices.numel(), choices_differ=int(choices.sum()), tokens=tokens.numel(),
-                   tokens_differ=int(tokens.sum()), sequences_differ=int(tokens.any(1).sum()), first_differing_step=first)
+        run.record(kind="decode-compare", batch=batch, most=mine["most"], most_without=base["most"], choices=choices.numel(), choices_differ=int(choices.sum()),
+                   tokens=tokens.numel(), tokens_differ=int(tokens.sum()), sequences_differ=int(tokens.any(1).sum()), first_differing_step=first, **found)
         print(f"batch {batch:>3}: error of the logits with Beeline {mine['error']:.5f} (at most {mine['most']:.4f}), without {base['error']:.5f} (at most "
-              f"{base['most']:.4f}), with one rounding more {rough:.5f}, of deviation {spread:.3f}; given the same tokens {int(choices.sum())} of "
+              f"{base['most']:.4f}), with one rounding more {found['rough']:.5f}, of deviation {found['deviation']:.3f}; given the same tokens {int(choices.sum())} of "
               f"{choices.numel()} choices differ, left alone {int(tokens.sum())} of {tokens.numel()} tokens", flush=True)
-        run.check(torch.equal(one["exact"], other["exact"]), f"decode, batch {batch}: the jobs' exact logits differ: something else than sums is wrong")
-        run.check(mine["error"] <= FACTOR * base["error"], f"decode, batch {batch}: error {mine['error']:.5f}, over {FACTOR} times {base['error']:.5f} without "
-                  "Beeline")
-        run.check(mine["error"] <= FACTOR * rough, f"decode, batch {batch}: error {mine['error']:.5f}, over {FACTOR} times {rough:.5f} of one rounding more")
 
 
 def decode(run, options, turns):

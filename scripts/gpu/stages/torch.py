@@ -170,11 +170,14 @@ def load(box):
 
 def decode(box):
     """Tensor-parallel decoding of a model of Llama 8B's shape, on as many ranks as its heads can be divided by."""
-    ranks = [n for n in box.ranks if 8 % n == 0]  # the model's key and value heads
-    return turns(box, ranks, "torch_decode.py", 60, "--seconds", "12") if ranks else []
+    return llama(box, "torch_decode.py", 60, 12)
 
 
 def prefill(box):
     """Prefill with the same model."""
-    ranks = [n for n in box.ranks if 8 % n == 0]
-    return turns(box, ranks, "torch_prefill.py", 80, "--seconds", "15") if ranks else []
+    return llama(box, "torch_prefill.py", 80, 15)
+
+
+def llama(box, program, limit, seconds):
+    ranks = [n for n in box.ranks if 8 % n == 0]  # the model's key and value heads
+    return turns(box, ranks, program, limit, "--seconds", seconds) if ranks else []

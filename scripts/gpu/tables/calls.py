@@ -108,6 +108,11 @@ def load(records):
                      "slowdown, without", ""], lines)
 
 
+def errors(compared):
+    """Of logits: with Beeline, without, with one rounding more."""
+    return f"{compared['error']:.5f}, {compared['error_without']:.5f}, {compared['rough']:.5f} of {compared['deviation']:.2f}"
+
+
 def decode(records):
     found = pairs(records, "decode", "ranks", "batch")
     compared = {(r["ranks"], r["batch"]): r for r in records if r.get("kind") == "decode-compare"}
@@ -117,8 +122,7 @@ def decode(records):
         how = "graph" if mine["graph"] and base["graph"] else "eager"
         outputs = ["", "", ""]
         if both:
-            outputs = [f"{both['error']:.5f}, {both['error_without']:.5f}, {both['rough']:.5f} of {both['deviation']:.2f}",
-                       f"{both['choices_differ']} of {both['choices']}", f"{both['tokens_differ']} of {both['tokens']}"]
+            outputs = [errors(both), f"{both['choices_differ']} of {both['choices']}", f"{both['tokens_differ']} of {both['tokens']}"]
         lines.append([str(mine["ranks"]), str(mine["batch"]), size_text(mine["message"]), f"{mine['tokens_s']:.0f}", f"{base['tokens_s']:.0f}",
                       f"{mine['tokens_s'] / base['tokens_s']:.3f}", f"{mine['step_us']:.0f}", f"{base['step_us']:.0f}", how, *outputs])
     if lines:
@@ -141,10 +145,11 @@ def prefill(records):
         both = compared.get((mine["ranks"], mine["tokens"]))
         lines.append([str(mine["ranks"]), str(mine["tokens"]), size_text(mine["message"]), *(spread(r["step_ms"], r["step_ms_all"]) for r in (mine, base)),
                       f"{base['step_ms'] / mine['step_ms']:.3f}",
-                      f"{both['error']:.5f}, {both['error_without']:.5f}, {both['rough']:.5f} of {both['deviation']:.2f}" if both else ""])
+                      errors(both) if both else ""])
     if lines:
+        how = "in a graph" if all(r["graph"] for pair in found for r in pair) else "eager"
         yield Table("Tensor-parallel prefill",
-                    f"transformers' Llama modules, Llama 8B's shape with {found[0][0]['layers']} layers and random weights, bf16, one sequence, {'in a graph' if all(r['graph'] for pair in found for r in pair) else 'eager'}; two "
+                    f"transformers' Llama modules, Llama 8B's shape with {found[0][0]['layers']} layers and random weights, bf16, one sequence, {how}; two "
                     "all-reduces a layer. Two jobs with the same weights, with Beeline and without, in turns in the same minutes; ms a step, median "
                     "(least-most) of the rounds. Error of the last place's logits: as for decoding.",
                     ["ranks", "tokens", "bytes a call", "ms with", "ms without", "without / with", "error of the logits"], lines)

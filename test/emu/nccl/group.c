@@ -145,8 +145,8 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
             if (launched != ncclSuccess) result = launched;
         }
     }
-    if (simulate && ncollectives)                                                    /* of messages NCCL has none */
-        simulate->estimatedTime = (float)ncollectives * 5.0f + (float)bytes * 1e-5f; /* microseconds, some */
+    /* Microseconds, some; of messages NCCL has none. */
+    if (simulate && ncollectives) simulate->estimatedTime = (float)ncollectives * 5.0f + (float)bytes * 1e-5f;
     for (; tasks; tasks = next) {
         next = tasks->next;
         free(tasks);
