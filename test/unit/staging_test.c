@@ -192,18 +192,18 @@ static void plans(void) {
 }
 
 /* What is used still fits, and nothing is larger than before; what goes in pieces keeps everything. */
-static void trims(void) {
+static void trims_of(uint64_t staging) {
     for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++)
         for (int with = 0; with < 4; with++) {
             struct bl_staging_layout whole, l;
             uint64_t bytes[BL_KERNELS] = {0}, last = 0;
-            CHECK(bl_staging_plan(&whole, nranks, BL_STAGING_USUAL, with & 1, with & 2) == 0);
+            CHECK(bl_staging_plan(&whole, nranks, staging, with & 1, with & 2) == 0);
             l = whole;
             bl_staging_trim(&l, nranks, bytes);
             check_launches(&l, nranks);
             CHECK(l.bytes - slots_of(&l, nranks) < 8 << 20, "%d ranks: %llu bytes for nothing", nranks,
                   (unsigned long long)l.bytes);
-            for (uint64_t most = 1; most <= BL_STAGING_USUAL; most = most * 2 + most / 8) {
+            for (uint64_t most = 1; most <= staging; most = most * 2 + most / 8) {
                 for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
                     const uint64_t fits = bl_kernel_capacity(kernel, nranks, &whole);
                     bytes[kernel] = most;
@@ -222,6 +222,10 @@ static void trims(void) {
             }
             CHECK(memcmp(&l, &whole, sizeof l) == 0, "%d ranks: all is used", nranks);
         }
+}
+static void trims(void) {
+    trims_of(BL_STAGING_USUAL);
+    trims_of(3ull * BL_STAGING_USUAL);
 }
 
 /* What the default memory holds in one launch is what the algorithms are used for. */
@@ -293,6 +297,19 @@ static void capacities(void) {
             CHECK(!multicast || !bl_kernel_capacity(kernel, nranks, &without));
             if (multicast) CHECK(bl_kernel_in_pieces(kernel, nranks) == (kernel != BL_KERNEL_ALLREDUCE_ONESHOT_NVLS));
         }
+    }
+}
+
+/* More of it is all for longer launches. */
+static void more_memory(void) {
+    struct bl_staging_layout usual, l;
+    for (int nranks = 2; nranks <= BL_MAX_RANKS; nranks++) {
+        CHECK(bl_staging_plan(&usual, nranks, BL_STAGING_USUAL, false, false) == 0);
+        CHECK(bl_staging_plan(&l, nranks, 320 << 20, false, false) == 0);
+        CHECK(bl_kernel_capacity(BL_KERNEL_ALLREDUCE_TWOSHOT_LL128, nranks, &l) >= 64 << 20, "%d ranks", nranks);
+        for (int kernel = 0; kernel < BL_KERNELS; kernel++)
+            CHECK(bl_kernel_capacity(kernel, nranks, &l) >= bl_kernel_capacity(kernel, nranks, &usual), "%d ranks: %s",
+                  nranks, bl_kernel_name(kernel));
     }
 }
 
@@ -384,6 +401,7 @@ int main(void) {
     plans();
     trims();
     capacities();
+    more_memory();
     multimem();
     threads();
     names();
