@@ -8,8 +8,9 @@
 /* Two blocks of 256 threads of any kernel, or 512 of a short one, fit on a multiprocessor: two communicators may then run at once. */
 enum { DEFAULT_THREADS = 256 };
 
-/* A kernel that is over in some microseconds takes less from others than a hand-over to copy engines, of Beeline or of NCCL, takes time. */
-static const uint64_t LEFT_TO_KERNELS = 128 << 10;
+/* A kernel that is over in some microseconds takes less from others than a hand-over to copy engines takes time.  NCCL's, between windows, come
+ * next; Beeline's own only where they take no longer than NCCL alone, or than kernels beside a product (docs/benchmarks/h200-x2-2026-11-29.md). */
+static const uint64_t LEFT_TO_KERNELS = 128 << 10, LEFT_BY_COPIES = 8 << 20;
 
 /* What a block carries no later than one of NCCL's, as measured with 4, 8, 16, 24, 32 and 48 blocks on both sides: between two ranks
  * (docs/benchmarks/h200-x2-2026-11-26.md), and of few, 3 and 4 (h200-x4-2026-11-26.md); of messages to all peers together.  Blocks
@@ -302,12 +303,12 @@ static uint64_t add_said(struct ranges *r) {
     return reached;
 }
 
-/* Whether all-gathers above LEFT_TO_KERNELS go to the copy engines, because they are asked for and can have them. */
+/* Whether the longer all-gathers go to the copy engines, because they are asked for and can have them. */
 static bool takes_copies(const struct ranges *r) {
     const int copy = bl_algorithm_find(r->collective, "allgather_ce");
     enum bl_reason why;
     return r->build->settings->copy_engines && copy >= 0 &&
-           algorithm_limit(r->build, &bl_algorithms[copy], BL_BY_LINES, &why) > LEFT_TO_KERNELS;
+           algorithm_limit(r->build, &bl_algorithms[copy], BL_BY_LINES, &why) > LEFT_BY_COPIES;
 }
 
 /* Whether those above LEFT_TO_KERNELS are NCCL's, whose copy engines move them between symmetric windows. */
@@ -401,7 +402,7 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
 
     const uint64_t said = add_said(&r);
     const bool copies = said != UINT64_MAX && takes_copies(&r), no_blocks = takes_no_blocks(&r);
-    add_all_rows(&r, copies || no_blocks ? LEFT_TO_KERNELS : UINT64_MAX);
+    add_all_rows(&r, no_blocks ? LEFT_TO_KERNELS : copies ? LEFT_BY_COPIES : UINT64_MAX);
     if (copies) {
         const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
         add_algorithm(&r, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);

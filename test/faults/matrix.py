@@ -265,9 +265,12 @@ VLLM = tuple(f"--env {setting}" for setting in """VLLM_BATCH_INVARIANT=1 NCCL_LA
     NCCL_MIN_NCHANNELS=1 NCCL_MAX_NCHANNELS=1 NCCL_PROTO=Simple NCCL_ALGO=allreduce:tree NCCL_NTHREADS=1 NCCL_SOCKET_NTHREADS=1 BEELINE_DEBUG=INFO""".split())
 
 
-def gathers(mode, nranks, *options, route, shell=""):
-    """All-gathers that are right, above what kernels keep where copy engines are asked for."""
-    program = f"$BUILD/test/ranks/collectives -m {mode} -n {nranks} -C all_gather -t int8 -c 140001,200000 -a {route}"
+BEYOND, LONG = "140001,200000", "8388609"  # what kernels keep from NCCL's copy engines, and from Beeline's
+
+
+def gathers(mode, nranks, *options, route, shell="", count=BEYOND):
+    """All-gathers that are right, above what kernels keep from copy engines."""
+    program = f"$BUILD/test/ranks/collectives -m {mode} -n {nranks} -C all_gather -t int8 -c {count} -a {route}"
     if shell:
         program = f"sh -c '{shell} exec {program}'"
     return box(mode, nranks, program, *options)
@@ -277,7 +280,7 @@ def copy_engines():
     """Who may ask for copy engines, and what comes of it."""
     asked = "--env BEELINE_COPY_ENGINES=1"
     for variable in ("BEELINE_COPY_ENGINES=1", "BEELINE_ALLGATHER=allgather_ce"):
-        case(f"copy_engines/{variable}", expect(gathers("processes", 2, f"--env {variable}", route="allgather_ce")))
+        case(f"copy_engines/{variable}", expect(gathers("processes", 2, f"--env {variable}", route="allgather_ce", count=LONG)))
     for text, route in (("0", "allgather_ll128"), ("1", "allgather_ll128"), ("EFFICIENCY", "allgather_ll128"), ("-7x", "allgather_ll128"),
                         ("ZEROS|", "allgather_ll128"), ("2", "nccl"), ("zero", "nccl"), ("EFFICIENCY|ZERO", "nccl")):
         case(f"zero_ctas/{text.replace('|', '_')}", expect(gathers("groups", 2, f"--env NCCL_CTA_POLICY='{text}'", route=route)))
@@ -291,16 +294,16 @@ def copy_engines():
     # Rank 0's setting is the communicator's.
     for rank, route in ((0, "allgather_ce"), (1, "allgather_ll128")):
         case(f"copy_engines/only_rank_{rank}",
-             expect(gathers("processes", 2, shell=f"[ $RANK = {rank} ] && export BEELINE_COPY_ENGINES=1;", route=route),
+             expect(gathers("processes", 2, shell=f"[ $RANK = {rank} ] && export BEELINE_COPY_ENGINES=1;", route=route, count=LONG),
                     "--warn 'rank 1 has other settings than rank 0'"))
     # A driver without the calls, or too little staging.
     for m, mode in enumerate(("processes", "groups", "threads")):
         lacks = "--lacks cuStreamBatchMemOp"
         case(f"copy_engines/lacking/{mode}",
-             expect(gathers(mode, 2, lacks, asked, "--env BEELINE_DEBUG=INFO", route="allgather_ll128"),
+             expect(gathers(mode, 2, lacks, asked, "--env BEELINE_DEBUG=INFO", route="allgather_ll128", count=LONG),
                     "--info 'no copy engines for its all-gathers: rank 0: its driver has no stream memory operations'"))
         case(f"copy_engines/lacking_forced/{mode}",
-             expect(gathers(mode, 2, lacks, "--env BEELINE_ALLGATHER=allgather_ce", route="allgather_ll128"),
+             expect(gathers(mode, 2, lacks, "--env BEELINE_ALLGATHER=allgather_ce", route="allgather_ll128", count=LONG),
                     "--warn 'all_gather: .allgather_ce. cannot serve this communicator .no staging for the copy engines'"))
     # A driver call that fails in the midst of an all-gather; copies that fill the staging are 21 (plugin/cuda/memory.c).
     for nth, call in enumerate(("cuMemcpyDtoDAsync@0#22", "cuMemcpyDtoDAsync@0#23", "cuStreamBatchMemOp@0#4", "cuStreamBatchMemOp@0#6")):
@@ -310,7 +313,7 @@ def copy_engines():
                         "--leaks --warn 'an all-gather by the copy engines on rank 0 of 3 failed half way'"))
     for connections in (1, 2):
         case(f"copy_engines/connections/{connections}",
-             expect(gathers("processes", 2, asked, f"--env CUDA_DEVICE_MAX_CONNECTIONS={connections}", "--env BEELINE_DEBUG=INFO", route="allgather_ll128"),
+             expect(gathers("processes", 2, asked, f"--env CUDA_DEVICE_MAX_CONNECTIONS={connections}", "--env BEELINE_DEBUG=INFO", route="allgather_ll128", count=LONG),
                     f"--info 'no copy engines for its all-gathers: rank 0: CUDA_DEVICE_MAX_CONNECTIONS={connections}: at least 3 are needed'"))
     case("copy_engines/small_staging",
          expect(box("groups", 16, "$BUILD/test/ranks/collectives -n 16 -C all_gather -t int8 -c 140001 -a allgather_ll128", asked,

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""A collective beside a matrix product that takes about as long: an all-gather, as FSDP prefetches weights, or an all-reduce, as of
-DistributedDataParallel's gradients; how long both take; JSON records.
+"""A collective beside a matrix product that takes about as long, or --times as long: an all-gather, as FSDP prefetches weights, a reduce-scatter, as of its
+gradients, or an all-reduce, as of DistributedDataParallel's; how long both take; JSON records.
 
   torchrun --nproc_per_node 4 test/gpu/torch_overlap.py --route nccl --json FILE --tag nccl [--turns DIR --jobs 3]
-                                                        [--collective all_reduce --megabytes 32,64]
+                                                        [--collective all_reduce --megabytes 32,64] [--times 4]
 
 What serves the collective is the environment's choice, which a process reads once: so each route is a job of its own, and the jobs take
 turns on the same GPUs.  --route says what is expected.  A job measures, in turn and SAMPLES times a round: the product alone, the
 collective alone, one after the other, and beside each other on two streams, where once the collective begins first and once the product
 (the other comes a few microseconds later).  All is issued behind a kernel that waits and a small all-reduce that brings the ranks
 together: the host's time is no part of it.  Times are from there to the end of both on the slowest rank, median over all samples.
-After each round both are checked, with other data, an all-gather into poisoned outputs; both are in place, as PyTorch's own are.
+After each round both are checked, with other data, into poisoned outputs where they are not in place; all-gathers and all-reduces are, as PyTorch's own.
 """
 import statistics
 import sys
@@ -29,9 +29,9 @@ SLEEP, GAP = 1_500_000, 10_000  # cycles: longer than the host takes to issue a 
 ALONE, BESIDE = ("product", "collective", "sequential"), ("collective first", "product first")
 
 
-def rows_for(bytes_sent):
-    """Rows of the product for a collective that sends each peer's share at once: whole tiles of 128."""
-    us = LEAST_US + bytes_sent / BYTES_PER_US
+def rows_for(bytes_sent, times):
+    """Rows of the product for a collective that sends each peer's share at once, so many times as long: whole tiles of 128."""
+    us = (LEAST_US + bytes_sent / BYTES_PER_US) * times
     return max(1, round(us * FLOP_PER_US / (2 * SIDE * SIDE) / 128)) * 128
 
 
@@ -44,7 +44,7 @@ class AllGather:
         self.run, self.count = run, size // 2 // run.size
         self.buffer = torch.zeros(self.count * run.size, dtype=torch.bfloat16, device=run.device)
         self.input = self.buffer[run.rank * self.count:][:self.count]
-        self.bytes_sent = self.count * 2 * (run.size - 1)
+        self.bytes_sent, self.routed = self.count * 2 * (run.size - 1), self.count
 
     def call(self):
         dist.all_gather_into_tensor(self.buffer, self.input)
@@ -63,7 +63,7 @@ class AllReduce:
     def __init__(self, run, size):
         self.run, self.count = run, size // 2
         self.buffer = torch.zeros(self.count, dtype=torch.bfloat16, device=run.device)
-        self.bytes_sent = 2 * size * (run.size - 1) // run.size
+        self.bytes_sent, self.routed = 2 * size * (run.size - 1) // run.size, self.count
 
     def call(self):
         dist.all_reduce(self.buffer)
@@ -80,15 +80,36 @@ class AllReduce:
         self.buffer.zero_()  # what the samples add up stays finite
 
 
-COLLECTIVES = {"all_gather": AllGather, "all_reduce": AllReduce}
+class ReduceScatter(AllReduce):
+    def __init__(self, run, size):
+        super().__init__(run, size)
+        self.part = slice(run.rank * (self.count // run.size), (run.rank + 1) * (self.count // run.size))
+        self.count = self.count // run.size * run.size
+        self.buffer = self.buffer[:self.count]
+        self.output = torch.zeros(self.count // run.size, dtype=torch.bfloat16, device=run.device)
+        self.bytes_sent //= 2
+        self.routed = self.count // run.size
+
+    def call(self):
+        dist.reduce_scatter_tensor(self.output, self.buffer)
+
+    def fill(self, seed):
+        super().fill(seed)
+        self.output.fill_(float("nan"))
+
+    def check(self, seed, what):
+        self.run.check_equal(self.output, sum(self.values(seed, rank) for rank in range(self.run.size)).bfloat16()[self.part], what)
+
+
+COLLECTIVES = {"all_gather": AllGather, "all_reduce": AllReduce, "reduce_scatter": ReduceScatter}
 
 
 class Pair:
     """A collective of one size and its product."""
 
-    def __init__(self, run, collective, size):
-        self.run, self.size, self.collective = run, size, COLLECTIVES[collective](run, size)
-        self.rows = rows_for(self.collective.bytes_sent)
+    def __init__(self, run, options, size):
+        self.run, self.size, self.collective = run, size, COLLECTIVES[options.collective](run, size)
+        self.rows = rows_for(self.collective.bytes_sent, options.times)
         self.small = torch.zeros(64, dtype=torch.bfloat16, device=run.device)
         generator = torch.Generator(device=run.device).manual_seed(1 + run.rank)
         self.a, self.b = (torch.randn(n, SIDE, dtype=torch.bfloat16, device=run.device, generator=generator) for n in (self.rows, SIDE))
@@ -174,9 +195,9 @@ def report(run, pair, found, options):
 
 def overlap(run, options, turns):
     with turns.turn(run):
-        pairs = [Pair(run, options.collective, int(size) << 20) for size in options.megabytes.split(",")]
+        pairs = [Pair(run, options, int(size) << 20) for size in options.megabytes.split(",")]
         for pair in pairs:
-            route = torch_common.route_of(run, options.collective, pair.collective.count, torch.bfloat16) or "nccl"
+            route = torch_common.route_of(run, options.collective, pair.collective.routed, torch.bfloat16) or "nccl"
             run.check(route == options.route, f"overlap: {route} serves {pair.size} bytes, not {options.route}")
     turns.arrive("start")
     found = {pair: [] for pair in pairs}
@@ -195,6 +216,7 @@ def main():
     p.add_argument("--route", default="nccl", help="what is to serve the collective (default: %(default)s)")
     p.add_argument("--collective", choices=COLLECTIVES, default="all_gather", help="default: %(default)s")
     p.add_argument("--megabytes", default="64,256", metavar="SIZES", help="of the whole message (default: %(default)s)")
+    p.add_argument("--times", type=float, default=1, help="how many times as long the product is (default: %(default)s)")
     p.add_argument("--jobs", type=int, default=2, help="that take turns (default: %(default)s)")
     options = p.parse_args()
     torch_common.job("overlap", overlap, options, options.jobs, cuda_only=True)

@@ -330,7 +330,7 @@ row("{scenario}/alone", dict(scenario=("messages_drawn",)), mode="groups", ranks
 
 # All-gathers and reduce-scatters on the data of each other.  All-gathers go by kernels, by kernels up to 128K a rank and copy engines
 # beyond, by copy engines in many pieces.
-COPYING = {"table": "", "copy": "BEELINE_COPY_ENGINES=1", "forced": f"BEELINE_ALLGATHER=allgather_ce {SMALL}"}
+COPYING = {"table": "", "copy": "'BEELINE_ALLGATHER=..128K allgather_ll128 | allgather_ce'", "forced": f"BEELINE_ALLGATHER=allgather_ce {SMALL}"}
 BLOCK_SCENARIOS = ("blocks_eager", "blocks_captured", "blocks_beside_capture", "blocks_two_communicators")
 row("{scenario}/{copying}/{mode}", dict(scenario=BLOCK_SCENARIOS, copying=tuple(COPYING), mode=MODES), soak=groups_or_processes("scenario", "copying"),
     ranks=turn((2, 4, 3), "scenario", "copying", "mode"), environment=lambda p: f"{COPYING[p.copying]} {MIXED(p)}".strip(),

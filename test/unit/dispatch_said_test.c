@@ -222,7 +222,7 @@ static void test_forced_others(void) {
           "%s", m.text[0]);
 }
 
-/* With the setting, kernels serve up to 128K a rank as they are tuned, copy engines all beyond, and nothing else changes. */
+/* With the setting, calls up to 8M a rank go as they are tuned, copy engines all beyond, and nothing else changes. */
 static void test_copy_engines(void) {
     for (int n = 2; n <= BL_MAX_RANKS; n++) {
         struct bl_facts facts = facts_of("NVIDIA H200", 90, n), slots = with_slots(facts);
@@ -232,8 +232,11 @@ static void test_copy_engines(void) {
         CHECK(serves(&plain, BL_ALLGATHER, n <= 8 ? 1 * M : 256 * K), "by kernels");
         settings.copy_engines = true;
         build(&table, &slots, &settings);
-        CHECK(serves(&table, BL_ALLGATHER, 1) && serves(&table, BL_ALLGATHER, 128 * K), "up to 128K by kernels");
-        EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
+        for (uint64_t bytes = 1; bytes <= 8 * M; bytes *= 2) {
+            const struct bl_route route = select_for(&table, BL_ALLGATHER, bytes), tuned = select_for(&plain, BL_ALLGATHER, bytes);
+            CHECK(route.algorithm == tuned.algorithm, "%d ranks, %llu bytes: as tuned", n, (unsigned long long)bytes);
+        }
+        EXPECT_GATHER(&table, 8 * M + 1, "allgather_ce", COPY_ENGINES);
         EXPECT_GATHER(&table, longest_copy(&slots), "allgather_ce", COPY_ENGINES);
         EXPECT_GATHER(&table, longest_copy(&slots) + 1, "nccl", STAGING);
         struct bl_route route = select_for(&table, BL_ALLGATHER, 8 * K),
@@ -250,20 +253,20 @@ static void test_copy_engines(void) {
     }
     struct bl_facts facts = facts_of("NVIDIA H200", 90, 4), slots = with_slots(facts);
     struct bl_table table;
-    /* The user's rows up to 128K, whatever they say; what is forced comes before. */
+    /* The user's rows up to 8M, whatever they say; what is forced comes before. */
     struct bl_settings settings = settings_of("gpu any\nall_gather 4 1K allgather_ll128\nall_gather 4 64K "
-                                              "nccl\nall_gather 4 1M allgather_ll128 threads=64\n");
+                                              "nccl\nall_gather 4 16M allgather_ll128 threads=64\n");
     settings.copy_engines = true;
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 1 * K, "allgather_ll128", TUNED);
     EXPECT_GATHER(&table, 64 * K, "nccl", NCCL_TUNED);
-    EXPECT_GATHER(&table, 128 * K, "allgather_ll128", TUNED);
-    EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
+    EXPECT_GATHER(&table, 8 * M, "allgather_ll128", TUNED);
+    EXPECT_GATHER(&table, 8 * M + 1, "allgather_ce", COPY_ENGINES);
     settings = settings_of("gpu any\nall_gather 4 max nccl\n");
     settings.copy_engines = true;
     build(&table, &slots, &settings);
-    EXPECT_GATHER(&table, 128 * K, "nccl", NCCL_TUNED);
-    EXPECT_GATHER(&table, 128 * K + 1, "allgather_ce", COPY_ENGINES);
+    EXPECT_GATHER(&table, 8 * M, "nccl", NCCL_TUNED);
+    EXPECT_GATHER(&table, 8 * M + 1, "allgather_ce", COPY_ENGINES);
     settings = settings_of("gpu any\nall_gather 4 max allgather_ce\n"); /* without slots, a row for it cannot be had */
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 1, "allgather_ce", TUNED);
@@ -278,7 +281,8 @@ static void test_copy_engines(void) {
     settings.routes[BL_ALLGATHER] = "..16K allgather_ll128";
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 16 * K, "allgather_ll128:warps", SAID);
-    EXPECT_GATHER(&table, 1 * M, "allgather_ce", COPY_ENGINES);
+    EXPECT_GATHER(&table, 1 * M, "allgather_ll128", TUNED);
+    EXPECT_GATHER(&table, 9 * M, "allgather_ce", COPY_ENGINES);
     settings.routes[BL_ALLGATHER] = "..1M allgather_ce | nccl";
     build(&table, &slots, &settings);
     EXPECT_GATHER(&table, 1 * M, "allgather_ce", SAID);
