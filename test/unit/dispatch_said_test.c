@@ -233,7 +233,8 @@ static void test_copy_engines(void) {
         settings.copy_engines = true;
         build(&table, &slots, &settings);
         for (uint64_t bytes = 1; bytes <= 8 * M; bytes *= 2) {
-            const struct bl_route route = select_for(&table, BL_ALLGATHER, bytes), tuned = select_for(&plain, BL_ALLGATHER, bytes);
+            const struct bl_route route = select_for(&table, BL_ALLGATHER, bytes),
+                                  tuned = select_for(&plain, BL_ALLGATHER, bytes);
             CHECK(route.algorithm == tuned.algorithm, "%d ranks, %llu bytes: as tuned", n, (unsigned long long)bytes);
         }
         EXPECT_GATHER(&table, 8 * M + 1, "allgather_ce", COPY_ENGINES);
