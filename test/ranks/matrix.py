@@ -406,6 +406,9 @@ LEFT = {"": (LOW, 0), "many": (LOW, 2), "full": (LOW, 4), "invariant": (f"{LOW} 
 row("{scenario}/{mode}", dict(scenario=("fused_left",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=f"{LOW} {APART}", c=0, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/{how}{fused}", dict(scenario=("fused_left",), how=tuple(LEFT)[1:], fused=("", "/fused")), mode=turn(("groups", "groups", "groups", "groups", "threads"), "how"),
     ranks=turn((2, 2, 4, 4, 4), "how"), environment=lambda p: LEFT[p.how][0] + ("" if p.fused else f" {APART}"), c=lambda p: LEFT[p.how][1], options="--sms 64 ", **SCENARIOS)
+# What is NCCL's for what the staging carries, with little of it or little left of the process's.
+row("{scenario}/{cut}", dict(scenario=("fused_left",), cut=("staging", "budget")), mode=turn(("groups", "threads"), "cut"), ranks=4, c=0, options="--sms 64 ",
+    environment=lambda p: f"BEELINE_TUNING_FILE=test/ranks/staging.tune {APART} " + ("BEELINE_BUDGET=8M" if p.cut == "budget" else SMALL), **SCENARIOS)
 row("{scenario}/fused/{mode}", dict(scenario=("fused_left",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=LOW, c=0, options="--sms 64 ", **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("fused_left_apart",), mode=MODES), ranks=turn((4, 2, 4), "mode"), environment=f"{LOW} {APART} BEELINE_ALLTOALL=nccl", options="--sms 64 ", **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("fused_whole",), mode=MODES), ranks=4, environment=f"{LOW} BEELINE_ALLTOALL=nccl", c=0, options="--sms 64 ", **SCENARIOS)
