@@ -8,9 +8,9 @@
 #include "base/params.h"
 #include "base/why.h"
 
-/* Blocks that empty a slot, for each multiprocessor.  Two find room beside a large matrix product at a time (allgather_ce.cu); of more the
- * next begin as these end, and the first to find room carry most.  Measured on H200 (docs/notebook.md): with 2 GPUs many are faster, with 4
- * only of pieces that are not long. */
+/* Blocks that empty a slot, for each multiprocessor.  Two find room beside a large matrix product at a time (allgather_ce.cu); of more, those
+ * multiprocessors that have room first carry most.  Measured on H200 (docs/notebook.md): between 2 GPUs many are faster, between 4 only of
+ * pieces that are not long. */
 enum { FEW_BLOCKS = 2, MANY_BLOCKS = 8, BYTES_OF_A_BLOCK = 2048 /* at least: what it copies at a time */ };
 static const uint64_t LONG_PIECE = 16 << 20;
 
