@@ -8,8 +8,9 @@
 /* Two blocks of 256 threads of any kernel, or 512 of a short one, fit on a multiprocessor: two communicators may then run at once. */
 enum { DEFAULT_THREADS = 256 };
 
-/* A kernel that is over in some microseconds takes less from others than a hand-over to copy engines takes time.  NCCL's, between windows, come
- * next; Beeline's own only where they take no longer than NCCL alone, or than kernels beside a product (docs/benchmarks/h200-x2-2026-11-29.md). */
+/* A kernel that is over in some microseconds takes less from others than a hand-over to copy engines, of Beeline or of NCCL, takes time.  And up
+ * to the second size, with 2 GPUs, tuned kernels are over sooner than Beeline's copy engines beside a product, too, and those behind NCCL
+ * alone (docs/benchmarks/h200-x2-2026-11-29.md). */
 static const uint64_t LEFT_TO_KERNELS = 128 << 10, LEFT_BY_COPIES = 8 << 20;
 
 /* What a block carries no later than one of NCCL's, as measured with 4, 8, 16, 24, 32 and 48 blocks on both sides: between two ranks
@@ -303,12 +304,31 @@ static uint64_t add_said(struct ranges *r) {
     return reached;
 }
 
+/* Up to which size, in [kept, LEFT_BY_COPIES], the rows have kernels. */
+static uint64_t kept_by_rows(const struct ranges *r, enum bl_pick_kind of, uint64_t kept) {
+    const struct bl_pick *pick = &r->build->picks.pick[of][r->collective];
+    for (int i = 0; i < pick->rows; i++) {
+        const uint64_t reach = lesser(bl_pick_reach(&pick->row[i], r->build->facts), LEFT_BY_COPIES);
+        if (pick->row[i].algorithm != BL_ROUTE_NCCL && reach > kept) kept = reach;
+    }
+    return kept;
+}
+
+/* All-gathers above are the copy engines', where these are asked for; and none that kernels may not have. */
+static uint64_t kept_from_copies(const struct ranges *r) {
+    const struct bl_pick *plain = &r->build->picks.pick[BL_PICK_PLAIN][r->collective];
+    const bool built_in = plain->user && bl_pick_end(plain, r->build->facts) < LEFT_BY_COPIES;
+    if (r->build->facts->zero_ctas) return LEFT_TO_KERNELS;
+    const uint64_t kept = kept_by_rows(r, BL_PICK_PLAIN, LEFT_TO_KERNELS);
+    return built_in ? kept_by_rows(r, BL_PICK_BUILT_IN, kept) : kept;
+}
+
 /* Whether the longer all-gathers go to the copy engines, because they are asked for and can have them. */
 static bool takes_copies(const struct ranges *r) {
     const int copy = bl_algorithm_find(r->collective, "allgather_ce");
     enum bl_reason why;
     return r->build->settings->copy_engines && copy >= 0 &&
-           algorithm_limit(r->build, &bl_algorithms[copy], BL_BY_LINES, &why) > LEFT_BY_COPIES;
+           algorithm_limit(r->build, &bl_algorithms[copy], BL_BY_LINES, &why) > kept_from_copies(r);
 }
 
 /* Whether those above LEFT_TO_KERNELS are NCCL's, whose copy engines move them between symmetric windows. */
@@ -402,7 +422,7 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
 
     const uint64_t said = add_said(&r);
     const bool copies = said != UINT64_MAX && takes_copies(&r), no_blocks = takes_no_blocks(&r);
-    add_all_rows(&r, no_blocks ? LEFT_TO_KERNELS : copies ? LEFT_BY_COPIES : UINT64_MAX);
+    add_all_rows(&r, copies ? kept_from_copies(&r) : no_blocks ? LEFT_TO_KERNELS : UINT64_MAX);
     if (copies) {
         const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
         add_algorithm(&r, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);

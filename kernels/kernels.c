@@ -13,7 +13,7 @@ enum { BARRIER_BYTES = BL_MAX_BLOCKS * 128 }; /* as nvls.cuh has it */
  * there are longer rings of pairs for the rest: a second launch takes 3 us of more than 60, and what rings do not hold is NCCL's. */
 static const uint64_t LARGE = 24 << 20, LARGE_ENOUGH = 18 << 20;
 
-/* What staging of 100 MiB holds beside two halves of them: packets, rings, messages.  More staging is all for longer launches. */
+/* What staging of 100 MiB holds beside two halves of them: packets, rings, messages.  More staging is for longer launches. */
 static const uint64_t BESIDE_LARGE = 52 << 20, MORE_THAN_ANY_STAGING = 1 << 30;
 
 /* Of all rings of one-way launches, the lines of one at least, and what stays of all so that a root can be calls ahead. */
@@ -453,9 +453,9 @@ static uint64_t peer_lines_in(int nranks, uint64_t bytes, uint64_t wanted) {
     return lesser(whole_steps(bytes / (2 * half_bytes(nranks, 1))), wanted);
 }
 
-/* LARGE, of so much staging. */
-static uint64_t large_of(uint64_t staging) {
-    return staging > BESIDE_LARGE + 2 * LARGE ? (staging - BESIDE_LARGE) / 2 : LARGE;
+/* LARGE, where there is so much for kernels without multicast. */
+static uint64_t large_of(uint64_t left) {
+    return left > BESIDE_LARGE + 2 * LARGE ? (left - BESIDE_LARGE) / 2 : LARGE;
 }
 
 int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy, bool multicast) {
@@ -464,11 +464,11 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     *layout = (struct bl_staging_layout){0};
     if (multicast) plan_multicast(layout, nranks, &left);
     const uint64_t slot = copy ? plan_slots(nranks, &left) : 0;
-    const uint64_t wanted = peer_lines_of(nranks, large_of(bytes));
+    const uint64_t wanted = peer_lines_of(nranks, large_of(left));
     layout->packets = plan_packets(nranks, &left);
     layout->pair_quads = plan_pairs(nranks, &left);
     layout->oneway_lines = plan_rings(nranks, wanted, &left);
-    const uint64_t enough = nranks <= 4 ? peer_lines_of(nranks, LARGE_ENOUGH) : wanted;
+    const uint64_t enough = peer_lines_of(nranks, nranks <= 4 ? LARGE_ENOUGH : LARGE);
     layout->pair_quads = grow_pairs(nranks, layout->pair_quads, enough, &left);
     layout->peer_lines = peer_lines_in(nranks, left, wanted);
     layout->copy_bytes = slot;
@@ -511,8 +511,8 @@ void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_
     /* Lines that were given up for rings which are not used are there again. */
     const uint64_t lines = all - packet_bytes(nranks, layout->packets) - ring_bytes(nranks, layout->oneway_lines) -
                            pair_bytes(nranks, layout->pair_quads) - slots_bytes(nranks, layout->copy_bytes);
-    const uint64_t enough = peer_lines_of(nranks, LARGE);
-    layout->peer_lines = lesser(peer_lines_in(nranks, lines, layout->peer_lines > enough ? layout->peer_lines : enough),
-                                whole_steps(peer_lines + LINES_STEP - 1));
+    const uint64_t large = peer_lines_of(nranks, LARGE);
+    const uint64_t most = layout->peer_lines > large ? layout->peer_lines : large;
+    layout->peer_lines = lesser(peer_lines_in(nranks, lines, most), whole_steps(peer_lines + LINES_STEP - 1));
     arrange(layout, nranks);
 }

@@ -10,9 +10,9 @@
 
 /* Blocks that empty a slot, for each multiprocessor.  Two find room beside a large matrix product at a time (allgather_ce.cu); of more, those
  * multiprocessors that have room first carry most.  Measured on H200 (docs/notebook.md): between 2 GPUs many are faster, between 4 only of
- * pieces that are not long. */
-enum { FEW_BLOCKS = 2, MANY_BLOCKS = 8, BYTES_OF_A_BLOCK = 2048 /* at least: what it copies at a time */ };
-static const uint64_t LONG_PIECE = 16 << 20;
+ * blocks of a rank that are not long. */
+enum { FEW_BLOCKS = 2, MANY_BLOCKS = 8, MOST_BLOCKS = 32, BYTES_OF_A_BLOCK = 2048 /* that it copies at a time */ };
+static const uint64_t LONG_BLOCK = 16 << 20;
 
 /* Streams share the queues of the hardware, in which what waits holds up what is behind it: with fewer, what the copies are to
  * run beside would wait with the sending or the emptying. */
@@ -221,11 +221,13 @@ static CUresult send(const struct step *s) {
     return status == CUDA_SUCCESS ? submit(&ops, call->stream) : status;
 }
 
-static unsigned blocks_to_empty(const struct bl_call *call, uint64_t bytes) {
-    const bool many = call->comm->nranks == 2 || bytes <= LONG_PIECE;
-    const uint64_t blocks = call->route.blocks * (many ? MANY_BLOCKS : FEW_BLOCKS);
-    const uint64_t busy = (bytes + BYTES_OF_A_BLOCK - 1) / BYTES_OF_A_BLOCK;
-    return (unsigned)(busy < blocks ? busy : blocks);
+/* `narrow`: so many accesses are one of 16 bytes, and take as many threads. */
+static unsigned blocks_to_empty(const struct step *s, uint64_t bytes, unsigned narrow) {
+    const bool many = s->call->comm->nranks == 2 || s->pieces->block <= LONG_BLOCK;
+    const unsigned each = (many ? MANY_BLOCKS : FEW_BLOCKS) * narrow;
+    const uint64_t blocks = s->call->route.blocks * (each < MOST_BLOCKS ? each : MOST_BLOCKS);
+    const uint64_t useful = (bytes * narrow + BYTES_OF_A_BLOCK - 1) / BYTES_OF_A_BLOCK;
+    return (unsigned)(useful < blocks ? useful : blocks);
 }
 
 /* Copies what has come to its place, and with the first of each piece this rank's own, once it is there: so no
@@ -249,10 +251,9 @@ static CUresult empty(const struct step *s, CUstream stream) {
     wait_for(&ops, ready, 1);
     write(&ops, ready, 0);
     CUresult status = submit(&ops, stream);
-    /* What must be copied in narrow accesses takes more threads. */
     const uint64_t places =
         (uint64_t)(uintptr_t)args.slot_to | (uint64_t)(uintptr_t)args.own | (uint64_t)(uintptr_t)args.own_to | 16;
-    const unsigned blocks = blocks_to_empty(call, args.bytes) * (unsigned)(16 / (places & -places));
+    const unsigned blocks = blocks_to_empty(s, args.bytes, (unsigned)(16 / (places & -places)));
     return status == CUDA_SUCCESS ? bl_driver_launch(comm->function[BL_KERNEL_ALLGATHER_CE][call->request.datatype],
                                                      blocks, call->route.threads, false, stream, &args)
                                   : status;

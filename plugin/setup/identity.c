@@ -157,8 +157,9 @@ int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_stag
 }
 
 bool bl_identity_short(const struct bl_identity *all, int nranks) {
+    const uint64_t staging = all[0].staging < BL_STAGING_USUAL ? all[0].staging : BL_STAGING_USUAL;
     struct bl_staging_layout has, asked;
-    return !bl_identity_layout(all, nranks, &has) && !lay_out(all, nranks, all[0].staging, &asked) &&
+    return !bl_identity_layout(all, nranks, &has) && !lay_out(all, nranks, staging, &asked) &&
            has.bytes < asked.bytes / 2;
 }
 

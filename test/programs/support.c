@@ -161,7 +161,7 @@ void stream_sync(CUstream stream) {
 }
 
 bool is_through(CUstream stream) {
-    for (int ms = 0; ms < 300; ms++) {
+    for (int ms = 0; ms < 600; ms++) {
         if (cu.cuStreamQuery(stream) == CUDA_SUCCESS) return true;
         usleep(1000);
     }

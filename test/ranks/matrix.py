@@ -250,7 +250,7 @@ row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), r
 # --- the kernels alone ---
 
 ALONE = dict(program="kernels", without_beeline=True, mode="groups", word="{name}")
-SALVOS = dict(options=NVLS + "--arch 100 ", k=least({2: 20, 7: 6, 16: 3}), **ALONE)
+SALVOS = dict(options=NVLS + "--arch 100 ", k=least({2: 14, 7: 5, 16: 2}), **ALONE)
 LONG = (("oneway", 7), ("pairs", 7), ("pairs", 16))
 row("kernels/{name}/{ranks}", dict(name=("wide",), ranks=(2,)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS),
@@ -330,7 +330,7 @@ row("{scenario}/alone", dict(scenario=("messages_drawn",)), mode="groups", ranks
 
 # All-gathers and reduce-scatters on the data of each other.  All-gathers go by kernels, by kernels up to 128K a rank and copy engines
 # beyond, by copy engines in many pieces.
-COPYING = {"table": "", "copy": "'BEELINE_ALLGATHER=..128K allgather_ll128 | allgather_ce'", "forced": f"BEELINE_ALLGATHER=allgather_ce {SMALL}"}
+COPYING = {"table": "", "copy": "BEELINE_COPY_ENGINES=1 'BEELINE_ALLGATHER=..128K allgather_ll128 | allgather_ce'", "forced": f"BEELINE_ALLGATHER=allgather_ce {SMALL}"}
 BLOCK_SCENARIOS = ("blocks_eager", "blocks_captured", "blocks_beside_capture", "blocks_two_communicators")
 row("{scenario}/{copying}/{mode}", dict(scenario=BLOCK_SCENARIOS, copying=tuple(COPYING), mode=MODES), soak=groups_or_processes("scenario", "copying"),
     ranks=turn((2, 4, 3), "scenario", "copying", "mode"), environment=lambda p: f"{COPYING[p.copying]} {MIXED(p)}".strip(),

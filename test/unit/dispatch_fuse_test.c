@@ -230,7 +230,7 @@ static void test_collectives(void) {
         for (int i = 0; i < 3; i++) add_to(&plan, c, M + 1, BL_UINT8, BL_SUM);
         EXPECT(&plan, &table, 3);
     }
-    /* The copy engines have no batch: with them forced, every all-gather is alone; only above 128K where they are asked for. */
+    /* The copy engines have no batch: with them forced, every all-gather is alone; only above 8M where they are asked for. */
     struct bl_facts slots = with_slots(facts_of("NVIDIA H200", 90, 4));
     settings.routes[BL_ALLGATHER] = "allgather_ce";
     build(&table, &slots, &settings);
@@ -242,7 +242,9 @@ static void test_collectives(void) {
     for (int i = 0; i < 12; i++) add_to(&plan, BL_ALLGATHER, 1000, i % BL_DATATYPES, BL_SUM);
     EXPECT(&plan, &table, 1);
     for (int i = 0; i < 6; i++) add_to(&plan, BL_ALLGATHER, 100 * K, BL_INT8, BL_SUM);
-    EXPECT(&plan, &table, 6); /* two of them are more than kernels are to carry */
+    EXPECT(&plan, &table, 1);
+    for (int i = 0; i < 6; i++) add_to(&plan, BL_ALLGATHER, 3 * M, BL_INT8, BL_SUM);
+    EXPECT(&plan, &table, 6); /* more than one are more than a launch holds beside the slots */
 }
 
 static void expect_batch(const struct bl_table *table, uint64_t lines, const char *kernel, int line) {
