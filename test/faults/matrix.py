@@ -110,6 +110,9 @@ def budget():
     """Dozens of communicators: the first has all that it can use, the last is NCCL's, all are right."""
     case("budget", expect(box("processes", 2, "$BUILD/test/ranks/scenarios -m processes -n 2 comm_budget", "--env BEELINE_DEBUG=INFO", "--env BEELINE_ALLREDUCE=oneshot_ll"),
                           "--lines 6 'staging 78.0 MiB'", "--lines 62 ' staging [0-9.]+ MiB'", "--lines 52 'BEELINE_BUDGET is used up'", "--within 100"))
+    # Who asks for more than usual, and has half of the budget, is not short of it.
+    case("budget/more_asked", expect(box("groups", 2, "$BUILD/test/ranks/collectives -m groups -n 2 -t int8 -c 64 -a twoshot_ll128", "--env BEELINE_STAGING=320M", "--env BEELINE_BUDGET=240M",
+                                         "--env BEELINE_ALLREDUCE=twoshot_ll128", "--env BEELINE_DEBUG=INFO"), "--info 'all_reduce 0..1024G twoshot_ll128'"))
     case("budget/none", expect(allreduce("processes", 2, "--env BEELINE_BUDGET=0", "--env BEELINE_DEBUG=INFO"),
                                "--lines 2 'rank 0: its process.s BEELINE_BUDGET is used up'"))
 

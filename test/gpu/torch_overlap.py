@@ -107,14 +107,14 @@ COLLECTIVES = {"all_gather": AllGather, "all_reduce": AllReduce, "reduce_scatter
 class Pair:
     """A collective of one size and its product."""
 
-    def __init__(self, run, options, size):
+    def __init__(self, run, options, size, streams):
         self.run, self.size, self.collective = run, size, COLLECTIVES[options.collective](run, size)
         self.rows = rows_for(self.collective.bytes_sent, options.times)
         self.small = torch.zeros(64, dtype=torch.bfloat16, device=run.device)
         generator = torch.Generator(device=run.device).manual_seed(1 + run.rank)
         self.a, self.b = (torch.randn(n, SIDE, dtype=torch.bfloat16, device=run.device, generator=generator) for n in (self.rows, SIDE))
         self.c = torch.zeros(self.rows, SIDE, dtype=torch.bfloat16, device=run.device)
-        self.busy, self.calling = torch.cuda.Stream(), torch.cuda.Stream()
+        self.busy, self.calling = streams
         self.seed = 0
         self.product()
         self.want = self.c.clone()
@@ -195,7 +195,8 @@ def report(run, pair, found, options):
 
 def overlap(run, options, turns):
     with turns.turn(run):
-        pairs = [Pair(run, options, int(size) << 20) for size in options.megabytes.split(",")]
+        streams = torch.cuda.Stream(), torch.cuda.Stream()  # the same for all: streams share few queues of the hardware
+        pairs = [Pair(run, options, int(size) << 20, streams) for size in options.megabytes.split(",")]
         for pair in pairs:
             route = torch_common.route_of(run, options.collective, pair.collective.routed, torch.bfloat16) or "nccl"
             run.check(route == options.route, f"overlap: {route} serves {pair.size} bytes, not {options.route}")
