@@ -206,7 +206,12 @@ static void trims_of(uint64_t staging) {
             for (uint64_t most = 1; most <= staging; most = most * 2 + most / 8) {
                 for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
                     const uint64_t fits = bl_kernel_capacity(kernel, nranks, &whole);
-                    bytes[kernel] = most;
+                    uint64_t alone[BL_KERNELS] = {0};
+                    alone[kernel] = bytes[kernel] = most;
+                    l = whole;
+                    bl_staging_trim(&l, nranks, alone);
+                    CHECK(bl_kernel_capacity(kernel, nranks, &l) >= (most < fits ? most : fits),
+                          "%d ranks: %s of %llu bytes alone", nranks, bl_kernel_name(kernel), (unsigned long long)most);
                     l = whole;
                     bl_staging_trim(&l, nranks, bytes);
                     CHECK(bl_kernel_capacity(kernel, nranks, &l) >= (most < fits ? most : fits),
@@ -297,6 +302,23 @@ static void capacities(void) {
             CHECK(!multicast || !bl_kernel_capacity(kernel, nranks, &without));
             if (multicast) CHECK(bl_kernel_in_pieces(kernel, nranks) == (kernel != BL_KERNEL_ALLREDUCE_ONESHOT_NVLS));
         }
+    }
+}
+
+/* Lines have what rings that no route needs give up, up to what a launch is to have. */
+static void room_of_rings(void) {
+    uint64_t gathers[BL_KERNELS] = {[BL_KERNEL_ALLGATHER_LL128] = UINT64_C(1) << 40};
+    for (int nranks = 3; nranks <= 4; nranks++) {
+        struct bl_staging_layout whole, l, usual;
+        CHECK(bl_staging_plan(&usual, nranks, BL_STAGING_USUAL, false, false) == 0);
+        CHECK(bl_staging_plan(&whole, nranks, BL_STAGING_USUAL / 2, false, false) == 0);
+        l = whole;
+        bl_staging_trim(&l, nranks, gathers);
+        CHECK(l.peer_lines > whole.peer_lines && l.bytes <= whole.bytes, "%d ranks: %llu lines of %llu", nranks,
+              (unsigned long long)l.peer_lines, (unsigned long long)whole.peer_lines);
+        l = usual;
+        bl_staging_trim(&l, nranks, gathers);
+        CHECK(l.peer_lines * ((uint64_t)nranks - 1) * BL_LINE_DATA <= 25 << 20, "%d ranks", nranks);
     }
 }
 
@@ -411,6 +433,7 @@ int main(void) {
     plans();
     trims();
     capacities();
+    room_of_rings();
     more_memory();
     multimem();
     threads();
