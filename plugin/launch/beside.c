@@ -114,7 +114,7 @@ static bool has_first_kernel(const struct bl_turn *forwarded, int forwarded_coun
 }
 
 ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_turn *forwarded, int forwarded_count,
-                              bool *late) {
+                              bool wait, bool *late) {
     *late = false;
     if (!count || !forwarded_count) return ncclSuccess;
     find_mixed(calls, count, forwarded, forwarded_count);
@@ -135,7 +135,7 @@ ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_t
         calls[i].call.stream = beside->streams[0];
         behind_end = behind_end || put;
     }
-    *late = behind_end || has_first_kernel(forwarded, forwarded_count);
+    *late = wait || behind_end || has_first_kernel(forwarded, forwarded_count);
     return *late ? ncclSuccess : bl_fuse_launch(calls, count, BL_BESIDE);
 }
 

@@ -17,10 +17,10 @@
 
 #include "turn.h"
 
-/* Before the real group's end, behind bl_streams_list: launches the messages of such communicators, on their own streams, unless that is to be *late.  They are joined when the
+/* Before the real group's end, behind bl_streams_list: launches the messages of such communicators, on their own streams, unless that is to be *late, as with `wait` all is.  They are joined when the
  * turns of NCCL's calls end: turn.h. */
 ncclResult_t bl_beside_launch(struct bl_collected *calls, int count, struct bl_turn *forwarded, int forwarded_count,
-                              bool *late);
+                              bool wait, bool *late);
 
 /* Behind all of the group: what is beside calls of other communicators alone is joined. */
 ncclResult_t bl_beside_end(const struct bl_collected *calls, int count);

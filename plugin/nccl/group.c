@@ -105,11 +105,14 @@ bool bl_group_list_streams(const struct bl_group *all) {
 }
 
 void bl_group_fail(ncclResult_t error) {
-    if (group.error == ncclSuccess) group.refused = true, group.error = error;
+    if (group.error == ncclSuccess) group.error = error;
+}
+
+void bl_group_prepares(void) {
+    if (bl_real_depth == 0 && bl_group_open()) group.prepares = true;
 }
 
 ncclResult_t bl_group_heard(ncclResult_t result) {
-    const bool fails = bl_real_depth == 0 && !bl_call_made(result) && bl_group_open();
-    if (fails && group.error == ncclSuccess) group.error = result;
+    if (!bl_call_made(result)) bl_group_prepares();
     return result;
 }

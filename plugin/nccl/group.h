@@ -2,7 +2,8 @@
  *
  * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end some of Beeline's may follow them
  * (together.h), and its other collectives are launched, in few launches (fuse.h), then the real group ends, with Beeline's messages
- * beside NCCL's (beside.h), and then what is left of these.  An error of a call in the group launches nothing.  The order between
+ * beside NCCL's (beside.h), and then what is left of these.  Where NCCL has
+ * the group fail, nothing of it is launched.  The order between
  * NCCL's part and Beeline's is the same on every rank, because the routes are; why it is this one: docs/design.md.
  *
  * All of it is the calling thread's own.
@@ -23,8 +24,8 @@ struct bl_group {
     int forwarded_count, forwarded_capacity;
     bool ahead;         /* what goes ahead of NCCL's calls was launched */
     bool late;          /* what goes on beside NCCL's calls is launched behind the real group's end */
-    ncclResult_t error; /* the first of a call that was not collected */
-    bool refused;       /* that is Beeline's, of which the real group knows nothing */
+    ncclResult_t error; /* the first of Beeline's, of which the real group knows nothing */
+    bool prepares;      /* whether NCCL has the group fail is known at its end alone */
     struct bl_setup_request *inits;
     int init_count, init_capacity;
     struct bl_comm **finalized;
@@ -56,7 +57,10 @@ bool bl_group_add_finalized(struct bl_comm *comm);
 /* Beeline refuses a call of the open group, or all of it: the group fails, and nothing of it is launched. */
 void bl_group_fail(ncclResult_t error);
 
-/* What the real NCCL has returned to a call of whatever kind: an error fails the group that is open there, and so here.  Returns it. */
+/* NCCL does something of the open group at its end ahead of all calls, which may fail: registers windows, say.  So Beeline's come behind that end. */
+void bl_group_prepares(void);
+
+/* What the real NCCL has returned to a call of whatever kind: an error may fail the group that is open there, and so here; its end says.  Returns it. */
 ncclResult_t bl_group_heard(ncclResult_t result);
 
 /* A communicator whose real init was called on this thread: sets Beeline's side up now, or at the outermost group end.

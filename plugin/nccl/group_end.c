@@ -81,7 +81,7 @@ static void forget_calls(struct bl_group *group, bool made) {
     }
     group->count = group->forwarded_count = group->init_count = 0;
     group->error = ncclSuccess;
-    group->refused = false;
+    group->prepares = false;
 }
 
 static bool has(const struct bl_group *group, enum bl_when when) {
@@ -100,7 +100,7 @@ static bool has_to_itself(const struct bl_group *group) {
     return any;
 }
 
-/* Where communicators are made at the end, collectives come after that, as with NCCL: a rank may make them outside of a group.  Beside what
+/* Where communicators are made at the end, or what may fail is done there, collectives come after that, as with NCCL: a rank may make them outside of a group.  Beside what
  * NCCL has of it, not behind: ranks that make none launch them ahead of that.  (A nonblocking one may be in the making for long.) */
 static void put_behind_inits(struct bl_group *group) {
     bool nonblocking = false;
@@ -112,7 +112,7 @@ static void put_behind_inits(struct bl_group *group) {
 
 /* Collectives, which all ranks launch before anything of the group can hold them up; so NCCL's calls are behind them. */
 static ncclResult_t launch_ahead(struct bl_group *group) {
-    if (group->init_count) put_behind_inits(group);
+    if (group->init_count || group->prepares) put_behind_inits(group);
     if (!has(group, BL_AHEAD)) return ncclSuccess;
     ncclResult_t result = bl_fuse_launch(group->calls, group->count, BL_AHEAD);
     group->ahead = result == ncclSuccess;
@@ -132,7 +132,8 @@ static ncclResult_t make_ready(struct bl_group *group) {
     if (result == ncclSuccess) result = bl_streams_meet(group->calls, group->count);
     if (result == ncclSuccess) result = launch_ahead(group);
     if (result != ncclSuccess) return result;
-    return bl_beside_launch(group->calls, group->count, group->forwarded, group->forwarded_count, &group->late);
+    return bl_beside_launch(group->calls, group->count, group->forwarded, group->forwarded_count, group->prepares,
+                            &group->late);
 }
 
 /* The real group fails as well, and launches nothing, by a call that NCCL refuses. */
@@ -146,7 +147,7 @@ static ncclResult_t end_real(struct bl_group *group) {
         const ncclResult_t ready = make_ready(group);
         if (ready != ncclSuccess) bl_group_fail(ready);
     }
-    if (group->depth == 1 && group->refused) refuse_real();
+    if (group->depth == 1 && group->error != ncclSuccess) refuse_real();
     const bool relaxed = group->depth == 1 && group->forwarded_count > 0;
     const CUstreamCaptureMode mode = relaxed ? bl_driver_relax() : CU_STREAM_CAPTURE_MODE_GLOBAL;
     const ncclResult_t result = BL_REAL(ncclGroupEnd);
@@ -168,7 +169,7 @@ static void drain_finalized(struct bl_group *group, bool made) {
 static ncclResult_t end_ours(struct bl_group *group, ncclResult_t real, bool simulated) {
     const bool made = bl_call_made(real);
     const ncclResult_t ran = run_calls(group, simulated ? ncclInternalError : real);
-    const ncclResult_t result = group->refused ? group->error : ran;
+    const ncclResult_t result = group->error != ncclSuccess ? group->error : ran;
     drain_finalized(group, made);
     if (made && group->init_count) bl_setup_run(group->inits, group->init_count);
     if (!made) bl_setup_forget(group->inits, group->init_count);
@@ -194,7 +195,7 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
 
 /* NCCL's estimate is of all calls: of those that Beeline has collected it is told here, for nothing is launched. */
 static void tell_real(const struct bl_group *group) {
-    if (group->refused) refuse_real();
+    if (group->error != ncclSuccess) refuse_real();
     for (int i = 0; i < group->count && group->error == ncclSuccess; i++) {
         const struct bl_call *const call = &group->calls[i].call;
         if (bl_comm_active(call->comm)) bl_call_real(call, call->comm->handle); /* an error fails the group there */

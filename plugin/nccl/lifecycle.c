@@ -210,9 +210,12 @@ BL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 BL_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
     struct bl_comm *known = bl_known(comm);
-    if (known) bl_teardown_revoke(known);
+    /* NCCL refuses it otherwise, and the communicator goes on. */
+    const bool revokes = known && revokeFlags == NCCL_REVOKE_DEFAULT && !atomic_load(&known->resources->finalized) &&
+                         !atomic_load(&known->resources->revoked);
+    if (revokes) bl_teardown_revoke(known);
     ncclResult_t result = bl_group_heard(BL_REAL(ncclCommRevoke, comm, revokeFlags));
-    if (known) bl_teardown_let_go(known);
+    if (revokes) bl_teardown_let_go(known);
     return result;
 }
 

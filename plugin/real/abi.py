@@ -160,6 +160,10 @@ def emit_standin(function, kinds):
     return "static %s\n{\n    static atomic_bool logged;\n    %s\n}" % (signature(function, name), body)
 
 
+# What NCCL does at the end of a group, ahead of the group's calls, and has the group fail by.
+PREPARING = ("ncclCommWindowRegister", "ncclCommGrow", "ncclDevCommCreate")
+
+
 def emit_forward(function, ordered):
     call = "%s, %s" % (function.name, arguments(function)) if function.parameters else function.name
     lines = [signature(function, function.name), "{"]
@@ -170,7 +174,10 @@ def emit_forward(function, ordered):
             "    bl_real_depth--;",
         ]
     elif not ordered:
-        lines += ["    return BL_REAL(%s);" % call]
+        if function.name in PREPARING:
+            lines += ["    bl_group_prepares();"]
+        heard = function.returns == "ncclResult_t" and not function.name.startswith("p")
+        lines += ["    return %s;" % ("bl_group_heard(BL_REAL(%s))" % call if heard else "BL_REAL(%s)" % call)]
     else:
         lines += [
             "    struct bl_forward *forward;",
@@ -195,6 +202,7 @@ def emit_stubs(functions, kinds):
         "",
         '#include "real/abi.h"',
         '#include "nccl/forward.h"',
+        '#include "nccl/group.h"',
         '#include "real/real.h"',
         "",
         '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"',

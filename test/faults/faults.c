@@ -245,6 +245,60 @@ static void revoke(struct part *part) {
     sums_close(part, &sums);
 }
 
+/* Flags that NCCL does not know: it refuses, and neither a call that waits for its peers, nor a group with it in its midst, is disturbed. */
+static void revoke_refused(struct part *part) {
+    ncclComm_t comms[BOX_RANKS];
+    struct sums sums;
+    part_make_communicators(part, 1, comms);
+    sums_open(part, &sums);
+    int zero = index_of(part, 0);
+    if (zero >= 0) NCCL_OK(sums_call(part, &sums, zero, comms[zero]));
+    part_barrier(part);
+    if (zero >= 0)
+        CHECK(ncclCommRevoke(comms[zero], 7) == ncclInvalidArgument, "revoked by flags that it does not know");
+    nap();
+    part_barrier(part);
+    each_rank (part, i)
+        if (i != zero) NCCL_OK(sums_call(part, &sums, i, comms[i]));
+    each_rank (part, i) sums_check(part, &sums, i, part->box->nranks);
+    part_barrier(part);
+    NCCL_OK(ncclGroupStart());
+    each_rank (part, i) NCCL_OK(sums_call(part, &sums, i, comms[i]));
+    if (zero >= 0) CHECK(ncclCommRevoke(comms[zero], 7) == ncclInvalidArgument, "revoked in a group");
+    NCCL_OK(ncclGroupEnd());
+    each_rank (part, i) sums_check(part, &sums, i, part->box->nranks);
+    destroy(part, comms);
+    sums_close(part, &sums);
+}
+
+/* A window that NCCL cannot register fails the group that it is in, of which nothing is launched; the next one is. */
+static void window_fails(struct part *part) {
+    ncclComm_t comms[BOX_RANKS];
+    struct sums sums;
+    part_make_communicators(part, 1, comms);
+    sums_open(part, &sums);
+    for (int after = 0; after < 2; after++) { /* the sum, or the window */
+        NCCL_OK(ncclGroupStart());
+        each_rank (part, i) {
+            ncclWindow_t window;
+            if (after) NCCL_OK(sums_call(part, &sums, i, comms[i]));
+            (void)ncclCommWindowRegister(comms[i], (void *)sums.buffer[i], ELEMENTS * 4, &window, 0);
+            if (!after) NCCL_OK(sums_call(part, &sums, i, comms[i]));
+        }
+        CHECK(ncclGroupEnd() != ncclSuccess, "a group whose window cannot be had");
+        each_rank (part, i) {
+            uint32_t first;
+            CU_OK(cuStreamSynchronize(part_enter(part, i)->stream[0]));
+            CU_OK(cuMemcpyDtoH(&first, sums.buffer[i], sizeof first));
+            CHECK(first == (uint32_t)part->rank[i].rank + 1, "a sum was made in a group that failed");
+        }
+        part_barrier(part);
+    }
+    works(part, comms, part->box->nranks);
+    destroy(part, comms);
+    sums_close(part, &sums);
+}
+
 /* The last rank is out of order; the others, which wait for it, shrink it away and go on. */
 static void shrink_abort(struct part *part) {
     ncclComm_t comms[BOX_RANKS], fewer[BOX_RANKS] = {0};
@@ -540,6 +594,8 @@ static const struct {
     {"group_refused", group_refused},
     {"group_refused_nonblocking", group_refused_nonblocking},
     {"revoke", revoke},
+    {"revoke_refused", revoke_refused},
+    {"window_fails", window_fails},
     {"shrink_abort", shrink_abort},
     {"stale", stale},
     {"stale_exchanged", stale_exchanged},

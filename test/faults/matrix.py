@@ -363,8 +363,9 @@ def peers_die():
 def lives():
     for mode in ("groups", "threads", "processes"):
         case(f"timeout/{mode}", expect(faults("timeout", mode, 3, "--env BEELINE_TIMEOUT=1"), "--warn 'rank 0 of 3 has waited 1 s for rank'"))
-        for scenario in ("revoke", "shrink_abort", "stale", "crossed", "capturing"):
+        for scenario in ("revoke", "revoke_refused", "shrink_abort", "stale", "crossed", "capturing"):
             case(f"{scenario}/{mode}", expect(faults(scenario, mode, 3)))
+        case(f"window_fails/{mode}", expect(faults("window_fails", mode, 3, "--fault ncclCommWindowRegister=ncclSystemError")))
         # Set up by threads that have no context: what they retained is released.
         case(f"crossed_nonblocking/{mode}", expect(faults("crossed_nonblocking", mode, 3), "--lines 0 'LEAK context'"))
     case("stale_exchanged/threads", expect(faults("stale_exchanged", "threads", 3)))

@@ -126,7 +126,14 @@ EMU_API(ncclResult_t, ncclCommDeregister, const ncclComm_t comm, void *handle) {
 }
 
 EMU_API(ncclResult_t, ncclCommWindowRegister, ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags) {
-    NCCL_AROUND(comm, size, enter(comm, buff, size, (void **)win));
+    struct emu_call call = NCCL_CALL(emu_comm_rank(comm));
+    call.count = (long long)size;
+    if (!win || !buff || !size || emu_comm_check(comm) != ncclSuccess) /* the group goes on */
+        return emu_call_leave(&call, emu_fail(ncclInvalidArgument, "window arguments"));
+    ncclResult_t result = emu_call_enter(&call, comm);
+    if (result == ncclSuccess) result = enter(comm, buff, size, (void **)win);
+    if (result != ncclSuccess) emu_group_error(result);
+    return emu_call_leave(&call, result);
 }
 
 EMU_API(ncclResult_t, ncclCommWindowDeregister, ncclComm_t comm, ncclWindow_t win) {
