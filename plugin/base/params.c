@@ -62,10 +62,14 @@ static const char *value_of(const char *variable) {
     return text && *text ? text : NULL;
 }
 
+static bool is_nccls(const struct bl_param_row *row) {
+    return strcmp(row->category, "nccl") == 0;
+}
+
 /* What a variable of NCCL may say is NCCL's affair. */
 static void refuse(const struct bl_param_row *row, const char *text) {
     char accepted[192], used[48];
-    if (strcmp(row->category, "nccl") == 0) return;
+    if (is_nccls(row)) return;
     row->kind->accepted(row, accepted, sizeof(accepted));
     row->kind->format(row, member_of(row), used, sizeof(used));
     snprintf(complaint(), COMPLAINT, "%s=%.64s is not accepted: want %s; using the default, %s", row->variable, text,
@@ -183,6 +187,18 @@ const struct bl_params *bl_params(void) {
     pthread_once(&once, read_all);
     if (!atomic_exchange(&logged, true))
         for (int i = 0; i < complaint_count; i++) bl_log_at(NULL, BL_LOG_WARN, "%s", complaints[i]);
+    return &params;
+}
+
+static void read_nccls(void) {
+    for (int i = 0; i < ROWS; i++)
+        if (is_nccls(&bl_param_rows[i])) read_row(i);
+}
+
+const struct bl_params *bl_params_of_nccl(void) {
+    static pthread_once_t behind_init = PTHREAD_ONCE_INIT;
+    bl_params();
+    pthread_once(&behind_init, read_nccls);
     return &params;
 }
 

@@ -13,6 +13,10 @@
 
 const struct bl_params *bl_params(void);
 
+/* With NCCL's own variables as they are at the first call, which comes behind a real init: NCCL reads its files of settings into the
+ * environment there, and each variable when it first needs it. */
+const struct bl_params *bl_params_of_nccl(void);
+
 /* The settings that ranks must share (categories routes and memory), as text "VARIABLE=value ..." for the comparison
  * with rank 0's (truncates). */
 void bl_params_shared(char *text, size_t size);

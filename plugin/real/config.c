@@ -84,7 +84,7 @@ struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {
     const struct comm_config *config = (const struct comm_config *)given;
     struct bl_wishes wishes = {0};
     if (config && config->magic == magic) read_config(&wishes, config);
-    read_environment(&wishes, bl_params());
+    read_environment(&wishes, bl_params_of_nccl());
     return wishes;
 }
 

@@ -299,6 +299,20 @@ static void window_fails(struct part *part) {
     sums_close(part, &sums);
 }
 
+/* NCCL's files of settings are in the environment once it has been initialized, not before; what a program sets until then counts, too. */
+static void late_settings(struct part *part) {
+    ncclComm_t comms[BOX_RANKS];
+    int version;
+    NCCL_OK(ncclGetVersion(&version)); /* all that Beeline does has begun */
+    setenv("NCCL_MAX_CTAS", "1", 1);
+    part_make_communicators(part, 1, comms);
+    each_rank (part, i) {
+        const char *route = box_route(comms[i], BL_ALLGATHER, 140001, ncclInt8, 0);
+        CHECK(!route || !strcmp(route, "nccl"), "by one block: %s", route); /* which would be slower than NCCL's */
+    }
+    destroy(part, comms);
+}
+
 /* The last rank is out of order; the others, which wait for it, shrink it away and go on. */
 static void shrink_abort(struct part *part) {
     ncclComm_t comms[BOX_RANKS], fewer[BOX_RANKS] = {0};
@@ -594,6 +608,7 @@ static const struct {
     {"group_refused", group_refused},
     {"group_refused_nonblocking", group_refused_nonblocking},
     {"revoke", revoke},
+    {"late_settings", late_settings},
     {"revoke_refused", revoke_refused},
     {"window_fails", window_fails},
     {"shrink_abort", shrink_abort},

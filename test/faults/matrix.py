@@ -368,6 +368,7 @@ def lives():
         case(f"window_fails/{mode}", expect(faults("window_fails", mode, 3, "--fault ncclCommWindowRegister=ncclSystemError")))
         # Set up by threads that have no context: what they retained is released.
         case(f"crossed_nonblocking/{mode}", expect(faults("crossed_nonblocking", mode, 3), "--lines 0 'LEAK context'"))
+    case("late_settings", expect(faults("late_settings", "processes", 2, "--sms 120")))
     case("stale_exchanged/threads", expect(faults("stale_exchanged", "threads", 3)))
     case("churn/groups", expect(faults("churn", "groups", 2)), "timeout=120")
     # The second rank's imports of the first rounds, then of the third, fail.
