@@ -69,3 +69,11 @@ ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t res
 ncclResult_t bl_forward_collected(const struct bl_forward *forward, ncclResult_t result) {
     return forward ? after(forward, result) : result;
 }
+
+ncclResult_t bl_forward_plain(ncclResult_t result) {
+    return bl_group_heard(result);
+}
+
+void bl_forward_preparing(void) {
+    bl_group_prepares();
+}

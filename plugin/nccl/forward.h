@@ -26,4 +26,8 @@ ncclResult_t bl_forward_collected(const struct bl_forward *forward, ncclResult_t
 /* After the real call, on the same thread; returns its result. */
 ncclResult_t bl_forward_after(const struct bl_forward *forward, ncclResult_t result);
 
+/* The same for one that puts nothing on a stream; and before such a one that NCCL does at a group's end, ahead of the group's calls. */
+ncclResult_t bl_forward_plain(ncclResult_t result);
+void bl_forward_preparing(void);
+
 #endif

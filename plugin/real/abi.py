@@ -175,9 +175,9 @@ def emit_forward(function, ordered):
         ]
     elif not ordered:
         if function.name in PREPARING:
-            lines += ["    bl_group_prepares();"]
+            lines += ["    bl_forward_preparing();"]
         heard = function.returns == "ncclResult_t" and not function.name.startswith("p")
-        lines += ["    return %s;" % ("bl_group_heard(BL_REAL(%s))" % call if heard else "BL_REAL(%s)" % call)]
+        lines += ["    return %s;" % ("bl_forward_plain(BL_REAL(%s))" % call if heard else "BL_REAL(%s)" % call)]
     else:
         lines += [
             "    struct bl_forward *forward;",
@@ -202,7 +202,6 @@ def emit_stubs(functions, kinds):
         "",
         '#include "real/abi.h"',
         '#include "nccl/forward.h"',
-        '#include "nccl/group.h"',
         '#include "real/real.h"',
         "",
         '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"',
