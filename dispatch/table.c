@@ -323,12 +323,12 @@ static uint64_t kept_from_copies(const struct ranges *r) {
     return built_in ? kept_by_rows(r, BL_PICK_BUILT_IN, kept) : kept;
 }
 
-/* Whether the longer all-gathers go to the copy engines, because they are asked for and can have them. */
-static bool takes_copies(const struct ranges *r) {
+/* Whether all-gathers above `kept` go to the copy engines, because they are asked for and can have them. */
+static bool takes_copies(const struct ranges *r, uint64_t kept) {
     const int copy = bl_algorithm_find(r->collective, "allgather_ce");
     enum bl_reason why;
     return r->build->settings->copy_engines && copy >= 0 &&
-           algorithm_limit(r->build, &bl_algorithms[copy], BL_BY_LINES, &why) > kept_from_copies(r);
+           algorithm_limit(r->build, &bl_algorithms[copy], BL_BY_LINES, &why) > kept;
 }
 
 /* Whether those above LEFT_TO_KERNELS are NCCL's, whose copy engines move them between symmetric windows. */
@@ -420,9 +420,9 @@ static void build_collective(struct bl_table *table, enum bl_collective collecti
     const struct bl_pick *plain = &build->picks.pick[BL_PICK_PLAIN][collective];
     struct ranges r = {.build = build, .table = table, .collective = collective};
 
-    const uint64_t said = add_said(&r);
-    const bool copies = said != UINT64_MAX && takes_copies(&r), no_blocks = takes_no_blocks(&r);
-    add_all_rows(&r, copies ? kept_from_copies(&r) : no_blocks ? LEFT_TO_KERNELS : UINT64_MAX);
+    const uint64_t said = add_said(&r), kept = kept_from_copies(&r);
+    const bool copies = said != UINT64_MAX && takes_copies(&r, kept), no_blocks = takes_no_blocks(&r);
+    add_all_rows(&r, copies ? kept : no_blocks ? LEFT_TO_KERNELS : UINT64_MAX);
     if (copies) {
         const struct bl_tuning_row row = {.algorithm = bl_algorithm_find(collective, "allgather_ce")};
         add_algorithm(&r, &row, UINT64_MAX, BL_REASON_COPY_ENGINES);

@@ -2,9 +2,8 @@
  *
  * Calls for the real NCCL go to it at once: it collects them itself.  At the outermost end some of Beeline's may follow them
  * (together.h), and its other collectives are launched, in few launches (fuse.h), then the real group ends, with Beeline's messages
- * beside NCCL's (beside.h), and then what is left of these.  Where NCCL has
- * the group fail, nothing of it is launched.  The order between
- * NCCL's part and Beeline's is the same on every rank, because the routes are; why it is this one: docs/design.md.
+ * beside NCCL's (beside.h), and then what is left of these.  Where NCCL has the group fail, nothing of it is launched.  The order
+ * between NCCL's part and Beeline's is the same on every rank, because the routes are; why it is this one: docs/design.md.
  *
  * All of it is the calling thread's own.
  */

@@ -2,7 +2,7 @@
 FAULTS := $(TEST)/faults
 TEST_PROGRAMS += $(FAULTS)/faults $(FAULTS)/sockets.so
 
-$(FAULTS)/faults: $(FAULTS)/faults.o $(TEST_HARNESS_OBJ) | $(BUILD)/emu/libnccl.so.2
+$(FAULTS)/faults: $(patsubst %,$(FAULTS)/%.o,faults refused sums) $(TEST_HARNESS_OBJ) | $(BUILD)/emu/libnccl.so.2
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ -Wl,--allow-shlib-undefined $(BUILD)/emu/libnccl.so.2 -ldl -lm -pthread
 

@@ -222,7 +222,7 @@ static void test_forced_others(void) {
           "%s", m.text[0]);
 }
 
-/* With the setting, calls up to 8M a rank go as they are tuned, copy engines all beyond, and nothing else changes. */
+/* With the setting, kernels serve up to 8M a rank as they are tuned, copy engines all else above 128K, and nothing else changes. */
 static void test_copy_engines(void) {
     for (int n = 2; n <= BL_MAX_RANKS; n++) {
         struct bl_facts facts = facts_of("NVIDIA H200", 90, n), slots = with_slots(facts);
