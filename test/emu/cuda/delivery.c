@@ -7,6 +7,7 @@
  *   are to have met since they last did what may make them part: else the kernel fails;
  * - a fence, release or atomic of a thread delivers all that the thread has stored, and all that its block or warp had
  *   stored before their last barrier (cumulativity);
+ * - so does a fence of another thread of the block with what the thread has stored by bulk copies and waited for;
  * - a thread sees its own stores, and those of its block and warp from before their last barrier.
  *
  * On the reader's side, a plain or relaxed load of a word may for a while return what the word held before its newest
@@ -242,7 +243,7 @@ static struct pending *pending_new(struct kernel *kernel, uintptr_t address, con
     unsigned b = bucket(p->spot);
     p->place = kernel->npending++;
     p->address = address;
-    p->line = p->add = false;
+    p->line = p->add = p->block_knows = false;
     p->device = range->device;
     kernel->npending_to[range->device + 1]++;
     p->next = -1;
@@ -274,7 +275,7 @@ static bool known_here(const struct pending *p) {
     unsigned me = thread_in_grid(), warp = fiber_now->thread / EMU_WARP;
     if (p->block == block) {
         unsigned by = p->thread[p->line ? __builtin_ctz(p->parts) : 0] % block->kernel->threads;
-        if (p->generation < block->generation) return true;
+        if (p->block_knows || p->generation < block->generation) return true;
         if (by / EMU_WARP == warp && p->warp_generation < block->warp_generation[warp]) return true;
     }
     if (!p->line) return p->thread[0] == me;
@@ -497,6 +498,22 @@ static bool seam_block_sync(bool mine) {
     return fiber_now->all;
 }
 
+static void seam_stored(void) {
+    struct kernel *kernel = fiber_now->block->kernel;
+    for (int i = 0; i < kernel->npending; i++) {
+        struct pending *p = &kernel->pending[kernel->order[i]];
+        if (!p->line && p->thread[0] == thread_in_grid()) p->block_knows = true;
+    }
+}
+
+static bool seam_chance(void) {
+    return emu_random(&simt_random) & 1;
+}
+
+static void seam_fault(const char *what, const void *address) {
+    simt_fault(CUDA_ERROR_LAUNCH_FAILED, what, (uintptr_t)address, 0);
+}
+
 static void seam_warp_sync(void) {
     simt_switch(FIBER_WAITS_WARP);
     fiber_now->parted = false;
@@ -527,6 +544,9 @@ __attribute__((constructor)) static void fill_seam(void) {
         .block_sync = seam_block_sync,
         .warp_sync = seam_warp_sync,
         .exchange = simt_exchange,
+        .stored = seam_stored,
+        .chance = seam_chance,
+        .fault = seam_fault,
         .clock = emu_nanoseconds,
         .multicast_store = multimem_store,
         .multicast_add = multimem_add,

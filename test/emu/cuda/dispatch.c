@@ -1,7 +1,7 @@
 /* dispatch.c - which blocks are resident: a device's launches get its multiprocessors strictly in the order in which they became
  * ready, and what finds no room keeps all that is behind it waiting, as in a queue of the hardware.
  *
- * A multiprocessor holds EMU_SM_BLOCKS blocks, over all kernels; a block goes to one that has fewest.  Kernels that are somebody
+ * A multiprocessor holds EMU_SM_BLOCKS blocks, over all kernels, as far as their memory goes; a block goes to one that has fewest.  Kernels that are somebody
  * else's (the reference NCCL's) run on the host, but hold multiprocessors all the same, each alone, from their start to their end:
  * as a kernel does that needs all registers of one; and where they can be, four at a time of one GPC, as blocks of a cluster are.  So grids whose blocks
  * wait for what is not resident hang here as they would there, be it their own blocks, or a kernel on which a peer of theirs depends.
@@ -23,6 +23,7 @@ static _Atomic bool news;
 static struct kernel *waiting, **waiting_tail = &waiting; /* kernels with blocks that have not started */
 static struct multiprocessor {
     unsigned char blocks;
+    unsigned memory;             /* of these */
     const struct kernel *holder; /* NULL: whoever comes */
 } devices[EMU_MAX_DEVICES][MAX_SMS];
 
@@ -32,6 +33,10 @@ static CUdevice device_of(const struct kernel *kernel) {
 
 static struct multiprocessor *sm_of(const struct kernel *kernel, unsigned sm) {
     return &devices[device_of(kernel)][sm];
+}
+
+static unsigned memory_of(const struct kernel *kernel) {
+    return kernel->launch.memory + EMU_OWN_MEMORY;
 }
 
 void dispatch_drop(const struct kernel *kernel) {
@@ -47,6 +52,7 @@ void dispatch_drop(const struct kernel *kernel) {
 
 void dispatch_leave(const struct kernel *kernel, unsigned sm) {
     sm_of(kernel, sm)->blocks--;
+    sm_of(kernel, sm)->memory -= memory_of(kernel);
     news = true;
 }
 
@@ -58,6 +64,7 @@ static int find_room(const struct kernel *kernel) {
     for (unsigned i = sms->first; i < sms->first + sms->count; i++) {
         const struct multiprocessor *sm = sm_of(kernel, i);
         if (sm->holder || sm->blocks >= EMU_SM_BLOCKS || sm->blocks > fewest) continue;
+        if (sm->memory + memory_of(kernel) > EMU_SM_MEMORY) continue;
         if (sm->blocks < fewest) ties = 0;
         fewest = sm->blocks;
         if (emu_random(&simt_random) % ++ties == 0) found = (int)i;
@@ -70,6 +77,7 @@ static bool start_blocks(struct kernel *kernel) {
         const int sm = find_room(kernel);
         if (sm < 0 || !simt_block_start(kernel, (unsigned)sm)) return false;
         sm_of(kernel, (unsigned)sm)->blocks++;
+        sm_of(kernel, (unsigned)sm)->memory += memory_of(kernel);
     }
     return true;
 }

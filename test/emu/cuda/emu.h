@@ -291,7 +291,8 @@ struct emu_op {
         struct {
             struct emu_function *function;
             unsigned grid[3], block[3];
-            bool early; /* programmatic dependent launch */
+            bool early;      /* programmatic dependent launch */
+            unsigned memory; /* of each block */
             void *args;
         } kernel; /* owns args */
         struct {
@@ -506,15 +507,24 @@ struct emu_function {
     void (*entry)(const void *args);
     unsigned argument_size;
     int most_threads;          /* of a block */
+    unsigned most_memory;      /* of a block, as asked for */
     struct emu_function *next; /* of its module */
 };
 
 /* --- simt.c, dispatch.c: kernels --- */
+/* Of a block, unless more is asked for; at most; of a multiprocessor, of which each block has 1 KB for itself.  As H200 have it. */
+enum {
+    EMU_BLOCK_MEMORY = 48 << 10,
+    EMU_MOST_BLOCK_MEMORY = 227 << 10,
+    EMU_SM_MEMORY = 228 << 10,
+    EMU_OWN_MEMORY = 1 << 10
+};
 struct emu_launch {
     struct emu_function *function;
     struct emu_context *context;
     struct emu_sms sms;
     unsigned grid[3], block[3];
+    unsigned memory; /* of each block */
     bool early; /* may start before what came before on its stream is over: it must wait before it touches memory */
     const void *args;
     void (*done)(void *argument, CUresult result); /* on the engine's thread */

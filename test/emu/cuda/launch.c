@@ -11,7 +11,7 @@ static bool dimensions_good(const unsigned grid[3], const unsigned block[3]) {
     return threads <= 1024 && threads * block[2] <= (uint64_t)emu_config.max_threads;
 }
 
-static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned block[3], bool early,
+static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned block[3], unsigned memory, bool early,
                        CUstream stream_handle, void **parameters, void **extra) {
     struct emu_context *context;
     struct emu_stream *stream;
@@ -23,6 +23,7 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
     /* More than its launch bounds allow. */
     if (result == CUDA_SUCCESS && (uint64_t)block[0] * block[1] * block[2] > (uint64_t)function->most_threads)
         result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && memory > function->most_memory) result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS && (!parameters || !parameters[0] || extra)) result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) result = emu_stream_of(stream_handle, &stream);
     /* A stream, and a module's function, belong to one context, and that must be current. */
@@ -31,8 +32,9 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
         result = CUDA_ERROR_INVALID_HANDLE;
     emu_unlock();
     if (result != CUDA_SUCCESS) return result;
-    struct emu_op op = {.kind = EMU_OP_KERNEL,
-                        .kernel = {.function = function, .early = early, .args = malloc(function->argument_size)}};
+    struct emu_op op = {
+        .kind = EMU_OP_KERNEL,
+        .kernel = {.function = function, .early = early, .memory = memory, .args = malloc(function->argument_size)}};
     if (!op.kernel.args) return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(op.kernel.args, parameters[0], function->argument_size);
     op.takes = emu_speed_of_kernel(function, op.kernel.args);
@@ -45,7 +47,8 @@ EMU_CALL(cuLaunchKernel, 4000,
          (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
           unsigned shared, CUstream stream, void **parameters, void **extra),
          (function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra)) {
-    return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, false, stream, parameters, extra);
+    return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, false, stream, parameters,
+                  extra);
 }
 
 EMU_CALL(cuLaunchKernelEx, 11060, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra),
@@ -58,8 +61,8 @@ EMU_CALL(cuLaunchKernelEx, 11060, (const CUlaunchConfig *config, CUfunction func
         early = config->attrs[i].value.programmaticStreamSerializationAllowed;
     }
     return launch(function, (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ},
-                  (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ}, early, config->hStream,
-                  parameters, extra);
+                  (unsigned[]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes, early,
+                  config->hStream, parameters, extra);
 }
 
 EMU_CALL(cuLaunchCooperativeKernel, 9000,
@@ -68,5 +71,6 @@ EMU_CALL(cuLaunchCooperativeKernel, 9000,
          (function, gx, gy, gz, bx, by, bz, shared, stream, parameters)) {
     if ((uint64_t)gx * gy * gz > EMU_SM_BLOCKS * (uint64_t)emu_config.sms)
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-    return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, false, stream, parameters, NULL);
+    return launch(function, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, false, stream, parameters,
+                  NULL);
 }

@@ -92,6 +92,7 @@ static CUresult get(struct emu_function **out, const void *handle, const char *n
     *(void **)&function->entry = entry;
     function->argument_size = *size;
     function->most_threads = threads && (int)*threads < emu_config.max_threads ? (int)*threads : emu_config.max_threads;
+    function->most_memory = EMU_BLOCK_MEMORY;
     function->next = module->functions;
     *out = module->functions = function;
     return CUDA_SUCCESS;
@@ -174,13 +175,21 @@ EMU_CALL(cuFuncGetAttribute, 2020, (int *value, CUfunction_attribute attribute, 
 
 EMU_CALL(cuFuncSetAttribute, 9000, (CUfunction function, CUfunction_attribute attribute, int value),
          (function, attribute, value)) {
-    return emu_object_get(function, EMU_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    struct emu_function *of = emu_object_get(function, EMU_FUNCTION);
+    if (!of) return CUDA_ERROR_INVALID_HANDLE;
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_SUCCESS;
+    if (value < 0 || value > EMU_MOST_BLOCK_MEMORY) return CUDA_ERROR_INVALID_VALUE;
+    of->most_memory = (unsigned)value;
+    return CUDA_SUCCESS;
 }
 
 EMU_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050,
          (int *blocks, CUfunction function, int threads, size_t shared), (blocks, function, threads, shared)) {
     const struct emu_function *of = emu_object_get(function, EMU_FUNCTION);
     if (!blocks || !of) return CUDA_ERROR_INVALID_VALUE;
-    *blocks = threads <= of->most_threads ? EMU_SM_BLOCKS : 0;
+    const size_t fit = EMU_SM_MEMORY / (shared + EMU_OWN_MEMORY);
+    *blocks = threads > of->most_threads || shared > of->most_memory ? 0
+              : fit < EMU_SM_BLOCKS                                  ? (int)fit
+                                                                     : EMU_SM_BLOCKS;
     return CUDA_SUCCESS;
 }

@@ -27,6 +27,7 @@ void emu_op_submit(const struct emu_op *op, void (*done)(void *, CUresult), void
                                 .context = op->context,
                                 .sms = op->sms,
                                 .early = op->kernel.early,
+                                .memory = op->kernel.memory,
                                 .args = op->kernel.args,
                                 .done = done,
                                 .argument = argument};

@@ -58,10 +58,13 @@ uint64_t simt_exchange(uint64_t value, unsigned from, enum bl_emu_exchange kind)
 }
 
 /* --- blocks --- */
+enum { EMU_MEMORY_ALIGNMENT = 128 };
+
 static struct block *block_new(struct kernel *kernel, unsigned sm) {
     unsigned threads = kernel->threads;
     const size_t words = BL_EMU_BLOCK_WORDS * sizeof(uint64_t);
-    struct block *block = calloc(1, sizeof *block + threads * (sizeof(struct fiber) + sizeof(struct fiber *)) + words);
+    const size_t fibers = threads * (sizeof(struct fiber) + sizeof(struct fiber *)), memory = kernel->launch.memory;
+    struct block *block = calloc(1, sizeof *block + fibers + words + memory + EMU_MEMORY_ALIGNMENT);
     if (!block) return NULL;
     if (!kernel->started) kernel->laziness = (unsigned)draw(16);
     block->kernel = kernel;
@@ -70,7 +73,10 @@ static struct block *block_new(struct kernel *kernel, unsigned sm) {
     block->fibers = (struct fiber *)(block + 1);
     block->runnable = (struct fiber **)(block->fibers + threads);
     block->words = (uint64_t *)(block->runnable + threads);
+    block->memory = (unsigned char *)(((uintptr_t)(block->words + BL_EMU_BLOCK_WORDS) + EMU_MEMORY_ALIGNMENT - 1) /
+                                      EMU_MEMORY_ALIGNMENT * EMU_MEMORY_ALIGNMENT);
     memset(block->words, 0xa5, words);
+    memset(block->memory, 0xa5, memory);
     block->none_false = true;
     block->nrunnable = block->alive = (int)threads;
     for (unsigned i = 0; i < threads; i++) {
@@ -197,6 +203,7 @@ static bool run_fiber(int block_place, int place) {
     fiber_now = fiber;
     emu_seam.budget = quantum();
     emu_seam.block_words = block->words;
+    emu_seam.block_memory = block->memory;
     emu_seam.thread = place_of(fiber->thread, launch->block);
     emu_seam.block = place_of(block->index, launch->grid);
     emu_seam.block_dim = (struct bl_emu_dim){launch->block[0], launch->block[1], launch->block[2]};

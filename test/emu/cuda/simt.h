@@ -46,6 +46,7 @@ struct block {
     struct fiber *fibers;
     struct fiber **runnable; /* neither done nor at the barrier */
     uint64_t *words;         /* that its threads share */
+    unsigned char *memory;   /* what the launch gives it of that */
     int nrunnable, alive, at_barrier;
     bool none_false;                                                    /* so far, of those at the barrier */
     unsigned generation;                                                /* barriers passed */
@@ -67,6 +68,7 @@ struct pending {
     unsigned size;
     bool line, vouched; /* vouched: a packet or line, which carries its own flag */
     bool add;           /* not a store: a word to be added */
+    bool block_knows;   /* its thread has waited for it: whoever fences in the block delivers it */
     unsigned parts;     /* of a line: a bit each */
     unsigned thread[8]; /* in the grid; of a line's parts, else [0] */
     struct block *block;

@@ -23,10 +23,11 @@ enum bl_emu_order { BL_EMU_OWN, BL_EMU_RELAXED, BL_EMU_ACQUIRE, BL_EMU_RELEASE }
 
 struct bl_emu_seam {
     struct bl_emu_dim thread, block, block_dim, grid_dim; /* of the running fiber */
-    int64_t budget;        /* switch points that the running fiber may still pass before it must yield */
-    uint64_t *block_words; /* of its block, BL_EMU_BLOCK_WORDS of them */
-    const void *missing;   /* the last 64-bit word that the fiber found not to be what it waits for, and what it was: */
-    uint64_t saw;          /* a fiber that pauses is left alone until the word changes, or for a while */
+    int64_t budget;              /* switch points that the running fiber may still pass before it must yield */
+    uint64_t *block_words;       /* of its block, BL_EMU_BLOCK_WORDS of them */
+    unsigned char *block_memory; /* of its block, what the launch gives it, aligned to 128 bytes */
+    const void *missing; /* the last 64-bit word that the fiber found not to be what it waits for, and what it was: */
+    uint64_t saw;        /* a fiber that pauses is left alone until the word changes, or for a while */
     void (*yield)(void);
     void (*pause)(void); /* a failed poll */
     void (*load)(void *value, const void *address, unsigned size, enum bl_emu_order order);
@@ -44,6 +45,10 @@ struct bl_emu_seam {
     void (*warp_sync)(void);
     /* What the thread `from` of this block, in the same warp, passes. */
     uint64_t (*exchange)(uint64_t value, unsigned from, enum bl_emu_exchange kind);
+    /* All that this thread has stored has arrived, as far as the block goes: whoever fences in it delivers that. */
+    void (*stored)(void);
+    bool (*chance)(void);                                 /* as it happens */
+    void (*fault)(const char *what, const void *address); /* does not return */
     uint64_t (*clock)(void);
     /* At an address of a multicast mapping: */
     void (*multicast_store)(void *address, const uint64_t value[2], bool packet);
