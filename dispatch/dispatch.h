@@ -32,6 +32,7 @@ struct bl_facts {
     unsigned multiprocessors; /* of the rank that has fewest */
     unsigned most_blocks;     /* of a launch: as many, or maxCTAs if less */
     unsigned max_threads;     /* per block; the fewest of the ranks, at most BL_MAX_THREADS */
+    unsigned block_memory;    /* bytes that a launch may give a block; likewise */
     char gpu[64];             /* "NVIDIA H200"; rank 0's */
     struct bl_staging_layout layout;
 };

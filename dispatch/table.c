@@ -28,6 +28,9 @@ static const struct {
 /* Of more ranks it was not: so little that little can be lost, what the fewest senders send to all peers in 3 us. */
 static const uint64_t FOR_A_BLOCK_OF_MANY = 8 << 10;
 
+/* Where a launch may have few blocks, pieces begin no sooner: what comes before the first of them is stored takes 16 us, and 26 of an all-reduce (docs/benchmarks/h200-x2-2026-11-29.md). */
+static const uint64_t LEAST_IN_PIECES = 8 << 20;
+
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
 /* Copies between GPUs of one call of allgather_ce: each is three entries of a stream's queue, which is said to have room for 1024.
@@ -60,7 +63,8 @@ static unsigned most_threads(const struct bl_facts *facts) {
 
 /* Whether blocks can be as large as a kernel needs them. */
 static bool has_threads(const struct bl_facts *facts, enum bl_kernel kernel) {
-    return bl_kernel_threads(kernel, facts->nranks, 0) <= most_threads(facts);
+    const unsigned least = bl_kernel_threads(kernel, facts->nranks, 0);
+    return least <= most_threads(facts) && bl_kernel_threads_in(kernel, least, facts->block_memory) > 0;
 }
 
 /* Most bytes that the algorithm can carry on this communicator, and what keeps it from more. */
@@ -168,6 +172,7 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
     }
     unsigned threads = lesser(row->threads ? row->threads : DEFAULT_THREADS, most_threads(facts));
     threads = bl_kernel_threads(algorithm->kernel[row->spread], facts->nranks, threads);
+    threads = bl_kernel_threads_in(algorithm->kernel[row->spread], threads, facts->block_memory);
     /* Every block must be resident at once, and needs its epoch word. */
     unsigned blocks = lesser(row->blocks ? row->blocks : facts->most_blocks, at_least_one(facts->most_blocks));
     blocks = lesser(at_least_one(blocks), BL_MAX_BLOCKS);
@@ -176,6 +181,9 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
         r->wanted = max_bytes;
         r->hindrance = hindrance;
     }
+    const bool in_pieces = bl_kernel_memory(algorithm->kernel[row->spread], threads) > 0;
+    if (limit && reason == BL_REASON_TUNED && in_pieces && r->reached < LEAST_IN_PIECES)
+        add_nccl_range(r, LEAST_IN_PIECES, r->wanted > r->reached ? r->hindrance : reason);
     if (limit)
         add_range(r, (struct bl_range){.max_bytes = limit < max_bytes ? limit : max_bytes,
                                        .algorithm = row->algorithm,
@@ -336,6 +344,11 @@ static bool takes_no_blocks(const struct ranges *r) {
     return r->build->facts->zero_ctas && bl_collective_has(r->collective, BL_GATHERS);
 }
 
+/* Of few blocks, which pay where that was measured. */
+static bool is_bulk(int algorithm) {
+    return bl_kernel_memory(bl_algorithms[algorithm].kernel[BL_BY_LINES], BL_MAX_THREADS) > 0;
+}
+
 /* In NCCL's place: what carries most, and of what carries as much the last, which sends fewest bytes. */
 static void add_in_rank_order(struct ranges *r, uint64_t max_bytes) {
     struct bl_routes_row said = {.algorithm = BL_ROUTE_NCCL, .spread = BL_NO_SPREAD};
@@ -343,6 +356,7 @@ static void add_in_rank_order(struct ranges *r, uint64_t max_bytes) {
     for (int a = 0; a < bl_algorithm_count; a++) {
         enum bl_reason ignored;
         if (bl_algorithms[a].collective != r->collective) continue;
+        if (is_bulk(a) && !as_measured(r->build, a, max_bytes)) continue;
         const uint64_t limit = algorithm_limit(r->build, &bl_algorithms[a], BL_BY_LINES, &ignored);
         if (said.algorithm != BL_ROUTE_NCCL && (!limit || limit < most)) continue;
         said.algorithm = a;

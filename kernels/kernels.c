@@ -26,6 +26,11 @@ static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t)
 static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = BL_PAIR_CHANNELS / 4 * BL_PAIR_DEPTH,
                       ANY_SIZE = UINT64_C(1) << 40;
 
+/* Of rings of pieces: what those of a stream from all peers hold, as much as a link carries in 12 us, of more than 2 ranks, whose lines need the room, half of that; and the least that is worth one; what a block
+ * is worth while for, and how many are enough for the links. */
+static const uint64_t BULK_RINGS = 4 << 20, LEAST_BULK_RING = 64 << 10, FOR_A_BULK_BLOCK = 64 << 10,
+                      MOST_BULK_BLOCKS = 32;
+
 /* Of each of the two halves behind a multicast object, and the least that is worth one. */
 static const uint64_t MULTICAST_HALF = 8 << 20, LEAST_MULTICAST_HALF = 64 << 10;
 
@@ -52,7 +57,7 @@ static const struct {
 };
 
 /* What of the staging a kernel uses: a half of the lines divided among the peers or all ranks, or among the peers for inputs and results; packets,
- * slots, rings, rings of pairs; or of the memory behind the multicast object: packets, a half, a half divided among the ranks. */
+ * slots, rings, rings of pairs, rings of pieces; or of the memory behind the multicast object: packets, a half, a half divided among the ranks. */
 enum share {
     PACKETS,
     PEERS,
@@ -61,6 +66,7 @@ enum share {
     SLOTS,
     RINGS,
     PAIRS,
+    BULK,
     MULTICAST_PACKETS,
     MULTICAST_WHOLE,
     MULTICAST_BLOCKS
@@ -186,8 +192,12 @@ bool bl_kernel_multicast(int kernel) {
     return has(kernel, BL_NVLS);
 }
 
+static bool is_bulk(int kernel) {
+    return is_kernel(kernel) && kernels[kernel].share == BULK;
+}
+
 bool bl_kernel_in_rounds(int kernel) {
-    return is_kernel(kernel) && (by_warps(kernel) || kernels[kernel].share == PACKETS ||
+    return is_kernel(kernel) && (by_warps(kernel) || is_bulk(kernel) || kernels[kernel].share == PACKETS ||
                                  (kernels[kernel].batch && kernels[kernel].share == RINGS));
 }
 
@@ -255,6 +265,7 @@ uint64_t bl_kernel_capacity(int kernel, int nranks, const struct bl_staging_layo
     case SLOTS: return layout->copy_bytes;
     case RINGS: return layout->oneway_lines / 3 / LINES_GRAIN * LINES_GRAIN * BL_FLAGGED_DATA; /* oneway.cuh */
     case PAIRS: return layout->pair_quads ? ANY_SIZE : 0; /* what the ring does not hold waits for room */
+    case BULK: return layout->bulk_bytes ? ANY_SIZE : 0;  /* likewise */
     case MULTICAST_PACKETS: return layout->multicast_packets * PACKET_DATA;
     case MULTICAST_WHOLE: return layout->multicast_half;
     case MULTICAST_BLOCKS: return layout->multicast_half / (uint64_t)nranks / LINE_BYTES * LINE_BYTES;
@@ -293,8 +304,24 @@ uint64_t bl_pair_credit(const struct bl_staging_layout *layout, unsigned receive
 
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
     if (has(kernel, BL_ONE_WARP)) return 32;
+    if (is_bulk(kernel) && threads < BL_BULK_LEAST_THREADS) return BL_BULK_LEAST_THREADS;
     const unsigned least = by_warps(kernel) ? 32 * (unsigned)divide_up((uint64_t)nranks, BL_WARP_RANKS) : 32;
     return threads > least ? threads : least;
+}
+
+/* Of all threads but a warp; behind the stages are words of each warp: bulk.cuh. */
+static uint64_t bulk_memory(unsigned warps) {
+    return (warps - 1) * (uint64_t)(BL_BULK_WARP_BYTES + (BL_BULK_STAGES + 1) * sizeof(uint64_t));
+}
+
+uint64_t bl_kernel_memory(int kernel, unsigned threads) {
+    return is_bulk(kernel) && threads >= 32 ? bulk_memory(threads / 32) : 0;
+}
+
+unsigned bl_kernel_threads_in(int kernel, unsigned threads, uint64_t most) {
+    if (!is_bulk(kernel)) return threads;
+    while (threads >= BL_BULK_LEAST_THREADS && bl_kernel_memory(kernel, threads) > most) threads -= 32;
+    return threads >= BL_BULK_LEAST_THREADS ? threads : 0;
 }
 
 /* A quad of lines for each bundle, whose warps have a rank each if they are that many. */
@@ -319,6 +346,7 @@ unsigned bl_kernel_blocks(int kernel, int nranks, uint64_t bytes, unsigned threa
             break; /* three crews; reducing takes longest */
         case MULTICAST_WHOLE:
         case MULTICAST_BLOCKS: need = divide_up(divide_up(bytes, UNIT_BYTES), threads); break;
+        case BULK: need = lesser(divide_up(bytes, FOR_A_BULK_BLOCK), MOST_BULK_BLOCKS); break;
         case PAIRS:
             need = lesser(divide_up(max_blocks, 2), BL_PAIR_BLOCKS);
             break;                                              /* what a launch may have: pairs.c */
@@ -421,6 +449,27 @@ static void plan_multicast(struct bl_staging_layout *layout, int nranks, uint64_
     *left -= layout->multicast_bytes;
 }
 
+/* Bytes of a place of a ring: Piece of bulk.cuh. */
+static uint64_t piece_bytes(int nranks) {
+    return BL_BULK_WARP_BYTES / BL_BULK_SETS / (nranks <= 2 ? 2 : nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16);
+}
+static uint64_t bulk_bytes(int nranks, uint64_t ring) {
+    const uint64_t rings = BL_BULK_STREAMS * (uint64_t)(nranks - 1);
+    return rings * (ring + 2 * ring / piece_bytes(nranks) * sizeof(uint64_t));
+}
+
+/* Up to an eighth; nothing rather than little.  Returns the bytes of a ring. */
+static uint64_t plan_bulk(int nranks, uint64_t *left) {
+    const uint64_t least = bl_staging_minimum(nranks);
+    const uint64_t most = *left > least ? lesser(*left / 8, *left - least) : 0;
+    uint64_t ring = nranks == 2 ? BULK_RINGS : BULK_RINGS / 2;
+    while (nranks > 2 && ring * (uint64_t)(nranks - 1) > BULK_RINGS / 2) ring /= 2;
+    while (ring >= LEAST_BULK_RING && bulk_bytes(nranks, ring) > most) ring /= 2;
+    if (ring < LEAST_BULK_RING) return 0;
+    *left -= bulk_bytes(nranks, ring);
+    return ring;
+}
+
 static uint64_t slots_bytes(int nranks, uint64_t slot) {
     return slot ? bl_copy_slots(nranks) * (uint64_t)(nranks - 1) * slot + sizeof(struct bl_copy_words) : 0;
 }
@@ -444,7 +493,8 @@ static void arrange(struct bl_staging_layout *layout, int nranks) {
     layout->oneway_offset = layout->line_offset + 2 * layout->half_lines * LINE_BYTES;
     layout->pair_offset = layout->oneway_offset + ring_bytes(nranks, layout->oneway_lines);
     layout->credit_offset = layout->pair_offset + pair_ring_bytes(nranks, layout->pair_quads);
-    layout->copy_offset = layout->pair_offset + pair_bytes(nranks, layout->pair_quads);
+    layout->bulk_offset = layout->pair_offset + pair_bytes(nranks, layout->pair_quads);
+    layout->copy_offset = layout->bulk_offset + bulk_bytes(nranks, layout->bulk_bytes);
     layout->bytes = layout->copy_offset + slots_bytes(nranks, layout->copy_bytes);
 }
 
@@ -464,6 +514,7 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     *layout = (struct bl_staging_layout){0};
     if (multicast) plan_multicast(layout, nranks, &left);
     const uint64_t slot = copy ? plan_slots(nranks, &left) : 0;
+    layout->bulk_bytes = plan_bulk(nranks, &left);
     const uint64_t wanted = peer_lines_of(nranks, large_of(left));
     layout->packets = plan_packets(nranks, &left);
     layout->pair_quads = plan_pairs(nranks, &left);
@@ -494,6 +545,7 @@ void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_
     uint64_t peer_lines = 2 * LINES_STEP, ring = LEAST_RING;
     uint64_t ring_lines = KEPT_RINGS_BYTES / ((uint64_t)(nranks - 1) * LINE_BYTES);
     uint64_t message = 0; /* the longest; 0: no route has any */
+    bool any_bulk = false;
     const uint64_t all = layout->bytes;
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         if (!bytes[kernel]) continue;
@@ -502,15 +554,18 @@ void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_
         if (peers > peer_lines) peer_lines = peers;
         if (rings > ring_lines) ring_lines = rings;
         if (bl_kernel_pairs(kernel) && bytes[kernel] > message) message = bytes[kernel];
+        any_bulk = any_bulk || is_bulk(kernel);
     }
     while (layout->pair_quads > KEPT_PAIR_QUADS && unreceived(layout->pair_quads / 2) >= message)
         layout->pair_quads /= 2;
     if (!message) layout->pair_quads = 0;
+    if (!any_bulk) layout->bulk_bytes = 0;
     while (ring < ring_lines) ring *= 2;
     layout->oneway_lines = lesser(layout->oneway_lines, ring);
     /* Lines that were given up for rings which are not used are there again. */
     const uint64_t lines = all - packet_bytes(nranks, layout->packets) - ring_bytes(nranks, layout->oneway_lines) -
-                           pair_bytes(nranks, layout->pair_quads) - slots_bytes(nranks, layout->copy_bytes);
+                           pair_bytes(nranks, layout->pair_quads) - bulk_bytes(nranks, layout->bulk_bytes) -
+                           slots_bytes(nranks, layout->copy_bytes);
     const uint64_t large = peer_lines_of(nranks, LARGE);
     const uint64_t most = layout->peer_lines > large ? layout->peer_lines : large;
     layout->peer_lines = lesser(peer_lines_in(nranks, lines, most), whole_steps(peer_lines + LINES_STEP - 1));

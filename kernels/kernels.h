@@ -32,6 +32,16 @@ enum {
     BL_PAIR_LAUNCHES = 2 * BL_MAX_RANKS,   /* behind the quads sent to each rank, and those received of each */
     BL_PAIR_WORDS = BL_PAIR_LAUNCHES + 1
 };
+/* Of launches by bulk copies: bulk.cuh. */
+enum {
+    BL_BULK_TAKEN,
+    BL_BULK_RESULTS,
+    BL_BULK_STREAMS,
+    BL_BULK_SETS = 2,              /* of pieces of all ranks, that a warp has stages for */
+    BL_BULK_STAGES = 32,           /* of a warp, at most */
+    BL_BULK_WARP_BYTES = 32 << 10, /* its stages */
+    BL_BULK_LEAST_THREADS = 4 * 32 /* a warp for each role, and one that tells */
+};
 /* Words of a device alone, behind bl_kernel_args.epochs, zero at first. */
 enum {
     BL_WORD_EPOCHS = 0,                    /* BL_MAX_BLOCKS pairs: epoch, equal between launches; stop: staging.cuh */
@@ -41,7 +51,8 @@ enum {
     BL_WORD_STOP,                          /* not zero: leave */
     BL_WORD_ENDED,                         /* blocks of the running launch that have ended: oneway_end_told */
     BL_WORD_PAIRS,                         /* BL_PAIR_BLOCKS times BL_PAIR_WORDS, also equal: pairs.cuh */
-    BL_LOCAL_WORDS = BL_WORD_PAIRS + BL_PAIR_BLOCKS * BL_PAIR_WORDS
+    BL_WORD_BULK = BL_WORD_PAIRS + BL_PAIR_BLOCKS * BL_PAIR_WORDS, /* BL_MAX_BLOCKS for each stream, equal: bulk.cuh */
+    BL_LOCAL_WORDS = BL_WORD_BULK + BL_BULK_STREAMS * BL_MAX_BLOCKS
 };
 enum {
     BL_LINE_DATA = 128,    /* user data of a line */
@@ -160,6 +171,10 @@ struct bl_staging_layout {
     uint64_t pair_offset;
     uint64_t credit_offset;
     uint64_t pair_quads; /* three times a power of two, at least BL_PAIR_DEPTH; 0: no route needs them */
+    /* Of pieces: rings [BL_BULK_STREAMS][nranks - 1 sources][bulk_bytes], then a word for each place of those, and for each place that this rank
+     * sends to; see bulk.cuh. */
+    uint64_t bulk_offset;
+    uint64_t bulk_bytes; /* a power of two; 0: no route needs them */
     /* For copy engines: slots [bl_copy_slots()][nranks - 1 sources][copy_bytes], then struct bl_copy_words. */
     uint64_t copy_offset;
     uint64_t copy_bytes; /* 0 unless asked for */
@@ -438,6 +453,11 @@ bool bl_kernel_in_pieces(int kernel, int nranks);
 /* Threads of a block, if so many are wished for: as many as the kernel needs at least for this number of ranks, or takes at
  * most. */
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads);
+
+/* Bytes of memory that each block of so many threads is to be given by the launch; and threads for which a GPU has them where it gives a block
+ * `most` bytes, up to `threads`; 0: it cannot launch the kernel. */
+uint64_t bl_kernel_memory(int kernel, unsigned threads);
+unsigned bl_kernel_threads_in(int kernel, unsigned threads, uint64_t most);
 
 /* Blocks to launch for `bytes` of user data, of as many threads as bl_kernel_threads() says: as many as have work, at most
  * max_blocks. */

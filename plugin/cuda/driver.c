@@ -83,10 +83,15 @@ int bl_driver_attribute(CUdevice device, CUdevice_attribute attribute) {
     return bl_driver()->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
 }
 
-CUresult bl_driver_launch(CUfunction function, unsigned blocks, unsigned threads, bool early, CUstream stream,
-                          void *args) {
+uint64_t bl_driver_block_memory(CUdevice device) {
+    return (uint64_t)bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+}
+
+CUresult bl_driver_launch(CUfunction function, unsigned blocks, unsigned threads, unsigned memory, bool early,
+                          CUstream stream, void *args) {
     void *parameters[] = {args};
-    if (!early) return bl_driver()->cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL);
+    if (!early)
+        return bl_driver()->cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, memory, stream, parameters, NULL);
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value.programmaticStreamSerializationAllowed = 1};
     const CUlaunchConfig config = {.gridDimX = blocks,
@@ -95,6 +100,7 @@ CUresult bl_driver_launch(CUfunction function, unsigned blocks, unsigned threads
                                    .blockDimX = threads,
                                    .blockDimY = 1,
                                    .blockDimZ = 1,
+                                   .sharedMemBytes = memory,
                                    .hStream = stream,
                                    .attrs = &attribute,
                                    .numAttrs = 1};

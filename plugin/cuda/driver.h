@@ -25,12 +25,15 @@ void *bl_driver_symbol(const char *name, int version);
 /* 0 where it cannot be asked. */
 int bl_driver_attribute(CUdevice device, CUdevice_attribute attribute);
 
-/* A kernel of one argument.  An early launch (programmatic dependent launch) may start before the work ahead of it on the stream is over, which
+/* Bytes of memory that a launch may give a block. */
+uint64_t bl_driver_block_memory(CUdevice device);
+
+/* A kernel of one argument; `memory`: bl_kernel_memory.  An early launch (programmatic dependent launch) may start before the work ahead of it on the stream is over, which
  * spares the time between two kernels; the kernel must wait for that work before it touches memory.  Only in captures, or on a stream
  * that is never destroyed with work under way: the next stream that is made inherits such a one's queue, and with driver 580 what
  * was launched early on the old one waits for the first kernel on the new one, which came behind it (`early --only gone`, test/gpu). */
-CUresult bl_driver_launch(CUfunction function, unsigned blocks, unsigned threads, bool early, CUstream stream,
-                          void *args);
+CUresult bl_driver_launch(CUfunction function, unsigned blocks, unsigned threads, unsigned memory, bool early,
+                          CUstream stream, void *args);
 
 /* A stream, which waits for no other by itself, of the highest priority. */
 CUresult bl_driver_urgent_stream(CUstream *stream);

@@ -99,24 +99,33 @@ int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t con
     return one ? 0 : -1;
 }
 
-static int find(const struct bl_modules *modules, const char *symbol, CUfunction *function) {
+/* For launches that give each block so much memory. */
+static int find(const struct bl_modules *modules, const char *symbol, int memory, CUfunction *function) {
     const struct bl_driver *cu = bl_driver();
     CUresult status = CUDA_ERROR_NOT_FOUND;
     for (int i = 0; i < modules->count && status == CUDA_ERROR_NOT_FOUND; i++)
         status = cu->cuModuleGetFunction(function, modules->module[i], symbol);
     if (status == CUDA_SUCCESS && cu->cuFuncLoad) status = cu->cuFuncLoad(*function);
+    if (status == CUDA_SUCCESS && memory > 0)
+        status = cu->cuFuncSetAttribute(*function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, memory);
     if (status == CUDA_SUCCESS) return 0;
     return bl_fail("kernel %s failed to load: %s", symbol, bl_driver_strerror(status));
 }
 
-int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
+/* As much as its largest block here takes. */
+static int memory_of(int kernel, uint64_t block_memory) {
+    return (int)bl_kernel_memory(kernel, bl_kernel_threads_in(kernel, BL_MAX_THREADS, block_memory));
+}
+
+int bl_modules_find(struct bl_modules *modules, CUdevice device, int nranks, bool multicast,
                     CUfunction function[BL_KERNELS][BL_DATATYPES]) {
+    const uint64_t block_memory = bl_driver_block_memory(device);
     char symbol[96];
     for (int kernel = 0; kernel < BL_KERNELS; kernel++)
         for (int datatype = 0; datatype < BL_DATATYPES; datatype++)
             if (bl_kernel_multicast(kernel) == multicast &&
                 bl_kernel_symbol(kernel, datatype, nranks, symbol, sizeof(symbol)) == 0 &&
-                find(modules, symbol, &function[kernel][datatype]))
+                find(modules, symbol, memory_of(kernel, block_memory), &function[kernel][datatype]))
                 return -1;
     return 0;
 }

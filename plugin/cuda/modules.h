@@ -20,7 +20,7 @@ int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t con
 
 /* Every kernel for that many ranks, of those that need multicast or of those that do not, loaded to the device already: a
  * load while a peer's kernel waits would deadlock. */
-int bl_modules_find(struct bl_modules *modules, int nranks, bool multicast,
+int bl_modules_find(struct bl_modules *modules, CUdevice device, int nranks, bool multicast,
                     CUfunction function[BL_KERNELS][BL_DATATYPES]);
 
 void bl_modules_close(struct bl_modules *modules);

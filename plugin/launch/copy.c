@@ -255,7 +255,7 @@ static CUresult empty(const struct step *s, CUstream stream) {
         (uint64_t)(uintptr_t)args.slot_to | (uint64_t)(uintptr_t)args.own | (uint64_t)(uintptr_t)args.own_to | 16;
     const unsigned blocks = blocks_to_empty(s, args.bytes, (unsigned)(16 / (places & -places)));
     return status == CUDA_SUCCESS ? bl_driver_launch(comm->function[BL_KERNEL_ALLGATHER_CE][call->request.datatype],
-                                                     blocks, call->route.threads, false, stream, &args)
+                                                     blocks, call->route.threads, 0, false, stream, &args)
                                   : status;
 }
 

@@ -18,7 +18,9 @@ static ncclResult_t launch_kernel(const struct bl_comm *comm, const struct bl_ro
                                   CUstream stream, void *args, struct launches *launches) {
     const CUfunction function = comm->function[route->kernel][datatype];
     const bool early = comm->early_launch && launches->captured;
-    const CUresult status = bl_driver_launch(function, route->blocks, route->threads, early, stream, args);
+    const CUresult status =
+        bl_driver_launch(function, route->blocks, route->threads,
+                         (unsigned)bl_kernel_memory(route->kernel, route->threads), early, stream, args);
     launches->launched += status == CUDA_SUCCESS;
     launches->status = status;
     if (status == CUDA_SUCCESS) return ncclSuccess;

@@ -365,8 +365,8 @@ static unsigned nccl_beside(const struct bl_room *room, const struct bl_comm *co
     return atomic_load(&room->nccl_comms) - atomic_load(&comm->room.of_nccl);
 }
 
-ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
-                          enum bl_kernel kernel, unsigned *blocks) {
+static ncclResult_t take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, enum bl_kernel kernel,
+                         unsigned *blocks) {
     struct bl_room *room = comm->room.of;
     if (!room) return ncclSuccess;
     note_multiprocessors(room, comm, stream, turn);
@@ -388,6 +388,16 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
         narrow_to(&space, space.narrow, kernel, blocks);
     return turn->capturing ? take_captured(room, &space, comm, stream, turn, kernel, blocks)
                            : take_eager(room, &space, comm, stream, turn, kernel, blocks);
+}
+
+ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
+                          enum bl_kernel kernel, unsigned *blocks) {
+    /* A block that is given memory has that of a whole multiprocessor. */
+    const unsigned each = bl_kernel_memory(kernel, BL_MAX_THREADS) ? SM_BLOCKS : 1;
+    unsigned places = *blocks * each;
+    const ncclResult_t result = take(comm, stream, turn, kernel, &places);
+    *blocks = at_least_one(places / each);
+    return result;
 }
 
 void bl_room_note_kinds(const struct bl_comm *comm, unsigned kinds) {

@@ -60,6 +60,7 @@ static void fill_gpu(struct bl_identity *identity, CUdevice device) {
     identity->sms = (uint32_t)bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     int threads = bl_driver_attribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
     identity->max_threads = (threads < BL_MAX_THREADS ? (uint32_t)threads : BL_MAX_THREADS) / 32 * 32;
+    identity->block_memory = (uint32_t)bl_driver_block_memory(device);
     for (size_t i = 0; i < sizeof(needed) / sizeof(*needed); i++)
         if (!bl_driver_attribute(device, needed[i].attribute)) refuse(identity, false, "%s", needed[i].reason);
     if (identity->arch < LOWEST_ARCH)
@@ -122,12 +123,14 @@ enum bl_outcome bl_identity_judge(const struct bl_identity *all, int nranks) {
 struct bl_identity_least bl_identity_least(const struct bl_identity *all, int nranks) {
     struct bl_identity_least least = {.sms = all[0].sms,
                                       .max_threads = all[0].max_threads,
+                                      .block_memory = all[0].block_memory,
                                       .max_blocks = UINT_MAX,
                                       .nvlinks = all[0].nvlinks,
                                       .arch = all[0].arch};
     for (int rank = 1; rank < nranks; rank++) {
         if (all[rank].sms < least.sms) least.sms = all[rank].sms;
         if (all[rank].max_threads < least.max_threads) least.max_threads = all[rank].max_threads;
+        if (all[rank].block_memory < least.block_memory) least.block_memory = all[rank].block_memory;
         if (all[rank].arch < least.arch) least.arch = all[rank].arch;
         if (all[rank].nvlinks < least.nvlinks) least.nvlinks = all[rank].nvlinks;
     }

@@ -18,7 +18,7 @@ struct bl_identity {
     int32_t pid;
     int32_t capable, alarming; /* not capable: `reason` says why; alarming: worth a warning */
     int32_t arch;              /* 90 for sm_90 */
-    uint32_t sms, max_threads;
+    uint32_t sms, max_threads, block_memory;
     uint16_t nvlinks, nvswitch;                    /* active ones, 0: not known; they lead to switches */
     uint16_t nccl_nvls, zero_ctas;                 /* NCCL may use multicast here; the zero-CTA policy */
     uint16_t copy_engines, copy_possible;          /* whether they are asked for here; not possible: copy_reason */
@@ -52,10 +52,10 @@ bool bl_identity_short(const struct bl_identity *all, int nranks);
 /* 0 if all ranks can have multicast, as far as that is clear by now; else -1 and bl_why(): "rank 2: NCCL_NVLS_ENABLE=0". */
 int bl_identity_multicast(const struct bl_identity *all, int nranks);
 
-/* The same for every rank: the fewest multiprocessors, threads, blocks (UINT_MAX: any) and NVLinks, the lowest architecture, and
+/* The same for every rank: the fewest multiprocessors, threads and bytes of a block, blocks (UINT_MAX: any) and NVLinks, the lowest architecture, and
  * whether NCCL may use multicast, and is to do without blocks what it can, on any. */
 struct bl_identity_least {
-    unsigned sms, max_threads, max_blocks, nvlinks;
+    unsigned sms, max_threads, block_memory, max_blocks, nvlinks;
     int arch;
     bool nccl_nvls, zero_ctas;
 };

@@ -22,7 +22,7 @@ int bl_nvls_create(struct bl_member *member) {
     struct bl_nvls *nvls = member->resources->nvls = calloc(1, sizeof(*nvls));
     if (!nvls) return bl_fail("out of host memory");
     bl_mesh_init(&nvls->mesh, comm->rank, comm->nranks, NULL);
-    if (bl_modules_find(member->resources->modules, comm->nranks, true, comm->function)) return -1;
+    if (bl_modules_find(member->resources->modules, comm->device, comm->nranks, true, comm->function)) return -1;
     if (comm->rank) return 0;
     return bl_multicast_create(&nvls->multicast, comm->device, comm->rank, comm->nranks,
                                comm->args.layout.multicast_bytes, &member->handle, &member->exported);

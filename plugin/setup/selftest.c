@@ -30,6 +30,9 @@ static const struct run staging_runs[] = {
     {BL_KERNEL_ALLREDUCE_TWOSHOT_LL128, BL_UINT64, LONG},
     {BL_KERNEL_ALLGATHER_LL128, BL_UINT64, LONG},
     {BL_KERNEL_REDUCESCATTER_LL128, BL_UINT64, LONG},
+    {BL_KERNEL_ALLREDUCE_BULK, BL_UINT64, LONG},
+    {BL_KERNEL_ALLGATHER_BULK, BL_UINT64, LONG},
+    {BL_KERNEL_REDUCESCATTER_BULK, BL_UINT64, LONG},
     {BL_KERNEL_BROADCAST_LL128, BL_UINT64, LONG},
     {BL_KERNEL_REDUCE_LL128, BL_UINT64, LONG},
     {BL_KERNEL_SENDRECV_LL128, BL_UINT64, 0}, /* as much as rings ask for */
@@ -219,7 +222,8 @@ int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, co
                                  .control = comm->control,
                                  .stream = stream,
                                  .blocks = blocks,
-                                 .threads = threads};
+                                 .threads = threads,
+                                 .block_memory = bl_driver_block_memory(comm->device)};
     test->args.layout.pair_quads = short_ring(args->layout.pair_quads);
     lay_out(test);
     if (!test->results) return 0; /* no kernel of these is in use */
@@ -242,9 +246,10 @@ int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, co
  * (docs/benchmarks/h100-x2-2026-11-25.md). */
 static int launch_kernel(const struct bl_selftest *test, const struct bl_comm *comm, enum bl_kernel kernel,
                          enum bl_datatype datatype, unsigned blocks, unsigned threads, void *args) {
-    BL_DRIVER_CHECK(
-        bl_driver_launch(comm->function[kernel][datatype], blocks, threads, comm->early_launch, test->stream, args),
-        "launching a kernel (%s)", comm->early_launch ? "cuLaunchKernelEx" : "cuLaunchKernel");
+    BL_DRIVER_CHECK(bl_driver_launch(comm->function[kernel][datatype], blocks, threads,
+                                     (unsigned)bl_kernel_memory(kernel, threads), comm->early_launch, test->stream,
+                                     args),
+                    "launching a kernel (%s)", comm->early_launch ? "cuLaunchKernelEx" : "cuLaunchKernel");
     return 0;
 }
 
@@ -301,10 +306,11 @@ int bl_selftest_launch(const struct bl_selftest *test, struct bl_comm *comm, uin
         args.stride = e.count * e.size;
         args.call = bl_kernel_call(run->kernel, run->datatype, BL_SUM);
         result += result_bytes(e);
-        const unsigned blocks = bl_kernel_blocks(run->kernel, comm->nranks, args.stride, test->threads, test->blocks);
+        const unsigned threads = bl_kernel_threads_in(run->kernel, test->threads, test->block_memory);
+        const unsigned blocks = bl_kernel_blocks(run->kernel, comm->nranks, args.stride, threads, test->blocks);
         if (bl_kernel_pairs(run->kernel)
-                ? launch_pairs(test, comm, &args, run->datatype, blocks, test->threads)
-                : launch_kernel(test, comm, run->kernel, run->datatype, blocks, test->threads, &args))
+                ? launch_pairs(test, comm, &args, run->datatype, blocks, threads)
+                : launch_kernel(test, comm, run->kernel, run->datatype, blocks, threads, &args))
             return -1;
     }
     return 0;

@@ -24,6 +24,7 @@ struct bl_selftest {
     uint64_t input[BL_DATATYPES]; /* where it begins, in bytes; all inputs have as many */
     uint64_t inputs, results;     /* bytes */
     unsigned blocks, threads;     /* most of a launch */
+    uint64_t block_memory;        /* that it may give a block */
     struct bl_modules *modules;   /* which keep the memory */
     unsigned char *host;          /* as large as the buffer */
     CUstream stream;

@@ -20,7 +20,7 @@ int bl_share_create(struct bl_member *member) {
     comm->memory = &resources->memory;
     BL_DRIVER_CHECK(bl_driver()->cuStreamCreate(&member->stream, CU_STREAM_NON_BLOCKING), "making a stream");
     if (bl_modules_open(&resources->modules, comm->context, comm->context_id) ||
-        bl_modules_find(resources->modules, comm->nranks, false, comm->function) ||
+        bl_modules_find(resources->modules, comm->device, comm->nranks, false, comm->function) ||
         bl_pinned_take(&resources->control, comm->context, comm->context_id) ||
         bl_memory_create(&resources->memory, comm->device, comm->rank, comm->nranks, &comm->args.layout,
                          comm->args.blank, member->stream))

@@ -79,6 +79,7 @@ struct bl_facts bl_tables_facts(const struct bl_identity *all, int nranks, enum 
         .multiprocessors = least.sms,
         .most_blocks = least.sms < least.max_blocks ? least.sms : least.max_blocks,
         .max_threads = least.max_threads,
+        .block_memory = least.block_memory,
         .layout = *layout,
     };
     snprintf(facts.gpu, sizeof(facts.gpu), "%s", all[0].gpu);

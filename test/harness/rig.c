@@ -171,6 +171,9 @@ static CUfunction find_function(struct rig *rig, int i, int kernel, int datatype
     CHECK(bl_kernel_symbol(kernel, datatype, rig->part->count, symbol, sizeof symbol) == 0);
     for (int m = 0; m < bl_fatbin_count && !*known; m++)
         if (cu.cuModuleGetFunction(&found, rig->module[i][m], symbol) == CUDA_SUCCESS) *known = found;
+    if (*known && bl_kernel_memory(kernel, BL_MAX_THREADS))
+        CU_OK(cuFuncSetAttribute(*known, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                 (int)bl_kernel_memory(kernel, BL_MAX_THREADS)));
     CHECK(*known, "no kernel %s", symbol);
     return *known;
 }
@@ -367,6 +370,7 @@ void rig_launch(struct rig *rig, struct call *calls, const struct shape *shape, 
                              .blockDimX = rig_threads(rig, shape),
                              .blockDimY = 1,
                              .blockDimZ = 1,
+                             .sharedMemBytes = (unsigned)bl_kernel_memory(kernel, rig_threads(rig, shape)),
                              .hStream = rank->stream[0],
                              .attrs = &early,
                              .numAttrs = 1};

@@ -12,6 +12,7 @@
  *   multicast   so, of the kernels on a multicast object alone, one upon the other
  *   oneway      so, of broadcasts and reduces on the least staging
  *   pairs       so, of messages between two ranks, on rings of several lengths
+ *   bulk        so, of long messages in pieces on the shortest rings
  *   wide        messages between two ranks whose streams have more than a hundred warps: `--sms 64 --block 256`
  *   full        long messages by grids of nearly all multiprocessors, which some kernels have other code for than for few blocks: `--sms 64 --block 256`
  *   far         batches that touch more than a cache holds, of three and four ranks, whose reduce-scatters are other code then
@@ -296,6 +297,24 @@ static void oneway(struct part *part, const struct options *o) {
     trial_close(&trial);
 }
 
+/* On the shortest rings, which the larger messages go round some times. */
+static void bulk(struct part *part, const struct options *o) {
+    uint64_t staging = bl_staging_minimum(part->count);
+    struct bl_staging_layout layout;
+    struct trial trial;
+    while (bl_staging_plan(&layout, part->count, staging, false, true) || !layout.bulk_bytes) staging += 64 << 10;
+    trial_open_on(&trial, part, o, staging);
+    trial.only = is_bulk;
+    trial.launches = 3;
+    trial.most_bytes = 8 * layout.bulk_bytes;
+    trial.least_scale = 4;
+    trial.last_kernel = BL_KERNEL_ALLREDUCE_BULK;
+    rig_set_epochs(&trial.rig, 0, 0xfffffff0u);
+    trial_salvos(&trial, o, false);
+    trial_salvos(&trial, o, true);
+    trial_close(&trial);
+}
+
 static void epochs(struct part *part, const struct options *o) {
     static const uint64_t start[] = {0xfffffff0u, 0x1fffffff8u, 0x7fffffff00000000u, 0x7ffffffffffff000u};
     for (size_t k = 0; k < sizeof start / sizeof *start; k++) {
@@ -511,11 +530,15 @@ static void pairs(struct part *part, const struct options *o) {
 static const struct {
     const char *name;
     void (*run)(struct part *, const struct options *);
-} parts[] = {
-    {"shapes", shapes},  {"alignments", alignments}, {"longest", longest}, {"late", late},       {"blanks", blanks},
-    {"places", places},  {"oneway", oneway},         {"pairs", pairs},     {"wide", wide},       {"full", full},
-    {"far", far},        {"multicast", multicast},   {"epochs", epochs},   {"timeout", timeout}, {"abort", leave},
-    {"stopped", stopped}};
+} parts[] = {{"shapes", shapes},       {"alignments", alignments},
+             {"longest", longest},     {"late", late},
+             {"blanks", blanks},       {"places", places},
+             {"oneway", oneway},       {"pairs", pairs},
+             {"bulk", bulk},           {"wide", wide},
+             {"full", full},           {"far", far},
+             {"multicast", multicast}, {"epochs", epochs},
+             {"timeout", timeout},     {"abort", leave},
+             {"stopped", stopped}};
 
 static void body(struct part *part) {
     const struct options *o = part->box->argument;
@@ -524,7 +547,7 @@ static void body(struct part *part) {
         parts[i].run(part, o);
         return;
     }
-    FAIL("names: shapes alignments blanks longest late places oneway pairs wide full far multicast epochs timeout "
+    FAIL("names: shapes alignments blanks longest late places oneway pairs bulk wide full far multicast epochs timeout "
          "abort stopped");
 }
 

@@ -104,7 +104,7 @@ def command(p, program, fields):
     if hasattr(p, "algorithm") and p.algorithm and program == "collectives":
         environment = forced(p.algorithm, environment)
         fields = {"C": COLLECTIVE[p.algorithm], "a": p.algorithm, **fields}
-    if p.ranks >= 8 and FORCES.search(environment) and ":warps" not in environment:
+    if p.ranks >= 8 and FORCES.search(environment) and ":warps" not in environment and "--block" not in options:
         options += "--block 64 "  # small blocks are quicker here, and only a warp for each peer needs larger ones
     if p.ranks >= 5:  # its self-test takes a while on two cores
         environment = f"BEELINE_SETUP_TIMEOUT=120 {environment}".rstrip()
@@ -118,6 +118,8 @@ def command(p, program, fields):
 ALL_REDUCES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
 BLOCKS = ("allgather_ll128", "reducescatter_ll128")
 FEWER = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128", "sendrecv_ll128")  # which have fewer cases
+BULK = ("twoshot_bulk", "allgather_bulk", "reducescatter_bulk")
+WARPS = "--block 128 "  # as many threads as a block of these needs
 SPREAD = tuple(route for route in COLLECTIVE if route.endswith(":warps"))
 CREWS = of("grid", {"": "", "crews/": GRIDS[1], "/crews": GRIDS[1]})
 
@@ -165,6 +167,12 @@ row("{algorithm}/{ranks}{grid}", dict(algorithm=SPREAD, ranks=(2, 3, 4, 7, 8, 9,
     mode=turn(MODES, "algorithm", "ranks"), types=lambda p: IN_TWO[p.algorithm][p.at["ranks"] % 2],
     k=least({2: 120, 7: 60, 9: 10}), **IN_FEW)
 
+# In pieces of 8 KB with two ranks, less with more; of grids with a block for each role, and with one that has all.
+row("{algorithm}/{ranks}", dict(algorithm=BULK, ranks=RANKS), soak=lambda p: SOAK if p.ranks > 4 and (p.at["algorithm"] + p.at["ranks"]) % 3 else "",
+    mode=lambda p: MODES[(p.at["algorithm"] + p.at["ranks"]) % 3], options=turn((WARPS + ROOMY, "--block 256 --sms 3 "), "ranks", "algorithm"),
+    types=lambda p: "uint8,double" if "gather" in p.algorithm else REDUCED[p.at["ranks"] % 2],
+    o="all", c=edges(least({2: 50000, 7: 8000})), x="elements", b=8, k=least({2: 60, 7: 24}))
+
 # --- no algorithm forced: the routes and their boundaries as shipped ---
 
 TABLE = dict(t="all", o="all", x="elements")
@@ -192,13 +200,14 @@ SCHEDULE = dict(mode=modulo("other", ("processes", "groups")), ranks=modulo("oth
                 t="int32,bfloat16", o="sum", c="1,15,16,60,121,900", g=3, b=6)
 # Of which algorithms, at which ranks, and how many schedules.
 for algorithms, captured, odd, schedules in ((ALL_REDUCES, RANKS[:-1], (2, 4, 7), 6), (BLOCKS, RANKS[:-1], (2, 4, 7), 4),
-                                             (("allgather_ce",), (2, 3, 4, 8), (2, 4, 7), 4), (FEWER, (2, 4, 7), (3,), 2), (SPREAD, (3,), (3,), 1)):
+                                             (("allgather_ce",), (2, 3, 4, 8), (2, 4, 7), 4), (FEWER, (2, 4, 7), (3,), 2), (SPREAD, (3,), (3,), 1), (BULK, (2, 4), (3,), 2)):
+    wide = dict(options=WARPS + ROOMY) if algorithms is BULK else {}
     row("odd_alignment/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=odd), mode="groups",
-        t="all", o="sum,avg", c=edges(2500, "float"), x="odd", k=100)
-    row("captured/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=captured), mode=modulo("ranks", MODES), options=modulo("ranks", GRIDS),
+        t="all", o="sum,avg", c=edges(2500, "float"), x="odd", k=100, **wide)
+    row("captured/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=captured), mode=modulo("ranks", MODES),
         soak=lambda p: SOAK if p.ranks > 4 and (p.at["algorithm"] + p.ranks) % 2 else "",
-        t="half,bfloat16,int32,f8e4m3", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=least({2: 24, 8: 12}))
-    row("schedule/{algorithm}/{other}", dict(algorithm=algorithms, other=range(1, schedules + 1)), **SCHEDULE)
+        t="half,bfloat16,int32,f8e4m3", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=least({2: 24, 8: 12}), **(wide or dict(options=modulo("ranks", GRIDS))))
+    row("schedule/{algorithm}/{other}", dict(algorithm=algorithms, other=range(1, schedules + 1)), **SCHEDULE, **wide)
 row("captured/late_launch/3", {}, mode="threads", ranks=3, environment="BEELINE_EARLY_LAUNCH=0",
     C="all", t="bfloat16", o="sum", c="7,1000,20000", g=4, b=4, k=12)
 
@@ -211,6 +220,9 @@ row("capacity/small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(
 # In pieces, of which a stream has room for a part, by one thread.
 row("capacity/shallow/{ranks}", dict(ranks=(2, 3)), mode="groups", environment=SMALL + " BEELINE_REDUCE=reduce_ll128 BEELINE_EMU_DEPTH=70", options=ROOMY,
     C="reduce", t="uint8", o="sum", c="2000001", b=2)
+# Round a ring some times.
+row("capacity/{algorithm}/{ranks}", dict(algorithm=BULK, ranks=(2, 3)), mode=modulo("ranks", MODES), environment=SMALL.replace("1M", "4M"), options=WARPS + ROOMY,
+    types=lambda p: "uint8" if "gather" in p.algorithm else "bfloat16", o="avg", c=of("algorithm", {"twoshot_bulk": "1000003", "allgather_bulk": "900001", "reducescatter_bulk": "400003"}), x="odd", b=2, g=2)
 row("capacity/oneshot_ll128/2", dict(algorithm=("oneshot_ll128",)), mode="groups", ranks=2, environment=SMALL, options=GRIDS[1],  # in pieces, too
     t="uint8,bfloat16", o="sum", c="100000,200000,400001,600001", b=2)
 
@@ -255,7 +267,8 @@ LONG = (("oneway", 7), ("pairs", 7), ("pairs", 16))
 row("kernels/{name}/{ranks}", dict(name=("wide",), ranks=(2,)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS),
     soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", **SALVOS)
-row("kernels/{name}/{ranks}", dict(name=("blanks", "epochs", "timeout", "abort", "stopped"), ranks=(2, 3, 16)), **SALVOS)
+row("kernels/{name}/{ranks}", dict(name=("blanks", "epochs", "timeout", "abort", "stopped"), ranks=(2, 3, 16)), **{**SALVOS, "options": NVLS + "--arch 100 " + WARPS})
+row("kernels/{name}/{ranks}", dict(name=("bulk",), ranks=(2, 3, 4, 7, 16)), options=lambda p: ROOMY + ("--block 256 " if p.ranks < 4 else WARPS), k=least({2: 20, 7: 6, 16: 2}), **ALONE)
 # Several bundles in a block, a warp for each rank: by default blocks are too small for that.
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
 # So many that launches in which a block takes what another one sends are seen to hang: of 3 and 5 ranks one in 260, and in 40, did.
@@ -263,7 +276,7 @@ row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), option
 # What is about the cache is the same code for 3 and 4 ranks.
 row("kernels/{name}/{ranks}", dict(name=("full",), ranks=(2, 3)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("far",), ranks=(3, 4)), soak=lambda p: SOAK if p.ranks == 4 else "", **ALONE)
-row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "k": least({2: 4, 3: 2})})
+row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "options": NVLS + "--arch 100 " + WARPS, "k": least({2: 4, 3: 2})})
 
 # --- scenarios ---
 

@@ -11,7 +11,8 @@ enum { STAGING = 6 << 20, LAUNCHES = 8 /* of a salvo, if nothing else is said */
 void trial_open_on(struct trial *trial, struct part *part, const struct options *o, uint64_t staging) {
     const CUdevice device = part->rank[0].device;
     int minor;
-    *trial = (struct trial){.state = part->box->seed, .launches = LAUNCHES, .most_late_ns = 3000000};
+    *trial = (struct trial){
+        .state = part->box->seed, .launches = LAUNCHES, .most_bytes = MOST_BYTES, .most_late_ns = 3000000};
     CU_OK(cuDeviceGetAttribute(&trial->most_threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device));
     CU_OK(cuDeviceGetAttribute(&trial->arch, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
     CU_OK(cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device));
@@ -34,8 +35,8 @@ void trial_close(struct trial *trial) {
 }
 
 bool trial_launches(const struct trial *trial, int kernel) {
-    return rig_launches(kernel) && (!bl_kernel_multicast(kernel) || trial->rig.multicast) &&
-           (!trial->only || trial->only(kernel));
+    return rig_launches(kernel) && (!is_bulk(kernel) || trial->most_threads >= BL_BULK_LEAST_THREADS) &&
+           (!bl_kernel_multicast(kernel) || trial->rig.multicast) && (!trial->only || trial->only(kernel));
 }
 
 static bool by_switch(int kernel) {
@@ -66,8 +67,9 @@ int trial_collective(struct trial *trial, int kernel) {
 
 static void draw_call(struct trial *trial, struct call *call, int kernel, int collective, int datatype, int redop,
                       uint64_t most_bytes) {
+    const uint64_t scales = trial->most_bytes > MOST_BYTES ? 19 : 15;
     uint64_t *s = &trial->state, most = most_bytes / ref_datatype_size(datatype);
-    size_t scale = (size_t)1 << (ref_below(s, 15 - trial->least_scale) + trial->least_scale);
+    size_t scale = (size_t)1 << (ref_below(s, scales - trial->least_scale) + trial->least_scale);
     if (bl_kernel_mixed(kernel) && collective_has_blocks(collective)) most /= (uint64_t)trial->rig.part->count;
     call->collective = collective;
     call->seed = trial_seed(kernel, redop, ref_next(s));
@@ -98,12 +100,16 @@ static void draw_grid(struct trial *trial, struct shape *shape) {
         shape->most_blocks = BL_MAX_BLOCKS;
     }
     shape->odd_blocks = uneven ? 1 + (unsigned)ref_below(s, PLACES) : 0;
+    if (!is_bulk(shape->kernel) || !trial->few_places) return;
+    if (shape->most_blocks > PLACES / 2) shape->most_blocks = PLACES / 2;
+    if (shape->odd_blocks > PLACES / 2) shape->odd_blocks = PLACES / 2;
 }
 
 uint64_t trial_most_bytes(const struct trial *trial, int kernel) {
     const int ranks = trial->rig.part->count;
     const uint64_t capacity = bl_kernel_capacity(kernel, ranks, &trial->rig.layout);
-    const uint64_t room = collective_has_blocks(bl_kernel_collective(kernel)) ? MOST_BYTES / ranks : MOST_BYTES;
+    const uint64_t room =
+        trial->most_bytes / (collective_has_blocks(bl_kernel_collective(kernel)) ? (uint64_t)ranks : 1);
     return capacity < room ? capacity : room;
 }
 
@@ -228,7 +234,7 @@ static void salvo(struct trial *trial, struct call *calls, int n, bool late) {
 
 void trial_salvos(struct trial *trial, const struct options *o, bool late) {
     struct call calls[POOL] = {0};
-    for (int k = 0; k < POOL; k++) call_allocate(trial->rig.part, &calls[k], MOST_BYTES);
+    for (int k = 0; k < POOL; k++) call_allocate(trial->rig.part, &calls[k], trial->most_bytes);
     long steps = o->calls ? o->calls : 20;
     for (long step = 0; step < steps; step++)
         salvo(trial, calls, 1 + (int)ref_below(&trial->state, (uint64_t)trial->launches), late);

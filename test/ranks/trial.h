@@ -6,7 +6,7 @@
 #include "rig.h"
 
 enum { PLACES = 8 }; /* blocks that a box of `--sms 4` holds */
-enum { MOST_BYTES = 40000 /* of a call's larger buffer */ };
+enum { MOST_BYTES = 40000 /* of a call's larger buffer, if nothing else is said */ };
 enum { POOL = 24 }; /* calls of a salvo, and launches, at most */
 
 /* The kernels on their rig, and what is drawn of them. */
@@ -21,6 +21,7 @@ struct trial {
     int arch;                 /* 90 for sm_90 */
     uint64_t launch;          /* the last one */
     int launches;             /* of a salvo, at most */
+    uint64_t most_bytes;      /* of a call's larger buffer */
     uint64_t least_scale;     /* sizes are drawn on a logarithmic scale */
     uint64_t most_late_ns;    /* a rank's launches, behind those of another */
 };
@@ -38,6 +39,11 @@ static inline bool is_paired(int kernel) {
     return bl_kernel_collective(kernel) == BL_SENDRECV;
 }
 
+/* Blocks with memory of their own, of which a multiprocessor holds one. */
+static inline bool is_bulk(int kernel) {
+    return bl_kernel_memory(kernel, BL_MAX_THREADS) > 0;
+}
+
 /* The kernel's, or drawn. */
 int trial_collective(struct trial *trial, int kernel);
 
@@ -45,7 +51,7 @@ bool trial_launches(const struct trial *trial, int kernel);
 bool trial_covers(const struct trial *trial, int kernel, int datatype, int redop);
 /* For a call's seed: sums that the switch makes in any order are compared where the order does not matter. */
 uint64_t trial_seed(int kernel, int redop, uint64_t seed);
-/* The largest call of a kernel, of which a buffer holds MOST_BYTES. */
+/* The largest call of a kernel, of which a buffer holds most_bytes. */
 uint64_t trial_most_bytes(const struct trial *trial, int kernel);
 
 /* Salvos of launches issued at once, all checked; `late`: those of the ranks are far apart in time and order. */

@@ -218,7 +218,7 @@ static void test_forced_others(void) {
     settings.routes[BL_ALLGATHER] = "gather";
     bl_table_build(&table, &facts, &settings, keep, &m);
     CHECK(m.count == 1 && strstr(m.text[0], "'gather' is not accepted") &&
-              strstr(m.text[0], "allgather_ll128, allgather_ce"),
+              strstr(m.text[0], "allgather_ll128, allgather_bulk, allgather_ce"),
           "%s", m.text[0]);
 }
 
@@ -345,6 +345,26 @@ static void test_narrow(void) {
               bl_collective_name((enum bl_collective)c));
     }
     EXPECT_GATHER(&table, 1024 * M, "nccl", NCCL_TUNED);
+    /* What needs few anyhow goes on, but for sizes at which it is not worth while; and only where a block can have its memory. */
+    narrow.most_blocks = 16;
+    build(&table, &narrow, &settings);
+    EXPECT(&table, 2 * M, "oneshot_ll128", TUNED);
+    EXPECT(&table, 2 * M + 1, "nccl", NARROW);
+    EXPECT(&table, 8 * M, "nccl", NARROW);
+    EXPECT(&table, 8 * M + 1, "twoshot_bulk", TUNED);
+    EXPECT(&plain, 32 * M, "twoshot_ll128", TUNED);
+    EXPECT(&plain, 32 * M + 1, "twoshot_bulk", TUNED);
+    EXPECT_GATHER(&table, 8 * M + 1, "allgather_bulk", TUNED);
+    EXPECT_SCATTER(&table, 8 * M + 1, "reducescatter_bulk", TUNED);
+    CHECK(select_bytes(&table, 64 * M).blocks == 16 && select_bytes(&plain, 64 * M).blocks == 24, "its blocks");
+    CHECK(select_bytes(&plain, 64 * M).threads == 256, "its threads");
+    narrow.block_memory = 100 << 10;
+    build(&table, &narrow, &settings);
+    CHECK(select_bytes(&table, 64 * M).threads == 128, "of 3 warps and one that tells");
+    narrow.block_memory = 96 << 10;
+    build(&table, &narrow, &settings);
+    CHECK(select_bytes(&table, 64 * M).algorithm == BL_ROUTE_NCCL, "too little memory");
+    narrow.block_memory = facts.block_memory;
     narrow.most_blocks = 15; /* messages take a power of two */
     build(&table, &narrow, &settings);
     CHECK(serves(&table, BL_SENDRECV, 512 * K) && !serves(&table, BL_SENDRECV, 512 * K + 1), "15 blocks");

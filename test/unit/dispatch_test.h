@@ -28,7 +28,8 @@ static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks) {
                              .nvlinks = 18,
                              .multiprocessors = 132,
                              .most_blocks = 132,
-                             .max_threads = BL_MAX_THREADS};
+                             .max_threads = BL_MAX_THREADS,
+                             .block_memory = 232448};
     snprintf(facts.gpu, sizeof facts.gpu, "%s", gpu);
     if (bl_staging_plan(&facts.layout, nranks, 100ull << 20, false, false)) abort();
     return facts;
