@@ -28,8 +28,9 @@ static const struct {
 /* Of more ranks it was not: so little that little can be lost, what the fewest senders send to all peers in 3 us. */
 static const uint64_t FOR_A_BLOCK_OF_MANY = 8 << 10;
 
-/* Where a launch may have few blocks, pieces begin no sooner: what comes before the first of them is stored takes 16 us, and 26 of an all-reduce (docs/benchmarks/h200-x2-2026-11-29.md). */
-static const uint64_t LEAST_IN_PIECES = 8 << 20;
+/* Where lines may have few blocks only, pieces begin no sooner: what comes before the first of them is stored takes 16 us, and 26 of an
+ * all-reduce, whose sums go on.  By 16 and 24 blocks they are no slower than NCCL by as many from here on (docs/benchmarks/h200-x2-2026-11-29.md). */
+static const uint64_t LEAST_IN_PIECES = 8 << 20, LEAST_SUMMED_IN_PIECES = 24 << 20;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
@@ -112,14 +113,21 @@ static uint64_t carried(enum bl_collective collective, unsigned nranks, uint64_t
     return bl_collective_has(collective, BL_PAIRED) ? each * power_of_two_in(blocks) / peers : each * blocks;
 }
 
+/* In pieces, by few blocks: which pays where that was measured. */
+static bool is_bulk(int algorithm) {
+    return bl_kernel_memory(bl_algorithms[algorithm].kernel[BL_BY_LINES], BL_MAX_THREADS) > 0;
+}
+
 /* Most bytes for a row that was measured with more blocks than a launch may have: half of them take 3 to 16 % longer, less is out of
- * proportion. */
+ * proportion; of pieces, which have few anyhow, two thirds are no slower than as many of NCCL's. */
 static uint64_t narrow_limit(const struct build *build, const struct bl_tuning_row *row) {
     const struct bl_facts *facts = build->facts;
     const unsigned measured = row->blocks ? row->blocks : facts->multiprocessors;
     const struct bl_algorithm *algorithm = &bl_algorithms[row->algorithm];
     const bool engines = algorithm->kernel[row->spread] == BL_KERNEL_ALLGATHER_CE;
-    if (engines || 2 * facts->most_blocks >= measured) return UINT64_MAX;
+    const bool enough =
+        is_bulk(row->algorithm) ? 3 * facts->most_blocks >= 2 * measured : 2 * facts->most_blocks >= measured;
+    if (engines || enough) return UINT64_MAX;
     return carried(algorithm->collective, (unsigned)facts->nranks, facts->most_blocks);
 }
 
@@ -181,9 +189,9 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
         r->wanted = max_bytes;
         r->hindrance = hindrance;
     }
-    const bool in_pieces = bl_kernel_memory(algorithm->kernel[row->spread], threads) > 0;
-    if (limit && reason == BL_REASON_TUNED && in_pieces && r->reached < LEAST_IN_PIECES)
-        add_nccl_range(r, LEAST_IN_PIECES, r->wanted > r->reached ? r->hindrance : reason);
+    const uint64_t least = algorithm->collective == BL_ALLREDUCE ? LEAST_SUMMED_IN_PIECES : LEAST_IN_PIECES;
+    if (limit && reason == BL_REASON_TUNED && is_bulk(row->algorithm) && r->reached < least)
+        add_nccl_range(r, least, r->wanted > r->reached ? r->hindrance : reason);
     if (limit)
         add_range(r, (struct bl_range){.max_bytes = limit < max_bytes ? limit : max_bytes,
                                        .algorithm = row->algorithm,
@@ -342,11 +350,6 @@ static bool takes_copies(const struct ranges *r, uint64_t kept) {
 /* Whether those above LEFT_TO_KERNELS are NCCL's, whose copy engines move them between symmetric windows. */
 static bool takes_no_blocks(const struct ranges *r) {
     return r->build->facts->zero_ctas && bl_collective_has(r->collective, BL_GATHERS);
-}
-
-/* Of few blocks, which pay where that was measured. */
-static bool is_bulk(int algorithm) {
-    return bl_kernel_memory(bl_algorithms[algorithm].kernel[BL_BY_LINES], BL_MAX_THREADS) > 0;
 }
 
 /* In NCCL's place: what carries most, and of what carries as much the last, which sends fewest bytes. */

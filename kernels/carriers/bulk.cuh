@@ -97,8 +97,8 @@ template <int N>
 BL_DEVICE unsigned char *place_in_ring(const struct bl_kernel_args &a, const Stream &s, unsigned owner, unsigned source,
                                        uint64_t piece) {
     const uint64_t place = (s.base + piece) & (ring_places(a, Piece<N>::BYTES) - 1);
-    return a.staging[owner] + a.layout.bulk_offset +
-           ring_number(a, s.which, owner, source) * a.layout.bulk_bytes + place * Piece<N>::BYTES;
+    return a.staging[owner] + a.layout.bulk_offset + ring_number(a, s.which, owner, source) * a.layout.bulk_bytes +
+           place * Piece<N>::BYTES;
 }
 template <int N>
 BL_DEVICE uint64_t *word_of_place(const struct bl_kernel_args &a, const Stream &s, unsigned owner, unsigned ring,
@@ -224,8 +224,7 @@ template <int N> struct Lag {
 /* Of the items that a warp has stored, for the warp that tells; all of them, before it waits: whoever it waits for may wait for these. */
 template <int N> BL_DEVICE void note_sent(Copies &copies, uint64_t sent) {
     copies_await_stored<Lag<N>::SENT>(copies);
-    if (sent > Lag<N>::SENT && lane_in_warp() == 0)
-        store_release_block(sent_by(warp_in_block()), sent - Lag<N>::SENT);
+    if (sent > Lag<N>::SENT && lane_in_warp() == 0) store_release_block(sent_by(warp_in_block()), sent - Lag<N>::SENT);
 }
 BL_DEVICE void note_all_sent(Copies &copies, uint64_t sent) {
     copies_await_stored<0>(copies);
@@ -379,7 +378,8 @@ BL_DEVICE bool collect_pieces(const struct bl_kernel_args &a, const Stream &s, c
 /* --- reducers --- */
 
 /* Sums of this warp's share of `units` units that lie in stages, one for each rank, in rank order; they replace the first rank's. */
-template <class T, int N> BL_DEVICE void reduce_stages(const struct bl_kernel_args &a, unsigned char *set, uint32_t units) {
+template <class T, int N>
+BL_DEVICE void reduce_stages(const struct bl_kernel_args &a, unsigned char *set, uint32_t units) {
     const unsigned nranks = N == 2 ? 2 : a.nranks;
 #pragma unroll(N <= 4 ? 4 : 1) /* what it loads is under way at once */
     for (uint32_t u = lane_in_warp(); u < units; u += 32) {

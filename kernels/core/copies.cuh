@@ -76,20 +76,20 @@ BL_DEVICE void copies_announce(Copies &c, unsigned stage, uint32_t bytes) {
 }
 BL_DEVICE void copies_load(Copies &c, unsigned stage, void *to, const void *from, uint32_t bytes) {
     if (lane_in_warp() == 0)
-        asm volatile(
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                address_in_block(to)),
-            "l"(from), "r"(bytes), "r"(address_in_block(c.arrived + stage))
-            : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                         address_in_block(to)),
+                     "l"(from), "r"(bytes), "r"(address_in_block(c.arrived + stage))
+                     : "memory");
 }
 /* Until all of it is there. */
 BL_DEVICE void copies_await(Copies &c, unsigned stage) {
     const uint32_t phase = c.phases >> stage & 1;
     uint32_t there;
-    do asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                    : "=r"(there)
-                    : "r"(address_in_block(c.arrived + stage)), "r"(phase)
-                    : "memory");
+    do
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(there)
+                     : "r"(address_in_block(c.arrived + stage)), "r"(phase)
+                     : "memory");
     while (!there);
     c.phases ^= 1u << stage;
     warp_sync();

@@ -350,8 +350,9 @@ static void test_narrow(void) {
     build(&table, &narrow, &settings);
     EXPECT(&table, 2 * M, "oneshot_ll128", TUNED);
     EXPECT(&table, 2 * M + 1, "nccl", NARROW);
-    EXPECT(&table, 8 * M, "nccl", NARROW);
-    EXPECT(&table, 8 * M + 1, "twoshot_bulk", TUNED);
+    EXPECT(&table, 24 * M, "nccl", NARROW);
+    EXPECT(&table, 24 * M + 1, "twoshot_bulk", TUNED);
+    EXPECT_GATHER(&table, 8 * M, "nccl", NARROW);
     EXPECT(&plain, 32 * M, "twoshot_ll128", TUNED);
     EXPECT(&plain, 32 * M + 1, "twoshot_bulk", TUNED);
     EXPECT_GATHER(&table, 8 * M + 1, "allgather_bulk", TUNED);

@@ -64,7 +64,8 @@ struct Copies {
         });
     }
     static void check(const void *a, const void *b, uint32_t bytes) {
-        if (((uintptr_t)a | (uintptr_t)b | bytes) % 16 || !bytes) bl_emu->fault("a bulk copy that is not of 16 bytes", a);
+        if (((uintptr_t)a | (uintptr_t)b | bytes) % 16 || !bytes)
+            bl_emu->fault("a bulk copy that is not of 16 bytes", a);
     }
 };
 
