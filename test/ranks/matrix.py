@@ -267,7 +267,8 @@ LONG = (("oneway", 7), ("pairs", 7), ("pairs", 16))
 row("kernels/{name}/{ranks}", dict(name=("wide",), ranks=(2,)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS),
     soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", **SALVOS)
-row("kernels/{name}/{ranks}", dict(name=("blanks", "epochs", "timeout", "abort", "stopped"), ranks=(2, 3, 16)), **{**SALVOS, "options": NVLS + "--arch 100 " + WARPS})
+row("kernels/{name}/{ranks}", dict(name=("blanks", "epochs", "timeout", "abort", "stopped"), ranks=(2, 3, 16)),
+    **{**SALVOS, "options": lambda p: NVLS + "--arch 100 " + WARPS * (p.ranks < 8)})  # of 16 blocks are larger anyhow
 row("kernels/{name}/{ranks}", dict(name=("bulk",), ranks=(2, 3, 4, 7, 16)), options=lambda p: ROOMY + ("--block 256 " if p.ranks < 4 else WARPS), k=least({2: 20, 7: 6, 16: 2}), **ALONE)
 # Several bundles in a block, a warp for each rank: by default blocks are too small for that.
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
