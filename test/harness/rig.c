@@ -411,6 +411,7 @@ void rig_drain(struct rig *rig) {
 void rig_expect_no_error(const struct rig *rig) {
     const int i = rig_failed(rig);
     if (i >= 0)
-        FAIL("rank %d: error %u: rank %u did not send, launch %llu", i, rig->control[i]->error,
-             rig->control[i]->waiting_peer, (unsigned long long)rig->control[i]->waiting_launch);
+        FAIL("rank %d: error %u: rank %u did not send, launch %llu, %s", i, rig->control[i]->error,
+             rig->control[i]->waiting_peer, (unsigned long long)rig->control[i]->waiting_launch,
+             bl_kernel_name((int)(rig->control[i]->waiting_call & 0xff)));
 }

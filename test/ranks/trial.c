@@ -35,7 +35,9 @@ void trial_close(struct trial *trial) {
 }
 
 bool trial_launches(const struct trial *trial, int kernel) {
+    const struct rig *const rig = &trial->rig;
     return rig_launches(kernel) && (!is_bulk(kernel) || trial->most_threads >= BL_BULK_LEAST_THREADS) &&
+           bl_kernel_capacity(kernel, rig->part->count, &rig->layout) > 0 &&
            (!bl_kernel_multicast(kernel) || trial->rig.multicast) && (!trial->only || trial->only(kernel));
 }
 
