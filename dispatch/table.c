@@ -190,8 +190,11 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
         r->hindrance = hindrance;
     }
     const uint64_t least = algorithm->collective == BL_ALLREDUCE ? LEAST_SUMMED_IN_PIECES : LEAST_IN_PIECES;
-    if (limit && reason == BL_REASON_TUNED && is_bulk(row->algorithm) && r->reached < least)
-        add_nccl_range(r, least, r->wanted > r->reached ? r->hindrance : reason);
+    const bool hindered = r->wanted > r->reached && r->hindrance == BL_REASON_NARROW;
+    if (limit && reason == BL_REASON_TUNED && is_bulk(row->algorithm) && hindered && r->reached < least) {
+        if (max_bytes <= least) return;
+        add_nccl_range(r, least, BL_REASON_NARROW);
+    }
     if (limit)
         add_range(r, (struct bl_range){.max_bytes = limit < max_bytes ? limit : max_bytes,
                                        .algorithm = row->algorithm,

@@ -508,13 +508,13 @@ static uint64_t large_of(uint64_t left) {
     return left > BESIDE_LARGE + 2 * LARGE ? (left - BESIDE_LARGE) / 2 : LARGE;
 }
 
-int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy, bool multicast) {
+int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, unsigned with, bool multicast) {
     if (nranks < 2 || nranks > BL_MAX_RANKS || bytes < bl_staging_minimum(nranks)) return -1;
     uint64_t left = bytes;
     *layout = (struct bl_staging_layout){0};
     if (multicast) plan_multicast(layout, nranks, &left);
-    const uint64_t slot = copy ? plan_slots(nranks, &left) : 0;
-    layout->bulk_bytes = plan_bulk(nranks, &left);
+    const uint64_t slot = with & BL_WITH_SLOTS ? plan_slots(nranks, &left) : 0;
+    if (with & BL_WITH_PIECES) layout->bulk_bytes = plan_bulk(nranks, &left);
     const uint64_t wanted = peer_lines_of(nranks, large_of(left));
     layout->packets = plan_packets(nranks, &left);
     layout->pair_quads = plan_pairs(nranks, &left);

@@ -468,10 +468,11 @@ static inline unsigned bl_copy_slots(int nranks) {
     return nranks == 2 ? 2 : 1;
 }
 
-/* Lays out staging of at most `bytes` for nranks ranks; less, where more would not be of use.  With `copy`, there are
- * slots for the copy engines, too; with `multicast`, memory behind a multicast object; either only if there is room.
+/* Lays out staging of at most `bytes` for nranks ranks; less, where more would not be of use.  `with` says what there is, too: slots for the copy
+ * engines, rings of pieces; with `multicast`, memory behind a multicast object; each only if there is room.
  * Returns 0, or -1 if `bytes` is too small to serve (bl_staging_minimum tells how many are needed). */
-int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, bool copy, bool multicast);
+enum bl_staging_with { BL_WITH_SLOTS = 1, BL_WITH_PIECES = 2 };
+int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, unsigned with, bool multicast);
 uint64_t bl_staging_minimum(int nranks);
 
 /* Takes off what no call will use: bytes[kernel] is the most that it will carry in a launch, 0 if it is never launched. */

@@ -230,7 +230,8 @@ BL_DEVICE void note_all_sent(Copies &copies, uint64_t sent) {
     copies_await_stored<0>(copies);
     if (lane_in_warp() == 0) store_release_block(sent_by(warp_in_block()), sent);
 }
-BL_DEVICE bool leave_sending() {
+BL_DEVICE bool leave(Copies &copies) {
+    copies_leave(copies);
     if (lane_in_warp() == 0) store_release_block(sent_by(warp_in_block()), WARP_HAS_LEFT);
     return false;
 }
@@ -278,7 +279,7 @@ BL_DEVICE bool send_pieces(const struct bl_kernel_args &a, const Outgoing &o, ui
             copies_await_read<STAGES - LOADS>(copies);
             load_span_to(copies, stage, stages + stage * Piece<N>::BYTES, from(o.items.at(loaded)), 0);
         }
-        if (!room && !(room = await_room<N>(a, o, sent, copies, wait))) return leave_sending();
+        if (!room && !(room = await_room<N>(a, o, sent, copies, wait))) return leave(copies);
         const uint64_t item = o.items.at(sent);
         const unsigned stage = (unsigned)(sent % STAGES);
         copies_await(copies, stage);
@@ -360,7 +361,7 @@ BL_DEVICE bool collect_pieces(const struct bl_kernel_args &a, const Stream &s, c
                 continue;
             }
             if (stored == loaded) {
-                if (!poll_again(a, wait, source_of(loaded))) return false;
+                if (!poll_again(a, wait, source_of(loaded))) return leave(copies);
                 continue;
             }
         }
@@ -439,7 +440,7 @@ BL_DEVICE bool reduce_pieces(const struct bl_kernel_args &a, const Stream &s, co
             }
             if (reduced == loaded) {
                 if (SENDS && told < reduced) note_all_sent(copies, told = reduced);
-                if (!poll_again(a, wait, peer(seen % peers))) return leave_sending();
+                if (!poll_again(a, wait, peer(seen % peers))) return leave(copies);
                 continue;
             }
         }
@@ -452,7 +453,7 @@ BL_DEVICE bool reduce_pieces(const struct bl_kernel_args &a, const Stream &s, co
         reduce_stages<T, N>(a, at, (uint32_t)units_of(bytes));
         copies_follow_block();
         if (SENDS) {
-            if (!room && !(room = await_room<N>(a, o, reduced, copies, wait))) return leave_sending();
+            if (!room && !(room = await_room<N>(a, o, reduced, copies, wait))) return leave(copies);
             send_piece<N>(a, o, copies, piece, at, bytes);
             room--;
         }

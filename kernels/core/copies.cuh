@@ -38,6 +38,7 @@ BL_DEVICE void store_release_block(uint64_t *p, uint64_t v) {
 struct Copies {
     uint64_t *arrived; /* in the block's memory, a word for each stage */
     uint32_t phases;   /* a bit each */
+    uint32_t comes;    /* to which stages something does */
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -51,7 +52,7 @@ BL_DEVICE Copies copies_begin(uint64_t *words, unsigned stages) {
                      : "memory");
     asm volatile("fence.proxy.async;" ::: "memory");
     warp_sync();
-    const Copies c = {words, 0};
+    const Copies c = {words, 0, 0};
     return c;
 }
 
@@ -68,6 +69,7 @@ BL_DEVICE void copies_follow_block() {
 
 /* So many bytes come to the stage: by copies_load, once. */
 BL_DEVICE void copies_announce(Copies &c, unsigned stage, uint32_t bytes) {
+    c.comes |= 1u << stage;
     if (lane_in_warp() == 0)
         asm volatile(
             "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_in_block(c.arrived + stage)),
@@ -92,6 +94,7 @@ BL_DEVICE void copies_await(Copies &c, unsigned stage) {
                      : "memory");
     while (!there);
     c.phases ^= 1u << stage;
+    c.comes &= ~(1u << stage);
     warp_sync();
 }
 
@@ -117,7 +120,7 @@ template <int LEFT> BL_DEVICE void copies_await_stored(Copies &) {
 }
 #else
 BL_DEVICE Copies copies_begin(uint64_t *words, unsigned) {
-    const Copies c = {words, 0};
+    const Copies c = {words, 0, 0};
     return c;
 }
 BL_DEVICE void copies_follow() {
@@ -149,5 +152,12 @@ template <int LEFT> BL_DEVICE void copies_await_stored(Copies &) {
     warp_sync();
 }
 #endif
+
+/* Before a warp leaves in the middle: what it has under way is in the block's memory, which is another block's then. */
+BL_DEVICE void copies_leave(Copies &c) {
+    for (unsigned stage = 0; c.comes >> stage; stage++)
+        if (c.comes >> stage & 1) copies_await(c, stage);
+    copies_await_read<0>(c);
+}
 
 #endif

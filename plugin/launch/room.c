@@ -390,10 +390,18 @@ static ncclResult_t take(struct bl_comm *comm, CUstream stream, const struct bl_
                            : take_eager(room, &space, comm, stream, turn, kernel, blocks);
 }
 
+/* All of these are to run at once, on what the stream has. */
+static void fit_stream(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, unsigned *blocks) {
+    note_multiprocessors(comm->room.of, comm, stream, turn);
+    const unsigned least = atomic_load(&comm->room.of->least_sms);
+    if (*blocks > least) *blocks = at_least_one(least);
+}
+
 ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
                           enum bl_kernel kernel, unsigned *blocks) {
     /* A block that is given memory has that of a whole multiprocessor. */
     const unsigned each = bl_kernel_memory(kernel, BL_MAX_THREADS) ? SM_BLOCKS : 1;
+    if (each > 1 && comm->room.of) fit_stream(comm, stream, turn, blocks);
     unsigned places = *blocks * each;
     const ncclResult_t result = take(comm, stream, turn, kernel, &places);
     *blocks = at_least_one(places / each);

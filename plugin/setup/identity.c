@@ -149,7 +149,8 @@ static int lay_out(const struct bl_identity *all, int nranks, uint64_t bytes, st
     const bool multicast = bl_identity_multicast(all, nranks) == 0;
     /* What is beside it (memory.h) is not to take another granule of device memory; little takes one anyway. */
     const uint64_t beside = BL_LOCAL_WORDS * sizeof(uint64_t) + 128;
-    return bl_staging_plan(layout, nranks, bytes >= 32 << 20 ? bytes - beside : bytes, copy, multicast);
+    const unsigned with = (copy ? BL_WITH_SLOTS : 0) | (all[0].pieces ? BL_WITH_PIECES : 0);
+    return bl_staging_plan(layout, nranks, bytes >= 32 << 20 ? bytes - beside : bytes, with, multicast);
 }
 
 int bl_identity_layout(const struct bl_identity *all, int nranks, struct bl_staging_layout *layout) {

@@ -57,6 +57,15 @@ static bool wants_copy_engines(void) {
     return wants;
 }
 
+/* Whether a variable or a tuning file has routes of pieces: only then is there staging for them. */
+static bool wants_pieces(void) {
+    for (int collective = 0; collective < BL_COLLECTIVES; collective++) {
+        const char *said = bl_params()->routes[collective];
+        if (said && strstr(said, "_bulk")) return true;
+    }
+    return bl_tables_mention("_bulk");
+}
+
 int bl_introduce_know_oneself(struct bl_member *member) {
     struct bl_comm *comm = member->comm;
     struct bl_identity *identity = &member->identity;
@@ -72,6 +81,7 @@ int bl_introduce_know_oneself(struct bl_member *member) {
     identity->nonblocking = member->resources->nonblocking;
     identity->zero_ctas = member->resources->wishes.zero_ctas;
     identity->copy_engines = wants_copy_engines();
+    identity->pieces = wants_pieces();
     identity->copy_possible = bl_copy_possible();
     if (!identity->copy_possible) snprintf(identity->copy_reason, sizeof(identity->copy_reason), "%s", bl_why());
     bl_context_pop();

@@ -20,6 +20,9 @@ bl_undo bl_introduce_undo;
 
 /* tables.c: rank 0 makes the tables of routes, without multicast and with it, and all take them over.  The staging has what
  * they use, and no more. */
+/* Whether a tuning file of this rank has the word. */
+bool bl_tables_mention(const char *word);
+
 struct bl_facts bl_tables_facts(const struct bl_identity *all, int nranks, enum bl_link link,
                                 const struct bl_staging_layout *layout);
 /* multicast: may be NULL.  tell: what is wrong with settings and files. */

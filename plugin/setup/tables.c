@@ -36,6 +36,20 @@ static int read_tuning_files(char paths[BL_TUNING_PLACES][PATH_MAX], struct bl_t
     return count;
 }
 
+bool bl_tables_mention(const char *word) {
+    char path[PATH_MAX];
+    bool any = false;
+    for (int place = 0; place < BL_TUNING_PLACES && !bl_params_tuning_built_in(); place++) {
+        const char *why;
+        bool absent;
+        bl_params_tuning_path((enum bl_tuning_place)place, path, sizeof(path));
+        char *text = path[0] ? bl_file_text(path, &absent, &why) : NULL;
+        any = any || (text && strstr(text, word));
+        free(text);
+    }
+    return any;
+}
+
 static void warn_table(void *arg, const char *message) {
     bl_warn("%s", message);
 }

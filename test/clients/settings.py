@@ -52,9 +52,9 @@ def params_refused(case):
     )
     parameters(case, ["BEELINE_ALLREDUCE=ring is not accepted: want nccl, "], BEELINE_ALLREDUCE="ring")
     for variable, text, accepted in (
-        ("BEELINE_ALLGATHER", "twoshot_ll128", "nccl, allgather_ll128, allgather_ce"),
-        ("BEELINE_ALLGATHER", "allgather_ll128_batch", "nccl, allgather_ll128, allgather_ce"),
-        ("BEELINE_REDUCESCATTER", "allgather_ll128", "nccl, reducescatter_ll128, reducescatter_nvls"),
+        ("BEELINE_ALLGATHER", "twoshot_ll128", "nccl, allgather_ll128, allgather_bulk, allgather_ce"),
+        ("BEELINE_ALLGATHER", "allgather_ll128_batch", "nccl, allgather_ll128, allgather_bulk, allgather_ce"),
+        ("BEELINE_REDUCESCATTER", "allgather_ll128", "nccl, reducescatter_ll128, reducescatter_bulk, reducescatter_nvls"),
     ):
         parameters(case, ["%s=%s is not accepted: want %s" % (variable, text, accepted)], **{variable: text})
     for text in ("2", "invariant"):

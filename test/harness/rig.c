@@ -121,7 +121,7 @@ void rig_stop(struct rig *rig, int i) {
 
 void rig_open(struct rig *rig, struct part *part, uint64_t staging_bytes, bool multicast, uint64_t timeout_ns) {
     *rig = (struct rig){.part = part, .timeout_ns = timeout_ns};
-    CHECK(bl_staging_plan(&rig->layout, part->count, staging_bytes, false, multicast) == 0);
+    CHECK(bl_staging_plan(&rig->layout, part->count, staging_bytes, BL_WITH_PIECES, multicast) == 0);
     for (int i = 0; i < part->count; i++) {
         struct rank *rank = part_enter(part, i);
         map_staging(rig, i);

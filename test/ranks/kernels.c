@@ -302,7 +302,8 @@ static void bulk(struct part *part, const struct options *o) {
     uint64_t staging = bl_staging_minimum(part->count);
     struct bl_staging_layout layout;
     struct trial trial;
-    while (bl_staging_plan(&layout, part->count, staging, false, true) || !layout.bulk_bytes) staging += 64 << 10;
+    while (bl_staging_plan(&layout, part->count, staging, BL_WITH_PIECES, true) || !layout.bulk_bytes)
+        staging += 64 << 10;
     trial_open_on(&trial, part, o, staging);
     trial.only = is_bulk;
     trial.launches = 3;

@@ -50,7 +50,7 @@ static void one_launch(struct part *part, const struct options *o, const struct 
     struct call calls[BL_BATCH_FEW] = {0};
     struct bl_staging_layout layout;
     struct trial trial;
-    while (bl_staging_plan(&layout, part->count, staging, false, true) ||
+    while (bl_staging_plan(&layout, part->count, staging, BL_WITH_PIECES, true) ||
            bl_kernel_capacity(shape->kernel, part->count, &layout) < bytes)
         staging += 1 << 20;
     trial_open_on(&trial, part, o, staging);

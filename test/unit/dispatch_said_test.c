@@ -346,7 +346,15 @@ static void test_narrow(void) {
     }
     EXPECT_GATHER(&table, 1024 * M, "nccl", NCCL_TUNED);
     /* What needs few anyhow goes on, but for sizes at which it is not worth while; and only where a block can have its memory. */
+    settings =
+        settings_of("gpu any\nall_reduce 2 4M oneshot_ll128\nall_reduce 2 32M twoshot_ll128\nall_reduce 2 1G "
+                    "twoshot_bulk blocks=24\n"
+                    "all_gather 2 64M allgather_ll128\nall_gather 2 512M allgather_bulk blocks=24\n"
+                    "reduce_scatter 2 64M reducescatter_ll128\nreduce_scatter 2 512M reducescatter_bulk blocks=24\n");
+    CHECK(bl_staging_plan(&facts.layout, 2, 100ull << 20, BL_WITH_PIECES, false) == 0 && facts.layout.bulk_bytes);
+    narrow.layout = facts.layout;
     narrow.most_blocks = 16;
+    build(&plain, &facts, &settings);
     build(&table, &narrow, &settings);
     EXPECT(&table, 2 * M, "oneshot_ll128", TUNED);
     EXPECT(&table, 2 * M + 1, "nccl", NARROW);
@@ -365,6 +373,16 @@ static void test_narrow(void) {
     narrow.block_memory = 96 << 10;
     build(&table, &narrow, &settings);
     CHECK(select_bytes(&table, 64 * M).algorithm == BL_ROUTE_NCCL, "too little memory");
+    /* A row of theirs for less is what it says. */
+    settings = settings_of("gpu any\nall_reduce 2 4M twoshot_bulk\nall_reduce 2 8M twoshot_ll128\n");
+    build(&table, &facts, &settings);
+    EXPECT(&table, 1, "twoshot_bulk", TUNED);
+    EXPECT(&table, 4 * M, "twoshot_bulk", TUNED);
+    EXPECT(&table, 4 * M + 1, "twoshot_ll128", TUNED);
+    facts.layout.bulk_bytes = 0;
+    build(&table, &facts, &settings);
+    EXPECT(&table, 4 * M, "twoshot_ll128", TUNED);
+    settings = settings_of(NULL);
     narrow.block_memory = facts.block_memory;
     narrow.most_blocks = 15; /* messages take a power of two */
     build(&table, &narrow, &settings);

@@ -187,6 +187,7 @@ static void plans(void) {
         for (int s = 0; s < 12; s++) {
             if (sizes[s / 4] < least) continue;
             CHECK(bl_staging_plan(&l, nranks, sizes[s / 4], s % 2, s / 2 % 2) == 0);
+            CHECK(!l.bulk_bytes);
             check_launches(&l, nranks);
         }
     }

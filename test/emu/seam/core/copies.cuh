@@ -43,6 +43,13 @@ struct Copies {
     uint32_t groups = 0;
     int64_t comes[STAGES] = {}; /* bytes announced and not yet asked for */
 
+    /* On a GPU they would end up in another block's memory. */
+    ~Copies() {
+        if (loads || stores) bl_emu->fault("a warp leaves its bulk copies under way", nullptr);
+        for (int64_t bytes : comes)
+            if (bytes) bl_emu->fault("a warp leaves bulk copies that it has not awaited", nullptr);
+    }
+
     /* This lane's share of it. */
     template <class Step> static void each(const Copy &c, Step step) {
         for (uint32_t at = lane_in_warp() * 16; at < c.bytes; at += 32 * 16) step(c.to + at, c.from + at);
@@ -131,6 +138,11 @@ template <int LEFT> BL_DEVICE void bl_emu_make_stores(Copies &c) {
 template <int LEFT> BL_DEVICE void copies_await_read(Copies &c) {
     bl_emu_make_stores<LEFT>(c);
     warp_sync();
+}
+BL_DEVICE void copies_leave(Copies &c) {
+    for (unsigned stage = 0; stage < Copies::STAGES; stage++)
+        if (c.comes[stage]) copies_await(c, stage);
+    copies_await_read<0>(c);
 }
 template <int LEFT> BL_DEVICE void copies_await_stored(Copies &c) {
     bl_emu_make_stores<LEFT>(c);
