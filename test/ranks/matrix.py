@@ -168,7 +168,7 @@ row("{algorithm}/{ranks}{grid}", dict(algorithm=SPREAD, ranks=(2, 3, 4, 7, 8, 9,
     k=least({2: 120, 7: 60, 9: 10}), **IN_FEW)
 
 # In pieces of 8 KB with two ranks, less with more; of grids with a block for each role, and with one that has all.
-row("{algorithm}/{ranks}", dict(algorithm=BULK, ranks=RANKS), soak=lambda p: SOAK if p.ranks > 4 and (p.at["algorithm"] + p.at["ranks"]) % 3 else "",
+row("{algorithm}/{ranks}", dict(algorithm=BULK, ranks=RANKS), soak=lambda p: SOAK if p.ranks > 4 else "",
     mode=lambda p: MODES[(p.at["algorithm"] + p.at["ranks"]) % 3], options=turn((WARPS + ROOMY, "--block 256 --sms 3 "), "ranks", "algorithm"),
     types=lambda p: "uint8,double" if "gather" in p.algorithm else REDUCED[p.at["ranks"] % 2],
     o="all", c=edges(least({2: 50000, 7: 8000})), x="elements", b=8, k=least({2: 60, 7: 24}))
@@ -277,7 +277,7 @@ row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), option
 # What is about the cache is the same code for 3 and 4 ranks.
 row("kernels/{name}/{ranks}", dict(name=("full",), ranks=(2, 3)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("far",), ranks=(3, 4)), soak=lambda p: SOAK if p.ranks == 4 else "", **ALONE)
-row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "options": NVLS + "--arch 100 " + WARPS, "k": least({2: 4, 3: 2})})
+row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "k": least({2: 4, 3: 2})})
 
 # --- scenarios ---
 
