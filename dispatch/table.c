@@ -29,7 +29,8 @@ static const struct {
 static const uint64_t FOR_A_BLOCK_OF_MANY = 8 << 10;
 
 /* Where lines may have few blocks only, pieces begin no sooner: what comes before the first of them is stored takes 16 us, and 26 of an
- * all-reduce, whose sums go on.  By 16 and 24 blocks they are no slower than NCCL by as many from here on (docs/benchmarks/h200-x2-2026-11-29.md). */
+ * all-reduce, whose sums go on.  By 16 and 24 blocks all-reduces of 16M were 0.97 and 1.05 times as fast as NCCL's by as many, of 64M 1.06 and
+ * 1.14, and the others from 32M a rank on 1.01 to 1.43 times (docs/benchmarks/h200-x2-2026-11-29.md); between, nothing was measured. */
 static const uint64_t LEAST_IN_PIECES = 8 << 20, LEAST_SUMMED_IN_PIECES = 24 << 20;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
@@ -115,7 +116,7 @@ static uint64_t carried(enum bl_collective collective, unsigned nranks, uint64_t
 
 /* In pieces, by few blocks: which pays where that was measured. */
 static bool is_bulk(int algorithm) {
-    return bl_kernel_memory(bl_algorithms[algorithm].kernel[BL_BY_LINES], BL_MAX_THREADS) > 0;
+    return bl_kernel_bulk(bl_algorithms[algorithm].kernel[BL_BY_LINES]);
 }
 
 /* Most bytes for a row that was measured with more blocks than a launch may have: half of them take 3 to 16 % longer, less is out of

@@ -16,20 +16,20 @@ template <int N> BL_DEVICE void allgather_bulk(const struct bl_kernel_args &a) {
     enum { SENDING = 14 /* of 32; measured on H200 (docs/notebook.md) */, BYTES = Piece<N>::BYTES };
     const uint64_t e = epoch_begin(a), flag = next_epoch(e), bytes = a.count * a.size;
     const Stream s = stream_of(a, BL_BULK_RESULTS, pieces_of<N>(bytes));
-    const unsigned nranks = nranks_of<N>(a), carriers = carriers_in_block();
-    const unsigned first = cast_begin(SENDING, 1, 1), all = carriers * blocks_in_grid();
+    const unsigned nranks = nranks_of<N>(a);
+    const unsigned first = cast_begin(SENDING, 1, 1), all = carriers_in_grid();
     const Cast senders = {0, first}, collectors = {first, all - first};
     unsigned char *const own = (unsigned char *)a.recvbuff + a.rank * a.stride;
     const unsigned sources = own == a.sendbuff ? nranks - 1 : nranks;
     const auto mine = [&](uint64_t p) { return span_of(a.sendbuff, bytes, p, BYTES); };
     const auto outgoing = [&](unsigned warp) {
-        return Outgoing{s, items_of(senders, block_in_grid() * carriers + warp, s.pieces), nranks - 1, true};
+        return Outgoing{s, items_of(senders, carrier_in_grid(warp), s.pieces), nranks - 1, true};
     };
 
     if (is_stopped(flag)) return;
     bulk_begin();
-    const unsigned warp = warp_in_block(), number = block_in_grid() * carriers + warp;
-    if (warp == carriers) {
+    const unsigned warp = warp_in_block(), number = carrier_in_grid(warp);
+    if (warp == carriers_in_block()) {
         if (!tell_pieces<N>(a, outgoing)) return;
     } else if (number < first) {
         if (!send_pieces<N>(a, outgoing(warp), flag, mine)) return;

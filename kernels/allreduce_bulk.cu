@@ -24,27 +24,27 @@ BL_DEVICE Run run_of_rank(uint64_t each, uint64_t bytes, unsigned rank) {
 template <class T, int N> BL_DEVICE void allreduce_bulk(const struct bl_kernel_args &a) {
     enum { SENDING = 9, REDUCING = 14 /* of 32; measured on H200 (docs/notebook.md) */, BYTES = Piece<N>::BYTES };
     const uint64_t e = epoch_begin(a), flag = next_epoch(e), bytes = a.count * T::SIZE;
-    const unsigned nranks = nranks_of<N>(a), peers = nranks - 1, carriers = carriers_in_block();
+    const unsigned nranks = nranks_of<N>(a), peers = nranks - 1;
     const uint64_t each = (units_of(bytes) + nranks - 1) / nranks * UNIT_BYTES;
     const Stream taken = stream_of(a, BL_BULK_TAKEN, pieces_of<N>(each)),
                  results = stream_of(a, BL_BULK_RESULTS, pieces_of<N>(each));
     const unsigned first = cast_begin(SENDING, 1, 2), second = cast_begin(SENDING + REDUCING, 2, 1),
-                   all = carriers * blocks_in_grid();
+                   all = carriers_in_grid();
     const Cast senders = {0, first}, reducers = {first, second - first}, collectors = {second, all - second};
     const auto span = [&](const void *buffer, unsigned rank, uint64_t p) {
         const Run run = run_of_rank(each, bytes, rank);
         return span_of((const unsigned char *)buffer + run.begin, run.bytes, p, BYTES);
     };
     const auto outgoing = [&](unsigned warp) {
-        const unsigned number = block_in_grid() * carriers + warp;
+        const unsigned number = carrier_in_grid(warp);
         if (number < first) return Outgoing{taken, items_of(senders, number, taken.pieces * peers), peers, false};
         return Outgoing{results, items_of(reducers, number, results.pieces), peers, true};
     };
 
     if (is_stopped(flag)) return;
     bulk_begin();
-    const unsigned warp = warp_in_block(), number = block_in_grid() * carriers + warp;
-    if (warp == carriers) {
+    const unsigned warp = warp_in_block(), number = carrier_in_grid(warp);
+    if (warp == carriers_in_block()) {
         if (!tell_pieces<N>(a, outgoing)) return;
     } else if (number < first) {
         const Outgoing o = outgoing(warp);

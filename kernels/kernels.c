@@ -192,12 +192,12 @@ bool bl_kernel_multicast(int kernel) {
     return has(kernel, BL_NVLS);
 }
 
-static bool is_bulk(int kernel) {
+bool bl_kernel_bulk(int kernel) {
     return is_kernel(kernel) && kernels[kernel].share == BULK;
 }
 
 bool bl_kernel_in_rounds(int kernel) {
-    return is_kernel(kernel) && (by_warps(kernel) || is_bulk(kernel) || kernels[kernel].share == PACKETS ||
+    return is_kernel(kernel) && (by_warps(kernel) || bl_kernel_bulk(kernel) || kernels[kernel].share == PACKETS ||
                                  (kernels[kernel].batch && kernels[kernel].share == RINGS));
 }
 
@@ -304,7 +304,7 @@ uint64_t bl_pair_credit(const struct bl_staging_layout *layout, unsigned receive
 
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
     if (has(kernel, BL_ONE_WARP)) return 32;
-    if (is_bulk(kernel) && threads < BL_BULK_LEAST_THREADS) return BL_BULK_LEAST_THREADS;
+    if (bl_kernel_bulk(kernel) && threads < BL_BULK_LEAST_THREADS) return BL_BULK_LEAST_THREADS;
     const unsigned least = by_warps(kernel) ? 32 * (unsigned)divide_up((uint64_t)nranks, BL_WARP_RANKS) : 32;
     return threads > least ? threads : least;
 }
@@ -315,11 +315,11 @@ static uint64_t bulk_memory(unsigned warps) {
 }
 
 uint64_t bl_kernel_memory(int kernel, unsigned threads) {
-    return is_bulk(kernel) && threads >= 32 ? bulk_memory(threads / 32) : 0;
+    return bl_kernel_bulk(kernel) && threads >= 32 ? bulk_memory(threads / 32) : 0;
 }
 
 unsigned bl_kernel_threads_in(int kernel, unsigned threads, uint64_t most) {
-    if (!is_bulk(kernel)) return threads;
+    if (!bl_kernel_bulk(kernel)) return threads;
     while (threads >= BL_BULK_LEAST_THREADS && bl_kernel_memory(kernel, threads) > most) threads -= 32;
     return threads >= BL_BULK_LEAST_THREADS ? threads : 0;
 }
@@ -554,7 +554,7 @@ void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_
         if (peers > peer_lines) peer_lines = peers;
         if (rings > ring_lines) ring_lines = rings;
         if (bl_kernel_pairs(kernel) && bytes[kernel] > message) message = bytes[kernel];
-        any_bulk = any_bulk || is_bulk(kernel);
+        any_bulk = any_bulk || bl_kernel_bulk(kernel);
     }
     while (layout->pair_quads > KEPT_PAIR_QUADS && unreceived(layout->pair_quads / 2) >= message)
         layout->pair_quads /= 2;

@@ -431,7 +431,7 @@ unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads);
 bool bl_kernel_multicast(int kernel);
 
 /* Whether blocks send the lines of a round only when they have those of the round before.  Where grids differ between ranks,
- * each is one round then, or is resident as a whole; of those for several collectives, which wait for lines of two rounds at once, each is resident.
+ * each is one round then, or is resident as a whole; of those for several collectives, which wait for lines of two rounds at once, and of those in pieces each is resident.
  * Of others the first blocks send everything. */
 bool bl_kernel_in_rounds(int kernel);
 
@@ -453,6 +453,9 @@ bool bl_kernel_in_pieces(int kernel, int nranks);
 /* Threads of a block, if so many are wished for: as many as the kernel needs at least for this number of ranks, or takes at
  * most. */
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads);
+
+/* Whether it carries pieces by bulk copies (bulk.cuh): by few blocks, of which each is given memory of its own. */
+bool bl_kernel_bulk(int kernel);
 
 /* Bytes of memory that each block of so many threads is to be given by the launch; and threads for which a GPU has them where it gives a block
  * `most` bytes, up to `threads`; 0: it cannot launch the kernel. */

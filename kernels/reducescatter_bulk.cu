@@ -16,20 +16,20 @@ template <class T, int N> BL_DEVICE void reducescatter_bulk(const struct bl_kern
     enum { SENDING = 13 /* of 32; measured on H200 (docs/notebook.md) */, BYTES = Piece<N>::BYTES };
     const uint64_t e = epoch_begin(a), flag = next_epoch(e), bytes = a.count * T::SIZE;
     const Stream s = stream_of(a, BL_BULK_TAKEN, pieces_of<N>(bytes));
-    const unsigned nranks = nranks_of<N>(a), peers = nranks - 1, carriers = carriers_in_block();
-    const unsigned first = cast_begin(SENDING, 1, 1), all = carriers * blocks_in_grid();
+    const unsigned nranks = nranks_of<N>(a), peers = nranks - 1;
+    const unsigned first = cast_begin(SENDING, 1, 1), all = carriers_in_grid();
     const Cast senders = {0, first}, reducers = {first, all - first};
     const auto block_of_rank = [&](unsigned rank, uint64_t p) {
         return span_of((const unsigned char *)a.sendbuff + rank * a.stride, bytes, p, BYTES);
     };
     const auto sent_of = [&](unsigned warp) {
-        return Outgoing{s, items_of(senders, block_in_grid() * carriers + warp, s.pieces * peers), peers, false};
+        return Outgoing{s, items_of(senders, carrier_in_grid(warp), s.pieces * peers), peers, false};
     };
 
     if (is_stopped(flag)) return;
     bulk_begin();
-    const unsigned warp = warp_in_block(), number = block_in_grid() * carriers + warp;
-    if (warp == carriers) {
+    const unsigned warp = warp_in_block(), number = carrier_in_grid(warp);
+    if (warp == carriers_in_block()) {
         if (!tell_pieces<N>(a, sent_of)) return;
     } else if (number < first) {
         const Outgoing o = sent_of(warp);

@@ -11,7 +11,8 @@
  * links receiving would wait, too.  The last warp tells the peers what the others have sent: a flag must be behind
  * a fence, and that waits for all that its thread has under way (docs/notebook.md).
  *
- * Blocks wait for each other's pieces, so all of a grid must be resident: bl_kernel_in_rounds.  Grids may differ between ranks.
+ * Blocks wait for each other's pieces, so all of a grid must come to run, beside whatever else does: room.h sees to that as far as it can
+ * (docs/limits.md).  Grids may differ between ranks.
  * Senders wait for credit of collectors and reducers, reducers for credit of collectors, collectors for nothing but
  * pieces: there is no circle.
  */
@@ -25,7 +26,11 @@
 
 /* A warp has stages for pieces of all ranks, some sets of them. */
 template <int N> struct Piece {
-    enum { SETS = BL_BULK_SETS, STAGES = SETS * N, BYTES = BL_BULK_WARP_BYTES / STAGES };
+    enum { STAGES = BL_BULK_SETS * N, BYTES = BL_BULK_WARP_BYTES / STAGES };
+    enum {
+        LAG = STAGES / 4,
+        LOADS = STAGES - LAG
+    }; /* stores that may be under way beside the next loads; measured on H200 (docs/notebook.md) */
 };
 
 /* --- who does what --- */
@@ -40,12 +45,18 @@ BL_DEVICE unsigned carriers_in_block() {
 BL_DEVICE unsigned warp_in_block() {
     return thread_in_block() / 32;
 }
-/* From begin to end 32nds: whole blocks, or of few blocks warps, of each role at least one. */
+/* The warp with this number in its block, in the grid. */
+BL_DEVICE unsigned carrier_in_grid(unsigned warp) {
+    return block_in_grid() * carriers_in_block() + warp;
+}
+BL_DEVICE unsigned carriers_in_grid() {
+    return blocks_in_grid() * carriers_in_block();
+}
+/* Where a role begins, so many 32nds of the way: with a whole block, or of few blocks with a warp, so that each role has one. */
 BL_DEVICE unsigned cast_begin(unsigned begin, unsigned roles_before, unsigned roles_behind) {
     enum { ENOUGH = 6 };
-    const unsigned each = carriers_in_block(), all = each * blocks_in_grid();
-    if (begin == 0 || begin == 32) return begin ? all : 0;
-    if (blocks_in_grid() >= ENOUGH) return blocks_in_grid() * begin / 32 * each;
+    const unsigned all = carriers_in_grid();
+    if (blocks_in_grid() >= ENOUGH) return blocks_in_grid() * begin / 32 * carriers_in_block();
     const unsigned at = all * begin / 32;
     return at < roles_before ? roles_before : at > all - roles_behind ? all - roles_behind : at;
 }
@@ -175,7 +186,7 @@ template <class WordOf> BL_DEVICE unsigned words_there(unsigned most, WordOf wor
         missing = w.at != nullptr && load_acquire_sys(w.at) < w.least;
     }
     const uint32_t all = warp_or(missing ? 1u << lane : 0);
-    return all ? (lowest_bit(all) < most ? lowest_bit(all) : most) : most;
+    return all ? lowest_bit(all) : most;
 }
 template <int N>
 BL_DEVICE Awaited flag_awaited(const struct bl_kernel_args &a, const Stream &s, unsigned source, uint64_t piece) {
@@ -217,14 +228,11 @@ BL_DEVICE unsigned receiver_of(const struct bl_kernel_args &a, const Outgoing &o
     return peer_at(a.rank, (o.to_all ? i : (unsigned)(item % o.peers)) + 1, o.peers + 1);
 }
 
-/* How far what a warp has stored may be ahead of what it knows to have arrived; measured on H200 (docs/notebook.md). */
-template <int N> struct Lag {
-    enum { SENT = Piece<N>::STAGES / 4 };
-};
 /* Of the items that a warp has stored, for the warp that tells; all of them, before it waits: whoever it waits for may wait for these. */
 template <int N> BL_DEVICE void note_sent(Copies &copies, uint64_t sent) {
-    copies_await_stored<Lag<N>::SENT>(copies);
-    if (sent > Lag<N>::SENT && lane_in_warp() == 0) store_release_block(sent_by(warp_in_block()), sent - Lag<N>::SENT);
+    enum { LAG = Piece<N>::LAG };
+    copies_await_stored<LAG>(copies);
+    if (sent > LAG && lane_in_warp() == 0) store_release_block(sent_by(warp_in_block()), sent - LAG);
 }
 BL_DEVICE void note_all_sent(Copies &copies, uint64_t sent) {
     copies_await_stored<0>(copies);
@@ -268,7 +276,7 @@ BL_DEVICE void send_piece(const struct bl_kernel_args &a, const Outgoing &o, Cop
 /* from(item): a span of the user's. */
 template <int N, class From>
 BL_DEVICE bool send_pieces(const struct bl_kernel_args &a, const Outgoing &o, uint64_t flag, From from) {
-    enum { STAGES = Piece<N>::STAGES, LOADS = STAGES - STAGES / 4 };
+    enum { STAGES = Piece<N>::STAGES, LOADS = Piece<N>::LOADS };
     unsigned char *const stages = stages_of_warp();
     Copies copies = copies_begin(words_of_warp(), STAGES);
     Wait wait = wait_begin(flag);
@@ -276,7 +284,7 @@ BL_DEVICE bool send_pieces(const struct bl_kernel_args &a, const Outgoing &o, ui
     for (uint64_t loaded = 0, sent = 0; sent < o.items.count;) {
         for (; loaded < o.items.count && loaded < sent + LOADS; loaded++) {
             const unsigned stage = (unsigned)(loaded % STAGES);
-            copies_await_read<STAGES - LOADS>(copies);
+            copies_await_read<Piece<N>::LAG>(copies);
             load_span_to(copies, stage, stages + stage * Piece<N>::BYTES, from(o.items.at(loaded)), 0);
         }
         if (!room && !(room = await_room<N>(a, o, sent, copies, wait))) return leave(copies);
@@ -326,7 +334,7 @@ template <int N, class OutgoingOf> BL_DEVICE bool tell_pieces(const struct bl_ke
 template <int N, class Source, class Own, class To>
 BL_DEVICE bool collect_pieces(const struct bl_kernel_args &a, const Stream &s, const Items &items, unsigned sources,
                               uint64_t flag, Source source, Own own, To to) {
-    enum { STAGES = Piece<N>::STAGES, LOADS = STAGES - STAGES / 4 };
+    enum { STAGES = Piece<N>::STAGES, LOADS = Piece<N>::LOADS };
     unsigned char *const stages = stages_of_warp();
     Copies copies = copies_begin(words_of_warp(), STAGES);
     Wait wait = wait_begin(flag);
@@ -353,7 +361,7 @@ BL_DEVICE bool collect_pieces(const struct bl_kernel_args &a, const Stream &s, c
                     span.at = place_in_ring<N>(a, s, a.rank, from, piece_of(loaded));
                     span.bytes = whole_units(span.bytes);
                 }
-                copies_await_read<STAGES - LOADS>(copies);
+                copies_await_read<Piece<N>::LAG>(copies);
                 load_span_to(copies, stage, at, span, 0);
                 loaded++;
                 there--;
@@ -404,7 +412,7 @@ BL_DEVICE void reduce_stages(const struct bl_kernel_args &a, unsigned char *set,
 template <class T, int N, bool SENDS, class Own, class To>
 BL_DEVICE bool reduce_pieces(const struct bl_kernel_args &a, const Stream &s, const Outgoing &o, uint64_t flag, Own own,
                              To to) {
-    enum { SETS = Piece<N>::SETS, AHEAD = SETS - SETS / 4, BYTES = Piece<N>::BYTES };
+    enum { SETS = BL_BULK_SETS, BYTES = Piece<N>::BYTES };
     unsigned char *const stages = stages_of_warp();
     Copies copies = copies_begin(words_of_warp(), SETS);
     Wait wait = wait_begin(flag);
@@ -412,7 +420,7 @@ BL_DEVICE bool reduce_pieces(const struct bl_kernel_args &a, const Stream &s, co
     const auto peer = [&](unsigned i) { return i + (i >= a.rank); };
     unsigned there = 0, room = 0;
     for (uint64_t loaded = 0, reduced = 0, told = 0; reduced < o.items.count;) {
-        if (loaded < o.items.count && loaded < reduced + AHEAD) {
+        if (loaded < o.items.count && loaded < reduced + SETS) {
             unsigned seen = 0;
             if (!there) {
                 const uint64_t left = o.items.count - loaded;
@@ -428,7 +436,7 @@ BL_DEVICE bool reduce_pieces(const struct bl_kernel_args &a, const Stream &s, co
                 unsigned char *const at = stages + set * N * BYTES;
                 const Span mine = own(piece);
                 const uint32_t bytes = whole_units(mine.bytes);
-                copies_await_read<SETS - AHEAD>(copies);
+                copies_await_read<0>(copies);
                 load_span_to(copies, set, at + a.rank * BYTES, mine, peers * bytes);
                 for (unsigned i = 0; i < peers && bytes; i++)
                     copies_load(copies, set, at + peer(i) * BYTES, place_in_ring<N>(a, s, a.rank, peer(i), piece),

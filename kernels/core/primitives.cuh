@@ -1,4 +1,4 @@
-/* primitives.cuh - every PTX instruction and every memory access of Beeline's kernels, one function each, named for its
+/* primitives.cuh - every PTX instruction and every memory access of Beeline's kernels (but bulk copies: copies.cuh), one function each, named for its
  * order and scope.  The emulated box replaces this header with test/emu/seam/core/primitives.cuh: the two offer the
  * same names, and kernels use nothing else to reach memory, time, or other threads.
  *

@@ -365,11 +365,8 @@ static unsigned nccl_beside(const struct bl_room *room, const struct bl_comm *co
     return atomic_load(&room->nccl_comms) - atomic_load(&comm->room.of_nccl);
 }
 
-static ncclResult_t take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, enum bl_kernel kernel,
-                         unsigned *blocks) {
-    struct bl_room *room = comm->room.of;
-    if (!room) return ncclSuccess;
-    note_multiprocessors(room, comm, stream, turn);
+static ncclResult_t take(struct bl_room *room, struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
+                         enum bl_kernel kernel, unsigned *blocks) {
     if (alone(room) && !turn->capturing && !held_beside(room, comm, kernel).nccl) {
         hold(comm, *blocks);
         return ncclSuccess;
@@ -390,21 +387,17 @@ static ncclResult_t take(struct bl_comm *comm, CUstream stream, const struct bl_
                            : take_eager(room, &space, comm, stream, turn, kernel, blocks);
 }
 
-/* All of these are to run at once, on what the stream has. */
-static void fit_stream(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn, unsigned *blocks) {
-    note_multiprocessors(comm->room.of, comm, stream, turn);
-    const unsigned least = atomic_load(&comm->room.of->least_sms);
-    if (*blocks > least) *blocks = at_least_one(least);
-}
-
 ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl_order_turn *turn,
                           enum bl_kernel kernel, unsigned *blocks) {
-    /* A block that is given memory has that of a whole multiprocessor. */
-    const unsigned each = bl_kernel_memory(kernel, BL_MAX_THREADS) ? SM_BLOCKS : 1;
-    if (each > 1 && comm->room.of) fit_stream(comm, stream, turn, blocks);
-    unsigned places = *blocks * each;
-    const ncclResult_t result = take(comm, stream, turn, kernel, &places);
-    *blocks = at_least_one(places / each);
+    struct bl_room *room = comm->room.of;
+    if (!room) return ncclSuccess;
+    note_multiprocessors(room, comm, stream, turn);
+    if (!bl_kernel_bulk(kernel)) return take(room, comm, stream, turn, kernel, blocks);
+    /* A block that is given memory has that of a whole multiprocessor; and all are to run at once, on what the stream has. */
+    const unsigned least = at_least_one(atomic_load(&room->least_sms));
+    unsigned places = SM_BLOCKS * (*blocks < least ? *blocks : least);
+    const ncclResult_t result = take(room, comm, stream, turn, kernel, &places);
+    *blocks = at_least_one(places / SM_BLOCKS);
     return result;
 }
 

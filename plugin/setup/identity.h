@@ -22,13 +22,13 @@ struct bl_identity {
     uint16_t nvlinks, nvswitch;                    /* active ones, 0: not known; they lead to switches */
     uint16_t nccl_nvls, zero_ctas;                 /* NCCL may use multicast here; the zero-CTA policy */
     uint16_t copy_engines, copy_possible;          /* whether they are asked for here; not possible: copy_reason */
-    uint16_t pieces, unused;                       /* whether routes have any, as variables or tuning files here say */
     uint16_t multicast_wanted, multicast_possible; /* not possible: multicast_reason */
     uint32_t max_blocks;                           /* of a launch, as asked for; 0: nothing is */
     uint16_t has_switch, nonblocking;              /* switch.h; the communicator, on this rank */
-    uint64_t staging, timeout_s, tune;             /* BEELINE_STAGING, BEELINE_TIMEOUT, BEELINE_TUNE */
-    uint64_t offered;                              /* of staging, by what the process's budget has left */
-    uint64_t pids;                                 /* the namespace that `pid` is of */
+    uint16_t pieces;                   /* of rank 0: whether its variables or tuning files have routes of them */
+    uint64_t staging, timeout_s, tune; /* BEELINE_STAGING, BEELINE_TIMEOUT, BEELINE_TUNE */
+    uint64_t offered;                  /* of staging, by what the process's budget has left */
+    uint64_t pids;                     /* the namespace that `pid` is of */
     unsigned char nonce[16];
     unsigned char uuid[16]; /* of the GPU */
     char pci[16], gpu[64];

@@ -305,7 +305,7 @@ static void bulk(struct part *part, const struct options *o) {
     while (bl_staging_plan(&layout, part->count, staging, BL_WITH_PIECES, true) || !layout.bulk_bytes)
         staging += 64 << 10;
     trial_open_on(&trial, part, o, staging);
-    trial.only = is_bulk;
+    trial.only = bl_kernel_bulk;
     trial.launches = 3;
     trial.most_bytes = 8 * layout.bulk_bytes;
     trial.least_scale = 4;

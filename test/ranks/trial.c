@@ -36,7 +36,7 @@ void trial_close(struct trial *trial) {
 
 bool trial_launches(const struct trial *trial, int kernel) {
     const struct rig *const rig = &trial->rig;
-    return rig_launches(kernel) && (!is_bulk(kernel) || trial->most_threads >= BL_BULK_LEAST_THREADS) &&
+    return rig_launches(kernel) && (!bl_kernel_bulk(kernel) || trial->most_threads >= BL_BULK_LEAST_THREADS) &&
            bl_kernel_capacity(kernel, rig->part->count, &rig->layout) > 0 &&
            (!bl_kernel_multicast(kernel) || trial->rig.multicast) && (!trial->only || trial->only(kernel));
 }
@@ -102,7 +102,7 @@ static void draw_grid(struct trial *trial, struct shape *shape) {
         shape->most_blocks = BL_MAX_BLOCKS;
     }
     shape->odd_blocks = uneven ? 1 + (unsigned)ref_below(s, PLACES) : 0;
-    if (!is_bulk(shape->kernel) || !trial->few_places) return;
+    if (!bl_kernel_bulk(shape->kernel) || !trial->few_places) return;
     if (shape->most_blocks > PLACES / 2) shape->most_blocks = PLACES / 2;
     if (shape->odd_blocks > PLACES / 2) shape->odd_blocks = PLACES / 2;
 }

@@ -39,11 +39,6 @@ static inline bool is_paired(int kernel) {
     return bl_kernel_collective(kernel) == BL_SENDRECV;
 }
 
-/* Blocks with memory of their own, of which a multiprocessor holds one. */
-static inline bool is_bulk(int kernel) {
-    return bl_kernel_memory(kernel, BL_MAX_THREADS) > 0;
-}
-
 /* The kernel's, or drawn. */
 int trial_collective(struct trial *trial, int kernel);
 

@@ -89,10 +89,6 @@ static void check_layout(const struct bl_staging_layout *l, int nranks, uint64_t
               bl_kernel_capacity(BL_KERNEL_BROADCAST_LL128, nranks, l));
 }
 
-static bool is_bulk(int kernel) {
-    return strstr(bl_kernel_name(kernel), "_bulk");
-}
-
 static bool is_batch(int kernel) {
     return strstr(bl_kernel_name(kernel), "_batch") || strstr(bl_kernel_name(kernel), "_few");
 }
@@ -105,7 +101,7 @@ static void check_launches(const struct bl_staging_layout *l, int nranks) {
         const bool planned = kernel == BL_KERNEL_ALLGATHER_CE ? l->copy_bytes > 0
                              : bl_kernel_multicast(kernel)    ? l->multicast_bytes > 0
                              : bl_kernel_pairs(kernel)        ? l->pair_quads > 0
-                             : is_bulk(kernel)                ? l->bulk_bytes > 0
+                             : bl_kernel_bulk(kernel)         ? l->bulk_bytes > 0
                                                               : true;
         CHECK((capacity > 0) == planned && capacity % 128 == 0, "%s: %llu", bl_kernel_name(kernel),
               (unsigned long long)capacity);
@@ -372,7 +368,7 @@ static void threads(void) {
         for (int n = 2; n <= BL_MAX_RANKS; n++)
             for (unsigned wished = 0; wished <= BL_MAX_THREADS; wished += 32) {
                 const unsigned least = strstr(bl_kernel_name(k), ":warps") ? ((unsigned)n + 1) / 2 * 32
-                                       : is_bulk(k)                        ? 4 * 32
+                                       : bl_kernel_bulk(k)                 ? 4 * 32
                                                                            : 32;
                 const unsigned given = bl_kernel_threads(k, n, wished);
                 const bool narrow = k == BL_KERNEL_ALLGATHER_CE; /* single warps */
