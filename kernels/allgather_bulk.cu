@@ -13,36 +13,36 @@
 #include "core/instantiate.cuh"
 
 template <int N> BL_DEVICE void allgather_bulk(const struct bl_kernel_args &a) {
-    enum { SENDING = 14 /* of 32; measured on H200 (docs/notebook.md) */, BYTES = Piece<N>::BYTES };
+    enum { BYTES = Piece<N>::BYTES };
+    const Cast cast = {14, 0}; /* measured on H200 (docs/notebook.md) */
     const uint64_t e = epoch_begin(a), flag = next_epoch(e), bytes = a.count * a.size;
     const Stream s = stream_of(a, BL_BULK_RESULTS, pieces_of<N>(bytes));
     const unsigned nranks = nranks_of<N>(a);
-    const unsigned first = cast_begin(SENDING, 1, 1), all = carriers_in_grid();
-    const Cast senders = {0, first}, collectors = {first, all - first};
     unsigned char *const own = (unsigned char *)a.recvbuff + a.rank * a.stride;
     const unsigned sources = own == a.sendbuff ? nranks - 1 : nranks;
     const auto mine = [&](uint64_t p) { return span_of(a.sendbuff, bytes, p, BYTES); };
-    const auto outgoing = [&](unsigned warp) {
-        return Outgoing{s, items_of(senders, carrier_in_grid(warp), s.pieces), nranks - 1, true};
-    };
+    const Outgoing blocks = {s, nranks - 1, true};
 
     if (is_stopped(flag)) return;
-    bulk_begin();
-    const unsigned warp = warp_in_block(), number = carrier_in_grid(warp);
-    if (warp == carriers_in_block()) {
-        if (!tell_pieces<N>(a, outgoing)) return;
-    } else if (number < first) {
-        if (!send_pieces<N>(a, outgoing(warp), flag, mine)) return;
-    } else if (!collect_pieces<N>(
-                   a, s, items_of(collectors, number, s.pieces * sources), sources, flag,
-                   [&](unsigned i) { return i + 1 < nranks ? peer_at(a.rank, nranks - 1 - i, nranks) : a.rank; }, mine,
-                   [&](unsigned source, uint64_t p) {
-                       return span_of((unsigned char *)a.recvbuff + source * a.stride, bytes, p, BYTES);
-                   })) {
-        return;
+    const Launch launch = bulk_begin<N>(a, cast);
+    bool goes_on = true;
+    switch (role_of_warp(cast, launch.block, warp_in_block())) {
+    case TELLS: goes_on = tell_pieces<N>(a, [&](unsigned) { return blocks; }); break;
+    case SENDS: goes_on = send_pieces<N>(a, launch, blocks, flag, mine); break;
+    case COLLECTS:
+        goes_on = collect_pieces<N>(
+            a, launch, s, sources, flag,
+            [&](unsigned i) { return i + 1 < nranks ? peer_at(a.rank, nranks - 1 - i, nranks) : a.rank; }, mine,
+            [&](unsigned source, uint64_t p) {
+                return span_of((unsigned char *)a.recvbuff + source * a.stride, bytes, p, BYTES);
+            });
+        break;
+    default: break;
     }
+    if (!goes_on) return;
     epoch_end(a, flag);
     stream_end(a, s);
+    bulk_end(a, launch);
 }
 
 BL_INSTANTIATE_BYTES(bl_allgather_bulk, allgather_bulk)

@@ -22,51 +22,48 @@ BL_DEVICE Run run_of_rank(uint64_t each, uint64_t bytes, unsigned rank) {
 }
 
 template <class T, int N> BL_DEVICE void allreduce_bulk(const struct bl_kernel_args &a) {
-    enum { SENDING = 9, REDUCING = 14 /* of 32; measured on H200 (docs/notebook.md) */, BYTES = Piece<N>::BYTES };
+    enum { BYTES = Piece<N>::BYTES };
+    const Cast cast = {9, 14}; /* measured on H200 (docs/notebook.md) */
     const uint64_t e = epoch_begin(a), flag = next_epoch(e), bytes = a.count * T::SIZE;
     const unsigned nranks = nranks_of<N>(a), peers = nranks - 1;
     const uint64_t each = (units_of(bytes) + nranks - 1) / nranks * UNIT_BYTES;
     const Stream taken = stream_of(a, BL_BULK_TAKEN, pieces_of<N>(each)),
                  results = stream_of(a, BL_BULK_RESULTS, pieces_of<N>(each));
-    const unsigned first = cast_begin(SENDING, 1, 2), second = cast_begin(SENDING + REDUCING, 2, 1),
-                   all = carriers_in_grid();
-    const Cast senders = {0, first}, reducers = {first, second - first}, collectors = {second, all - second};
     const auto span = [&](const void *buffer, unsigned rank, uint64_t p) {
         const Run run = run_of_rank(each, bytes, rank);
         return span_of((const unsigned char *)buffer + run.begin, run.bytes, p, BYTES);
     };
-    const auto outgoing = [&](unsigned warp) {
-        const unsigned number = carrier_in_grid(warp);
-        if (number < first) return Outgoing{taken, items_of(senders, number, taken.pieces * peers), peers, false};
-        return Outgoing{results, items_of(reducers, number, results.pieces), peers, true};
-    };
+    const Outgoing inputs = {taken, peers, false}, sums = {results, peers, true};
 
     if (is_stopped(flag)) return;
-    bulk_begin();
-    const unsigned warp = warp_in_block(), number = carrier_in_grid(warp);
-    if (warp == carriers_in_block()) {
-        if (!tell_pieces<N>(a, outgoing)) return;
-    } else if (number < first) {
-        const Outgoing o = outgoing(warp);
-        if (!send_pieces<N>(a, o, flag, [&](uint64_t item) {
-                return span(a.sendbuff, receiver_of(a, o, item, 0), piece_of(o, item));
-            }))
-            return;
-    } else if (number < second) {
-        if (!reduce_pieces<T, N, true>(
-                a, taken, outgoing(warp), flag, [&](uint64_t p) { return span(a.sendbuff, a.rank, p); },
-                [&](uint64_t p) { return span(a.recvbuff, a.rank, p); }))
-            return;
-    } else if (!collect_pieces<N>(
-                   a, results, items_of(collectors, number, results.pieces * peers), peers, flag,
-                   [&](unsigned i) { return peer_at(a.rank, nranks - 1 - i, nranks); },
-                   [&](uint64_t p) { return span(a.sendbuff, a.rank, p); },
-                   [&](unsigned source, uint64_t p) { return span(a.recvbuff, source, p); })) {
-        return;
+    const Launch launch = bulk_begin<N>(a, cast);
+    const auto role = [&](unsigned warp) { return role_of_warp(cast, launch.block, warp); };
+    bool goes_on = true;
+    switch (role(warp_in_block())) {
+    case TELLS: goes_on = tell_pieces<N>(a, [&](unsigned warp) { return role(warp) == SENDS ? inputs : sums; }); break;
+    case SENDS:
+        goes_on = send_pieces<N>(a, launch, inputs, flag, [&](uint64_t item) {
+            return span(a.sendbuff, receiver_of(a, inputs, item, 0), piece_of(inputs, item));
+        });
+        break;
+    case REDUCES:
+        goes_on = reduce_pieces<T, N, true>(
+            a, launch, taken, sums, flag, [&](uint64_t p) { return span(a.sendbuff, a.rank, p); },
+            [&](uint64_t p) { return span(a.recvbuff, a.rank, p); });
+        break;
+    case COLLECTS:
+        goes_on = collect_pieces<N>(
+            a, launch, results, peers, flag, [&](unsigned i) { return peer_at(a.rank, nranks - 1 - i, nranks); },
+            [&](uint64_t p) { return span(a.sendbuff, a.rank, p); },
+            [&](unsigned source, uint64_t p) { return span(a.recvbuff, source, p); });
+        break;
+    default: break;
     }
+    if (!goes_on) return;
     epoch_end(a, flag);
     stream_end(a, taken);
     stream_end(a, results);
+    bulk_end(a, launch);
 }
 
 BL_INSTANTIATE(bl_allreduce_bulk, allreduce_bulk)

@@ -26,10 +26,10 @@ static const uint64_t RINGS_BYTES = (16 << 20) + BL_MAX_RANKS * sizeof(uint64_t)
 static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = BL_PAIR_CHANNELS / 4 * BL_PAIR_DEPTH,
                       ANY_SIZE = UINT64_C(1) << 40;
 
-/* Of rings of pieces: what those of a stream from all peers hold, as much as a link carries in 12 us, of more than 2 ranks, whose lines need the room, half of that; and the least that is worth one; what a block
- * is worth while for, and how many are enough for the links. */
-static const uint64_t BULK_RINGS = 4 << 20, LEAST_BULK_RING = 64 << 10, FOR_A_BULK_BLOCK = 64 << 10,
-                      MOST_BULK_BLOCKS = 32;
+/* Of rings of pieces: the most of one, and of those of a stream from all peers; the least that is worth one; what a block is worth while for, and how many
+ * are enough for the links. */
+static const uint64_t BULK_RING = 8 << 20, BULK_RINGS = 16 << 20, LEAST_BULK_RING = 64 << 10,
+                      FOR_A_BULK_BLOCK = 64 << 10, MOST_BULK_BLOCKS = 32;
 
 /* Of each of the two halves behind a multicast object, and the least that is worth one. */
 static const uint64_t MULTICAST_HALF = 8 << 20, LEAST_MULTICAST_HALF = 64 << 10;
@@ -304,14 +304,17 @@ uint64_t bl_pair_credit(const struct bl_staging_layout *layout, unsigned receive
 
 unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
     if (has(kernel, BL_ONE_WARP)) return 32;
-    if (bl_kernel_bulk(kernel) && threads < BL_BULK_LEAST_THREADS) return BL_BULK_LEAST_THREADS;
+    if (bl_kernel_bulk(kernel))
+        return threads < BL_BULK_LEAST_THREADS  ? BL_BULK_LEAST_THREADS
+               : threads > BL_BULK_MOST_THREADS ? BL_BULK_MOST_THREADS
+                                                : threads;
     const unsigned least = by_warps(kernel) ? 32 * (unsigned)divide_up((uint64_t)nranks, BL_WARP_RANKS) : 32;
     return threads > least ? threads : least;
 }
 
 /* Of all threads but a warp; behind the stages are words of each warp: bulk.cuh. */
 static uint64_t bulk_memory(unsigned warps) {
-    return (warps - 1) * (uint64_t)(BL_BULK_WARP_BYTES + (BL_BULK_STAGES + 1) * sizeof(uint64_t));
+    return (warps - 1) * (uint64_t)(BL_BULK_WARP_BYTES + BL_BULK_WARP_WORDS * sizeof(uint64_t)) + sizeof(uint64_t);
 }
 
 uint64_t bl_kernel_memory(int kernel, unsigned threads) {
@@ -320,6 +323,7 @@ uint64_t bl_kernel_memory(int kernel, unsigned threads) {
 
 unsigned bl_kernel_threads_in(int kernel, unsigned threads, uint64_t most) {
     if (!bl_kernel_bulk(kernel)) return threads;
+    if (threads > BL_BULK_MOST_THREADS) threads = BL_BULK_MOST_THREADS;
     while (threads >= BL_BULK_LEAST_THREADS && bl_kernel_memory(kernel, threads) > most) threads -= 32;
     return threads >= BL_BULK_LEAST_THREADS ? threads : 0;
 }
@@ -451,19 +455,20 @@ static void plan_multicast(struct bl_staging_layout *layout, int nranks, uint64_
 
 /* Bytes of a place of a ring: Piece of bulk.cuh. */
 static uint64_t piece_bytes(int nranks) {
-    return BL_BULK_WARP_BYTES / BL_BULK_SETS / (nranks <= 2 ? 2 : nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16);
+    return BL_BULK_WARP_BYTES / (nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16);
 }
 static uint64_t bulk_bytes(int nranks, uint64_t ring) {
     const uint64_t rings = BL_BULK_STREAMS * (uint64_t)(nranks - 1);
     return rings * (ring + 2 * ring / piece_bytes(nranks) * sizeof(uint64_t));
 }
 
-/* Up to an eighth; nothing rather than little.  Returns the bytes of a ring. */
+/* Up to a quarter; nothing rather than little.  A place is another piece's some 17 us after its turn has come, and so long the links go on (docs/notebook.md).
+ * Returns the bytes of a ring. */
 static uint64_t plan_bulk(int nranks, uint64_t *left) {
     const uint64_t least = bl_staging_minimum(nranks);
-    const uint64_t most = *left > least ? lesser(*left / 8, *left - least) : 0;
-    uint64_t ring = nranks == 2 ? BULK_RINGS : BULK_RINGS / 2;
-    while (nranks > 2 && ring * (uint64_t)(nranks - 1) > BULK_RINGS / 2) ring /= 2;
+    const uint64_t most = *left > least ? lesser(*left / 4, *left - least) : 0;
+    uint64_t ring = BULK_RING;
+    while (ring * (uint64_t)(nranks - 1) > BULK_RINGS) ring /= 2;
     while (ring >= LEAST_BULK_RING && bulk_bytes(nranks, ring) > most) ring /= 2;
     if (ring < LEAST_BULK_RING) return 0;
     *left -= bulk_bytes(nranks, ring);

@@ -37,10 +37,12 @@ enum {
     BL_BULK_TAKEN,
     BL_BULK_RESULTS,
     BL_BULK_STREAMS,
-    BL_BULK_SETS = 2,              /* of pieces of all ranks, that a warp has stages for */
-    BL_BULK_STAGES = 32,           /* of a warp, at most */
-    BL_BULK_WARP_BYTES = 32 << 10, /* its stages */
-    BL_BULK_LEAST_THREADS = 4 * 32 /* a warp for each role, and one that tells */
+    BL_BULK_WARP_BYTES = 32 << 10,  /* stages of a warp */
+    BL_BULK_WARP_WORDS = 50,        /* what else it has of its block's memory: bulk_roles.cuh */
+    BL_BULK_LEAST_THREADS = 4 * 32, /* a warp for each role, and one that tells */
+    BL_BULK_MOST_THREADS = 7 * 32,  /* whose memory leaves a multiprocessor some for blocks beside */
+    BL_BULK_CLAIMS = 4,             /* what is claimed in a launch */
+    BL_BULK_CLAIM_WORDS = 16        /* from one of them to the next: they are counted up at once */
 };
 /* Words of a device alone, behind bl_kernel_args.epochs, zero at first. */
 enum {
@@ -52,7 +54,9 @@ enum {
     BL_WORD_ENDED,                         /* blocks of the running launch that have ended: oneway_end_told */
     BL_WORD_PAIRS,                         /* BL_PAIR_BLOCKS times BL_PAIR_WORDS, also equal: pairs.cuh */
     BL_WORD_BULK = BL_WORD_PAIRS + BL_PAIR_BLOCKS * BL_PAIR_WORDS, /* BL_MAX_BLOCKS for each stream, equal: bulk.cuh */
-    BL_LOCAL_WORDS = BL_WORD_BULK + BL_BULK_STREAMS * BL_MAX_BLOCKS
+    BL_WORD_BULK_LAUNCHES = BL_WORD_BULK + BL_BULK_STREAMS * BL_MAX_BLOCKS, /* likewise */
+    BL_WORD_BULK_CLAIMS = BL_WORD_BULK_LAUNCHES + BL_MAX_BLOCKS, /* two times BL_BULK_CLAIMS: bulk_roles.cuh */
+    BL_LOCAL_WORDS = BL_WORD_BULK_CLAIMS + 2 * BL_BULK_CLAIMS * BL_BULK_CLAIM_WORDS
 };
 enum {
     BL_LINE_DATA = 128,    /* user data of a line */

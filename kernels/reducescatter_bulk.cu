@@ -13,38 +13,37 @@
 #include "core/instantiate.cuh"
 
 template <class T, int N> BL_DEVICE void reducescatter_bulk(const struct bl_kernel_args &a) {
-    enum { SENDING = 13 /* of 32; measured on H200 (docs/notebook.md) */, BYTES = Piece<N>::BYTES };
+    enum { BYTES = Piece<N>::BYTES };
+    const Cast cast = {13, CAST_BLOCKS - 13}; /* measured on H200 (docs/notebook.md) */
     const uint64_t e = epoch_begin(a), flag = next_epoch(e), bytes = a.count * T::SIZE;
     const Stream s = stream_of(a, BL_BULK_TAKEN, pieces_of<N>(bytes));
     const unsigned nranks = nranks_of<N>(a), peers = nranks - 1;
-    const unsigned first = cast_begin(SENDING, 1, 1), all = carriers_in_grid();
-    const Cast senders = {0, first}, reducers = {first, all - first};
     const auto block_of_rank = [&](unsigned rank, uint64_t p) {
         return span_of((const unsigned char *)a.sendbuff + rank * a.stride, bytes, p, BYTES);
     };
-    const auto sent_of = [&](unsigned warp) {
-        return Outgoing{s, items_of(senders, carrier_in_grid(warp), s.pieces * peers), peers, false};
-    };
+    const Outgoing inputs = {s, peers, false}, nothing = {s, peers, true};
 
     if (is_stopped(flag)) return;
-    bulk_begin();
-    const unsigned warp = warp_in_block(), number = carrier_in_grid(warp);
-    if (warp == carriers_in_block()) {
-        if (!tell_pieces<N>(a, sent_of)) return;
-    } else if (number < first) {
-        const Outgoing o = sent_of(warp);
-        if (!send_pieces<N>(a, o, flag, [&](uint64_t item) {
-                return block_of_rank(receiver_of(a, o, item, 0), piece_of(o, item));
-            }))
-            return;
-    } else if (!reduce_pieces<T, N, false>(
-                   a, s, Outgoing{s, items_of(reducers, number, s.pieces), peers, true}, flag,
-                   [&](uint64_t p) { return block_of_rank(a.rank, p); },
-                   [&](uint64_t p) { return span_of(a.recvbuff, bytes, p, BYTES); })) {
-        return;
+    const Launch launch = bulk_begin<N>(a, cast);
+    bool goes_on = true;
+    switch (role_of_warp(cast, launch.block, warp_in_block())) {
+    case TELLS: goes_on = tell_pieces<N>(a, [&](unsigned) { return inputs; }); break;
+    case SENDS:
+        goes_on = send_pieces<N>(a, launch, inputs, flag, [&](uint64_t item) {
+            return block_of_rank(receiver_of(a, inputs, item, 0), piece_of(inputs, item));
+        });
+        break;
+    case REDUCES:
+        goes_on = reduce_pieces<T, N, false>(
+            a, launch, s, nothing, flag, [&](uint64_t p) { return block_of_rank(a.rank, p); },
+            [&](uint64_t p) { return span_of(a.recvbuff, bytes, p, BYTES); });
+        break;
+    default: break;
     }
+    if (!goes_on) return;
     epoch_end(a, flag);
     stream_end(a, s);
+    bulk_end(a, launch);
 }
 
 BL_INSTANTIATE(bl_reducescatter_bulk, reducescatter_bulk)

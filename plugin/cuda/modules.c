@@ -99,7 +99,8 @@ int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t con
     return one ? 0 : -1;
 }
 
-/* For launches that give each block so much memory. */
+/* For launches that give each block so much memory.  All ask for multiprocessors set to give blocks memory, or a block with memory found no
+ * room beside those without, as long as they run; that makes none of them slower (docs/notebook.md). */
 static int find(const struct bl_modules *modules, const char *symbol, int memory, CUfunction *function) {
     const struct bl_driver *cu = bl_driver();
     CUresult status = CUDA_ERROR_NOT_FOUND;
@@ -108,6 +109,9 @@ static int find(const struct bl_modules *modules, const char *symbol, int memory
     if (status == CUDA_SUCCESS && cu->cuFuncLoad) status = cu->cuFuncLoad(*function);
     if (status == CUDA_SUCCESS && memory > 0)
         status = cu->cuFuncSetAttribute(*function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, memory);
+    if (status == CUDA_SUCCESS)
+        status = cu->cuFuncSetAttribute(*function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                        CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     if (status == CUDA_SUCCESS) return 0;
     return bl_fail("kernel %s failed to load: %s", symbol, bl_driver_strerror(status));
 }

@@ -7,9 +7,9 @@
 #include <string.h>
 
 static const struct program *const listed[] = {
-    stream_programs, many_programs,     crowded_programs, value_programs, late_programs,      one_way_programs,
-    end_programs,    exchange_programs, gather_programs,  ahead_programs, order_programs,     mixed_programs,
-    update_programs, both_programs,     refused_programs, drawn_programs, registered_programs};
+    stream_programs, many_programs,     crowded_programs, value_programs, late_programs,       one_way_programs,
+    end_programs,    exchange_programs, gather_programs,  ahead_programs, order_programs,      mixed_programs,
+    update_programs, both_programs,     refused_programs, drawn_programs, registered_programs, meanwhile_programs};
 static const struct program *const unlisted[] = {unlisted_many_programs, unlisted_end_programs, unlisted_order_programs,
                                                  unlisted_ahead_programs, unlisted_wide_programs};
 enum { LISTED = sizeof listed / sizeof *listed, UNLISTED = sizeof unlisted / sizeof *unlisted };

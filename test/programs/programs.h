@@ -31,7 +31,8 @@ struct program {
 };
 extern const struct program stream_programs[], many_programs[], crowded_programs[], value_programs[], late_programs[],
     one_way_programs[], end_programs[], exchange_programs[], ahead_programs[], order_programs[], mixed_programs[],
-    update_programs[], both_programs[], refused_programs[], drawn_programs[], gather_programs[], registered_programs[];
+    update_programs[], both_programs[], refused_programs[], drawn_programs[], gather_programs[], registered_programs[],
+    meanwhile_programs[];
 /* Which the real NCCL does not run. */
 extern const struct program unlisted_many_programs[], unlisted_end_programs[], unlisted_order_programs[],
     unlisted_ahead_programs[], unlisted_wide_programs[];

@@ -102,9 +102,6 @@ static void draw_grid(struct trial *trial, struct shape *shape) {
         shape->most_blocks = BL_MAX_BLOCKS;
     }
     shape->odd_blocks = uneven ? 1 + (unsigned)ref_below(s, PLACES) : 0;
-    if (!bl_kernel_bulk(shape->kernel) || !trial->few_places) return;
-    if (shape->most_blocks > PLACES / 2) shape->most_blocks = PLACES / 2;
-    if (shape->odd_blocks > PLACES / 2) shape->odd_blocks = PLACES / 2;
 }
 
 uint64_t trial_most_bytes(const struct trial *trial, int kernel) {

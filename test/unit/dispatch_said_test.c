@@ -366,7 +366,7 @@ static void test_narrow(void) {
     EXPECT_GATHER(&table, 8 * M + 1, "allgather_bulk", TUNED);
     EXPECT_SCATTER(&table, 8 * M + 1, "reducescatter_bulk", TUNED);
     CHECK(select_bytes(&table, 64 * M).blocks == 16 && select_bytes(&plain, 64 * M).blocks == 24, "its blocks");
-    CHECK(select_bytes(&plain, 64 * M).threads == 256, "its threads");
+    CHECK(select_bytes(&plain, 64 * M).threads == BL_BULK_MOST_THREADS, "its threads");
     narrow.block_memory = 100 << 10;
     build(&table, &narrow, &settings);
     CHECK(select_bytes(&table, 64 * M).threads == 128, "of 3 warps and one that tells");

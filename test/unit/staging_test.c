@@ -362,7 +362,8 @@ static void multimem(void) {
     CHECK(bl_multimem_redops(-1, 100) == 0 && bl_multimem_redops(BL_DATATYPES, 100) == 0);
 }
 
-/* Those by warps need a warp for each two ranks, those of pieces one for each role and one that tells; nothing else asks for more than was wished for, and one for less. */
+/* Those by warps need a warp for each two ranks, those of pieces one for each role and one that tells, and have no more than leave others room; nothing else
+ * asks for more than was wished for, and one for less. */
 static void threads(void) {
     for (int k = 0; k < BL_KERNELS; k++)
         for (int n = 2; n <= BL_MAX_RANKS; n++)
@@ -371,9 +372,13 @@ static void threads(void) {
                                        : bl_kernel_bulk(k)                 ? 4 * 32
                                                                            : 32;
                 const unsigned given = bl_kernel_threads(k, n, wished);
-                const bool narrow = k == BL_KERNEL_ALLGATHER_CE; /* single warps */
-                CHECK(given == (wished > least && !narrow ? wished : least), "%s, %d ranks: %u threads for %u",
-                      bl_kernel_name(k), n, given, wished);
+                const unsigned most = k == BL_KERNEL_ALLGATHER_CE ? least /* single warps */
+                                      : bl_kernel_bulk(k)         ? 7 * 32
+                                                                  : BL_MAX_THREADS;
+                CHECK(given == (wished < least  ? least
+                                : wished > most ? most
+                                                : wished),
+                      "%s, %d ranks: %u threads for %u", bl_kernel_name(k), n, given, wished);
             }
 }
 

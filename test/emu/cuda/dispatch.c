@@ -1,7 +1,9 @@
 /* dispatch.c - which blocks are resident: a device's launches get its multiprocessors strictly in the order in which they became
  * ready, and what finds no room keeps all that is behind it waiting, as in a queue of the hardware.
  *
- * A multiprocessor holds EMU_SM_BLOCKS blocks, over all kernels, as far as their memory goes; a block goes to one that has fewest.  Kernels that are somebody
+ * A multiprocessor holds EMU_SM_BLOCKS blocks, over all kernels, as far as their memory goes; a block goes to one that has fewest.  How much memory
+ * there is for blocks is set when the first one comes, and stays so until the last has left: all, or hardly any for a kernel that has none and did not
+ * ask for all (H200: a block with 48 KB found no room in 132 multiprocessors with a block of such a kernel each).  Kernels that are somebody
  * else's (the reference NCCL's) run on the host, but hold multiprocessors all the same, each alone, from their start to their end:
  * as a kernel does that needs all registers of one; and where they can be, four at a time of one GPC, as blocks of a cluster are.  So grids whose blocks
  * wait for what is not resident hang here as they would there, be it their own blocks, or a kernel on which a peer of theirs depends.
@@ -23,7 +25,7 @@ static _Atomic bool news;
 static struct kernel *waiting, **waiting_tail = &waiting; /* kernels with blocks that have not started */
 static struct multiprocessor {
     unsigned char blocks;
-    unsigned memory;             /* of these */
+    unsigned memory, most;       /* of these; and what it is set to, while there are any */
     const struct kernel *holder; /* NULL: whoever comes */
 } devices[EMU_MAX_DEVICES][MAX_SMS];
 
@@ -37,6 +39,12 @@ static struct multiprocessor *sm_of(const struct kernel *kernel, unsigned sm) {
 
 static unsigned memory_of(const struct kernel *kernel) {
     return kernel->launch.memory + EMU_OWN_MEMORY;
+}
+
+/* What a multiprocessor is set to for it. */
+static unsigned setting_of(const struct kernel *kernel) {
+    const bool all = kernel->launch.memory || kernel->launch.function->carveout == 100;
+    return all ? EMU_SM_MEMORY : EMU_SM_BLOCKS * EMU_OWN_MEMORY;
 }
 
 void dispatch_drop(const struct kernel *kernel) {
@@ -64,7 +72,7 @@ static int find_room(const struct kernel *kernel) {
     for (unsigned i = sms->first; i < sms->first + sms->count; i++) {
         const struct multiprocessor *sm = sm_of(kernel, i);
         if (sm->holder || sm->blocks >= EMU_SM_BLOCKS || sm->blocks > fewest) continue;
-        if (sm->memory + memory_of(kernel) > EMU_SM_MEMORY) continue;
+        if (sm->memory + memory_of(kernel) > (sm->blocks ? sm->most : EMU_SM_MEMORY)) continue;
         if (sm->blocks < fewest) ties = 0;
         fewest = sm->blocks;
         if (emu_random(&simt_random) % ++ties == 0) found = (int)i;
@@ -74,10 +82,11 @@ static int find_room(const struct kernel *kernel) {
 
 static bool start_blocks(struct kernel *kernel) {
     while (kernel->started < kernel->blocks) {
-        const int sm = find_room(kernel);
-        if (sm < 0 || !simt_block_start(kernel, (unsigned)sm)) return false;
-        sm_of(kernel, (unsigned)sm)->blocks++;
-        sm_of(kernel, (unsigned)sm)->memory += memory_of(kernel);
+        const int number = find_room(kernel);
+        if (number < 0 || !simt_block_start(kernel, (unsigned)number)) return false;
+        struct multiprocessor *sm = sm_of(kernel, (unsigned)number);
+        if (!sm->blocks++) sm->most = setting_of(kernel);
+        sm->memory += memory_of(kernel);
     }
     return true;
 }

@@ -508,6 +508,7 @@ struct emu_function {
     unsigned argument_size;
     int most_threads;          /* of a block */
     unsigned most_memory;      /* of a block, as asked for */
+    int carveout;              /* percent of a multiprocessor's for blocks, that it would like; -1: said nothing */
     struct emu_function *next; /* of its module */
 };
 

@@ -93,6 +93,7 @@ static CUresult get(struct emu_function **out, const void *handle, const char *n
     function->argument_size = *size;
     function->most_threads = threads && (int)*threads < emu_config.max_threads ? (int)*threads : emu_config.max_threads;
     function->most_memory = EMU_BLOCK_MEMORY;
+    function->carveout = -1;
     function->next = module->functions;
     *out = module->functions = function;
     return CUDA_SUCCESS;
@@ -177,6 +178,10 @@ EMU_CALL(cuFuncSetAttribute, 9000, (CUfunction function, CUfunction_attribute at
          (function, attribute, value)) {
     struct emu_function *of = emu_object_get(function, EMU_FUNCTION);
     if (!of) return CUDA_ERROR_INVALID_HANDLE;
+    if (attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) {
+        if (value < -1 || value > 100) return CUDA_ERROR_INVALID_VALUE;
+        of->carveout = value;
+    }
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_SUCCESS;
     if (value < 0 || value > EMU_MOST_BLOCK_MEMORY) return CUDA_ERROR_INVALID_VALUE;
     of->most_memory = (unsigned)value;

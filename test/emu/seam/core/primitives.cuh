@@ -303,6 +303,10 @@ BL_DEVICE uint64_t atomic_cas_relaxed_gpu(uint64_t *p, uint64_t expected, uint64
     bl_emu_switch_point();
     return bl_emu->atomic_cas(p, expected, v);
 }
+BL_DEVICE uint64_t atomic_add_relaxed_gpu(uint64_t *p, uint64_t v) {
+    bl_emu_switch_point();
+    return bl_emu->atomic_add(p, v, sizeof v);
+}
 BL_DEVICE uint64_t atomic_add_acq_rel_gpu(uint64_t *p, uint64_t v) {
     bl_emu_switch_point();
     return bl_emu->atomic_add(p, v, sizeof v);

@@ -1,0 +1,75 @@
+/* meanwhile.c - a long call that was issued first on all ranks, of which one has it late: there its other communicators' calls run before it, and
+ * wait for ranks that have them behind it.  It has to find room beside them. */
+#include "programs.h"
+
+enum { OTHERS = 5 };
+
+struct calls {
+    struct vector vector;
+    ncclComm_t comm;
+    CUstream stream;
+    struct graph graph;
+};
+
+static void calls_open(struct part *part, struct calls *calls, size_t bytes, uint64_t seed) {
+    calls->comm = comm_open(part);
+    calls->stream = stream_open();
+    vector_open(&calls->vector, bytes);
+    vector_warm_up(part, &calls->vector, calls->comm, calls->stream);
+    vector_fill(part, &calls->vector, seed);
+}
+
+static void calls_close(struct part *part, struct calls *calls) {
+    comm_close(part, calls->comm);
+    stream_close(calls->stream);
+    vector_close(&calls->vector);
+}
+
+static void others_meanwhile(struct part *part, const struct settings *s, bool captured) {
+    static _Thread_local struct calls first, others[OTHERS];
+    const bool late = self(part)->rank == 0;
+    CUevent event;
+    CU_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    calls_open(part, &first, s->large, s->seed);
+    for (int i = 0; i < OTHERS; i++) calls_open(part, &others[i], s->middle, s->seed + 1 + (uint64_t)i);
+    part_barrier(part);
+    doing(part, "issuing the long call");
+    if (late) delay(first.stream, (uint64_t)(s->late * 1e6));
+    vector_allreduce(&first.vector, first.comm, first.stream);
+    CU_OK(cuEventRecord(event, first.stream));
+    for (int i = 0; i < OTHERS; i++) {
+        struct calls *c = &others[i];
+        doing(part, "issuing call %d beside it", i);
+        if (captured) vector_capture(part, &c->vector, c->comm, c->stream, &c->graph);
+        if (!late) CU_OK(cuStreamWaitEvent(c->stream, event, CU_EVENT_WAIT_DEFAULT));
+        if (captured)
+            CU_OK(cuGraphLaunch(c->graph.exec, c->stream));
+        else
+            vector_allreduce(&c->vector, c->comm, c->stream);
+    }
+    doing(part, "waiting for all");
+    stream_sync(first.stream);
+    for (int i = 0; i < OTHERS; i++) stream_sync(others[i].stream);
+    vector_check_all(part, &first.vector);
+    for (int i = 0; i < OTHERS; i++) vector_check_all(part, &others[i].vector);
+    part_barrier(part);
+    for (int i = 0; i < OTHERS; i++) {
+        if (captured) graph_close(&others[i].graph);
+        calls_close(part, &others[i]);
+    }
+    calls_close(part, &first);
+    CU_OK(cuEventDestroy(event));
+}
+
+static void calls_meanwhile(struct part *part, const struct settings *s) {
+    others_meanwhile(part, s, false);
+}
+static void graphs_meanwhile(struct part *part, const struct settings *s) {
+    others_meanwhile(part, s, true);
+}
+
+const struct program meanwhile_programs[] = {
+    {"calls_meanwhile", calls_meanwhile},
+    {"graphs_meanwhile", graphs_meanwhile},
+    {0},
+};
