@@ -9,8 +9,8 @@
 #   make clean                                      removes build/
 #   make help                                       this list
 #
-# Tests need no GPU code but that it compiles: they have a build of their own, for one architecture, hardly optimised, of one number of
-# ranks (kernels/core/instantiate.cuh).  FOR_TESTS=1 makes it, or parts of it, whatever the goals.
+# Tests need no GPU code but that it compiles: they have a build of their own, for one architecture, hardly optimised, a sample of the
+# kernels (kernels/core/instantiate.cuh).  FOR_TESTS=1 makes it, or parts of it, whatever the goals.
 FOR_TESTS ?= $(if $(filter check test soak mutations asan tsan sanitize,$(MAKECMDGOALS)),1)
 TESTING := $(filter 1,$(FOR_TESTS))
 NOT_FOR_TESTS := $(filter demo install wheel kernel-times gpu-programs,$(MAKECMDGOALS))
@@ -24,8 +24,8 @@ PYTHON  ?= python3
 # Machine code for each (100f: for all of the family of 100, which has more instructions), and PTX of the last for what comes after.
 # none: no device code at all, which takes no minutes, for the emulated box alone: there the kernels are those compiled for the host.
 ARCHS   ?= $(if $(TESTING),90,80 90 100f)
-ONE_RANK_COUNT := -DBL_SAMPLE
-NVCCFLAGS ?= $(if $(TESTING),--Ofast-compile=max $(ONE_RANK_COUNT))
+A_SAMPLE := -DBL_SAMPLE
+NVCCFLAGS ?= $(if $(TESTING),--Ofast-compile=max $(A_SAMPLE))
 
 # What a compiler of CUDA 13 makes is for drivers of CUDA 13 (docs/limits.md).  For older ones NVRTC of CUDA 12 compiles the kernels.
 ifneq ($(filter-out 12.4,$(CUDA_DRIVER)),)
@@ -134,7 +134,7 @@ COMPILE_BY_NVCC = $(NVCC) -std=c++17 -O3 $(if $(filter $(CODE_CHECKED),$*),,$(NV
 COMPILE_BY_NVRTC = $(PYTHON) scripts/build/nvrtc-fatbin $(NVRTC) $@ $< $(ARCHS) $(COMPRESSED_BY_NVRTC)
 $(BUILD)/kernels/%.fatbin: kernels/%.cu $(KERNEL_CUH) $(wildcard kernels/*.h kernels/*.def) | $(TOOLKIT) $(NVRTC:=/cuda_nvrtc/include/nvrtc.h)
 	$(call say,$(if $(NVRTC),NVRTC,NVCC),$<)
-	$(Q)mkdir -p $(@D) && $(if $(NVRTC),,$(if $(filter $(ONE_RANK_COUNT),$(NVCCFLAGS)),touch $(SAMPLED) &&)) \
+	$(Q)mkdir -p $(@D) && $(if $(NVRTC),,$(if $(filter $(A_SAMPLE),$(NVCCFLAGS)),touch $(SAMPLED) &&)) \
 	    $(if $(NVRTC),$(COMPILE_BY_NVRTC),$(COMPILE_BY_NVCC)) 2> $@.log || { cat $@.log; exit 1; }
 
 # What no driver takes but the emulated one.

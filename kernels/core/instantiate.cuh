@@ -1,7 +1,8 @@
 /* instantiate.cuh - one kernel for each datatype and for rank counts up to 2, 4, 8 and 16, of those that take a batch up to
  * 2, 4 and 16, of some also for 3, or for all; see bl_kernel_symbol().
  *
- * With BL_SAMPLE, for code that is to compile and not to run, of these rank counts one each. */
+ * With BL_SAMPLE, for code that is to compile and not to run, of these rank counts one each, and of the datatypes one of each kind of
+ * types.cuh; all of them have a kernel of allreduce_oneshot_nvls.cu, which is never a sample. */
 #ifndef BEELINE_INSTANTIATE_CUH
 #define BEELINE_INSTANTIATE_CUH
 
@@ -43,17 +44,17 @@
 /* clang-format off */
 #define BL_FOR_TYPES(for_ranks, name, function)                                                                        \
     for_ranks(name, function, i8, TypeI8)                                                                              \
-    for_ranks(name, function, u8, TypeU8)                                                                              \
+    BL_UNSAMPLED(for_ranks(name, function, u8, TypeU8))                                                                \
     for_ranks(name, function, i32, TypeI32)                                                                            \
-    for_ranks(name, function, u32, TypeU32)                                                                            \
-    for_ranks(name, function, i64, TypeI64)                                                                            \
-    for_ranks(name, function, u64, TypeU64)                                                                            \
-    for_ranks(name, function, f16, TypeF16)                                                                            \
-    for_ranks(name, function, f32, TypeF32)                                                                            \
+    BL_UNSAMPLED(for_ranks(name, function, u32, TypeU32))                                                              \
+    BL_UNSAMPLED(for_ranks(name, function, i64, TypeI64))                                                              \
+    BL_UNSAMPLED(for_ranks(name, function, u64, TypeU64))                                                              \
+    BL_UNSAMPLED(for_ranks(name, function, f16, TypeF16))                                                              \
+    BL_UNSAMPLED(for_ranks(name, function, f32, TypeF32))                                                              \
     for_ranks(name, function, f64, TypeF64)                                                                            \
     for_ranks(name, function, bf16, TypeBf16)                                                                          \
     for_ranks(name, function, e4m3, TypeE4M3)                                                                          \
-    for_ranks(name, function, e5m2, TypeE5M2)
+    BL_UNSAMPLED(for_ranks(name, function, e5m2, TypeE5M2))
 /* clang-format on */
 
 /* Of those that move bytes, whatever the datatype. */
