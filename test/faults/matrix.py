@@ -3,6 +3,7 @@
 import multicast
 
 CALLS = "-c 17,1000"
+LESS = "--env BEELINE_STAGING=16M"  # the usual one, of which most is never touched, takes as long to fill as all else together
 LEFT = "is left to NCCL: "
 
 
@@ -24,11 +25,11 @@ def allreduce(mode, nranks, *options, route="nccl", shell="", types="float"):
     program = f"$BUILD/test/ranks/collectives -m {mode} -n {nranks} -t {types} {CALLS} -a {route}"
     if shell:
         program = f"sh -c '{shell} exec {program}'"
-    return box(mode, nranks, program, *options)
+    return box(mode, nranks, program, LESS, *options)
 
 
 def faults(scenario, mode, nranks, *options):
-    return box(mode, nranks, f"$BUILD/test/faults/faults -m {mode} -n {nranks} {scenario}", *options)
+    return box(mode, nranks, f"$BUILD/test/faults/faults -m {mode} -n {nranks} {scenario}", LESS, *options)
 
 
 # A driver call that fails on one rank, and what the warning calls it.  The number: the first call of its kind is for one
@@ -312,7 +313,7 @@ def copy_engines():
     for nth, call in enumerate(("cuMemcpyDtoDAsync@0#22", "cuMemcpyDtoDAsync@0#23", "cuStreamBatchMemOp@0#4", "cuStreamBatchMemOp@0#6")):
         for m, scenario in enumerate(("copy_half_eager", "copy_half_captured")):
             case(f"{scenario}/{call}",
-                 expect(faults(scenario, ("processes", "threads")[(nth + m) % 2], 3, f"--env BEELINE_ALLGATHER=allgather_ce --fault {call}=CUDA_ERROR_UNKNOWN"),
+                 expect(faults(scenario, ("processes", "threads")[(nth + m) % 2], 3, f"--env BEELINE_STAGING=100M --env BEELINE_ALLGATHER=allgather_ce --fault {call}=CUDA_ERROR_UNKNOWN"),
                         "--leaks --warn 'an all-gather by the copy engines on rank 0 of 3 failed half way'"))
     for connections in (1, 2):
         case(f"copy_engines/connections/{connections}",

@@ -53,7 +53,7 @@ def cases(case, expect, allreduce, faults, sockets):
         case(f"multicast/refused/{name}",
              expect(allreduce("processes", 2, *options, route="oneshot_ll", shell=shell), others,
                     f"--lines 1 'multicast off .{text}.,'") + " && grep -q cuMemCreate $TEST_TMP/trace && ! grep cuMulticast $TEST_TMP/trace")
-    case("multicast/served", expect(faults("multicast_lost", "threads", 3, *ON, INFO, "--arch 100"), "--lines 1 'multicast 18.0 MiB,'"))
+    case("multicast/served", expect(faults("multicast_lost", "threads", 3, *ON, INFO, "--arch 100", "--env BEELINE_STAGING=100M"), "--lines 1 'multicast 18.0 MiB,'"))
     case("multicast/allowed", expect(faults("multicast_lost", "processes", 2, *ON, "--env NCCL_NVLS_ENABLE=2",
                                             "--env TORCH_SYMM_MEM_DISABLE_MULTICAST=0", "--env NVSHMEM_DISABLE_NVLS=0")))
     case("multicast/setenv/processes", expect(faults("multicast_setenv", "processes", 2, *ON)))

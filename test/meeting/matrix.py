@@ -14,7 +14,7 @@ def box(program, *options, ranks=(), does=""):
     """A process a rank; those of `ranks` do something first."""
     if does:
         program = f"sh -c 'case $RANK in {'|'.join(map(str, ranks))}) {does};; esac; exec {program}'"
-    return f"scripts/emu-box -n {NRANKS} --seed $SEED --beeline {' '.join(options)} -- {program}"
+    return f"scripts/emu-box -n {NRANKS} --seed $SEED --beeline --env BEELINE_STAGING=16M {' '.join(options)} -- {program}"
 
 
 def collectives(route=""):

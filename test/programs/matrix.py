@@ -41,7 +41,13 @@ PROGRAMS = {
 }
 
 
+# The usual staging, of which most is never touched, takes as long to fill as all else together: less, but where something is said of it.
+LESS, USUAL = "--env BEELINE_STAGING=16M", "--env BEELINE_STAGING=100M"
+
+
 def case(name, box, program, attributes=""):
+    if "--beeline" in box and "BEELINE_STAGING" not in box:
+        box = box.replace("--beeline", f"--beeline {LESS}")
     print(f"{name} {attributes}| scripts/emu-box {box} -- $BUILD/test/programs/{program}")
 
 
@@ -89,7 +95,7 @@ REFUSED = ["messages_half_captured"]
 BEELINES = ["messages_segmented_freely"]
 # Of a group some are Beeline's and some NCCL's; all are Beeline's, with rings as they are and the smallest; as the table has it.
 MIXED = "--env 'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl'"
-WAYS = {"forced": BY_BEELINE, "small_staging": f"{BY_BEELINE} --env BEELINE_STAGING=1M", "forwarded": BY_NCCL, "table": ""}
+WAYS = {"forced": BY_BEELINE, "small_staging": f"{BY_BEELINE} --env BEELINE_STAGING=1M", "forwarded": BY_NCCL, "table": USUAL}
 
 
 def messages(prefix, names, box="", attributes="", half=None, soak=()):
@@ -176,11 +182,11 @@ for name in ("large_receives_posted", "large_receives_captured"):
 # less); also with less memory, of a communicator's first messages.
 LONG = "--beeline --env BEELINE_TUNING_FILE=test/programs/long.tune"
 for ranks, least, most in ((2, "1K", "1M"), (3, "1K", "1M"), (4, "2K", "512K")):
-    case(f"messages_unreceived/{ranks}", f"-g {ranks} {LONG}", f"programs --ranks {ranks} --seed $SEED --small {least} --middle {most} --large 2M --limit 40 messages_unreceived")
+    case(f"messages_unreceived/{ranks}", f"-g {ranks} {LONG} {USUAL}", f"programs --ranks {ranks} --seed $SEED --small {least} --middle {most} --large 2M --limit 40 messages_unreceived")
 for ranks, megabytes, most in ((2, 1, 4320), (2, 2, 17280), (2, 4, 34560), (2, 8, 69120), (3, 1, 1920), (3, 4, 17280), (4, 4, 8640)):
     case(f"messages_unreceived_first/{ranks}/{megabytes}M", f"-g {ranks} {LONG} --env BEELINE_STAGING={megabytes}M", f"programs --ranks {ranks} --seed $SEED --small {most} --limit 40 messages_unreceived_first")
 for ranks, most in ((2, "4M"), (3, "1M"), (4, "1M")):
-    case(f"one_way_unreceived/{ranks}", f"-g {ranks} {LONG}", f"programs --ranks {ranks} --seed $SEED --small 64K --middle {most} --limit 40 one_way_unreceived")
+    case(f"one_way_unreceived/{ranks}", f"-g {ranks} {LONG} {USUAL}", f"programs --ranks {ranks} --seed $SEED --small 64K --middle {most} --limit 40 one_way_unreceived")
 for name, box in (("alone", ""), ("beeline", "--beeline")):
     for ranks in (2, 3, 4):
         case(f"one_way_mixed/{name}/{ranks}", f"-g {ranks} {box}".rstrip(), f"programs --ranks {ranks} {SIZES} --limit 15 one_way_mixed")
@@ -211,11 +217,11 @@ print("early_in_graphs | test/programs/early_in_graphs")
 # Random collectives.  The emulated NCCL keeps no order between graphs and other calls.
 SOAK = "--threads 2 --seed $SEED"
 case("soak-alone", "-g 4", f"soak --ranks 4 {SOAK} --no-graphs --calls 2000 --most 64K --no-shrink")
-case("soak", "-g 2 --beeline", f"soak --ranks 2 {SOAK} --calls 10000 --most 64K --no-shrink")
+case("soak", f"-g 2 --beeline {USUAL}", f"soak --ranks 2 {SOAK} --calls 10000 --most 64K --no-shrink")
 # Calls of NCCL's are between Beeline's: all messages; the large ones.
-case("soak-ordered", f"-g 2 --beeline {BY_NCCL} --env NCCL_LAUNCH_ORDER_IMPLICIT=1", f"soak --ranks 2 {SOAK} --calls 3000 --most 64K --no-shrink")
-case("soak-messages", f"-g 3 --beeline {MIXED}", f"soak --ranks 3 {SOAK} --calls 3000 --most 64K --no-shrink")
+case("soak-ordered", f"-g 2 --beeline {USUAL} {BY_NCCL} --env NCCL_LAUNCH_ORDER_IMPLICIT=1", f"soak --ranks 2 {SOAK} --calls 3000 --most 64K --no-shrink")
+case("soak-messages", f"-g 3 --beeline {USUAL} {MIXED}", f"soak --ranks 3 {SOAK} --calls 3000 --most 64K --no-shrink")
 # Calls of up to a megabyte in many launches each, and messages many times as long as their rings.
 case("soak-small_staging", f"-g 2 --sms 132 --beeline {BY_BEELINE} --env BEELINE_STAGING=1M", f"soak --ranks 2 {SOAK} --calls 2500 --most 1M --no-shrink")
-case("soak-4", "-g 4 --beeline", f"soak --ranks 4 {SOAK} --calls 800 --most 16K --no-shrink")
-case("soak-long", "-g 4 --beeline", f"soak --ranks 4 {SOAK} --seconds 120 --most 64K", "soak timeout=300 ")
+case("soak-4", f"-g 4 --beeline {USUAL}", f"soak --ranks 4 {SOAK} --calls 800 --most 16K --no-shrink")
+case("soak-long", f"-g 4 --beeline {USUAL}", f"soak --ranks 4 {SOAK} --seconds 120 --most 64K", "soak timeout=300 ")

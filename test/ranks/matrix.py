@@ -29,6 +29,9 @@ NVLS = "-t nvls "
 # each multiprocessor, which holds two.
 ROOMY = "--sms 16 "
 SMALL = "BEELINE_STAGING=1M"
+# Less than usual where no size asks for more: the usual staging, of which most is never touched, takes as long to fill as all else together.
+# What the table routes, groups that share launches, and large calls have that.
+LESS, USUAL = "BEELINE_STAGING=16M", "BEELINE_STAGING=100M"
 SOAK = "soak timeout=600"
 
 
@@ -102,7 +105,7 @@ def value(field, p):
 def command(p, program, fields):
     environment, options, seed = fields.get("environment", ""), fields.get("options", ""), fields.get("seed", "$SEED")
     if hasattr(p, "algorithm") and p.algorithm and program == "collectives":
-        environment = forced(p.algorithm, environment)
+        environment = forced(p.algorithm, environment if "BEELINE_STAGING" in environment else f"{LESS} {environment}")
         fields = {"C": COLLECTIVE[p.algorithm], "a": p.algorithm, **fields}
     if p.ranks >= 8 and FORCES.search(environment) and ":warps" not in environment and "--block" not in options:
         options += "--block 64 "  # small blocks are quicker here, and only a warp for each peer needs larger ones
@@ -248,13 +251,13 @@ row("capacity/{algorithm}/{ranks}", dict(algorithm=("allgather_ce",), ranks=(2, 
 row("few_warps/{algorithm}/{ranks}", dict(algorithm=("reducescatter_ll128",), ranks=(3, 4)), mode="groups", options="--sms 1 --block 32 ",  # than peers
     t="bfloat16", o="sum", c="481,2000,2001", x="elements", g=2)
 # Long ones by few blocks, which have crews: of 3 ranks they are above.
-row("few_blocks/{algorithm}/{ranks}", dict(algorithm=("allgather_ll128", "reducescatter_ll128", "alltoall_ll128"), ranks=(4,)), mode="groups", options="--sms 7 ",
+row("few_blocks/{algorithm}/{ranks}", dict(algorithm=("allgather_ll128", "reducescatter_ll128", "alltoall_ll128"), ranks=(4,)), mode="groups", environment=USUAL, options="--sms 7 ",
     types=lambda p: "bfloat16" if "reduce" in p.algorithm else "uint8", c=lambda p: f"{180000 // SIZE[p.first]},{200003 // SIZE[p.first]}", x="elements", g=1)
 # By grids as they are on a GPU, of nearly all multiprocessors, which have other ways than few blocks.
 for algorithm, ranks, datatype, count in (("twoshot_ll128", 2, "float", 1100003), ("allgather_ll128", 4, "uint8", 520003), ("reducescatter_ll128", 3, "half", 260003)):
-    row("all_multiprocessors/{algorithm}/{ranks}", dict(algorithm=(algorithm,)), mode="groups", ranks=ranks, options="--sms 132 --block 256 ",
+    row("all_multiprocessors/{algorithm}/{ranks}", dict(algorithm=(algorithm,)), mode="groups", ranks=ranks, environment=USUAL, options="--sms 132 --block 256 ",
         t=datatype, o="sum", c=count, x="elements", b=1)
-row("capacity/large/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 4)), mode="threads", options=turn(GRIDS, "ranks"),
+row("capacity/large/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 4)), mode="threads", environment=USUAL, options=turn(GRIDS, "ranks"),
     t="bfloat16,float", o="sum", c=1000003, x="elements", b=1)
 row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), ranks=(2, 4)), mode="groups", environment=SMALL,
     attributes="timeout=120", t="bfloat16", o="avg", c=500009, x="elements", b=1, g=1)
@@ -301,7 +304,7 @@ row("{scenario}/{mode}", dict(scenario="""
     fused_many fused_replayed fused_two_communicators fused_streams fused_streams_captured fused_destroyed
     turn_first_forwarded turn_gated turn_nonblocking turn_per_thread turn_simulated turn_destroyed_behind turn_in_order
     later_suspended later_suspended_plain later_suspended_mixed later_suspended_destroyed later_configured later_max_ctas later_graph_usage later_launch_order turn_made_beside
-    """.split(), mode=MODES), soak=groups_or_processes("scenario"), ranks=turn((2, 4, 3), "scenario", "mode"), environment=MIXED, options=ROOM, C=ANY, **SCENARIOS)
+    """.split(), mode=MODES), soak=groups_or_processes("scenario"), ranks=turn((2, 4, 3), "scenario", "mode"), environment=lambda p: f"{LESS} {MIXED(p)}", options=ROOM, C=ANY, **SCENARIOS)
 # Graphs that never overlap what is beside them need no event of their own.
 row("no_mixing/{scenario}", dict(scenario=("graph_replay_many", "graph_chain", "graph_forked", "turn_destroyed_behind")),
     mode=turn(MODES, "scenario"), ranks=turn((2, 3), "scenario"),
@@ -309,7 +312,7 @@ row("no_mixing/{scenario}", dict(scenario=("graph_replay_many", "graph_chain", "
 row("{scenario}/{mode}", dict(scenario=("later_configured_each",), mode=MODES), ranks=turn((2, 4, 3), "mode"), **SCENARIOS)
 # What the environment says comes before configs, if NCCL knows it.
 row("{scenario}/said/{said}", dict(scenario=("later_graph_usage",), said=("0", "1", "-2")), mode=turn(MODES, "said"), ranks=2,
-    environment="NCCL_GRAPH_MIXING_SUPPORT={said}", **SCENARIOS)
+    environment=LESS + " NCCL_GRAPH_MIXING_SUPPORT={said}", **SCENARIOS)
 row("{scenario}/said/{said}", dict(scenario=("later_launch_order",), said=("0", "1")), mode=turn(MODES, "said"), ranks=2,
     environment="NCCL_LAUNCH_ORDER_IMPLICIT={said}", **SCENARIOS)
 # Calls of NCCL's in launch order, too; replays that leave no event.
@@ -319,11 +322,11 @@ row("{scenario}/{mode}", dict(scenario=("turn_destroyed_beside",), mode=("proces
 # What an abort cannot wait for may be reported as left behind, and said.
 row("{scenario}/threads", dict(scenario=("turn_aborted_behind",)), mode="threads", ranks=3, attributes="warn-ok leak-ok", **SCENARIOS)
 # A child that somebody gives up while it is set up is left to NCCL, and said.
-row("{scenario}/{mode}", dict(scenario=("comm_nonblocking_split_aborted",), mode=MODES), ranks=turn((2, 4, 3), "mode"), attributes="warn-ok", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("comm_nonblocking_split_aborted",), mode=MODES), ranks=turn((2, 4, 3), "mode"), environment=LESS, attributes="warn-ok", **SCENARIOS)
 
 # Many communicators, one after another, leave nothing behind.
 GROWTH = dict(program="scenarios", word="growth")
-row("growth/processes", {}, mode="processes", ranks=2, attributes="timeout=240", **GROWTH)
+row("growth/processes", {}, mode="processes", ranks=2, environment=LESS, attributes="timeout=240", **GROWTH)
 row("growth/{mode}", dict(mode=("groups", "threads")), ranks=turn((3, 2), "mode"), attributes="soak timeout=240", **GROWTH)
 row("soak/growth", {}, mode="processes", ranks=2, attributes="soak timeout=3600", environment="BEELINE_TEST_COMMUNICATORS=10000", **GROWTH)
 
