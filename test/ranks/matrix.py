@@ -280,7 +280,7 @@ row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), option
 # What is about the cache is the same code for 3 and 4 ranks.
 row("kernels/{name}/{ranks}", dict(name=("full",), ranks=(2, 3)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("far",), ranks=(3, 4)), soak=lambda p: SOAK if p.ranks == 4 else "", **ALONE)
-row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "k": least({2: 4, 3: 2})})
+row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if p.name == "alignments" and p.ranks == 3 else "", **{**SALVOS, "k": least({2: 4, 3: 1})})
 
 # --- scenarios ---
 
