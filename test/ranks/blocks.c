@@ -99,10 +99,9 @@ struct chains {
     struct blocks of[CHAINS];
 };
 
-/* Of elements of 4 bytes: by packets' size, by a line's, above what is left to kernels, and of several pieces. */
-static const size_t counts[CHAINS] = {1, 777, 33001, 70003};
-
-static void chains_open(struct part *part, struct chains *chains) {
+/* Of elements of 4 bytes: by packets' size, by a line's, above what is left to kernels, and of -c: of several pieces, where there are such. */
+static void chains_open(struct part *part, struct chains *chains, const struct options *o) {
+    const size_t counts[CHAINS] = {1, 777, 33001, o->count[0]};
     for (int c = 0; c < CHAINS; c++) blocks_open(part, &chains->of[c], counts[c]);
 }
 
@@ -145,7 +144,7 @@ static void eager(struct part *part, const struct options *o) {
     struct chains chains;
     ncclComm_t comms[BOX_RANKS];
     part_comms(part, comms);
-    chains_open(part, &chains);
+    chains_open(part, &chains, o);
     for (int k = 0; k < 3; k++) round_of(part, &chains, comms, k, 0);
     for (int k = 0; k < 3; k++) round_of(part, &chains, comms, k, 1);
     chains_close(part, &chains);
@@ -174,7 +173,7 @@ static void captured(struct part *part, const struct options *o) {
     uint32_t factor[CHAINS];
     ncclComm_t comms[BOX_RANKS];
     part_comms(part, comms);
-    chains_open(part, &chains);
+    chains_open(part, &chains, o);
     capture(part, &graphs, &chains, comms, factor);
     for (int r = 0; r < 7; r++) {
         replay(part, &graphs, &chains, factor, r % 3 == 2);
@@ -194,7 +193,7 @@ static void beside_capture(struct part *part, const struct options *o) {
     uint32_t factor[2][CHAINS];
     ncclComm_t comms[BOX_RANKS];
     part_comms(part, comms);
-    for (int k = 0; k < 3; k++) chains_open(part, &chains[k]);
+    for (int k = 0; k < 3; k++) chains_open(part, &chains[k], o);
     for (int k = 0; k < 2; k++) {
         graphs_begin(part, k);
         round_of(part, &chains[k], comms, k, 0);
@@ -219,7 +218,7 @@ static void two_communicators(struct part *part, const struct options *o) {
     ncclComm_t comms[2][BOX_RANKS];
     part_comms(part, comms[0]);
     part_make_communicators(part, 1, comms[1]);
-    for (int k = 0; k < 2; k++) chains_open(part, &chains[k]);
+    for (int k = 0; k < 2; k++) chains_open(part, &chains[k], o);
     for (int r = 0; r < 4; r++) round_of(part, &chains[r % 2], comms[r % 2], r % 2, 0); /* two streams */
     for (int r = 0; r < 4; r++) round_of(part, &chains[r % 2], comms[r % 2], 2, 0);     /* one */
     for (int k = 0; k < 2; k++) chains_close(part, &chains[k]);

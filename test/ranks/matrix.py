@@ -247,7 +247,7 @@ def slots(p):
 
 
 row("capacity/{algorithm}/{ranks}", dict(algorithm=("allgather_ce",), ranks=(2, 3, 4, 8)), mode=modulo("ranks", MODES), environment=SMALL,
-    soak=lambda p: SOAK if p.ranks == 3 else "", t="uint8", c=slots, x="odd", b=2, g=2)
+    soak=lambda p: SOAK if p.ranks == 3 else "", t="uint8", c=slots, x="odd", b=2, g=least({2: 2, 4: 1}))
 row("few_warps/{algorithm}/{ranks}", dict(algorithm=("reducescatter_ll128",), ranks=(3, 4)), mode="groups", options="--sms 1 --block 32 ",  # than peers
     t="bfloat16", o="sum", c="481,2000,2001", x="elements", g=2)
 # Long ones by few blocks, which have crews: of 3 ranks they are above.
@@ -348,13 +348,14 @@ row("{scenario}/alone", dict(scenario=("messages_drawn",)), mode="groups", ranks
 # All-gathers and reduce-scatters on the data of each other.  All-gathers go by kernels, by kernels up to 128K a rank and copy engines
 # beyond, by copy engines in many pieces.
 COPYING = {"table": "", "copy": "BEELINE_COPY_ENGINES=1 'BEELINE_ALLGATHER=..128K allgather_ll128 | allgather_ce'", "forced": f"BEELINE_ALLGATHER=allgather_ce {SMALL}"}
+PIECES = 70003
 BLOCK_SCENARIOS = ("blocks_eager", "blocks_captured", "blocks_beside_capture", "blocks_two_communicators")
 row("{scenario}/{copying}/{mode}", dict(scenario=BLOCK_SCENARIOS, copying=tuple(COPYING), mode=MODES), soak=groups_or_processes("scenario", "copying"),
     ranks=turn((2, 4, 3), "scenario", "copying", "mode"), environment=lambda p: f"{COPYING[p.copying]} {MIXED(p)}".strip(),
-    options=lambda p: "--sms 8 " if p.scenario in BESIDE_EACH_OTHER else "", **SCENARIOS)
+    c=lambda p: PIECES if p.copying == "forced" else "", options=lambda p: "--sms 8 " if p.scenario in BESIDE_EACH_OTHER else "", **SCENARIOS)
 row("{scenario}/connections/{ranks}", dict(scenario=BLOCK_SCENARIOS, ranks=(2, 3, 4)), mode=turn(MODES, "scenario", "ranks"),
     soak=lambda p: SOAK if (p.at["scenario"] + p.at["ranks"]) % 2 else "",
-    environment=lambda p: f"{COPYING['forced']} CUDA_DEVICE_MAX_CONNECTIONS={p.ranks + 1}", options=ROOM, **SCENARIOS)
+    environment=lambda p: f"{COPYING['forced']} CUDA_DEVICE_MAX_CONNECTIONS={p.ranks + 1}", c=PIECES, options=ROOM, **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("blocks_same_bits",), mode=MODES), ranks=turn((4, 3, 2), "mode"), **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("blocks_policy",), mode=MODES), ranks=turn((2, 4, 3), "mode"),
     environment=turn(("", "NCCL_CTA_POLICY=DEFAULT", "NCCL_CTA_POLICY=any"), "mode"), **SCENARIOS)
