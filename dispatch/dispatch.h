@@ -161,6 +161,9 @@ static inline enum bl_kernel bl_range_kernel(const struct bl_range *range) {
     return bl_algorithms[range->algorithm].kernel[range->spread];
 }
 
+/* So many ranks carry long messages in pieces about as fast as NCCL does, or faster, on GPUs from this architecture on. */
+enum { BL_FEW_RANKS = 4, BL_ARCH_OF_PIECES = 90 };
+
 /* Whether it can do these on GPUs of this architecture. */
 static inline bool bl_algorithm_covers(const struct bl_algorithm *algorithm, int arch, int datatype, int redop) {
     return !(algorithm->traits & BL_BY_SWITCH) || (bl_multimem_redops(datatype, arch) >> redop & 1) != 0;

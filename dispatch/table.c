@@ -86,7 +86,9 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
     *reason = BL_REASON_THREADS;
     if (!has_threads(facts, kernel)) return 0;
     uint64_t capacity = bl_kernel_capacity(kernel, facts->nranks, &facts->layout);
-    *reason = BL_REASON_NO_SLOTS;
+    *reason = !bl_kernel_bulk(kernel)             ? BL_REASON_NO_SLOTS
+              : build->settings->short_of_staging ? BL_REASON_BUDGET
+                                                  : BL_REASON_NO_RINGS;
     if (!capacity) return 0;
     const bool whole = build->settings->short_of_staging && !is_invariant(build, algorithm->collective);
     if (whole)
@@ -130,6 +132,11 @@ static uint64_t narrow_limit(const struct build *build, const struct bl_tuning_r
         is_bulk(row->algorithm) ? 3 * facts->most_blocks >= 2 * measured : 2 * facts->most_blocks >= measured;
     if (engines || enough) return UINT64_MAX;
     return carried(algorithm->collective, (unsigned)facts->nranks, facts->most_blocks);
+}
+
+/* From where on pieces may be worth while. */
+static uint64_t least_in_pieces(enum bl_collective collective) {
+    return collective == BL_ALLREDUCE ? LEAST_SUMMED_IN_PIECES : LEAST_IN_PIECES;
 }
 
 struct ranges {
@@ -190,7 +197,7 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
         r->wanted = max_bytes;
         r->hindrance = hindrance;
     }
-    const uint64_t least = algorithm->collective == BL_ALLREDUCE ? LEAST_SUMMED_IN_PIECES : LEAST_IN_PIECES;
+    const uint64_t least = least_in_pieces(algorithm->collective);
     const bool hindered = r->wanted > r->reached && r->hindrance == BL_REASON_NARROW;
     if (limit && reason == BL_REASON_TUNED && is_bulk(row->algorithm) && hindered && r->reached < least) {
         if (max_bytes <= least) return;
@@ -356,14 +363,18 @@ static bool takes_no_blocks(const struct ranges *r) {
     return r->build->facts->zero_ctas && bl_collective_has(r->collective, BL_GATHERS);
 }
 
-/* In NCCL's place: what carries most, and of what carries as much the last, which sends fewest bytes. */
-static void add_in_rank_order(struct ranges *r, uint64_t max_bytes) {
+/* Whether pieces are about as fast as NCCL, as they are where that was measured. */
+static bool suits_pieces(const struct bl_facts *facts) {
+    return facts->nranks <= BL_FEW_RANKS && facts->arch >= BL_ARCH_OF_PIECES;
+}
+
+/* What carries most, and of what carries as much the last, which sends fewest bytes; of pieces, if they are not to be left out. */
+static void add_most(struct ranges *r, uint64_t max_bytes, bool pieces) {
     struct bl_routes_row said = {.algorithm = BL_ROUTE_NCCL, .spread = BL_NO_SPREAD};
     uint64_t most = 0;
     for (int a = 0; a < bl_algorithm_count; a++) {
         enum bl_reason ignored;
-        if (bl_algorithms[a].collective != r->collective) continue;
-        if (is_bulk(a) && !as_measured(r->build, a, max_bytes)) continue;
+        if (bl_algorithms[a].collective != r->collective || (is_bulk(a) && !pieces)) continue;
         const uint64_t limit = algorithm_limit(r->build, &bl_algorithms[a], BL_BY_LINES, &ignored);
         if (said.algorithm != BL_ROUTE_NCCL && (!limit || limit < most)) continue;
         said.algorithm = a;
@@ -371,6 +382,14 @@ static void add_in_rank_order(struct ranges *r, uint64_t max_bytes) {
     }
     const struct bl_tuning_row row = said_row(r->build, &said, as_measured(r->build, said.algorithm, max_bytes), false);
     add_algorithm(r, &row, max_bytes, BL_REASON_BATCH_INVARIANT);
+}
+
+/* In NCCL's place. */
+static void add_in_rank_order(struct ranges *r, uint64_t max_bytes) {
+    const uint64_t least = least_in_pieces(r->collective);
+    const bool pieces = suits_pieces(r->build->facts) && max_bytes > least;
+    if (pieces && r->reached < least) add_most(r, least, false);
+    add_most(r, max_bytes, pieces);
 }
 
 /* What the rows leave to NCCL. */

@@ -14,7 +14,8 @@
 
 template <int N> BL_DEVICE void allgather_bulk(const struct bl_kernel_args &a) {
     enum { BYTES = Piece<N>::BYTES };
-    const Cast cast = {14, 0}; /* measured on H200 (docs/notebook.md) */
+    const unsigned senders = senders_of(9);
+    const Cast cast = {senders, 0, others_than(senders)}; /* measured on H200 (docs/notebook.md) */
     const uint64_t e = epoch_begin(a), flag = next_epoch(e), bytes = a.count * a.size;
     const Stream s = stream_of(a, BL_BULK_RESULTS, pieces_of<N>(bytes));
     const unsigned nranks = nranks_of<N>(a);

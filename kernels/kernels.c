@@ -29,7 +29,7 @@ static const uint64_t MOST_PAIR_QUADS = 3 << 13, KEPT_PAIR_QUADS = BL_PAIR_CHANN
 /* Of rings of pieces: the most of one, and of those of a stream from all peers; the least that is worth one; what a block is worth while for, and how many
  * are enough for the links. */
 static const uint64_t BULK_RING = 8 << 20, BULK_RINGS = 16 << 20, LEAST_BULK_RING = 64 << 10,
-                      FOR_A_BULK_BLOCK = 64 << 10, MOST_BULK_BLOCKS = 32;
+                      FOR_A_BULK_BLOCK = 64 << 10, MOST_BULK_BLOCKS = 48;
 
 /* Of each of the two halves behind a multicast object, and the least that is worth one. */
 static const uint64_t MULTICAST_HALF = 8 << 20, LEAST_MULTICAST_HALF = 64 << 10;
@@ -455,24 +455,20 @@ static void plan_multicast(struct bl_staging_layout *layout, int nranks, uint64_
 
 /* Bytes of a place of a ring: Piece of bulk.cuh. */
 static uint64_t piece_bytes(int nranks) {
-    return BL_BULK_WARP_BYTES / (nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16);
+    return BL_BULK_WARP_PIECES / (nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16);
 }
 static uint64_t bulk_bytes(int nranks, uint64_t ring) {
     const uint64_t rings = BL_BULK_STREAMS * (uint64_t)(nranks - 1);
     return rings * (ring + 2 * ring / piece_bytes(nranks) * sizeof(uint64_t));
 }
 
-/* Up to a quarter; nothing rather than little.  A place is another piece's some 17 us after its turn has come, and so long the links go on (docs/notebook.md).
- * Returns the bytes of a ring. */
-static uint64_t plan_bulk(int nranks, uint64_t *left) {
-    const uint64_t least = bl_staging_minimum(nranks);
-    const uint64_t most = *left > least ? lesser(*left / 4, *left - least) : 0;
+/* Nothing rather than little.  A place is another piece's some 17 us after its turn has come, and so long the links go on (docs/notebook.md).  Returns
+ * the bytes of a ring. */
+static uint64_t plan_bulk(int nranks, uint64_t most) {
     uint64_t ring = BULK_RING;
     while (ring * (uint64_t)(nranks - 1) > BULK_RINGS) ring /= 2;
     while (ring >= LEAST_BULK_RING && bulk_bytes(nranks, ring) > most) ring /= 2;
-    if (ring < LEAST_BULK_RING) return 0;
-    *left -= bulk_bytes(nranks, ring);
-    return ring;
+    return ring < LEAST_BULK_RING ? 0 : ring;
 }
 
 static uint64_t slots_bytes(int nranks, uint64_t slot) {
@@ -519,7 +515,7 @@ int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes
     *layout = (struct bl_staging_layout){0};
     if (multicast) plan_multicast(layout, nranks, &left);
     const uint64_t slot = with & BL_WITH_SLOTS ? plan_slots(nranks, &left) : 0;
-    if (with & BL_WITH_PIECES) layout->bulk_bytes = plan_bulk(nranks, &left);
+    if (with & BL_WITH_PIECES) layout->bulk_bytes = plan_bulk(nranks, bytes / 4);
     const uint64_t wanted = peer_lines_of(nranks, large_of(left));
     layout->packets = plan_packets(nranks, &left);
     layout->pair_quads = plan_pairs(nranks, &left);
@@ -551,7 +547,7 @@ void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_
     uint64_t ring_lines = KEPT_RINGS_BYTES / ((uint64_t)(nranks - 1) * LINE_BYTES);
     uint64_t message = 0; /* the longest; 0: no route has any */
     bool any_bulk = false;
-    const uint64_t all = layout->bytes;
+    const uint64_t all = layout->bytes - bulk_bytes(nranks, layout->bulk_bytes);
     for (int kernel = 0; kernel < BL_KERNELS; kernel++) {
         if (!bytes[kernel]) continue;
         const uint64_t most = lesser(bytes[kernel], MORE_THAN_ANY_STAGING);
@@ -569,8 +565,7 @@ void bl_staging_trim(struct bl_staging_layout *layout, int nranks, const uint64_
     layout->oneway_lines = lesser(layout->oneway_lines, ring);
     /* Lines that were given up for rings which are not used are there again. */
     const uint64_t lines = all - packet_bytes(nranks, layout->packets) - ring_bytes(nranks, layout->oneway_lines) -
-                           pair_bytes(nranks, layout->pair_quads) - bulk_bytes(nranks, layout->bulk_bytes) -
-                           slots_bytes(nranks, layout->copy_bytes);
+                           pair_bytes(nranks, layout->pair_quads) - slots_bytes(nranks, layout->copy_bytes);
     const uint64_t large = peer_lines_of(nranks, LARGE);
     const uint64_t most = layout->peer_lines > large ? layout->peer_lines : large;
     layout->peer_lines = lesser(peer_lines_in(nranks, lines, most), whole_steps(peer_lines + LINES_STEP - 1));

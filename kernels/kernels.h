@@ -37,12 +37,13 @@ enum {
     BL_BULK_TAKEN,
     BL_BULK_RESULTS,
     BL_BULK_STREAMS,
-    BL_BULK_WARP_BYTES = 32 << 10,  /* stages of a warp */
-    BL_BULK_WARP_WORDS = 50,        /* what else it has of its block's memory: bulk_roles.cuh */
-    BL_BULK_LEAST_THREADS = 4 * 32, /* a warp for each role, and one that tells */
-    BL_BULK_MOST_THREADS = 7 * 32,  /* whose memory leaves a multiprocessor some for blocks beside */
-    BL_BULK_CLAIMS = 4,             /* what is claimed in a launch */
-    BL_BULK_CLAIM_WORDS = 16        /* from one of them to the next: they are counted up at once */
+    BL_BULK_WARP_PIECES = 32 << 10,                 /* bytes of pieces that a warp has stages for */
+    BL_BULK_WARP_BYTES = BL_BULK_WARP_PIECES + 512, /* its stages, each somewhat longer */
+    BL_BULK_WARP_WORDS = 50,                        /* what else it has of its block's memory: bulk_roles.cuh */
+    BL_BULK_LEAST_THREADS = 4 * 32,                 /* a warp for each role, and one that tells */
+    BL_BULK_MOST_THREADS = 7 * 32,                  /* whose memory leaves a multiprocessor some for blocks beside */
+    BL_BULK_CLAIMS = 4,                             /* what is claimed in a launch */
+    BL_BULK_CLAIM_WORDS = 16                        /* from one of them to the next: they are counted up at once */
 };
 /* Words of a device alone, behind bl_kernel_args.epochs, zero at first. */
 enum {
@@ -476,7 +477,7 @@ static inline unsigned bl_copy_slots(int nranks) {
 }
 
 /* Lays out staging of at most `bytes` for nranks ranks; less, where more would not be of use.  `with` says what there is, too: slots for the copy
- * engines, rings of pieces; with `multicast`, memory behind a multicast object; each only if there is room.
+ * engines; rings of pieces, for which a quarter more may be taken; with `multicast`, memory behind a multicast object; each only if there is room.
  * Returns 0, or -1 if `bytes` is too small to serve (bl_staging_minimum tells how many are needed). */
 enum bl_staging_with { BL_WITH_SLOTS = 1, BL_WITH_PIECES = 2 };
 int bl_staging_plan(struct bl_staging_layout *layout, int nranks, uint64_t bytes, unsigned with, bool multicast);

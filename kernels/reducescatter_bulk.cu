@@ -14,7 +14,8 @@
 
 template <class T, int N> BL_DEVICE void reducescatter_bulk(const struct bl_kernel_args &a) {
     enum { BYTES = Piece<N>::BYTES };
-    const Cast cast = {13, CAST_BLOCKS - 13}; /* measured on H200 (docs/notebook.md) */
+    const unsigned senders = senders_of(11);
+    const Cast cast = {senders, others_than(senders), 0}; /* measured on H200 (docs/notebook.md) */
     const uint64_t e = epoch_begin(a), flag = next_epoch(e), bytes = a.count * T::SIZE;
     const Stream s = stream_of(a, BL_BULK_TAKEN, pieces_of<N>(bytes));
     const unsigned nranks = nranks_of<N>(a), peers = nranks - 1;

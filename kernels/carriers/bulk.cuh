@@ -118,12 +118,11 @@ BL_DEVICE unsigned receiver_of(const struct bl_kernel_args &a, const Outgoing &o
     return peer_at(a.rank, (o.to_all ? i : (unsigned)(item % o.peers)) + 1, o.peers + 1);
 }
 
-/* Of the items that a warp has stored, each by so many groups of stores, for the warp that tells; all of them, before it waits: whoever
- * it waits for may wait for these. */
-template <int N, int GROUPS = 1> BL_DEVICE void note_sent(Copies &copies, uint64_t groups) {
+/* Of the items that a warp has stored, for the warp that tells; all of them, before it waits: whoever it waits for may wait for these. */
+template <int N> BL_DEVICE void note_sent(Copies &copies, uint64_t sent) {
     enum { LAG = Piece<N>::LAG };
     copies_await_stored<LAG>(copies);
-    if (groups > LAG && lane_in_warp() == 0) store_release_block(sent_by(warp_in_block()), (groups - LAG) / GROUPS);
+    if (sent > LAG && lane_in_warp() == 0) store_release_block(sent_by(warp_in_block()), sent - LAG);
 }
 BL_DEVICE void note_all_sent(Copies &copies, uint64_t sent) {
     copies_await_stored<0>(copies);
@@ -159,13 +158,12 @@ BL_DEVICE unsigned await_room(const struct bl_kernel_args &a, const Outgoing &o,
     }
 }
 
-/* What is in a stage, to all that get it, so far behind the place's begin; there is room. */
+/* What is in a stage, to all that get it; there is room. */
 template <int N>
 BL_DEVICE void send_piece(const struct bl_kernel_args &a, const Outgoing &o, Copies &copies, uint64_t item,
-                          uint32_t behind, const unsigned char *stage, uint32_t bytes) {
+                          const unsigned char *stage, uint32_t bytes) {
     for (unsigned i = 0; i < receivers_of(o) && bytes; i++)
-        copies_store(copies,
-                     place_in_ring<N>(a, o.stream, receiver_of(a, o, item, i), a.rank, piece_of(o, item)) + behind,
+        copies_store(copies, place_in_ring<N>(a, o.stream, receiver_of(a, o, item, i), a.rank, piece_of(o, item)),
                      stage, whole_units(bytes));
 }
 
@@ -173,10 +171,10 @@ BL_DEVICE void send_piece(const struct bl_kernel_args &a, const Outgoing &o, Cop
 template <int N, class From>
 BL_DEVICE bool send_pieces(const struct bl_kernel_args &a, const Launch &launch, const Outgoing &o, uint64_t flag,
                            From from) {
-    enum { STAGES = Piece<N>::STAGES, LOADS = Piece<N>::LOADS, BYTES = Piece<N>::BYTES };
+    enum { STAGES = Piece<N>::STAGES, LOADS = Piece<N>::LOADS, BYTES = Piece<N>::STAGE_BYTES };
     unsigned char *const stages = stages_of_warp();
     Copies copies = copies_begin(arrivals_of_warp(), STAGES);
-    Work work = work_begin(launch, SENDS, items_of(o));
+    Work work = work_begin(launch, SENDS, items_of(o), 4);
     Wait wait = wait_begin(flag);
     unsigned room = 0;
     for (uint64_t loaded = 0, sent = 0;;) {
@@ -198,7 +196,8 @@ BL_DEVICE bool send_pieces(const struct bl_kernel_args &a, const Launch &launch,
         const uint64_t item = item_at(sent);
         const unsigned stage = (unsigned)(sent % STAGES);
         copies_await(copies, stage);
-        send_piece<N>(a, o, copies, item, 0, stages + stage * BYTES, from(item).bytes);
+        settle(stages + stage * BYTES, from(item));
+        send_piece<N>(a, o, copies, item, stages + stage * BYTES, from(item).bytes);
         copies_group(copies);
         room--;
         note_sent<N>(copies, ++sent);
@@ -240,10 +239,10 @@ template <int N, class OutgoingOf> BL_DEVICE bool tell_pieces(const struct bl_ke
 template <int N, class Source, class Own, class To>
 BL_DEVICE bool collect_pieces(const struct bl_kernel_args &a, const Launch &launch, const Stream &s, unsigned sources,
                               uint64_t flag, Source source, Own own, To to) {
-    enum { STAGES = Piece<N>::STAGES, LOADS = Piece<N>::LOADS, BYTES = Piece<N>::BYTES };
+    enum { STAGES = Piece<N>::STAGES, LOADS = Piece<N>::LOADS, BYTES = Piece<N>::STAGE_BYTES };
     unsigned char *const stages = stages_of_warp();
     Copies copies = copies_begin(arrivals_of_warp(), STAGES);
-    Work work = work_begin(launch, COLLECTS, s.pieces * sources);
+    Work work = work_begin(launch, COLLECTS, s.pieces * sources, 4);
     Wait wait = wait_begin(flag);
     const auto source_of = [&](uint64_t item) { return source((unsigned)(item % sources)); };
     unsigned there = 0;
@@ -286,7 +285,10 @@ BL_DEVICE bool collect_pieces(const struct bl_kernel_args &a, const Launch &laun
         const uint64_t item = item_at(stored), piece = item / sources;
         const unsigned from = source_of(item), stage = (unsigned)(stored % STAGES);
         copies_await(copies, stage);
-        if (from != a.rank && lane_in_warp() == 0) give_credit<N>(a, s, from, piece);
+        if (from == a.rank)
+            settle(stages + stage * BYTES, own(piece));
+        else if (lane_in_warp() == 0)
+            give_credit<N>(a, s, from, piece);
         store_span_from(copies, to(from, piece), stages + stage * BYTES);
         copies_group(copies);
         stored++;
@@ -308,7 +310,7 @@ BL_DEVICE void reduce_stages(const struct bl_kernel_args &a, unsigned char *set,
 #pragma unroll(N <= 4 ? N : 1)
         for (int r = 0; r < N; r++) {
             if (r >= (int)nranks) break;
-            const Pair v = load_block_pair(at + r * Piece<N>::PART_BYTES);
+            const Pair v = load_block_pair(at + r * Piece<N>::STAGE_BYTES);
             const uint64_t words[1][2] = {{v.x, v.y}};
             reduce_in_rank_order<T, 2, 1>(sum, words, r, a, nranks);
         }
@@ -323,67 +325,68 @@ BL_DEVICE void reduce_stages(const struct bl_kernel_args &a, unsigned char *set,
 template <class T, int N, bool SENDS_SUMS, class Own, class To>
 BL_DEVICE bool reduce_pieces(const struct bl_kernel_args &a, const Launch &launch, const Stream &s, const Outgoing &o,
                              uint64_t flag, Own own, To to) {
-    enum { SETS = Piece<N>::SETS, PARTS = Piece<N>::PARTS, PART = Piece<N>::PART_BYTES };
+    enum { SETS = Piece<N>::SETS, BYTES = Piece<N>::STAGE_BYTES };
     unsigned char *const stages = stages_of_warp();
     Copies copies = copies_begin(arrivals_of_warp(), SETS);
-    Work work = work_begin(launch, REDUCES, s.pieces);
+    Work work = work_begin(launch, REDUCES, s.pieces, N == 2 ? 4 : 2);
     Wait wait = wait_begin(flag);
     const unsigned peers = o.peers, most = 32 / peers;
     const auto peer = [&](unsigned i) { return i + (i >= a.rank); };
-    const auto behind = [](uint64_t step) { return (uint32_t)(step % PARTS * PART); };
     unsigned there = 0, room = 0;
     uint64_t noted = 0;
-    for (uint64_t loaded = 0, reduced = 0;;) { /* parts */
-        work_on(work, loaded / PARTS, SENDS_SUMS ? told() : reduced / PARTS);
+    for (uint64_t loaded = 0, reduced = 0;;) {
+        work_on(work, loaded, SENDS_SUMS ? told() : reduced);
         unsigned seen = 0;
-        if (loaded / PARTS < work.known && loaded < reduced + SETS) {
+        if (loaded < work.known && loaded < reduced + SETS) {
             if (!there) {
-                const uint64_t first = loaded / PARTS, left = work.known - first;
+                const uint64_t left = work.known - loaded;
                 seen = words_there((left < most ? (unsigned)left : most) * peers, [&](unsigned i) {
-                    return flag_awaited<N>(a, s, peer(i % peers), item_at(first + i / peers));
+                    return flag_awaited<N>(a, s, peer(i % peers), item_at(loaded + i / peers));
                 });
                 there = seen / peers;
                 if (there) copies_follow();
             }
             if (there) {
-                const uint64_t piece = item_at(loaded / PARTS);
+                const uint64_t piece = item_at(loaded);
                 const unsigned set = (unsigned)(loaded % SETS);
-                unsigned char *const at = stages + set * N * PART;
-                const Span mine = part_of(own(piece), behind(loaded), PART);
+                unsigned char *const at = stages + set * N * BYTES;
+                const Span mine = own(piece);
                 const uint32_t bytes = whole_units(mine.bytes);
                 copies_await_read<0>(copies);
-                load_span_to(copies, set, at + a.rank * PART, mine, peers * bytes);
+                load_span_to(copies, set, at + a.rank * BYTES, mine, peers * bytes);
                 for (unsigned i = 0; i < peers && bytes; i++)
-                    copies_load(copies, set, at + peer(i) * PART,
-                                place_in_ring<N>(a, s, a.rank, peer(i), piece) + behind(loaded), bytes);
-                if (++loaded % PARTS == 0) there--;
+                    copies_load(copies, set, at + peer(i) * BYTES, place_in_ring<N>(a, s, a.rank, peer(i), piece),
+                                bytes);
+                loaded++;
+                there--;
                 wait_over(wait);
                 continue;
             }
         }
         if (reduced == loaded) { /* nothing has come, or none was claimed */
-            if (loaded / PARTS == work.known && work.over) break;
-            if (SENDS_SUMS && noted < reduced / PARTS) note_all_sent(copies, noted = reduced / PARTS);
-            if (!poll_again(a, wait, loaded / PARTS < work.known ? peer(seen % peers) : a.rank)) return leave(copies);
+            if (loaded == work.known && work.over) break;
+            if (SENDS_SUMS && noted < reduced) note_all_sent(copies, noted = reduced);
+            if (!poll_again(a, wait, loaded < work.known ? peer(seen % peers) : a.rank)) return leave(copies);
             continue;
         }
-        const uint64_t piece = item_at(reduced / PARTS);
+        const uint64_t piece = item_at(reduced);
         const unsigned set = (unsigned)(reduced % SETS);
-        unsigned char *const at = stages + set * N * PART;
-        const uint32_t bytes = part_of(own(piece), behind(reduced), PART).bytes;
+        unsigned char *const at = stages + set * N * BYTES;
+        const Span mine = own(piece);
         copies_await(copies, set);
-        if (reduced % PARTS == PARTS - 1 && lane_in_warp() < peers) give_credit<N>(a, s, peer(lane_in_warp()), piece);
-        reduce_stages<T, N>(a, at, (uint32_t)units_of(bytes));
+        settle(at + a.rank * BYTES, mine);
+        if (lane_in_warp() < peers) give_credit<N>(a, s, peer(lane_in_warp()), piece);
+        reduce_stages<T, N>(a, at, (uint32_t)units_of(mine.bytes));
         copies_follow_block();
         if (SENDS_SUMS) {
-            if (!room && !(room = await_room<N>(a, o, work, reduced / PARTS, copies, wait))) return leave(copies);
-            send_piece<N>(a, o, copies, piece, behind(reduced), at, bytes);
-            if (reduced % PARTS == PARTS - 1) room--;
+            if (!room && !(room = await_room<N>(a, o, work, reduced, copies, wait))) return leave(copies);
+            send_piece<N>(a, o, copies, piece, at, mine.bytes);
+            room--;
         }
-        store_span_from(copies, part_of(to(piece), behind(reduced), PART), at);
+        store_span_from(copies, to(piece), at);
         copies_group(copies);
         reduced++;
-        if (SENDS_SUMS) note_sent<N, PARTS>(copies, reduced);
+        if (SENDS_SUMS) note_sent<N>(copies, reduced);
     }
     note_all_sent(copies, (SENDS_SUMS ? work.known : 0) | NO_MORE);
     return true;

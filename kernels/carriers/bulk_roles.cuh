@@ -13,11 +13,14 @@
 
 #include <core/copies.cuh>
 #include "core/staging.cuh"
+#include "core/units.cuh"
 
-/* A warp has stages for some pieces; a reducer for sets, each a part of a piece of each rank. */
+/* A warp has stages for some pieces; a reducer for sets, each a piece of each rank. */
 template <int N> struct Piece {
-    enum { BYTES = BL_BULK_WARP_BYTES / (N <= 4 ? 4 : N <= 8 ? 8 : 16), STAGES = BL_BULK_WARP_BYTES / BYTES };
-    enum { SETS = 2, PARTS = SETS * N / STAGES, PART_BYTES = BYTES / PARTS };
+    enum { BYTES = BL_BULK_WARP_PIECES / (N <= 4 ? 4 : N <= 8 ? 8 : 16), STAGES = BL_BULK_WARP_PIECES / BYTES };
+    enum { SETS = STAGES / N };
+    /* A stage takes a unit more (bulk_spans.cuh), and copies are slower to what is no multiple of 128: few ranks' is. */
+    enum { AROUND = (BL_BULK_WARP_BYTES - BL_BULK_WARP_PIECES) / STAGES, STAGE_BYTES = BYTES + AROUND };
     enum {
         LAG = STAGES / 4,
         LOADS = STAGES - LAG
@@ -65,13 +68,20 @@ BL_DEVICE uint64_t *number_of_block() {
 /* --- who does what --- */
 enum Role { SENDS, COLLECTS, REDUCES, TELLS, CLAIMED_ROLES = TELLS };
 
-/* Of 32 blocks so many send, and reduce; the others collect. */
+/* Shares of the blocks: of each role that there is one at least. */
 struct Cast {
-    unsigned sending, reducing;
+    unsigned sending, reducing, collecting;
 };
-enum { CAST_BLOCKS = 32 };
-BL_DEVICE bool any_collect(const Cast &c) {
-    return c.sending + c.reducing < CAST_BLOCKS;
+BL_DEVICE unsigned shares_of(const Cast &c) {
+    return c.sending + c.reducing + c.collecting;
+}
+/* Blocks that send: as many as fill the links, or of few blocks 13 of 32; and the others. */
+BL_DEVICE unsigned senders_of(unsigned enough) {
+    const unsigned some = blocks_in_grid() * 13 / 32;
+    return some < 1 ? 1 : some < enough ? some : enough;
+}
+BL_DEVICE unsigned others_than(unsigned senders) {
+    return blocks_in_grid() > senders ? blocks_in_grid() - senders : 1;
 }
 /* Whether this one is, if `some` of each `all` are, evenly spread. */
 BL_DEVICE bool is_one_of(unsigned number, unsigned some, unsigned all) {
@@ -79,15 +89,15 @@ BL_DEVICE bool is_one_of(unsigned number, unsigned some, unsigned all) {
 }
 /* Of the block with this number, from 1 on. */
 BL_DEVICE Role role_of_block(const Cast &c, unsigned number) {
-    const unsigned i = number - 1, rest = i - i * c.sending / CAST_BLOCKS;
-    if (is_one_of(i, c.sending, CAST_BLOCKS)) return SENDS;
-    return is_one_of(rest, c.reducing, CAST_BLOCKS - c.sending) ? REDUCES : COLLECTS;
+    const unsigned i = number - 1, rest = i - i * c.sending / shares_of(c);
+    if (is_one_of(i, c.sending, shares_of(c))) return SENDS;
+    return is_one_of(rest, c.reducing, c.reducing + c.collecting) ? REDUCES : COLLECTS;
 }
 BL_DEVICE Role role_of_warp(const Cast &c, unsigned number, unsigned warp) {
     if (warp == carriers_in_block()) return TELLS;
     if (number > 0) return role_of_block(c, number);
-    const unsigned roles = 1 + any_collect(c) + (c.reducing > 0), turn = warp % roles;
-    return turn == 0 ? SENDS : turn == 1 && any_collect(c) ? COLLECTS : REDUCES;
+    const unsigned roles = 1 + (c.collecting > 0) + (c.reducing > 0), turn = warp % roles;
+    return turn == 0 ? SENDS : turn == 1 && c.collecting ? COLLECTS : REDUCES;
 }
 
 BL_DEVICE uint64_t of_first_lane(uint64_t v) {
@@ -111,6 +121,7 @@ BL_DEVICE uint64_t *claims_of_role(const Launch &l, Role role) {
 template <int N> BL_DEVICE Launch bulk_begin(const struct bl_kernel_args &a, const Cast &cast) {
     static_assert(1 + CLAIMED_ROLES == BL_BULK_CLAIMS && MOST_STAGES + ITEMS + 2 == BL_BULK_WARP_WORDS, "kernels.h");
     static_assert((int)Piece<N>::STAGES <= (int)MOST_STAGES, "of each there is a word");
+    static_assert(Piece<N>::STAGES * Piece<N>::STAGE_BYTES <= BL_BULK_WARP_BYTES, "a warp's");
     Launch l;
     l.number = load_own(&a.epochs[BL_WORD_BULK_LAUNCHES + block_in_grid()]);
     l.claims = claims_of(a, l.number);
@@ -131,26 +142,27 @@ template <int N> BL_DEVICE Launch bulk_begin(const struct bl_kernel_args &a, con
     return l;
 }
 
-/* What a warp has claimed of `all` items.  Some at a time, one by one towards the end, and each time ahead of need. */
+/* What a warp has claimed of `all` items.  Some at a time, which are looked for at once, but take room in the ring until their turn has come; one by one towards
+ * the end; and each time ahead of need. */
 struct Work {
-    uint64_t *claims, all;
-    uint64_t known;        /* items of this warp, of which the last few are item_at(k) */
-    uint64_t first, count; /* of the next; the first one is known to lane 0 */
-    bool over;             /* there are no more */
+    uint64_t *claims, all, some; /* of so many items at a time */
+    uint64_t known;              /* items of this warp, of which the last few are item_at(k) */
+    uint64_t first, count;       /* of the next; the first one is known to lane 0 */
+    bool over;                   /* there are no more */
 };
 BL_DEVICE void claim(Work &w, uint64_t count) {
     w.count = count;
     if (lane_in_warp() == 0) w.first = atomic_add_relaxed_gpu(w.claims, count);
 }
-BL_DEVICE Work work_begin(const Launch &l, Role role, uint64_t all) {
-    Work w = {claims_of_role(l, role), all, 0, 0, 0, false};
+BL_DEVICE Work work_begin(const Launch &l, Role role, uint64_t all, unsigned some) {
+    Work w = {claims_of_role(l, role), all, some, 0, 0, 0, false};
     claim(w, 1);
     return w;
 }
 /* Sees to it that items from the k-th on are known, unless there are none, or those from the `kept`-th on leave no room. */
 BL_DEVICE void work_on(Work &w, uint64_t k, uint64_t kept) {
-    enum { SOME = 4, ENOUGH = 4 /* for each warp, to claim some */ };
-    if (w.over || w.known >= k + SOME || w.known + SOME > kept + ITEMS) return;
+    enum { ENOUGH = 4 /* for each warp, to claim some */ };
+    if (w.over || w.known >= k + w.some || w.known + w.some > kept + ITEMS) return;
     const uint64_t first = of_first_lane(w.first);
     const uint64_t left = first < w.all ? w.all - first : 0, mine = left < w.count ? left : w.count;
     warp_sync(); /* what is overwritten has been read */
@@ -158,7 +170,7 @@ BL_DEVICE void work_on(Work &w, uint64_t k, uint64_t kept) {
     warp_sync();
     w.known += mine;
     w.over = left <= w.count;
-    if (!w.over) claim(w, left > ENOUGH * (uint64_t)carriers_in_block() * blocks_in_grid() ? SOME : 1);
+    if (!w.over) claim(w, left > ENOUGH * (uint64_t)carriers_in_block() * blocks_in_grid() ? w.some : 1);
 }
 
 #endif

@@ -1,7 +1,8 @@
 /* bulk_spans.cuh - pieces of the user's buffers, to and from a warp's stages (bulk.cuh).
  *
- * Whole 16 bytes at multiples of 16 go by bulk copies.  What lies elsewhere is read and written by the lanes, in whole 16 bytes all the
- * same, of which each lane shifts its own and its neighbour's together; but for the first and the last, of which nothing outside is touched.
+ * Whole 16 bytes at multiples of 16 go by bulk copies.  What begins elsewhere comes by one, too, with the few bytes around it, and is shifted to the
+ * stage's begin there; and it is stored by the lanes in whole 16 bytes, each put together of two.  But of the first and the last piece of
+ * a run nothing outside is touched: lanes load them.
  */
 #ifndef BEELINE_BULK_SPANS_CUH
 #define BEELINE_BULK_SPANS_CUH
@@ -25,13 +26,6 @@ BL_DEVICE Span span_of(const void *run, uint64_t bytes, uint64_t piece, uint32_t
     const uint64_t at = piece * piece_bytes, left = at < bytes ? bytes - at : 0;
     return {(unsigned char *)run + at, (uint32_t)(left < piece_bytes ? left : piece_bytes), piece > 0,
             left >= piece_bytes + UNIT_BYTES};
-}
-
-/* So many bytes of it, or fewer, from `from` on. */
-BL_DEVICE Span part_of(const Span &s, uint32_t from, uint32_t bytes) {
-    const uint32_t left = from < s.bytes ? s.bytes - from : 0;
-    return {s.at + from, left < bytes ? left : bytes, from > 0 || s.before,
-            left >= bytes + UNIT_BYTES || (left >= bytes && s.behind)};
 }
 
 /* The 16 bytes that begin `shift` bytes, below 16, behind the first of 32. */
@@ -88,16 +82,44 @@ BL_DEVICE void store_by_lanes(const Span &s, const unsigned char *from) {
     }
 }
 
-/* To a stage, to which `more` bytes come besides. */
+/* Whether it comes with what is around it. */
+BL_DEVICE bool comes_shifted(const Span &s) {
+    return (uintptr_t)s.at % UNIT_BYTES != 0 && s.before && s.behind;
+}
+/* To a stage, to which `more` bytes come besides; then, once all has come: settle. */
 BL_DEVICE void load_span_to(Copies &copies, unsigned stage, unsigned char *to, const Span &s, uint32_t more) {
-    const bool whole = moves_whole(s);
-    copies_announce(copies, stage, more + (whole ? s.bytes : 0));
-    if (!whole) {
+    const bool shifts = comes_shifted(s), copied = shifts || moves_whole(s);
+    const uint32_t bytes = s.bytes + (shifts ? UNIT_BYTES : 0);
+    copies_announce(copies, stage, more + (copied ? bytes : 0));
+    if (!copied) {
         load_by_lanes(to, s);
         copies_follow_block();
-    } else if (s.bytes) {
-        copies_load(copies, stage, to, s.at, s.bytes);
+    } else if (bytes) {
+        copies_load(copies, stage, to, s.at - (shifts ? (uintptr_t)s.at % UNIT_BYTES : 0), bytes);
     }
+}
+/* It begins with the stage, as if it had been at a multiple of 16. */
+BL_DEVICE void settle(unsigned char *stage, const Span &s) {
+    enum { AT_ONCE = 4 };
+    if (!comes_shifted(s)) return;
+    const unsigned shift = (unsigned)((uintptr_t)s.at % UNIT_BYTES);
+    for (uint32_t begin = 0; begin < s.bytes; begin += AT_ONCE * 32 * UNIT_BYTES) {
+        Pair v[AT_ONCE];
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; i++) {
+            const uint32_t at = begin + (lane_in_warp() + i * 32) * UNIT_BYTES;
+            if (at < s.bytes)
+                v[i] = shifted(load_block_pair(stage + at), load_block_pair(stage + at + UNIT_BYTES), shift);
+        }
+        warp_sync(); /* nothing is overwritten that is still to be loaded */
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; i++) {
+            const uint32_t at = begin + (lane_in_warp() + i * 32) * UNIT_BYTES;
+            if (at < s.bytes) store_block_pair(stage + at, v[i]);
+        }
+        warp_sync();
+    }
+    copies_follow_block();
 }
 /* The stage may be loaded to once the group was read. */
 BL_DEVICE void store_span_from(Copies &copies, const Span &s, const unsigned char *from) {

@@ -57,8 +57,10 @@ static bool wants_copy_engines(void) {
     return wants;
 }
 
-/* Whether a variable or a tuning file has routes of pieces: only then is there staging for them.  What rank 0 says counts. */
-static bool wants_pieces(void) {
+/* Whether there may be routes of pieces, so staging for them: where built-in thresholds or rules may have them, or where a variable or a tuning file has.  What
+ * rank 0 says counts. */
+static bool wants_pieces(const struct bl_comm *comm, int arch) {
+    if (comm->nranks <= BL_FEW_RANKS && arch >= BL_ARCH_OF_PIECES) return true;
     for (int collective = 0; collective < BL_COLLECTIVES; collective++) {
         const char *said = bl_params()->routes[collective];
         if (said && strstr(said, "_bulk")) return true;
@@ -81,7 +83,7 @@ int bl_introduce_know_oneself(struct bl_member *member) {
     identity->nonblocking = member->resources->nonblocking;
     identity->zero_ctas = member->resources->wishes.zero_ctas;
     identity->copy_engines = wants_copy_engines();
-    identity->pieces = comm->rank == 0 && wants_pieces();
+    identity->pieces = comm->rank == 0 && wants_pieces(comm, identity->arch);
     identity->copy_possible = bl_copy_possible();
     if (!identity->copy_possible) snprintf(identity->copy_reason, sizeof(identity->copy_reason), "%s", bl_why());
     bl_context_pop();

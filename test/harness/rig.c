@@ -172,8 +172,9 @@ static CUfunction find_function(struct rig *rig, int i, int kernel, int datatype
     for (int m = 0; m < bl_fatbin_count && !*known; m++)
         if (cu.cuModuleGetFunction(&found, rig->module[i][m], symbol) == CUDA_SUCCESS) *known = found;
     if (*known && bl_kernel_memory(kernel, BL_MAX_THREADS))
-        CU_OK(cuFuncSetAttribute(*known, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                 (int)bl_kernel_memory(kernel, BL_MAX_THREADS)));
+        CU_OK(cuFuncSetAttribute(
+            *known, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            (int)bl_kernel_memory(kernel, bl_kernel_threads_in(kernel, BL_MAX_THREADS, UINT64_MAX))));
     CHECK(*known, "no kernel %s", symbol);
     return *known;
 }

@@ -91,21 +91,27 @@ static void users(void) {
     EXPECT(&table, 1 * M + 1, "twoshot_ll128", BATCH_INVARIANT);
     EXPECT(&table, 4 * M, "twoshot_ll128", TUNED);
     EXPECT(&table, 4 * M + 1, "twoshot_ll128", BATCH_INVARIANT);
-    EXPECT(&table, LONGEST, "twoshot_ll128", BATCH_INVARIANT);
+    EXPECT(&table, 24 * M, "twoshot_ll128", BATCH_INVARIANT);
+    EXPECT(&table, 24 * M + 1, "twoshot_bulk", BATCH_INVARIANT);
+    EXPECT(&table, LONGEST, "twoshot_bulk", BATCH_INVARIANT);
     EXPECT(&table, LONGEST + 1, "nccl", STAGING);
-    const struct bl_route middle = select_bytes(&table, 1 * M + 1), large = select_bytes(&table, 1u << 30);
+    const struct bl_route middle = select_bytes(&table, 1 * M + 1), large = select_bytes(&table, 24 * M);
     CHECK(middle.threads == 128 && middle.blocks == 24, "%u x %u", middle.blocks, middle.threads);
     CHECK(large.threads == 256 && large.blocks == 132, "%u x %u", large.blocks, large.threads); /* the built-in one */
     /* Without a row of the algorithm's own, the built-in one's. */
     EXPECT_SCATTER(&table, 1, "reducescatter_ll128", BATCH_INVARIANT);
-    EXPECT_SCATTER(&table, 1u << 30, "reducescatter_ll128", BATCH_INVARIANT);
-    CHECK(select_for(&table, BL_REDUCESCATTER, 1u << 30).threads == 256, "as built in");
+    EXPECT_SCATTER(&table, 8 * M, "reducescatter_ll128", BATCH_INVARIANT);
+    CHECK(select_for(&table, BL_REDUCESCATTER, 8 * M).threads == 256, "as built in");
+    EXPECT_SCATTER(&table, 1u << 30, "reducescatter_bulk", BATCH_INVARIANT);
+    CHECK(select_for(&table, BL_REDUCESCATTER, 1u << 30).blocks == 32, "as built in");
     EXPECT_GATHER(&table, 1, "nccl", NCCL_TUNED);
     bl_table_describe(&table, BL_ALLREDUCE, text, sizeof text);
-    CHECK(!strcmp(text, "0..1K twoshot_ll128:warps | ..64K oneshot_ll128 | ..1M twoshot_ll128:warps | ..1024G "
-                        "twoshot_ll128 | .. nccl"),
+    CHECK(!strcmp(text,
+                  "0..1K twoshot_ll128:warps | ..64K oneshot_ll128 | ..1M twoshot_ll128:warps | ..24M twoshot_ll128 | "
+                  "..1024G twoshot_bulk | .. nccl"),
           "%s", text);
-    /* What the user measured reaches further than what is built in, or does not. */
+    /* What the user measured reaches further than what is built in, or does not; where there is no staging for pieces. */
+    facts.layout.bulk_bytes = 0;
     settings = invariant("gpu any\nall_reduce 4 64M twoshot_ll128 threads=64 blocks=8\nall_reduce 4 max nccl\n");
     build(&table, &facts, &settings);
     CHECK(select_bytes(&table, 1u << 30).threads == 64 && select_bytes(&table, 1u << 30).blocks == 8,
@@ -135,7 +141,8 @@ static void said(void) {
     settings.routes[BL_ALLREDUCE] = "oneshot_ll";
     build(&table, &facts, &settings);
     EXPECT(&table, 1, "oneshot_ll", FORCED);
-    EXPECT(&table, 1u << 30, "twoshot_ll128", BATCH_INVARIANT);
+    EXPECT(&table, 24 * M, "twoshot_ll128", TUNED);
+    EXPECT(&table, 1u << 30, "twoshot_bulk", BATCH_INVARIANT);
 }
 
 /* A process with many communicators has little staging: in pieces nevertheless; but what only moves is as ever. */

@@ -31,7 +31,7 @@ static inline struct bl_facts facts_of(const char *gpu, int arch, int nranks) {
                              .max_threads = BL_MAX_THREADS,
                              .block_memory = 232448};
     snprintf(facts.gpu, sizeof facts.gpu, "%s", gpu);
-    if (bl_staging_plan(&facts.layout, nranks, 100ull << 20, false, false)) abort();
+    if (bl_staging_plan(&facts.layout, nranks, 100ull << 20, BL_WITH_PIECES, false)) abort();
     return facts;
 }
 
