@@ -326,15 +326,12 @@ static bool alone(const struct bl_room *room) {
     return !room || atomic_load_explicit(&room->count, memory_order_acquire) < 2;
 }
 
-/* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then. */
+/* Nobody knows what is in flight when the graph is replayed, but what other graphs may hold then, and what is now. */
 static ncclResult_t take_captured(struct bl_room *room, const struct space *space, struct bl_comm *comm,
                                   CUstream stream, const struct bl_order_turn *turn, enum bl_kernel kernel,
                                   unsigned *blocks) {
-    struct held held = held_beside(room, comm, kernel);
     pthread_mutex_lock(&room->lock);
-    for (int i = 0; i < atomic_load(&room->count); i++)
-        if (room->comms[i] != comm) held.blocks += captured_by(room->comms[i]);
-    const bool fits = fit(space, held, kernel, blocks);
+    const bool fits = fit(space, held_by_others(room, comm, kernel, true), kernel, blocks);
     if (!fits && (bl_kernel_pairs(kernel) || has_untold(room, comm))) narrow_to(space, space->kept, kernel, blocks);
     note_captured(comm, *blocks);
     pthread_mutex_unlock(&room->lock);
