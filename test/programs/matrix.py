@@ -78,9 +78,12 @@ for name, times in (("green_communicators", 3), ("green_communicators_graphs", 3
 # Pieces, which all blocks have to carry at once, longer than what is on its way, on few multiprocessors.
 case("green_context_bulk", "-g 2 --beeline --sms 16 --block 256 --env BEELINE_ALLREDUCE=twoshot_bulk --env BEELINE_STAGING=4M", "programs --ranks 2 --repeat 1 --seed $SEED --small 4M --middle 4M --large 4M --late 1 green_context")
 # A long call in pieces, by NCCL, or in pieces beside NCCL's, which runs behind what was issued later.
-for long, routes in (("bulk", "..500K oneshot_ll128 | twoshot_bulk"), ("nccl", "..500K twoshot_ll128 | nccl"), ("beside_nccl", "..500K nccl | twoshot_bulk")):
-    for name in ("calls_meanwhile", "graphs_meanwhile"):
-        case(f"{name}_{long}", f"-g 2 --sms 132 --nccl-sms 24 --block 256 --beeline --env 'BEELINE_ALLREDUCE={routes}' --env BEELINE_STAGING=4M",
+for long, sms, routes in (("bulk", "--sms 32 --nccl-sms 8", "..500K oneshot_ll128 | twoshot_bulk"), ("nccl", "--sms 132 --nccl-sms 24", "..500K twoshot_ll128 | nccl"),
+                          ("beside_nccl", "--sms 132 --nccl-sms 24", "..500K nccl | twoshot_bulk")):
+    for name in ("calls_meanwhile", "graphs_meanwhile", "graphs_before"):
+        if (name, long) == ("graphs_before", "nccl"):
+            continue  # what graphs hold is not known to be beside a kernel of NCCL's that comes later (docs/limits.md)
+        case(f"{name}_{long}", f"-g 2 {sms} --block 256 --beeline --env 'BEELINE_ALLREDUCE={routes}' --env BEELINE_STAGING=4M",
              f"programs --seed $SEED --small 1K --middle 490K --large 2M --late 0.5 --limit 100 {name}")
 case("processes", f"-n 2 {BEELINE}", f"programs --processes {SIZES} reused_stream many_communicators late_peer")
 # A limit that somebody has set, and a peer that is later: calls may fail, but nothing that comes out is wrong.

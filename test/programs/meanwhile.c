@@ -25,13 +25,17 @@ static void calls_close(struct part *part, struct calls *calls) {
     vector_close(&calls->vector);
 }
 
-static void others_meanwhile(struct part *part, const struct settings *s, bool captured) {
+enum others { CALLED, CAPTURED_BEFORE, CAPTURED_MEANWHILE };
+
+static void others_meanwhile(struct part *part, const struct settings *s, enum others how) {
     static _Thread_local struct calls first, others[OTHERS];
     const bool late = self(part)->rank == 0;
     CUevent event;
     CU_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     calls_open(part, &first, s->large, s->seed);
     for (int i = 0; i < OTHERS; i++) calls_open(part, &others[i], s->middle, s->seed + 1 + (uint64_t)i);
+    for (int i = 0; i < OTHERS && how == CAPTURED_BEFORE; i++)
+        vector_capture(part, &others[i].vector, others[i].comm, others[i].stream, &others[i].graph);
     part_barrier(part);
     doing(part, "issuing the long call");
     if (late) delay(first.stream, (uint64_t)(s->late * 1e6));
@@ -40,12 +44,12 @@ static void others_meanwhile(struct part *part, const struct settings *s, bool c
     for (int i = 0; i < OTHERS; i++) {
         struct calls *c = &others[i];
         doing(part, "issuing call %d beside it", i);
-        if (captured) vector_capture(part, &c->vector, c->comm, c->stream, &c->graph);
+        if (how == CAPTURED_MEANWHILE) vector_capture(part, &c->vector, c->comm, c->stream, &c->graph);
         if (!late) CU_OK(cuStreamWaitEvent(c->stream, event, CU_EVENT_WAIT_DEFAULT));
-        if (captured)
-            CU_OK(cuGraphLaunch(c->graph.exec, c->stream));
-        else
+        if (how == CALLED)
             vector_allreduce(&c->vector, c->comm, c->stream);
+        else
+            CU_OK(cuGraphLaunch(c->graph.exec, c->stream));
     }
     doing(part, "waiting for all");
     stream_sync(first.stream);
@@ -54,7 +58,7 @@ static void others_meanwhile(struct part *part, const struct settings *s, bool c
     for (int i = 0; i < OTHERS; i++) vector_check_all(part, &others[i].vector);
     part_barrier(part);
     for (int i = 0; i < OTHERS; i++) {
-        if (captured) graph_close(&others[i].graph);
+        if (how != CALLED) graph_close(&others[i].graph);
         calls_close(part, &others[i]);
     }
     calls_close(part, &first);
@@ -62,14 +66,18 @@ static void others_meanwhile(struct part *part, const struct settings *s, bool c
 }
 
 static void calls_meanwhile(struct part *part, const struct settings *s) {
-    others_meanwhile(part, s, false);
+    others_meanwhile(part, s, CALLED);
 }
 static void graphs_meanwhile(struct part *part, const struct settings *s) {
-    others_meanwhile(part, s, true);
+    others_meanwhile(part, s, CAPTURED_MEANWHILE);
+}
+static void graphs_before(struct part *part, const struct settings *s) {
+    others_meanwhile(part, s, CAPTURED_BEFORE);
 }
 
 const struct program meanwhile_programs[] = {
     {"calls_meanwhile", calls_meanwhile},
     {"graphs_meanwhile", graphs_meanwhile},
+    {"graphs_before", graphs_before},
     {0},
 };
