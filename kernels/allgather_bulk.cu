@@ -3,8 +3,8 @@
  *
  * Some blocks send, the others collect what peers send, and copy this rank's own block to its place: bulk.cuh.
  *
- * Contract: count >= 1, of any size; a grid of which all blocks are resident, of 4 to 8 warps, with memory for them
- * (bl_kernel_memory); buffers of any alignment.  recvbuff holds a block of each rank, `stride` bytes apart, and sendbuff is this
+ * Contract: count >= 1, of any size; a grid of any size, of which any part may be resident, of 4 to 7 warps, with memory for
+ * them (bl_kernel_memory); buffers of any alignment.  recvbuff holds a block of each rank, `stride` bytes apart, and sendbuff is this
  * rank's, or lies elsewhere.  In place, nothing that is read is written.  A wait that is told to stop leaves the kernel with
  * recvbuff unspecified and the communicator unusable.
  */

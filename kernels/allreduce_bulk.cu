@@ -3,8 +3,8 @@
  * Each rank owns one of nranks equal runs.  Some blocks send the peers' runs to their owners, some reduce this rank's own and send the
  * sums to all peers, the others collect the peers' sums: bulk.cuh.
  *
- * Contract: count >= 1, of any size; a grid of which all blocks are resident, of 4 to 8 warps, with memory for them
- * (bl_kernel_memory); sendbuff and recvbuff of any alignment, equal or disjoint.  In place, no byte is overwritten unread: only
+ * Contract: count >= 1, of any size; a grid of any size, of which any part may be resident, of 4 to 7 warps, with memory for
+ * them (bl_kernel_memory); sendbuff and recvbuff of any alignment, equal or disjoint.  In place, no byte is overwritten unread: only
  * reducers touch this rank's run, each warp the pieces that it has loaded, and a peer's sum comes only after that peer had our input.  A wait that
  * is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */

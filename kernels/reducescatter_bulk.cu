@@ -3,8 +3,8 @@
  *
  * Some blocks send, the others reduce: bulk.cuh.
  *
- * Contract: count >= 1, of any size; a grid of which all blocks are resident, of 4 to 8 warps, with memory for them
- * (bl_kernel_memory); buffers of any alignment.  sendbuff holds a block for each rank, `stride` bytes apart, and recvbuff is
+ * Contract: count >= 1, of any size; a grid of any size, of which any part may be resident, of 4 to 7 warps, with memory for
+ * them (bl_kernel_memory); buffers of any alignment.  sendbuff holds a block for each rank, `stride` bytes apart, and recvbuff is
  * this rank's, or lies elsewhere.  In place, a piece is stored by the warp that has loaded it; the peers' blocks are not written.  A
  * wait that is told to stop leaves the kernel with recvbuff unspecified and the communicator unusable.
  */

@@ -390,7 +390,7 @@ ncclResult_t bl_room_take(struct bl_comm *comm, CUstream stream, const struct bl
     if (!room) return ncclSuccess;
     note_multiprocessors(room, comm, stream, turn);
     if (!bl_kernel_bulk(kernel)) return take(room, comm, stream, turn, kernel, blocks);
-    /* A block that is given memory has that of a whole multiprocessor; and all are to run at once, on what the stream has. */
+    /* Beside a block that is given memory there is no room for a second one; so more than the stream has multiprocessors are of no use. */
     const unsigned least = at_least_one(atomic_load(&room->least_sms));
     unsigned places = SM_BLOCKS * (*blocks < least ? *blocks : least);
     const ncclResult_t result = take(room, comm, stream, turn, kernel, &places);

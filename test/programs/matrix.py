@@ -75,7 +75,7 @@ for name in ("captured_after_small", "broadcast_in_place"):
     case(name, f"-g 3 {BEELINE} {LINES}", f"programs --ranks 3 --repeat 2 {SIZES} {name}")
 for name, times in (("green_communicators", 3), ("green_communicators_graphs", 3), ("many_communicators_threads", 8)):
     case(name, f"-g 2 --sms 32 {BEELINE}", f"programs --repeat {times} {SIZES} {name}")
-# Pieces, which all blocks have to carry at once, longer than what is on its way, on few multiprocessors.
+# Pieces, longer than what is on its way, on few multiprocessors.
 case("green_context_bulk", "-g 2 --beeline --sms 16 --block 256 --env BEELINE_ALLREDUCE=twoshot_bulk --env BEELINE_STAGING=4M", "programs --ranks 2 --repeat 1 --seed $SEED --small 4M --middle 4M --large 4M --late 1 green_context")
 # A long call in pieces, by NCCL, or in pieces beside NCCL's, which runs behind what was issued later.
 for long, sms, routes in (("bulk", "--sms 32 --nccl-sms 8", "..500K oneshot_ll128 | twoshot_bulk"), ("nccl", "--sms 132 --nccl-sms 24", "..500K twoshot_ll128 | nccl"),
