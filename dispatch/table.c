@@ -31,6 +31,8 @@ static const uint64_t FOR_A_BLOCK_OF_MANY = 8 << 10;
 /* Where lines may have few blocks only, pieces begin no sooner: what comes before the first of them is stored takes 16 us, and 26 of an
  * all-reduce, whose sums go on.  By 16 and 24 blocks all-reduces of 16M were 0.97 and 1.05 times as fast as NCCL's by as many, of 64M 1.06 and
  * 1.14, and the others from 32M a rank on 1.01 to 1.43 times (docs/benchmarks/h200-x2-2026-11-29.md); between, nothing was measured. */
+/* Shorter rings than thresholds were measured with do not fill the links. */
+static const uint64_t MEASURED_RING = 2 << 20;
 static const uint64_t LEAST_IN_PIECES = 8 << 20, LEAST_SUMMED_IN_PIECES = 24 << 20;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
@@ -168,6 +170,22 @@ static void add_nccl(struct ranges *r, uint64_t max_bytes, enum bl_reason reason
     r->closed = max_bytes == UINT64_MAX;
 }
 
+static void add_most(struct ranges *r, uint64_t max_bytes, bool pieces);
+
+/* Before pieces that a row has up to max_bytes: what lines do not have for want of blocks, and pieces are not worth while for.  False: they are not to be. */
+static bool begin_pieces(struct ranges *r, uint64_t limit, uint64_t max_bytes) {
+    const uint64_t least = least_in_pieces(r->collective);
+    const bool hindered = r->wanted > r->reached && r->hindrance == BL_REASON_NARROW;
+    if (limit < max_bytes) return false;
+    if (!hindered || r->reached >= least) return true;
+    if (max_bytes <= least) return false;
+    if (is_invariant(r->build, r->collective))
+        add_most(r, least, false);
+    else
+        add_nccl_range(r, least, BL_REASON_NARROW);
+    return true;
+}
+
 /* Adds the algorithm up to max_bytes or its own limit, if there is anything that it can carry. */
 static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uint64_t max_bytes,
                           enum bl_reason reason) {
@@ -180,6 +198,10 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
     if (reason == BL_REASON_TUNED && limit > most) {
         limit = most;
         hindrance = BL_REASON_UNRECEIVED;
+    }
+    if (reason == BL_REASON_TUNED && limit && is_bulk(row->algorithm) && facts->layout.bulk_bytes < MEASURED_RING) {
+        limit = 0;
+        hindrance = r->build->settings->short_of_staging ? BL_REASON_BUDGET : BL_REASON_NO_RINGS;
     }
     const uint64_t narrow = narrow_limit(r->build, row);
     if (reason == BL_REASON_TUNED && limit > narrow) {
@@ -197,12 +219,7 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
         r->wanted = max_bytes;
         r->hindrance = hindrance;
     }
-    const uint64_t least = least_in_pieces(algorithm->collective);
-    const bool hindered = r->wanted > r->reached && r->hindrance == BL_REASON_NARROW;
-    if (limit && reason == BL_REASON_TUNED && is_bulk(row->algorithm) && hindered && r->reached < least) {
-        if (max_bytes <= least) return;
-        add_nccl_range(r, least, BL_REASON_NARROW);
-    }
+    if (reason == BL_REASON_TUNED && is_bulk(row->algorithm) && !begin_pieces(r, limit, max_bytes)) return;
     if (limit)
         add_range(r, (struct bl_range){.max_bytes = limit < max_bytes ? limit : max_bytes,
                                        .algorithm = row->algorithm,

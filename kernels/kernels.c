@@ -197,7 +197,7 @@ bool bl_kernel_bulk(int kernel) {
 }
 
 bool bl_kernel_in_rounds(int kernel) {
-    return is_kernel(kernel) && (by_warps(kernel) || bl_kernel_bulk(kernel) || kernels[kernel].share == PACKETS ||
+    return is_kernel(kernel) && (by_warps(kernel) || kernels[kernel].share == PACKETS ||
                                  (kernels[kernel].batch && kernels[kernel].share == RINGS));
 }
 

@@ -215,12 +215,13 @@ template <int N, class OutgoingOf> BL_DEVICE bool tell_pieces(const struct bl_ke
         const uint64_t word = over ? told | NO_MORE : load_acquire_block(sent_by(lane)), sent = word & ~NO_MORE;
         left = left || (!over && word == WARP_HAS_LEFT);
         over = over || word & NO_MORE;
-        if (!warp_or(sent != told && !left)) {
+        const bool news = !left && sent > told; /* whoever has said all before it waited says less of the next */
+        if (!warp_or(news)) {
             spin_pause();
             continue;
         }
         fence_acq_rel_sys();
-        if (left || sent == told) continue;
+        if (!news) continue;
         for (; told < sent; told++) {
             const uint64_t item = load_block(item_of(lane, told)), piece = piece_of(o, item);
             for (unsigned i = 0; i < receivers_of(o); i++)

@@ -92,7 +92,8 @@ static void draw_grid(struct trial *trial, struct shape *shape) {
     const bool whole = bl_kernel_multicast(shape->kernel) || (trial->few_places && bl_kernel_mixed(shape->kernel));
     const bool uneven = !whole && ref_below(s, 2);
     const uint64_t most = uneven && bl_kernel_in_rounds(shape->kernel) ? PLACES : 10; /* from 7 on, there are crews */
-    const bool first_send = !bl_kernel_in_rounds(shape->kernel) && !bl_kernel_multicast(shape->kernel);
+    const bool first_send =
+        !bl_kernel_in_rounds(shape->kernel) && !bl_kernel_multicast(shape->kernel) && !bl_kernel_bulk(shape->kernel);
     if (!trial->few_places) {
         shape->most_blocks = 1 + (unsigned)ref_below(s, most);
     } else if (first_send && ref_below(s, 2)) { /* crews, of which the last blocks come once the first have gone */

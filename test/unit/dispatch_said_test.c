@@ -392,6 +392,15 @@ static void test_narrow(void) {
     settings.batch_invariant = true;
     build(&table, &narrow, &settings);
     CHECK(select_for(&table, BL_ALLREDUCE, 64 * M).why == BL_REASON_BATCH_INVARIANT, "every size");
+    for (narrow.most_blocks = 8; narrow.most_blocks <= 24; narrow.most_blocks += 8) {
+        settings.file_count = 0; /* as built in */
+        build(&table, &narrow, &settings);
+        for (uint64_t bytes = K; bytes <= 1024 * M; bytes *= 2)
+            CHECK(select_bytes(&table, bytes).algorithm != BL_ROUTE_NCCL &&
+                      select_for(&table, BL_REDUCESCATTER, bytes).algorithm != BL_ROUTE_NCCL,
+                  "%u blocks, %llu bytes", narrow.most_blocks, (unsigned long long)bytes);
+    }
+    narrow.most_blocks = 16;
     settings = settings_of("gpu any\nall_gather 2 2M allgather_ll128 blocks=16\nall_gather 2 4M allgather_ll128\n");
     build(&table, &narrow, &settings);
     EXPECT_GATHER(&table, 2 * M, "allgather_ll128", TUNED);
