@@ -215,7 +215,9 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
     unsigned blocks = lesser(row->blocks ? row->blocks : facts->most_blocks, at_least_one(facts->most_blocks));
     blocks = lesser(at_least_one(blocks), BL_MAX_BLOCKS);
 
-    if (limit < max_bytes && max_bytes > r->wanted) {
+    /* Where pieces cannot be at all, what is said is why those before them cannot. */
+    const bool none = is_bulk(row->algorithm) && !limit && r->wanted > r->reached;
+    if (limit < max_bytes && max_bytes > r->wanted && !(none && reason == BL_REASON_TUNED)) {
         r->wanted = max_bytes;
         r->hindrance = hindrance;
     }

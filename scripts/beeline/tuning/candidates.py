@@ -17,8 +17,7 @@ def ranges(ranks):
     # What is sent to every peer grows with the peers, and two shots take two trips.
     one_shot = 1 << (32 * MIB // ranks**2).bit_length() - 1
     return {"oneshot_ll": (1, 64 * KIB), "oneshot_ll128": (256, one_shot), "twoshot_ll128": (16 * KIB, MOST),
-            "oneshot_ll128:warps": (1, 128 * KIB), "twoshot_ll128:warps": (8 * KIB, 2 * MIB), "reducescatter_ll128:warps": (1, 512 * KIB),
-            **{f"{name}_bulk": (4 * MIB, MOST) for name in ("twoshot", "allgather", "reducescatter")}}
+            "oneshot_ll128:warps": (1, 128 * KIB), "twoshot_ll128:warps": (8 * KIB, 2 * MIB), "reducescatter_ll128:warps": (1, 512 * KIB)}
 
 
 def candidates_of(routes, ranks):
