@@ -161,8 +161,10 @@ static inline enum bl_kernel bl_range_kernel(const struct bl_range *range) {
     return bl_algorithms[range->algorithm].kernel[range->spread];
 }
 
-/* So many ranks carry long messages in pieces about as fast as NCCL does, or faster, on GPUs from this architecture on. */
-enum { BL_FEW_RANKS = 4, BL_ARCH_OF_PIECES = 90 };
+/* Whether so many ranks carry long messages in pieces about as fast as NCCL does, or faster, as they do where that was measured. */
+static inline bool bl_suits_pieces(int nranks, int arch) {
+    return nranks <= 4 && arch >= 90;
+}
 
 /* Whether it can do these on GPUs of this architecture. */
 static inline bool bl_algorithm_covers(const struct bl_algorithm *algorithm, int arch, int datatype, int redop) {

@@ -31,9 +31,9 @@ static const uint64_t FOR_A_BLOCK_OF_MANY = 8 << 10;
 /* Where lines may have few blocks only, pieces begin no sooner: what comes before the first of them is stored takes 16 us, and 26 of an
  * all-reduce, whose sums go on.  By 16 and 24 blocks all-reduces of 16M were 0.97 and 1.05 times as fast as NCCL's by as many, of 64M 1.06 and
  * 1.14, and the others from 32M a rank on 1.01 to 1.43 times (docs/benchmarks/h200-x2-2026-11-29.md); between, nothing was measured. */
-/* Shorter rings than thresholds were measured with do not fill the links. */
-static const uint64_t MEASURED_RING = 2 << 20;
 static const uint64_t LEAST_IN_PIECES = 8 << 20, LEAST_SUMMED_IN_PIECES = 24 << 20;
+/* Much shorter rings than thresholds were measured with do not fill the links. */
+static const uint64_t LEAST_TUNED_RING = 2 << 20;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
@@ -71,6 +71,11 @@ static bool has_threads(const struct bl_facts *facts, enum bl_kernel kernel) {
     return least <= most_threads(facts) && bl_kernel_threads_in(kernel, least, facts->block_memory) > 0;
 }
 
+/* Where the staging has none, or short ones. */
+static enum bl_reason why_no_rings(const struct build *build) {
+    return build->settings->short_of_staging ? BL_REASON_BUDGET : BL_REASON_NO_RINGS;
+}
+
 /* Most bytes that the algorithm can carry on this communicator, and what keeps it from more. */
 static uint64_t algorithm_limit(const struct build *build, const struct bl_algorithm *algorithm, enum bl_spread spread,
                                 enum bl_reason *reason) {
@@ -88,9 +93,7 @@ static uint64_t algorithm_limit(const struct build *build, const struct bl_algor
     *reason = BL_REASON_THREADS;
     if (!has_threads(facts, kernel)) return 0;
     uint64_t capacity = bl_kernel_capacity(kernel, facts->nranks, &facts->layout);
-    *reason = !bl_kernel_bulk(kernel)             ? BL_REASON_NO_SLOTS
-              : build->settings->short_of_staging ? BL_REASON_BUDGET
-                                                  : BL_REASON_NO_RINGS;
+    *reason = bl_kernel_bulk(kernel) ? why_no_rings(build) : BL_REASON_NO_SLOTS;
     if (!capacity) return 0;
     const bool whole = build->settings->short_of_staging && !is_invariant(build, algorithm->collective);
     if (whole)
@@ -199,9 +202,10 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
         limit = most;
         hindrance = BL_REASON_UNRECEIVED;
     }
-    if (reason == BL_REASON_TUNED && limit && is_bulk(row->algorithm) && facts->layout.bulk_bytes < MEASURED_RING) {
+    const bool pieces = reason == BL_REASON_TUNED && is_bulk(row->algorithm);
+    if (pieces && limit && facts->layout.bulk_bytes < LEAST_TUNED_RING) {
         limit = 0;
-        hindrance = r->build->settings->short_of_staging ? BL_REASON_BUDGET : BL_REASON_NO_RINGS;
+        hindrance = why_no_rings(r->build);
     }
     const uint64_t narrow = narrow_limit(r->build, row);
     if (reason == BL_REASON_TUNED && limit > narrow) {
@@ -216,12 +220,12 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
     blocks = lesser(at_least_one(blocks), BL_MAX_BLOCKS);
 
     /* Where pieces cannot be at all, what is said is why those before them cannot. */
-    const bool none = is_bulk(row->algorithm) && !limit && r->wanted > r->reached;
-    if (limit < max_bytes && max_bytes > r->wanted && !(none && reason == BL_REASON_TUNED)) {
+    const bool told = pieces && !limit && r->wanted > r->reached;
+    if (limit < max_bytes && max_bytes > r->wanted && !told) {
         r->wanted = max_bytes;
         r->hindrance = hindrance;
     }
-    if (reason == BL_REASON_TUNED && is_bulk(row->algorithm) && !begin_pieces(r, limit, max_bytes)) return;
+    if (pieces && !begin_pieces(r, limit, max_bytes)) return;
     if (limit)
         add_range(r, (struct bl_range){.max_bytes = limit < max_bytes ? limit : max_bytes,
                                        .algorithm = row->algorithm,
@@ -382,11 +386,6 @@ static bool takes_no_blocks(const struct ranges *r) {
     return r->build->facts->zero_ctas && bl_collective_has(r->collective, BL_GATHERS);
 }
 
-/* Whether pieces are about as fast as NCCL, as they are where that was measured. */
-static bool suits_pieces(const struct bl_facts *facts) {
-    return facts->nranks <= BL_FEW_RANKS && facts->arch >= BL_ARCH_OF_PIECES;
-}
-
 /* What carries most, and of what carries as much the last, which sends fewest bytes; of pieces, if they are not to be left out. */
 static void add_most(struct ranges *r, uint64_t max_bytes, bool pieces) {
     struct bl_routes_row said = {.algorithm = BL_ROUTE_NCCL, .spread = BL_NO_SPREAD};
@@ -406,7 +405,7 @@ static void add_most(struct ranges *r, uint64_t max_bytes, bool pieces) {
 /* In NCCL's place. */
 static void add_in_rank_order(struct ranges *r, uint64_t max_bytes) {
     const uint64_t least = least_in_pieces(r->collective);
-    const bool pieces = suits_pieces(r->build->facts) && max_bytes > least;
+    const bool pieces = bl_suits_pieces(r->build->facts->nranks, r->build->facts->arch) && max_bytes > least;
     if (pieces && r->reached < least) add_most(r, least, false);
     add_most(r, max_bytes, pieces);
 }

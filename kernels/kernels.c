@@ -312,7 +312,7 @@ unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads) {
     return threads > least ? threads : least;
 }
 
-/* Of all threads but a warp; behind the stages are words of each warp: bulk.cuh. */
+/* Of all threads but a warp; behind the stages are words of each warp, and one of the block: bulk_roles.cuh. */
 static uint64_t bulk_memory(unsigned warps) {
     return (warps - 1) * (uint64_t)(BL_BULK_WARP_BYTES + BL_BULK_WARP_WORDS * sizeof(uint64_t)) + sizeof(uint64_t);
 }
@@ -453,7 +453,7 @@ static void plan_multicast(struct bl_staging_layout *layout, int nranks, uint64_
     *left -= layout->multicast_bytes;
 }
 
-/* Bytes of a place of a ring: Piece of bulk.cuh. */
+/* Bytes of a place of a ring: Piece of bulk_roles.cuh. */
 static uint64_t piece_bytes(int nranks) {
     return BL_BULK_WARP_PIECES / (nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16);
 }

@@ -436,7 +436,7 @@ unsigned bl_pair_warps(const struct bl_staging_layout *layout, uint64_t quads);
 bool bl_kernel_multicast(int kernel);
 
 /* Whether blocks send the lines of a round only when they have those of the round before.  Where grids differ between ranks,
- * each is one round then, or is resident as a whole; of those for several collectives, which wait for lines of two rounds at once each is resident.
+ * each is one round then, or is resident as a whole; of those for several collectives, which wait for lines of two rounds at once, each is resident.
  * Of others the first blocks send everything. */
 bool bl_kernel_in_rounds(int kernel);
 

@@ -100,7 +100,7 @@ int bl_modules_open(struct bl_modules **modules, CUcontext context, uint64_t con
 }
 
 /* For launches that give each block so much memory.  All ask for multiprocessors set to give blocks memory, or a block with memory found no
- * room beside those without, as long as they run; that makes none of them slower (docs/notebook.md). */
+ * room beside those without, as long as they run; that makes none of them slower (docs/benchmarks/h200-x4-2026-11-29-pieces.md). */
 static int find(const struct bl_modules *modules, const char *symbol, int memory, CUfunction *function) {
     const struct bl_driver *cu = bl_driver();
     CUresult status = CUDA_ERROR_NOT_FOUND;

@@ -25,10 +25,10 @@ struct bl_identity {
     uint16_t multicast_wanted, multicast_possible; /* not possible: multicast_reason */
     uint32_t max_blocks;                           /* of a launch, as asked for; 0: nothing is */
     uint16_t has_switch, nonblocking;              /* switch.h; the communicator, on this rank */
-    uint16_t pieces;                   /* of rank 0: whether its variables or tuning files have routes of them */
-    uint64_t staging, timeout_s, tune; /* BEELINE_STAGING, BEELINE_TIMEOUT, BEELINE_TUNE */
-    uint64_t offered;                  /* of staging, by what the process's budget has left */
-    uint64_t pids;                     /* the namespace that `pid` is of */
+    uint16_t pieces;                               /* of rank 0: whether there may be routes of them */
+    uint64_t staging, timeout_s, tune;             /* BEELINE_STAGING, BEELINE_TIMEOUT, BEELINE_TUNE */
+    uint64_t offered;                              /* of staging, by what the process's budget has left */
+    uint64_t pids;                                 /* the namespace that `pid` is of */
     unsigned char nonce[16];
     unsigned char uuid[16]; /* of the GPU */
     char pci[16], gpu[64];

@@ -60,7 +60,7 @@ static bool wants_copy_engines(void) {
 /* Whether there may be routes of pieces, so staging for them: where built-in thresholds or rules may have them, or where a variable or a tuning file has.  What
  * rank 0 says counts. */
 static bool wants_pieces(const struct bl_comm *comm, int arch) {
-    if (comm->nranks <= BL_FEW_RANKS && arch >= BL_ARCH_OF_PIECES) return true;
+    if (bl_suits_pieces(comm->nranks, arch)) return true;
     for (int collective = 0; collective < BL_COLLECTIVES; collective++) {
         const char *said = bl_params()->routes[collective];
         if (said && strstr(said, "_bulk")) return true;

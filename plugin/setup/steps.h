@@ -20,11 +20,10 @@ bl_undo bl_introduce_undo;
 
 /* tables.c: rank 0 makes the tables of routes, without multicast and with it, and all take them over.  The staging has what
  * they use, and no more. */
-/* Whether a tuning file of this rank has the word. */
-bool bl_tables_mention(const char *word);
-
 struct bl_facts bl_tables_facts(const struct bl_identity *all, int nranks, enum bl_link link,
                                 const struct bl_staging_layout *layout);
+/* Whether a tuning file of this rank has the word. */
+bool bl_tables_mention(const char *word);
 /* multicast: may be NULL.  tell: what is wrong with settings and files. */
 void bl_tables_make(const struct bl_identity *all, struct bl_facts facts, bool tell, struct bl_table *plain,
                     struct bl_table *multicast);
