@@ -20,6 +20,7 @@ from tools_test import row  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
 ALL = (8, 7, 6, 5, 4, 3, 2)
+LIMIT = 460  # of sweep-ranks
 
 
 def a_box(gpus, ranks, folder="/tmp"):
@@ -27,7 +28,7 @@ def a_box(gpus, ranks, folder="/tmp"):
 
 
 def a_sweep(folder, gpus=8, ranks=ALL):
-    options = SimpleNamespace(out=folder, limit=460, margin=0.03, gpus=[(str(i), "NVIDIA H200") for i in range(gpus)], stages=list(plan.STAGES))
+    options = SimpleNamespace(out=folder, limit=LIMIT, margin=0.03, gpus=[(str(i), "NVIDIA H200") for i in range(gpus)], stages=list(plan.STAGES))
     return sweep_run.Sweep(a_box(gpus, ranks, folder), store.Steps(folder, {}), options, [], "command", host="host")
 
 
@@ -48,8 +49,11 @@ def test_plan(_):
     for ranks in ALL:
         for collective in (*plan.ALL_REDUCE, *plan.OTHERS):
             forced = {name for job in jobs if job.ranks == ranks for rows in job.forced for _, name in rows.get(collective, ()) if name != "nccl"}
-            names = {name for name in algorithms(collective) if name != "allgather_ce" and not name.endswith("_bulk")}
-            assert {tuning.route_of(name) for name in forced} == names and all(tuning.words_of(name, "threads=256") in forced for name in names), (ranks, collective, forced)
+            names = {name for name in algorithms(collective) if name != "allgather_ce"}
+            assert {tuning.route_of(name) for name in forced} == names, (ranks, collective, forced)
+            assert all(tuning.is_pieces(name) or tuning.words_of(name, "threads=256") in forced for name in names), (ranks, collective, forced)
+            pieces = {name for name in forced if tuning.is_pieces(name)}
+            assert all("threads" not in name and " blocks=" in name for name in pieces) and bool(pieces) == any(map(tuning.is_pieces, names)), pieces
     order = [f"smoke / {n} ranks all" for n in ALL[:5]] + ["sweep / 8 ranks all_reduce", "candidates / 8 ranks all_reduce", "tuned / 8 ranks all_reduce",
              "sweep / 8 ranks others", "candidates / 8 ranks others", "sweep / 7 ranks all_reduce", "candidates / 6 ranks others",
              "candidates / 5 ranks others", "eager / 8 ranks all", "types / 8 ranks all", "types / 5 ranks all", "tuned / 5 ranks others",
@@ -57,8 +61,9 @@ def test_plan(_):
     places = [keys.index(key) for key in order]
     assert places == sorted(places), places
     need = next(i for i, job in enumerate(jobs) if job.stage == "groups")
+    start = float(next(line for line in lines if "groups / 8" in line).split()[1])
     assert {(job.stage, job.ranks) for job in jobs[:need]} >= {(stage, n) for n in ALL for stage in ("smoke", "sweep", "candidates", "tuned", "eager")}
-    assert max(job.seconds for job in jobs) < 30 and float(next(line for line in lines if "groups / 8" in line).split()[1]) < 440, lines
+    assert max(job.seconds for job in jobs) < 30 and start + jobs[need].seconds < LIMIT, lines
     assert not any(job.stage == "types" and job.ranks == 4 for job in jobs)
     four = plan.Plan(a_box(4, (4, 3, 2))).batches()
     assert {job.ranks for batch in four for job in batch if job.stage == "types"} == {4, 3, 2}
@@ -130,7 +135,7 @@ def test_devices(folder):
             for path in files:
                 with open(path, encoding="ascii") as file:
                     lines = file.read().splitlines()
-                assert lines[0] == "gpu any" and all(line.split()[1] == str(ranks) and ("threads=" in line or line.endswith(" nccl")) for line in lines[1:])
+                assert lines[0] == "gpu any" and all(line.split()[1] == str(ranks) and any(option in line for option in ("threads=", "blocks=", " nccl")) for line in lines[1:])
                 collectives = step.argv[step.argv.index("-c") + 1].split(",")
                 assert [line.split()[0] for line in lines if " max nccl" in line] == collectives, lines
         assert len({step.records for step in steps}) == len(steps)
@@ -197,13 +202,15 @@ def test_tuning_room(_):
 def test_tuning_ends(_):
     """A candidate ends where it gains less than the margin over NCCL, whether or not it is still the faster at the next size; a
     long one that runs beside compute earlier."""
-    def last(us, nccl, collective="broadcast", name="broadcast_ll128"):
-        found = [forced(size, f"{name} threads=256", us * size / MIB, nccl_us * size / MIB, collective=collective, place=place)
+    def last(us, nccl, collective="broadcast", name="broadcast_ll128 threads=256"):
+        found = [forced(size, name, us * size / MIB, nccl_us * size / MIB, collective=collective, place=place)
                  for size, nccl_us in ((16 * MIB, nccl), (64 * MIB, 10.0)) for place in ("out", "in")]
         return [end for end, _ in tuning.tuning_rows(found, "candidates", 4, collective, 0.03)]
+    lines = "allgather_ll128 threads=256"
     assert last(10.2, 12.0) == [32 * MIB]  # their times meet above 48M
     assert last(9.8, 12.0) == [48 * MIB]  # they do not meet
-    assert last(9.8, 12.0, "all_gather", "allgather_ll128") == [] and last(9.8, 14.0, "all_gather", "allgather_ll128") == [24 * MIB]
+    assert last(9.8, 12.0, "all_gather", lines) == [] and last(9.8, 14.0, "all_gather", lines) == [24 * MIB]
+    assert last(9.8, 12.0, "all_gather", "allgather_bulk blocks=32") == [48 * MIB]  # few blocks: as any other
 
 
 def test_multicast(folder):

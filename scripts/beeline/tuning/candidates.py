@@ -1,13 +1,15 @@
 """The candidates for thresholds, each algorithm with each block size where it may win, and the fewest tuning files that force them all.
+Pieces have blocks of one size, and as many as fill the links of H200.
 
 A candidate has a range of bytes, as tuning files have them; those whose ranges do not meet share a file.  Sizes that a file gives to NCCL
 are not measured with it (beeline-perf --served).
 """
 from ..words import size_text
-from .thresholds import NCCL, words_of
+from .thresholds import NCCL, is_pieces, words_of
 
 KIB, MIB = 1 << 10, 1 << 20
 MOST = 64 * MIB
+MOST_PIECES = 256 * MIB
 THREADS = {64: 4 * KIB, 128: 2 * MIB, 256: MOST}  # and up to which size
 WARP_RANKS = 2  # of a warp; kernels.c, bl_kernel_threads
 
@@ -20,10 +22,18 @@ def ranges(ranks):
             "oneshot_ll128:warps": (1, 128 * KIB), "twoshot_ll128:warps": (8 * KIB, 2 * MIB), "reducescatter_ll128:warps": (1, 512 * KIB)}
 
 
+def pieces_of(route, ranks):
+    """Of 3 and more ranks those that add need more blocks than those that pass on."""
+    return 12 * MIB, MOST_PIECES, words_of(route, f"blocks={48 if route == 'twoshot_bulk' and ranks > 2 else 32}")
+
+
 def candidates_of(routes, ranks):
     """[(least bytes, most, candidate)]"""
     found, known = [], ranges(ranks)
     for route in routes:
+        if is_pieces(route):
+            found.append(pieces_of(route, ranks))
+            continue
         fewest = 32 * -(-ranks // WARP_RANKS) if route.endswith(":warps") else 32
         least, most = known.get(route, (1, MOST))
         found += [(least, min(most, limit), words_of(route, f"threads={t}")) for t, limit in THREADS.items() if t >= fewest and least <= limit]

@@ -9,8 +9,7 @@ ALL_REDUCE = ("all_reduce",)
 OTHERS = tuple(name for name in COLLECTIVES if name not in ALL_REDUCE)
 REDUCING = having("BL_REDUCES")
 NOT_IN_PLACE = ("all_to_all", "sendrecv")  # NCCL has no such calls
-# Copy engines serve where they are asked for, whatever the rows say; pieces are not tried yet (docs/limits.md).
-NO_CANDIDATES = ("allgather_ce", "twoshot_bulk", "allgather_bulk", "reducescatter_bulk")
+NO_CANDIDATES = ("allgather_ce",)  # serves where copy engines are asked for, whatever the rows say
 MIB = 1 << 20
 
 

@@ -10,7 +10,7 @@ import time
 from ..words import size_text
 from . import file
 from .box import blocks
-from .candidates import files_of
+from .candidates import MOST_PIECES, files_of
 from .jobs import ALL_REDUCE, MIB, REDUCING, Job
 from .records import part_bytes, rows
 from .runner import CANDIDATES, Runner
@@ -37,7 +37,7 @@ class Plan:
         first = collectives[0] in ALL_REDUCE
         if self.box.emulated:
             return "-b 256 -e 4K -f 16".split() if first else blocks(ranks, 64, 1024, 16)
-        least, most, step = (8, 64 * MIB, 4 if self.quick else 2) if first else (16 * ranks, (16 if ranks > 4 else 64) * MIB * ranks, 4)
+        least, most, step = (8, MOST_PIECES, 4 if self.quick else 2) if first else (16 * ranks, (16 if ranks > 4 else 64) * MIB * ranks, 4)
         return "-b", least, "-e", most, "-f", factor or step
 
     def job(self, stage, ranks, collectives, how="-t", mode="graph", place="both", calls="-G 20 -w 3", sizes=None, kinds="bfloat16", **more):
