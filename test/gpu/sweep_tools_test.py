@@ -213,6 +213,17 @@ def test_tuning_ends(_):
     assert last(9.8, 12.0, "all_gather", "allgather_bulk blocks=32") == [48 * MIB]  # few blocks: as any other
 
 
+def test_tuning_pieces(_):
+    """Pieces have what they carry about as fast as lines do, where they are faster than NCCL."""
+    def winner(pieces, lines, collective="all_reduce"):
+        found = [forced(64 * MIB, name, us, 100.0, collective=collective, place=place)
+                 for name, us in (("twoshot_bulk blocks=48", pieces), ("twoshot_ll128 threads=256", lines)) for place in ("out", "in")]
+        return [name.split()[0] for _, name in tuning.tuning_rows(found, "candidates", 4, collective, 0.03)]
+    assert winner(80.0, 76.0) == winner(80.0, 90.0) == ["twoshot_bulk"] and winner(80.0, 75.0) == ["twoshot_ll128"]
+    assert winner(98.0, 96.0) == ["twoshot_ll128"] and winner(98.0, 97.5) == []
+    assert winner(76.0, 66.0, "all_gather") == ["twoshot_bulk"]
+
+
 def test_multicast(folder):
     """What needs an object has rows in the section for multicast alone, and only where it is the fastest of all."""
     paths = nvls_tuning.write_forced(folder, ["all_reduce"], 4)

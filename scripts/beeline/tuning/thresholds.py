@@ -20,6 +20,7 @@ NCCL = "nccl"
 MOST_ROWS = 12  # of a section, for one collective and number of ranks
 PLACES = ("out", "in")
 BESIDE_COMPUTE, LONG, GAIN = ("all_gather", "reduce_scatter"), 8 << 20, 0.2  # from so many bytes a rank on, so much faster than NCCL
+AS_FAST = 1.06  # pieces that take no longer than that over lines have their place, for they take a quarter of the multiprocessors
 
 
 def words_of(route, *options):
@@ -96,13 +97,19 @@ def crossing(table, below, above, one, other, margin):
     return max(below, round_down(math.exp(math.log(below) + start / (start - end) * math.log(above / below))))
 
 
+def weighed(times, collective, size, margin):
+    """Times of a size, as they count: of lines, which take all multiprocessors, for more; or not at all."""
+    lines = {name for name in times if name != NCCL and not is_pieces(name)}
+    if collective in BESIDE_COMPUTE and size >= LONG:
+        return {name: us * ((1 - margin) / (1 - GAIN) if name in lines else 1) for name, us in times.items()}  # the margin is asked later
+    least, of_lines = (min((times[name] for name in names), default=math.inf) for names in (times.keys() - lines - {NCCL}, lines))
+    as_fast = least < to_beat(times, NCCL, margin) and least <= of_lines * AS_FAST
+    return {name: us for name, us in times.items() if not as_fast or name not in lines}
+
+
 def chosen_rows(table, collective, margin):
     """[(max_bytes, candidate)] of measurements, without the last one to NCCL; a margin that grows until there is room for them."""
-    for size, times in table.items():
-        if collective in BESIDE_COMPUTE and size >= LONG:
-            for name in times:
-                if name != NCCL and not is_pieces(name):
-                    times[name] *= (1 - margin) / (1 - GAIN)  # the margin is asked below
+    table = {size: weighed(times, collective, size, margin) for size, times in table.items()}
     while table:
         chosen = winners(table, margin)
         lines = [(crossing(table, size, above, name, following, margin), name) for (size, name), (above, following) in zip(chosen, chosen[1:])
