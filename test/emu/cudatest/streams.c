@@ -12,11 +12,13 @@ struct log {
 struct note {
     struct log *log;
     int value, delay_us;
+    const _Atomic bool *may; /* and waits for that, if there is one */
 };
 
 static void write_note(void *argument) {
     struct note *note = argument;
     usleep((useconds_t)note->delay_us);
+    while (note->may && !*note->may) usleep(100);
     note->log->order[note->log->next++] = note->value;
 }
 
@@ -27,7 +29,7 @@ TEST(streams, "2", NULL, 3, ALWAYS) {
     struct test_box box;
     test_box_open(&box, 1);
     for (int i = 0; i < N; i++) {
-        notes[i] = (struct note){&log, i, i % 3 * 300};
+        notes[i] = (struct note){&log, i, i % 3 * 300, NULL};
         OK(cuLaunchHostFunc(box.stream[0], write_note, &notes[i]));
     }
     EXPECT(cuStreamQuery(box.stream[0]), CUDA_ERROR_NOT_READY);
@@ -46,7 +48,8 @@ TEST(streams, "2", NULL, 3, ALWAYS) {
 
 TEST(legacy_stream, "1", NULL, 1, ALWAYS) {
     struct log log = {0};
-    struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0}, beside = {&log, 3, 0};
+    _Atomic bool may = false;
+    struct note slow = {&log, 1, 0, &may}, fast = {&log, 2, 0, NULL}, beside = {&log, 3, 0, NULL};
     struct test_box box;
     CUstream blocking, blocking2;
     test_box_open(&box, 1);
@@ -56,6 +59,8 @@ TEST(legacy_stream, "1", NULL, 1, ALWAYS) {
     OK(cuLaunchHostFunc(NULL, write_note, &fast));            /* waits for blocking */
     OK(cuLaunchHostFunc(blocking2, write_note, &slow));       /* waits for the legacy stream */
     OK(cuLaunchHostFunc(box.stream[0], write_note, &beside)); /* waits for nobody */
+    OK(cuStreamSynchronize(box.stream[0]));
+    may = true;
     OK(cuCtxSynchronize());
     CHECK(log.order[0] == 3 && log.order[1] == 1 && log.order[2] == 2 && log.order[3] == 1);
     OK(cuStreamDestroy(blocking));
@@ -95,7 +100,8 @@ TEST(unsettled, "1", NULL, 3, ALWAYS) {
 
 TEST(events, "2", NULL, 3, ALWAYS) {
     struct log log = {0};
-    struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0};
+    _Atomic bool may = false;
+    struct note slow = {&log, 1, 20000, &may}, fast = {&log, 2, 0, NULL};
     struct test_box box;
     CUevent first, last;
     float ms = -1;
@@ -109,7 +115,8 @@ TEST(events, "2", NULL, 3, ALWAYS) {
     OK(cuEventRecord(last, box.stream[0]));
     EXPECT(cuEventQuery(last), CUDA_ERROR_NOT_READY);
     EXPECT(cuEventRecord(last, box.stream[1]), CUDA_ERROR_INVALID_HANDLE); /* another context's */
-    OK(cuStreamWaitEvent(box.stream[1], last, 0));                         /* waiting across contexts is fine */
+    may = true;
+    OK(cuStreamWaitEvent(box.stream[1], last, 0)); /* waiting across contexts is fine */
     OK(cuLaunchHostFunc(box.stream[1], write_note, &fast));
     OK(cuStreamSynchronize(box.stream[1]));
     CHECK(log.order[0] == 1 && log.order[1] == 2);
@@ -124,7 +131,8 @@ TEST(events, "2", NULL, 3, ALWAYS) {
 /* A wait is for the record that was the last when it was asked for, whatever becomes of the event. */
 TEST(event_again, "1", NULL, 3, ALWAYS) {
     struct log log = {0};
-    struct note slow = {&log, 1, 20000}, fast = {&log, 2, 0};
+    _Atomic bool may = false;
+    struct note slow = {&log, 1, 0, &may}, fast = {&log, 2, 0, NULL};
     struct test_box box;
     CUstream slow_stream, fast_stream;
     CUevent event;
@@ -138,6 +146,7 @@ TEST(event_again, "1", NULL, 3, ALWAYS) {
     OK(cuEventRecord(event, fast_stream));
     OK(cuEventSynchronize(event));
     CHECK(log.next == 0);
+    may = true;
     OK(cuLaunchHostFunc(box.stream[0], write_note, &fast));
     OK(cuStreamSynchronize(box.stream[0]));
     CHECK(log.next == 2 && log.order[0] == 1 && log.order[1] == 2);
