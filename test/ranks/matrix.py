@@ -121,7 +121,8 @@ def command(p, program, fields):
 ALL_REDUCES = ("oneshot_ll", "oneshot_ll128", "twoshot_ll128")
 BLOCKS = ("allgather_ll128", "reducescatter_ll128")
 FEWER = ("alltoall_ll128", "broadcast_ll128", "reduce_ll128", "sendrecv_ll128")  # which have fewer cases
-BULK = ("twoshot_bulk", "allgather_bulk", "reducescatter_bulk")
+BULK = ("twoshot_bulk", "allgather_bulk", "reducescatter_bulk", "alltoall_bulk")
+MOVING = ("allgather_bulk", "alltoall_bulk")
 WARPS = "--block 128 "  # as many threads as a block of these needs
 SPREAD = tuple(route for route in COLLECTIVE if route.endswith(":warps"))
 CREWS = of("grid", {"": "", "crews/": GRIDS[1], "/crews": GRIDS[1]})
@@ -173,7 +174,7 @@ row("{algorithm}/{ranks}{grid}", dict(algorithm=SPREAD, ranks=(2, 3, 4, 7, 8, 9,
 # In pieces of 8 KB with two ranks, less with more; of grids with a block for each role, and with one that has all.
 row("{algorithm}/{ranks}", dict(algorithm=BULK, ranks=RANKS), soak=lambda p: SOAK if p.ranks > 4 else "",
     mode=lambda p: MODES[(p.at["algorithm"] + p.at["ranks"]) % 3], options=turn((WARPS + ROOMY, "--block 256 --sms 3 "), "ranks", "algorithm"),
-    types=lambda p: "uint8,double" if "gather" in p.algorithm else REDUCED[p.at["ranks"] % 2],
+    types=lambda p: "uint8,double" if p.algorithm in MOVING else REDUCED[p.at["ranks"] % 2],
     o="all", c=edges(least({2: 50000, 7: 8000})), x="elements", b=8, k=least({2: 60, 7: 24}))
 
 # --- no algorithm forced: the routes and their boundaries as shipped ---
@@ -225,7 +226,7 @@ row("capacity/shallow/{ranks}", dict(ranks=(2, 3)), mode="groups", environment=S
     C="reduce", t="uint8", o="sum", c="2000001", b=2)
 # Round a ring some times.
 row("capacity/{algorithm}/{ranks}", dict(algorithm=BULK, ranks=(2, 3)), mode=modulo("ranks", MODES), environment=SMALL.replace("1M", "4M"), options=WARPS + ROOMY,
-    types=lambda p: "uint8" if "gather" in p.algorithm else "bfloat16", o="avg", c=of("algorithm", {"twoshot_bulk": "1000003", "allgather_bulk": "900001", "reducescatter_bulk": "400003"}), x="odd", b=2, g=2)
+    types=lambda p: "uint8" if p.algorithm in MOVING else "bfloat16", o="avg", c=of("algorithm", {"twoshot_bulk": "1000003", "reducescatter_bulk": "400003", **dict.fromkeys(MOVING, "900001")}), x="odd", b=2, g=2)
 row("capacity/oneshot_ll128/2", dict(algorithm=("oneshot_ll128",)), mode="groups", ranks=2, environment=SMALL, options=GRIDS[1],  # in pieces, too
     t="uint8,bfloat16", o="sum", c="100000,200000,400001,600001", b=2)
 
