@@ -23,6 +23,11 @@ static inline bool bl_call_is_message(const struct bl_request *request) {
     return bl_collective_has(request->collective, BL_PAIRED);
 }
 
+/* Whether NCCL makes messages between two ranks of it. */
+static inline bool bl_call_by_messages(const struct bl_request *request) {
+    return bl_call_is_message(request) || request->collective == BL_ALLTOALL;
+}
+
 /* Of a send or receive: whether both ends are this rank's. */
 static inline bool bl_call_to_itself(const struct bl_call *call) {
     return call->request.root == call->comm->rank;

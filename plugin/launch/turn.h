@@ -20,10 +20,9 @@ struct bl_turn {
     bool beside;        /* Beeline's messages of its group go on beside it, and it ends with them: beside.h */
 };
 
-/* Whether NCCL's kernel is one for messages, which all-to-alls are, too, and for all we know what we know nothing of. */
+/* Whether NCCL's kernel is one for messages, as for all we know that of what we know nothing of. */
 static inline bool bl_turn_by_messages(const struct bl_turn *turn) {
-    const struct bl_request *request = &turn->request;
-    return !turn->counted || bl_call_is_message(request) || request->collective == BL_ALLTOALL;
+    return !turn->counted || bl_call_by_messages(&turn->request);
 }
 
 /* That kernel, a bit: that of messages, or of a collective, which has another one where messages of its group share it than alone. */

@@ -193,12 +193,14 @@ BL_EXPORT ncclResult_t ncclGroupEnd(void) {
     return ours != ncclSuccess ? ours : result;
 }
 
-/* NCCL's estimate is of all calls: of those that Beeline has collected it is told here, for nothing is launched. */
+/* NCCL's estimate is of all collectives: of those that Beeline has collected it is told here, for nothing is launched.  Not of messages, of which it has
+ * none: those of a simulated group stay in its queues, and would be had in place of as many of the next group. */
 static void tell_real(const struct bl_group *group) {
     if (group->error != ncclSuccess) refuse_real();
     for (int i = 0; i < group->count && group->error == ncclSuccess; i++) {
         const struct bl_call *const call = &group->calls[i].call;
-        if (bl_comm_active(call->comm)) bl_call_real(call, call->comm->handle); /* an error fails the group there */
+        if (bl_comm_active(call->comm) && !bl_call_by_messages(&call->request))
+            bl_call_real(call, call->comm->handle); /* an error fails the group there */
     }
 }
 

@@ -85,6 +85,9 @@ for long, sms, routes in (("bulk", "--sms 32 --nccl-sms 8", "..500K oneshot_ll12
             continue  # what graphs hold is not known to be beside a kernel of NCCL's that comes later (docs/limits.md)
         case(f"{name}_{long}", f"-g 2 {sms} --block 256 --beeline --env 'BEELINE_ALLREDUCE={routes}' --env BEELINE_STAGING=4M",
              f"programs --seed $SEED --small 1K --middle 490K --large 2M --late 0.5 --limit 100 {name}")
+# Of all-to-alls in a group that is tried some are Beeline's.
+for name, box in (("alltoall_simulated", ""), ("alltoall_simulated_mixed", "--beeline --env 'BEELINE_ALLTOALL=..4K alltoall_ll128 | nccl'")):
+    case(name, f"-g 2 {box}", f"programs {SIZES} alltoall_simulated")
 case("processes", f"-n 2 {BEELINE}", f"programs --processes {SIZES} reused_stream many_communicators late_peer")
 # A limit that somebody has set, and a peer that is later: calls may fail, but nothing that comes out is wrong.
 for name in ("late_peer", "late_peer_graph"):

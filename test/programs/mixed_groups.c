@@ -229,11 +229,16 @@ static void messages_two_communicators(struct part *part, const struct settings 
     vector_close(&sum);
 }
 
-/* --- messages_simulated: a group that is only tried, between two that are made --- */
-static void messages_simulated(struct part *part, const struct settings *s) {
-    ncclResult_t (*const simulate)(ncclSimInfo_t *) =
+/* --- messages_simulated: a group that is only tried, and then made.  (Of another one NCCL would have the messages of that which was tried.) --- */
+static ncclResult_t simulate(void) {
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    ncclResult_t (*const end)(ncclSimInfo_t *) =
         (ncclResult_t(*)(ncclSimInfo_t *))dlsym(RTLD_DEFAULT, "ncclGroupSimulateEnd");
-    if (!simulate) box_skip("this NCCL has no ncclGroupSimulateEnd");
+    if (!end) box_skip("this NCCL has no ncclGroupSimulateEnd");
+    return end(&info);
+}
+
+static void messages_simulated(struct part *part, const struct settings *s) {
     const int n = part->box->nranks;
     const ncclComm_t comm = comm_open(part);
     const CUstream stream = stream_open();
@@ -243,13 +248,12 @@ static void messages_simulated(struct part *part, const struct settings *s) {
         for (int r = 0; r < n; r++) messages_add(&list, r, (r + 1) % n, m % 2 ? s->large : s->small);
     messages_open(part, &list);
     for (long k = 0; k < 3 * s->repeat; k++) {
-        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
         messages_fill(part, &list, s->seed + (uint64_t)k);
         part_barrier(part);
         doing(part, "group %ld, tried", k);
         NCCL_OK(ncclGroupStart());
         messages_post(part, &list, BOTH_ENDS, 0, list.count, comm, stream);
-        NCCL_OK(simulate(&info));
+        NCCL_OK(simulate());
         stream_sync(stream);
         messages_check_untouched(part, &list);
         part_barrier(part);
@@ -261,6 +265,38 @@ static void messages_simulated(struct part *part, const struct settings *s) {
     comm_close(part, comm);
     messages_close(&list);
     stream_close(stream);
+}
+
+/* --- alltoall_simulated: all-to-alls that are only tried, and then made, of which NCCL makes messages, too --- */
+static void alltoall_simulated(struct part *part, const struct settings *s) {
+    enum { CALLS = 4 };
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    const size_t block[CALLS] = {s->small, s->large, s->large + 4, s->small};
+    struct call call[CALLS];
+    for (int i = 0; i < CALLS; i++) {
+        call[i] = (struct call){.collective = BL_ALLTOALL,
+                                .datatype = ncclInt32,
+                                .redop = ncclSum,
+                                .count = block[i] / 4,
+                                .seed = s->seed + (uint64_t)i};
+        call_allocate(part, &call[i], block[i] * (size_t)part->box->nranks);
+    }
+    for (long k = 0; k < 2 * s->repeat; k++) {
+        for (int i = 0; i < CALLS; i++) call_prepare(part, &call[i]);
+        for (int made = 0; made < 2; made++) {
+            part_barrier(part);
+            doing(part, "group %ld, %s", k, made ? "made" : "tried");
+            NCCL_OK(ncclGroupStart());
+            for (int i = 0; i < CALLS; i++) NCCL_OK(call_issue_rank(part, &call[i], 0, comm, stream));
+            NCCL_OK(made ? ncclGroupEnd() : simulate());
+            stream_sync(stream);
+        }
+        for (int i = 0; i < CALLS; i++) call_check(part, &call[i]);
+    }
+    comm_close(part, comm);
+    stream_close(stream);
+    for (int i = 0; i < CALLS; i++) call_free(part, &call[i]);
 }
 
 /* --- messages_mixed_first: a process's first messages are a group with both, of which the small one comes once the large one is there --- */
@@ -388,6 +424,7 @@ static void messages_mixed_empty(struct part *part, const struct settings *s) {
 /* --- messages_mixed_in_order: of one captured group rank 0 has messages of either hand on one communicator, rank 1 on another, and both small ones on
  * both --- */
 static void messages_mixed_in_order(struct part *part, const struct settings *s) {
+    if (part->box->nranks != 2) box_skip("of two ranks");
     const int rank = self(part)->rank, peer = 1 - rank;
     const ncclComm_t comm[] = {comm_open(part), comm_open(part)};
     const CUstream stream = stream_open();
@@ -480,5 +517,6 @@ const struct program mixed_programs[] = {
     {"messages_mixed_abandoned", messages_mixed_abandoned},
     {"messages_two_communicators", messages_two_communicators},
     {"messages_simulated", messages_simulated},
+    {"alltoall_simulated", alltoall_simulated},
     {0},
 };

@@ -157,7 +157,8 @@ struct ncclComm {
     bool eager_used;
     unsigned long long capture; /* id of the capture that capture_event belongs to; 0: none */
 
-    struct emu_nvls *nvls; /* multicast objects that it holds */
+    struct emu_nvls *nvls;      /* multicast objects that it holds */
+    struct emu_task *simulated; /* messages of simulated groups, which are still to be had: group.c */
 
     _Atomic bool worker_started; /* a thread that completes a nonblocking call */
     _Atomic bool joining;
@@ -231,6 +232,9 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate);
 void emu_group_error(ncclResult_t result); /* this group will launch nothing */
 ncclResult_t emu_group_add_task(const struct emu_op *op, const struct emu_task *call); /* comm, stream, generation */
 ncclResult_t emu_group_add_job(struct emu_job *job);                                   /* takes the job */
+
+/* At the end of a communicator. */
+void emu_group_forget(ncclComm_t comm);
 
 /* With its `launching` held: ncclInvalidArgument where the call's communicator has ended meanwhile. */
 ncclResult_t emu_task_check(const struct emu_task *task);

@@ -92,6 +92,55 @@ static struct emu_task *first_behind(struct emu_task *tasks, const uint64_t *pla
     return least;
 }
 
+/* Or made of them. */
+static bool is_message(const struct emu_task *task) {
+    const enum emu_collective c = task->op.collective;
+    return c == EMU_SEND || c == EMU_RECV || c == EMU_ALLTOALL || c == EMU_GATHER || c == EMU_SCATTER;
+}
+
+/* The messages of a simulated group stay in their communicators' queues, as the real one's do, which counts those of a group anew. */
+static ncclResult_t keep_messages(const struct emu_task *tasks) {
+    for (const struct emu_task *task = tasks; task; task = task->next) {
+        struct emu_task *kept, **last = &task->comm->simulated;
+        if (!is_message(task) || task->generation != task->comm->generation) continue;
+        if (!(kept = malloc(sizeof *kept))) return emu_fail(ncclSystemError, "out of memory");
+        *kept = *task;
+        kept->next = NULL;
+        while (*last) last = &(*last)->next;
+        *last = kept;
+    }
+    return ncclSuccess;
+}
+
+/* So each message of the next group is the first that is in its queue, and comes itself in a later group. */
+static void take_messages(struct emu_task *tasks) {
+    for (struct emu_task *task = tasks; task; task = task->next) {
+        if (!is_message(task) || task->generation != task->comm->generation) continue;
+        struct emu_task *first = NULL, **last = &task->comm->simulated;
+        for (; *last; last = &(*last)->next)
+            if (!first && (*last)->op.collective == task->op.collective && (*last)->op.peer == task->op.peer)
+                first = *last;
+        if (!first) continue;
+        const struct emu_op op = first->op;
+        struct emu_task **at = &task->comm->simulated;
+        while (*at != first) at = &(*at)->next;
+        *at = first->next;
+        for (last = &task->comm->simulated; *last;) last = &(*last)->next;
+        *first = *task;
+        first->next = NULL;
+        *last = first;
+        task->op = op;
+    }
+}
+
+void emu_group_forget(ncclComm_t comm) {
+    for (struct emu_task *task = comm->simulated, *next; task; task = next) {
+        next = task->next;
+        free(task);
+    }
+    comm->simulated = NULL;
+}
+
 /* One plan a communicator, in the order of hashes, as the real one does. */
 static ncclResult_t launch_tasks(struct emu_task *tasks, size_t ntasks) {
     ncclResult_t result = ncclSuccess;
@@ -132,7 +181,7 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
     group.ntasks = 0;
     group.error = ncclSuccess;
     for (struct emu_task *task = tasks; task; task = task->next) {
-        if (task->op.collective == EMU_SEND || task->op.collective == EMU_RECV) continue;
+        if (is_message(task)) continue;
         ncollectives++;
         bytes += task->op.count * emu_datatype_size(task->op.datatype);
     }
@@ -140,8 +189,9 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
         drop_jobs(jobs, result);
     } else {
         result = run_jobs(jobs);
-        if (!simulate && (result == ncclSuccess || result == ncclInProgress)) {
-            ncclResult_t launched = launch_tasks(tasks, ntasks);
+        if (result == ncclSuccess || result == ncclInProgress) {
+            if (!simulate) take_messages(tasks);
+            ncclResult_t launched = simulate ? keep_messages(tasks) : launch_tasks(tasks, ntasks);
             if (launched != ncclSuccess) result = launched;
         }
     }
