@@ -179,7 +179,7 @@ static void add_most(struct ranges *r, uint64_t max_bytes, bool pieces);
 static bool begin_pieces(struct ranges *r, uint64_t limit, uint64_t max_bytes) {
     const uint64_t least = least_in_pieces(r->collective);
     const bool hindered = r->wanted > r->reached && r->hindrance == BL_REASON_NARROW;
-    if (limit < max_bytes) return false;
+    if (limit < max_bytes && limit < LONGEST_MESSAGE) return false;
     if (!hindered || r->reached >= least) return true;
     if (max_bytes <= least) return false;
     if (is_invariant(r->build, r->collective))

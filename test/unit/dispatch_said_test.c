@@ -379,6 +379,10 @@ static void test_narrow(void) {
     EXPECT(&table, 1, "twoshot_bulk", TUNED);
     EXPECT(&table, 4 * M, "twoshot_bulk", TUNED);
     EXPECT(&table, 4 * M + 1, "twoshot_ll128", TUNED);
+    settings = settings_of("gpu any\nall_to_all 2 4M alltoall_ll128\nall_to_all 2 max alltoall_bulk blocks=24\n");
+    build(&table, &facts, &settings);
+    CHECK(serves(&table, BL_ALLTOALL, 64 * M) && select_for(&table, BL_ALLTOALL, 64 * M).blocks == 24, "to the end");
+    settings = settings_of("gpu any\nall_reduce 2 4M twoshot_bulk\nall_reduce 2 8M twoshot_ll128\n");
     facts.layout.bulk_bytes = 0;
     build(&table, &facts, &settings);
     EXPECT(&table, 4 * M, "twoshot_ll128", TUNED);
