@@ -91,7 +91,7 @@ $(patsubst kernels/%,$(TEST)/planted/kernels/%,$(KERNEL_CU) $(KERNEL_CUH)): $(TE
 
 $(PLANTED_CU:%.cu=$(TEST)/planted/%.o): $(TEST)/planted/%.o: $(TEST)/planted/kernels/%.cu | $(TOOLKIT)
 	$(call say,PLANT,$<)
-	$(Q)$(CXX) -x c++ -std=c++17 -fPIC -O1 $(CXXWARN) -include test/mutate/planted.h -Itest/emu/seam -I$(<D) -Ikernels \
+	$(Q)$(CXX) -x c++ -std=c++17 -fPIC -Og $(CXXWARN) -include test/mutate/planted.h -Itest/emu/seam -I$(<D) -Ikernels \
 	    -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
 
 $(TEST_PLANTED): $(PLANTED_CU:%.cu=$(TEST)/planted/%.o) $(filter-out $(PLANTED_CU:%.cu=$(BUILD)/emu/kernels/%.o),$(EMU_KERNEL_OBJ))

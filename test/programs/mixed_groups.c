@@ -97,6 +97,7 @@ static void *poll_state(void *argument) {
         pthread_mutex_lock(&w->lock);
         if (comm_state(w->comm) != ncclInProgress) atomic_store(&w->busy, false);
         pthread_mutex_unlock(&w->lock);
+        usleep(20);
     }
     return NULL;
 }

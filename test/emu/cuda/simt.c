@@ -60,18 +60,24 @@ uint64_t simt_exchange(uint64_t value, unsigned from, enum bl_emu_exchange kind)
 /* --- blocks --- */
 enum { EMU_MEMORY_ALIGNMENT = 128 };
 
+/* The z and y of a thread or block of a grid, from its number. */
+static struct bl_emu_dim place_of(unsigned index, const unsigned dim[3]) {
+    return (struct bl_emu_dim){index % dim[0], index / dim[0] % dim[1], index / dim[0] / dim[1]};
+}
+
 static struct block *block_new(struct kernel *kernel, unsigned sm) {
     unsigned threads = kernel->threads;
     const size_t words = BL_EMU_BLOCK_WORDS * sizeof(uint64_t);
-    const size_t fibers = threads * (sizeof(struct fiber) + sizeof(struct fiber *)), memory = kernel->launch.memory;
+    const size_t fibers = threads * (sizeof(struct fiber) + sizeof(struct runnable)), memory = kernel->launch.memory;
     struct block *block = calloc(1, sizeof *block + fibers + words + memory + EMU_MEMORY_ALIGNMENT);
     if (!block) return NULL;
     if (!kernel->started) kernel->laziness = (unsigned)draw(16);
     block->kernel = kernel;
     block->sm = sm;
     block->index = (unsigned)kernel->started++;
+    block->place = place_of(block->index, kernel->launch.grid);
     block->fibers = (struct fiber *)(block + 1);
-    block->runnable = (struct fiber **)(block->fibers + threads);
+    block->runnable = (struct runnable *)(block->fibers + threads);
     block->words = (uint64_t *)(block->runnable + threads);
     block->memory = (unsigned char *)(((uintptr_t)(block->words + BL_EMU_BLOCK_WORDS) + EMU_MEMORY_ALIGNMENT - 1) /
                                       EMU_MEMORY_ALIGNMENT * EMU_MEMORY_ALIGNMENT);
@@ -82,9 +88,10 @@ static struct block *block_new(struct kernel *kernel, unsigned sm) {
     for (unsigned i = 0; i < threads; i++) {
         block->fibers[i].block = block;
         block->fibers[i].thread = i;
+        block->fibers[i].place = place_of(i, kernel->launch.block);
         block->fibers[i].horizon = delivery_time();
         block->fibers[i].waited = !kernel->launch.early;
-        block->runnable[i] = &block->fibers[i];
+        block->runnable[i].fiber = &block->fibers[i];
         block->warp_alive[i / EMU_WARP]++;
     }
     /* Some blocks come late. */
@@ -149,7 +156,7 @@ static void release_barrier(struct block *block) {
         if (block->fibers[i].state != FIBER_AT_BARRIER) continue;
         block->fibers[i].state = FIBER_READY;
         block->fibers[i].all = block->none_false;
-        block->runnable[block->nrunnable++] = &block->fibers[i];
+        block->runnable[block->nrunnable++] = (struct runnable){.fiber = &block->fibers[i]};
     }
     block->none_false = true;
     simt_activity++;
@@ -166,7 +173,7 @@ static void release_warp(struct block *block, unsigned warp) {
     for (unsigned i = first; i < end; i++) {
         if (block->fibers[i].state != FIBER_AT_WARP) continue;
         block->fibers[i].state = FIBER_READY;
-        block->runnable[block->nrunnable++] = &block->fibers[i];
+        block->runnable[block->nrunnable++] = (struct runnable){.fiber = &block->fibers[i]};
     }
 }
 
@@ -189,23 +196,18 @@ static bool start_fiber(struct fiber *fiber) {
     return fiber_start(fiber, fiber_main);
 }
 
-/* The z and y of a thread or block of a grid, from its number. */
-static struct bl_emu_dim place_of(unsigned index, const unsigned dim[3]) {
-    return (struct bl_emu_dim){index % dim[0], index / dim[0] % dim[1], index / dim[0] / dim[1]};
-}
-
 /* Runs the fiber at `place` of the block for a while; false when the block is gone. */
 static bool run_fiber(int block_place, int place) {
     struct block *block = resident[block_place];
     struct kernel *kernel = block->kernel;
-    struct fiber *fiber = block->runnable[place];
+    struct fiber *fiber = block->runnable[place].fiber;
     const struct emu_launch *launch = &kernel->launch;
     fiber_now = fiber;
     emu_seam.budget = quantum();
     emu_seam.block_words = block->words;
     emu_seam.block_memory = block->memory;
-    emu_seam.thread = place_of(fiber->thread, launch->block);
-    emu_seam.block = place_of(block->index, launch->grid);
+    emu_seam.thread = fiber->place;
+    emu_seam.block = block->place;
     emu_seam.block_dim = (struct bl_emu_dim){launch->block[0], launch->block[1], launch->block[2]};
     emu_seam.grid_dim = (struct bl_emu_dim){launch->grid[0], launch->grid[1], launch->grid[2]};
     reason = FIBER_FAULTS;
@@ -267,19 +269,23 @@ static unsigned run_some(void) {
     int burst = bursts[r >> 24 & 7], first = (int)((r >> 32) % (uint64_t)block->nrunnable);
     unsigned vain = 0;
     for (int i = 0; i < burst && i < block->nrunnable; i++) {
-        int which = (first + i) % block->nrunnable;
-        struct fiber *fiber = block->runnable[which];
+        int which = first + i;
+        if (which >= block->nrunnable) which %= block->nrunnable;
+        struct runnable *const next = &block->runnable[which];
+        struct fiber *const fiber = next->fiber;
         uint64_t before = simt_activity;
         /* What it waits for has not come.  But it may go on for other reasons (time, the host): look at times. */
-        if (fiber->watch && __atomic_load_n(fiber->watch, __ATOMIC_RELAXED) == fiber->saw &&
+        if (next->watch && __atomic_load_n(next->watch, __ATOMIC_RELAXED) == next->saw &&
             emu_random(&simt_random) & 7) {
             vain++;
             continue;
         }
         emu_seam.missing = NULL;
         if (!run_fiber(place, which)) return 0;
-        fiber->watch = reason == FIBER_PAUSES ? emu_seam.missing : NULL;
-        fiber->saw = emu_seam.saw;
+        if (reason == FIBER_PAUSES || reason == FIBER_YIELDS) { /* else it is another's place, if any's */
+            next->watch = reason == FIBER_PAUSES ? emu_seam.missing : NULL;
+            next->saw = emu_seam.saw;
+        }
         fiber->polls = simt_activity == before && (fiber->polls || reason == FIBER_PAUSES);
         if (fiber->polls) {
             vain++;

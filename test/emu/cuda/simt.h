@@ -25,10 +25,9 @@ struct fiber {
     void *context, *stack; /* fiber.c */
     struct block *block;
     enum fiber_state state;
-    unsigned thread;       /* in its block */
-    const uint64_t *watch; /* a word that its last poll found wanting, and what it saw; NULL if none */
-    uint64_t saw;
-    bool waited;      /* for what came before on its stream */
+    unsigned thread;         /* in its block */
+    struct bl_emu_dim place; /* the same */
+    bool waited;             /* for what came before on its stream */
     bool parted;      /* perhaps, from other lanes of its warp: it has reached memory of its own since they last met */
     bool polls;       /* it has done nothing else since it last paused */
     uint64_t horizon; /* it has acquired all that was delivered at this time or before (delivery.c) */
@@ -39,14 +38,22 @@ struct fiber {
     bool all; /* whether all said so at the last barrier */
 };
 
+/* One that is neither done nor at a barrier.  Most polls are in vain, so what they look at lies side by side. */
+struct runnable {
+    struct fiber *fiber;
+    const uint64_t *watch; /* a word that its last poll found wanting, and what it saw; NULL if none */
+    uint64_t saw;
+};
+
 struct block {
     struct kernel *kernel;
-    unsigned index; /* in its grid */
-    unsigned sm;    /* where it is resident */
+    unsigned index;          /* in its grid */
+    struct bl_emu_dim place; /* the same */
+    unsigned sm;             /* where it is resident */
     struct fiber *fibers;
-    struct fiber **runnable; /* neither done nor at the barrier */
-    uint64_t *words;         /* that its threads share */
-    unsigned char *memory;   /* what the launch gives it of that */
+    struct runnable *runnable;
+    uint64_t *words;       /* that its threads share */
+    unsigned char *memory; /* what the launch gives it of that */
     int nrunnable, alive, at_barrier;
     bool none_false;                                                    /* so far, of those at the barrier */
     unsigned generation;                                                /* barriers passed */
