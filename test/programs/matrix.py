@@ -109,9 +109,9 @@ MIXED = "--env 'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl'"
 WAYS = {"forced": BY_BEELINE, "small_staging": f"{BY_BEELINE} --env BEELINE_STAGING=1M", "forwarded": BY_NCCL, "table": USUAL}
 
 
-def messages(prefix, names, box="", attributes="", half=None, soak=()):
+def messages(prefix, names, box="", attributes="", half=None, soak=(), numbers=(2, 3, 4)):
     """A case for each number of ranks, by threads and by processes; half 0 or 1: in turn by the one and by the other; soak: 4 ranks by these in `make soak` only."""
-    for ranks in (2, 3, 4):
+    for ranks in numbers:
         those = " ".join(name for name in names if ranks > 2 or name not in OF_THREE)
         for number, (mode, option, by) in enumerate(zip(MODES, ("-g", "-n"), ("", "--processes "))):
             if those and half in (None, (ranks + number) % 2):
@@ -221,7 +221,8 @@ case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K -
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")
 for number, (name, way) in enumerate(WAYS.items()):
-    messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}", half=number % 2, soak=() if name == "table" else MODES)
+    messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}", half=number % 2, soak=() if name == "table" else MODES,
+             numbers=(3, 4) if name == "table" else (2, 3, 4))
 
 print("early_in_graphs | test/programs/early_in_graphs")
 
