@@ -108,7 +108,8 @@ def value(field, p):
 def command(p, program, fields):
     environment, options, seed = fields.get("environment", ""), fields.get("options", ""), fields.get("seed", "$SEED")
     if hasattr(p, "algorithm") and p.algorithm and program == "collectives":
-        least = LEAST if p.ranks >= 5 and p.algorithm not in BULK else LESS  # the self-test goes through all rings
+        # The self-test goes through all rings.  With multicast and in pieces one launch is to hold more.
+        least = LEAST if p.ranks >= 5 and not re.search("_(bulk|nvls)", p.algorithm) else LESS
         environment = forced(p.algorithm, environment if "BEELINE_STAGING" in environment else f"{least} {environment}")
         fields = {"C": COLLECTIVE[p.algorithm], "a": p.algorithm, **fields}
     if p.ranks >= 8 and FORCES.search(environment) and ":warps" not in environment and "--block" not in options:
