@@ -32,11 +32,8 @@ template <int N> BL_DEVICE void allgather_bulk(const struct bl_kernel_args &a) {
     case SENDS: goes_on = send_pieces<N>(a, launch, blocks, flag, mine); break;
     case COLLECTS:
         goes_on = collect_pieces<N>(
-            a, launch, s, sources, flag,
-            [&](unsigned i) { return i + 1 < nranks ? peer_at(a.rank, nranks - 1 - i, nranks) : a.rank; }, mine,
-            [&](unsigned source, uint64_t p) {
-                return span_of((unsigned char *)a.recvbuff + source * a.stride, bytes, p, BYTES);
-            });
+            a, launch, s, sources, flag, [&](unsigned i) { return source_in_turn(a, nranks, i); }, mine,
+            [&](unsigned source, uint64_t p) { return span_of_block<N>(a, a.recvbuff, source, bytes, p); });
         break;
     default: break;
     }

@@ -53,7 +53,7 @@ template <class T, int N> BL_DEVICE void allreduce_bulk(const struct bl_kernel_a
         break;
     case COLLECTS:
         goes_on = collect_pieces<N>(
-            a, launch, results, peers, flag, [&](unsigned i) { return peer_at(a.rank, nranks - 1 - i, nranks); },
+            a, launch, results, peers, flag, [&](unsigned i) { return source_in_turn(a, nranks, i); },
             [&](uint64_t p) { return span(a.sendbuff, a.rank, p); },
             [&](unsigned source, uint64_t p) { return span(a.recvbuff, source, p); });
         break;

@@ -13,15 +13,11 @@
 #include "core/instantiate.cuh"
 
 template <int N> BL_DEVICE void alltoall_bulk(const struct bl_kernel_args &a) {
-    enum { BYTES = Piece<N>::BYTES };
     const unsigned senders = senders_of(9);
     const Cast cast = {senders, 0, others_than(senders)}; /* as of all-gathers */
     const uint64_t e = epoch_begin(a), flag = next_epoch(e), bytes = a.count * a.size;
     const Stream s = stream_of(a, BL_BULK_RESULTS, pieces_of<N>(bytes));
     const unsigned nranks = nranks_of<N>(a);
-    const auto block_for = [&](unsigned rank, uint64_t p) {
-        return span_of((const unsigned char *)a.sendbuff + rank * a.stride, bytes, p, BYTES);
-    };
     const Outgoing blocks = {s, nranks - 1, false};
 
     if (is_stopped(flag)) return;
@@ -31,17 +27,14 @@ template <int N> BL_DEVICE void alltoall_bulk(const struct bl_kernel_args &a) {
     case TELLS: goes_on = tell_pieces<N>(a, [&](unsigned) { return blocks; }); break;
     case SENDS:
         goes_on = send_pieces<N>(a, launch, blocks, flag, [&](uint64_t item) {
-            return block_for(receiver_of(a, blocks, item, 0), piece_of(blocks, item));
+            return span_of_block<N>(a, a.sendbuff, receiver_of(a, blocks, item, 0), bytes, piece_of(blocks, item));
         });
         break;
     case COLLECTS:
         goes_on = collect_pieces<N>(
-            a, launch, s, nranks, flag,
-            [&](unsigned i) { return i + 1 < nranks ? peer_at(a.rank, nranks - 1 - i, nranks) : a.rank; },
-            [&](uint64_t p) { return block_for(a.rank, p); },
-            [&](unsigned source, uint64_t p) {
-                return span_of((unsigned char *)a.recvbuff + source * a.stride, bytes, p, BYTES);
-            });
+            a, launch, s, nranks, flag, [&](unsigned i) { return source_in_turn(a, nranks, i); },
+            [&](uint64_t p) { return span_of_block<N>(a, a.sendbuff, a.rank, bytes, p); },
+            [&](unsigned source, uint64_t p) { return span_of_block<N>(a, a.recvbuff, source, bytes, p); });
         break;
     default: break;
     }

@@ -19,9 +19,6 @@ template <class T, int N> BL_DEVICE void reducescatter_bulk(const struct bl_kern
     const uint64_t e = epoch_begin(a), flag = next_epoch(e), bytes = a.count * T::SIZE;
     const Stream s = stream_of(a, BL_BULK_TAKEN, pieces_of<N>(bytes));
     const unsigned nranks = nranks_of<N>(a), peers = nranks - 1;
-    const auto block_of_rank = [&](unsigned rank, uint64_t p) {
-        return span_of((const unsigned char *)a.sendbuff + rank * a.stride, bytes, p, BYTES);
-    };
     const Outgoing inputs = {s, peers, false}, nothing = {s, peers, true};
 
     if (is_stopped(flag)) return;
@@ -31,12 +28,12 @@ template <class T, int N> BL_DEVICE void reducescatter_bulk(const struct bl_kern
     case TELLS: goes_on = tell_pieces<N>(a, [&](unsigned) { return inputs; }); break;
     case SENDS:
         goes_on = send_pieces<N>(a, launch, inputs, flag, [&](uint64_t item) {
-            return block_of_rank(receiver_of(a, inputs, item, 0), piece_of(inputs, item));
+            return span_of_block<N>(a, a.sendbuff, receiver_of(a, inputs, item, 0), bytes, piece_of(inputs, item));
         });
         break;
     case REDUCES:
         goes_on = reduce_pieces<T, N, false>(
-            a, launch, s, nothing, flag, [&](uint64_t p) { return block_of_rank(a.rank, p); },
+            a, launch, s, nothing, flag, [&](uint64_t p) { return span_of_block<N>(a, a.sendbuff, a.rank, bytes, p); },
             [&](uint64_t p) { return span_of(a.recvbuff, bytes, p, BYTES); });
         break;
     default: break;

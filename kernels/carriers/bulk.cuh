@@ -411,4 +411,17 @@ template <int N> BL_DEVICE uint64_t pieces_of(uint64_t bytes) {
     return (bytes + Piece<N>::BYTES - 1) / Piece<N>::BYTES;
 }
 
+/* --- buffers that hold a block of each rank, and whose turn it is --- */
+
+/* Of the rank's block of `bytes` its piece p. */
+template <int N>
+BL_DEVICE Span span_of_block(const struct bl_kernel_args &a, const void *buffer, unsigned rank, uint64_t bytes,
+                             uint64_t p) {
+    return span_of((const unsigned char *)buffer + rank * a.stride, bytes, p, Piece<N>::BYTES);
+}
+/* The i-th that a rank collects from: who sends to it first comes first, and itself last. */
+BL_DEVICE unsigned source_in_turn(const struct bl_kernel_args &a, unsigned nranks, unsigned i) {
+    return i + 1 < nranks ? peer_at(a.rank, nranks - 1 - i, nranks) : a.rank;
+}
+
 #endif

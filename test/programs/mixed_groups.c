@@ -230,7 +230,6 @@ static void messages_two_communicators(struct part *part, const struct settings 
     vector_close(&sum);
 }
 
-/* --- messages_simulated: a group that is only tried, and then made.  (Of another one NCCL would have the messages of that which was tried.) --- */
 static ncclResult_t simulate(void) {
     ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
     ncclResult_t (*const end)(ncclSimInfo_t *) =
@@ -239,6 +238,7 @@ static ncclResult_t simulate(void) {
     return end(&info);
 }
 
+/* --- messages_simulated: a group that is only tried, and then made.  (Of another one NCCL would have the messages of that which was tried.) --- */
 static void messages_simulated(struct part *part, const struct settings *s) {
     const int n = part->box->nranks;
     const ncclComm_t comm = comm_open(part);

@@ -275,7 +275,7 @@ row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), r
 
 ALONE = dict(program="kernels", without_beeline=True, mode="groups", word="{name}")
 SALVOS = dict(options=NVLS + "--arch 100 ", k=least({2: 14, 7: 5, 16: 2}), **ALONE)
-LONG = (("oneway", 7), ("pairs", 7), ("pairs", 16), ("blanks", 16), ("timeout", 16), ("places", 5))
+LONG = (("oneway", 7), ("pairs", 7), ("pairs", 16), ("blanks", 16), ("timeout", 16), ("places", 3))
 row("kernels/{name}/{ranks}", dict(name=("wide",), ranks=(2,)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS),
     soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", **SALVOS)

@@ -8,7 +8,7 @@ drawn straight on logarithmic axes, rounded down to a power of two or one and a 
 
 Long all-gathers and reduce-scatters run beside compute more often than not, and lines take all multiprocessors: there they must gain
 more over NCCL and over pieces alone, or what they run beside loses more.  Measured on 4 H200 with FSDP2, 26 MB a rank: lines 12 % faster
-alone, steps 2.5 % longer; pieces by 32 blocks 8 % faster, steps 0.8 % shorter (docs/benchmarks).
+alone, steps 2.5 % longer; pieces by 32 blocks 6 to 14 % faster, steps 0.8 % shorter (docs/benchmarks).
 """
 import math
 import statistics

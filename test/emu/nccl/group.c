@@ -98,16 +98,21 @@ static bool is_message(const struct emu_task *task) {
     return c == EMU_SEND || c == EMU_RECV || c == EMU_ALLTOALL || c == EMU_GATHER || c == EMU_SCATTER;
 }
 
+static void keep(struct emu_task *task) {
+    struct emu_task **last = &task->comm->simulated;
+    while (*last) last = &(*last)->next;
+    task->next = NULL;
+    *last = task;
+}
+
 /* The messages of a simulated group stay in their communicators' queues, as the real one's do, which counts those of a group anew. */
 static ncclResult_t keep_messages(const struct emu_task *tasks) {
     for (const struct emu_task *task = tasks; task; task = task->next) {
-        struct emu_task *kept, **last = &task->comm->simulated;
         if (!is_message(task) || task->generation != task->comm->generation) continue;
-        if (!(kept = malloc(sizeof *kept))) return emu_fail(ncclSystemError, "out of memory");
+        struct emu_task *const kept = malloc(sizeof *kept);
+        if (!kept) return emu_fail(ncclSystemError, "out of memory");
         *kept = *task;
-        kept->next = NULL;
-        while (*last) last = &(*last)->next;
-        *last = kept;
+        keep(kept);
     }
     return ncclSuccess;
 }
@@ -116,19 +121,14 @@ static ncclResult_t keep_messages(const struct emu_task *tasks) {
 static void take_messages(struct emu_task *tasks) {
     for (struct emu_task *task = tasks; task; task = task->next) {
         if (!is_message(task) || task->generation != task->comm->generation) continue;
-        struct emu_task *first = NULL, **last = &task->comm->simulated;
-        for (; *last; last = &(*last)->next)
-            if (!first && (*last)->op.collective == task->op.collective && (*last)->op.peer == task->op.peer)
-                first = *last;
-        if (!first) continue;
-        const struct emu_op op = first->op;
-        struct emu_task **at = &task->comm->simulated;
-        while (*at != first) at = &(*at)->next;
+        struct emu_task **at = &task->comm->simulated, *first;
+        while (*at && ((*at)->op.collective != task->op.collective || (*at)->op.peer != task->op.peer))
+            at = &(*at)->next;
+        if (!(first = *at)) continue;
         *at = first->next;
-        for (last = &task->comm->simulated; *last;) last = &(*last)->next;
+        const struct emu_op op = first->op;
         *first = *task;
-        first->next = NULL;
-        *last = first;
+        keep(first);
         task->op = op;
     }
 }
