@@ -268,7 +268,8 @@ static void messages_simulated(struct part *part, const struct settings *s) {
     stream_close(stream);
 }
 
-/* --- alltoall_simulated: all-to-alls that are only tried, and then made, of which NCCL makes messages, too --- */
+/* --- alltoall_simulated: all-to-alls that are only tried, and then made, of which NCCL makes messages, too (and connects no peers any more if the first
+ * are only tried) --- */
 static void alltoall_simulated(struct part *part, const struct settings *s) {
     enum { CALLS = 4 };
     const ncclComm_t comm = comm_open(part);
@@ -283,9 +284,9 @@ static void alltoall_simulated(struct part *part, const struct settings *s) {
                                 .seed = s->seed + (uint64_t)i};
         call_allocate(part, &call[i], block[i] * (size_t)part->box->nranks);
     }
-    for (long k = 0; k < 2 * s->repeat; k++) {
+    for (long k = 0; k <= 2 * s->repeat; k++) {
         for (int i = 0; i < CALLS; i++) call_prepare(part, &call[i]);
-        for (int made = 0; made < 2; made++) {
+        for (int made = k == 0; made < 2; made++) {
             part_barrier(part);
             doing(part, "group %ld, %s", k, made ? "made" : "tried");
             NCCL_OK(ncclGroupStart());

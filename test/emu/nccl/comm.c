@@ -59,7 +59,7 @@ void emu_comm_release(ncclComm_t comm) {
         cuCtxPopCurrent(NULL);
     }
     emu_area_detach(comm);
-    emu_group_forget(comm);
+    emu_simulated_forget(comm);
     /* Of a call beside the end, whose launch will find another generation. */
     if (atomic_exchange(&comm->worker_started, false)) pthread_detach(comm->worker);
     memset(&comm->magic, 0, sizeof *comm - offsetof(struct ncclComm, magic));

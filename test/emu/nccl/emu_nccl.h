@@ -157,8 +157,13 @@ struct ncclComm {
     bool eager_used;
     unsigned long long capture; /* id of the capture that capture_event belongs to; 0: none */
 
-    struct emu_nvls *nvls;      /* multicast objects that it holds */
-    struct emu_task *simulated; /* messages of simulated groups, which are still to be had: group.c */
+    struct emu_nvls *nvls; /* multicast objects that it holds */
+
+    struct emu_task *simulated; /* messages of simulated groups, which are still to be had: simulated.c */
+    struct emu_peers {
+        uint64_t met, connected; /* a bit each: there was a call of a message with it; it can come */
+    } peers[2];                  /* to receive from, to send to */
+    bool stuck;                  /* others are connected no more */
 
     _Atomic bool worker_started; /* a thread that completes a nonblocking call */
     _Atomic bool joining;
@@ -233,8 +238,11 @@ void emu_group_error(ncclResult_t result); /* this group will launch nothing */
 ncclResult_t emu_group_add_task(const struct emu_op *op, const struct emu_task *call); /* comm, stream, generation */
 ncclResult_t emu_group_add_job(struct emu_job *job);                                   /* takes the job */
 
-/* At the end of a communicator. */
-void emu_group_forget(ncclComm_t comm);
+/* The messages of a group that is only tried, before those of one that is made, at a communicator's end (simulated.c). */
+bool emu_task_is_message(const struct emu_task *task);
+ncclResult_t emu_simulated_keep(const struct emu_task *tasks);
+ncclResult_t emu_simulated_take(struct emu_task *tasks);
+void emu_simulated_forget(ncclComm_t comm);
 
 /* With its `launching` held: ncclInvalidArgument where the call's communicator has ended meanwhile. */
 ncclResult_t emu_task_check(const struct emu_task *task);

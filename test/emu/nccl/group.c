@@ -92,55 +92,6 @@ static struct emu_task *first_behind(struct emu_task *tasks, const uint64_t *pla
     return least;
 }
 
-/* Or made of them. */
-static bool is_message(const struct emu_task *task) {
-    const enum emu_collective c = task->op.collective;
-    return c == EMU_SEND || c == EMU_RECV || c == EMU_ALLTOALL || c == EMU_GATHER || c == EMU_SCATTER;
-}
-
-static void keep(struct emu_task *task) {
-    struct emu_task **last = &task->comm->simulated;
-    while (*last) last = &(*last)->next;
-    task->next = NULL;
-    *last = task;
-}
-
-/* The messages of a simulated group stay in their communicators' queues, as the real one's do, which counts those of a group anew. */
-static ncclResult_t keep_messages(const struct emu_task *tasks) {
-    for (const struct emu_task *task = tasks; task; task = task->next) {
-        if (!is_message(task) || task->generation != task->comm->generation) continue;
-        struct emu_task *const kept = malloc(sizeof *kept);
-        if (!kept) return emu_fail(ncclSystemError, "out of memory");
-        *kept = *task;
-        keep(kept);
-    }
-    return ncclSuccess;
-}
-
-/* So each message of the next group is the first that is in its queue, and comes itself in a later group. */
-static void take_messages(struct emu_task *tasks) {
-    for (struct emu_task *task = tasks; task; task = task->next) {
-        if (!is_message(task) || task->generation != task->comm->generation) continue;
-        struct emu_task **at = &task->comm->simulated, *first;
-        while (*at && ((*at)->op.collective != task->op.collective || (*at)->op.peer != task->op.peer))
-            at = &(*at)->next;
-        if (!(first = *at)) continue;
-        *at = first->next;
-        const struct emu_op op = first->op;
-        *first = *task;
-        keep(first);
-        task->op = op;
-    }
-}
-
-void emu_group_forget(ncclComm_t comm) {
-    for (struct emu_task *task = comm->simulated, *next; task; task = next) {
-        next = task->next;
-        free(task);
-    }
-    comm->simulated = NULL;
-}
-
 /* One plan a communicator, in the order of hashes, as the real one does. */
 static ncclResult_t launch_tasks(struct emu_task *tasks, size_t ntasks) {
     ncclResult_t result = ncclSuccess;
@@ -181,7 +132,7 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
     group.ntasks = 0;
     group.error = ncclSuccess;
     for (struct emu_task *task = tasks; task; task = task->next) {
-        if (is_message(task)) continue;
+        if (emu_task_is_message(task)) continue;
         ncollectives++;
         bytes += task->op.count * emu_datatype_size(task->op.datatype);
     }
@@ -190,8 +141,8 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
     } else {
         result = run_jobs(jobs);
         if (result == ncclSuccess || result == ncclInProgress) {
-            if (!simulate) take_messages(tasks);
-            ncclResult_t launched = simulate ? keep_messages(tasks) : launch_tasks(tasks, ntasks);
+            ncclResult_t launched = simulate ? emu_simulated_keep(tasks) : emu_simulated_take(tasks);
+            if (launched == ncclSuccess && !simulate) launched = launch_tasks(tasks, ntasks);
             if (launched != ncclSuccess) result = launched;
         }
     }

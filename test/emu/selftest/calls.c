@@ -148,6 +148,26 @@ static void test_groups(void) {
     }
 }
 
+/* Peers whose first messages are only tried are connected no more. */
+static void test_simulated_messages(void) {
+    for (int connected = 0; connected < 2 && nranks > 1; connected++) {
+        ncclComm_t made[MAX];
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+        make_comms(made, NULL);
+        for (int pass = !connected; pass < 3; pass++) { /* made; simulated; made */
+            OK(ncclGroupStart());
+            foreach (l) {
+                OK(ncclSend(NULL, 0, ncclFloat, (first + l + 1) % nranks, made[l], streams[l]));
+                OK(ncclRecv(NULL, 0, ncclFloat, (first + l + nranks - 1) % nranks, made[l], streams[l]));
+            }
+            if (pass == 1) OK(ncclGroupSimulateEnd(&info));
+            if (pass != 1) IS(ncclGroupEnd(), connected ? ncclSuccess : ncclInternalError);
+            synchronize();
+        }
+        foreach (l) OK(ncclCommDestroy(made[l]));
+    }
+}
+
 static void test_arguments(void) {
     struct buffer b;
     foreach (l) {
@@ -354,6 +374,7 @@ void test_calls(void) {
     test_own_and_empty();
     test_connecting();
     test_groups();
+    test_simulated_messages();
     test_arguments();
     test_streams();
     test_capture();
