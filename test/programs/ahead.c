@@ -61,7 +61,7 @@ static int unreceived(struct part *part, const struct settings *s, size_t bytes,
     doing(part, "%zu and %zu bytes: sends that nobody receives yet", bytes, others);
     for (; rank == 0 && taken < MOST_UNRECEIVED; taken++) {
         messages_post(part, &list, SENT, taken, taken + 1, comm, stream);
-        if (!is_through(stream)) break;
+        if (!is_through(stream, 600)) break;
     }
     part_barrier(part);
     doing(part, "%zu and %zu bytes: receives", bytes, others);

@@ -73,8 +73,8 @@ CUgreenCtx green_open(struct part *part, unsigned share);
 CUstream green_stream_open(CUgreenCtx green);
 void green_close(CUgreenCtx green);
 void stream_sync(CUstream stream);
-/* Whether all of it ends in 0.3 s. */
-bool is_through(CUstream stream);
+/* Whether all of it ends within so many milliseconds. */
+bool is_through(CUstream stream, int ms);
 /* What comes next on the stream waits so many microseconds.  May be captured. */
 void delay(CUstream stream, uint64_t us);
 /* A number below n that `seed` and `which` give; the same on all ranks if `which` is. */

@@ -160,8 +160,8 @@ void stream_sync(CUstream stream) {
     CU_OK(cuStreamSynchronize(stream));
 }
 
-bool is_through(CUstream stream) {
-    for (int ms = 0; ms < 600; ms++) {
+bool is_through(CUstream stream, int ms) {
+    for (; ms > 0; ms--) {
         if (cu.cuStreamQuery(stream) == CUDA_SUCCESS) return true;
         usleep(1000);
     }
