@@ -42,7 +42,7 @@ PROGRAMS = {
 
 
 # The usual staging, of which most is never touched, takes as long to fill as all else together: less, but where something is said of it.
-LESS, USUAL = "--env BEELINE_STAGING=16M", "--env BEELINE_STAGING=100M"
+LESS, USUAL = "--env BEELINE_STAGING=8M", "--env BEELINE_STAGING=100M"
 
 
 def case(name, box, program, attributes=""):
@@ -109,28 +109,33 @@ MIXED = "--env 'BEELINE_SENDRECV=..4K sendrecv_ll128 | nccl'"
 WAYS = {"forced": BY_BEELINE, "small_staging": f"{BY_BEELINE} --env BEELINE_STAGING=1M", "forwarded": BY_NCCL, "table": USUAL}
 
 
-def messages(prefix, names, box="", attributes="", half=None, soak=(), numbers=(2, 3, 4)):
-    """A case for each number of ranks, by threads and by processes; half 0 or 1: in turn by the one and by the other; soak: 4 ranks by these in `make soak` only."""
-    for ranks in numbers:
+def messages(prefix, names, box="", attributes="", often=lambda ranks, mode: True):
+    """A case for each number of ranks, by threads (mode 0) and by processes (1); those that are not often in `make soak` only."""
+    for ranks in (2, 3, 4):
         those = " ".join(name for name in names if ranks > 2 or name not in OF_THREE)
-        for number, (mode, option, by) in enumerate(zip(MODES, ("-g", "-n"), ("", "--processes "))):
-            if those and half in (None, (ranks + number) % 2):
-                rare = ranks == 4 and mode in soak
-                case(f"{'soak/' * rare}{prefix}/{ranks}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}{SIZES} {those}",
+        for mode, (option, by) in enumerate((("-g", ""), ("-n", "--processes "))):
+            rare = not often(ranks, mode)
+            if those:
+                case(f"{'soak/' * rare}{prefix}/{ranks}/{MODES[mode]}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}{SIZES} {those}",
                      attributes + "soak timeout=600 " * rare)
 
 
-messages("messages-alone", MESSAGES + OF_THREE + REFUSED)
+def in_turn(number):
+    """One mode of each number of ranks."""
+    return lambda ranks, mode: (ranks + mode + number) % 2 == 0
+
+
+messages("messages-alone", MESSAGES + OF_THREE + REFUSED, often=in_turn(0))
 for number, name in enumerate(MESSAGES + OF_THREE):
-    messages(name, [name], f"--beeline {MIXED}", soak=(MODES[number % 2],))
+    messages(name, [name], f"--beeline {MIXED}", often=in_turn(number))
 for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED}")):
     for ranks, mode, option, by in zip((3, 2), MODES, ("-g", "-n"), ("", "--processes ")):
         if name == "beeline" or mode == "threads":
             case(f"messages_captured_at_once/{name}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}{SIZES} --limit 15 messages_captured_at_once")
 # Streams share one queue, in which what waits holds up what is behind it; of a program that needs two streams NCCL alone does not come to an end.
 ONE_QUEUE, BESIDE = "--env CUDA_DEVICE_MAX_CONNECTIONS=1", [name for name in MESSAGES + OF_THREE if name != "messages_awaited"]
-messages("messages-one_queue-alone", BESIDE, ONE_QUEUE, half=0)
-messages("messages-one_queue", BESIDE, f"--beeline {MIXED} {ONE_QUEUE}", half=1, soak=MODES)
+messages("messages-one_queue-alone", BESIDE, ONE_QUEUE, often=in_turn(0))
+messages("messages-one_queue", BESIDE, f"--beeline {MIXED} {ONE_QUEUE}", often=lambda ranks, mode: (ranks, mode) == (3, 0))
 # What Beeline has of such a group leaves NCCL's part its room, but for one place, among few multiprocessors.
 MIXED_WIDE = "--env 'BEELINE_SENDRECV=..256K sendrecv_ll128 | nccl'"
 for name, box in (("alone", ""), ("beeline", f"--beeline {MIXED_WIDE}")):
@@ -220,9 +225,10 @@ for name, box in (("alone", ""), ("beeline", f"{BEELINE} {LINES}")):
 case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K --large 256K messages_unreceived one_way_unreceived")
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")
-for number, (name, way) in enumerate(WAYS.items()):
-    messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}", half=number % 2, soak=() if name == "table" else MODES,
-             numbers=(3, 4) if name == "table" else (2, 3, 4))
+OFTEN = {"forced": (3, 1), "small_staging": (3, 0), "forwarded": (2, 0), "table": (4, 1)}
+for name, way in WAYS.items():
+    messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}",
+             often=lambda ranks, mode, name=name: (ranks, mode) == OFTEN[name])
 
 print("early_in_graphs | test/programs/early_in_graphs")
 

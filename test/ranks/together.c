@@ -192,9 +192,11 @@ static void one_whole(struct part *part, struct set *set, const ncclComm_t *comm
     const int got = set_kernels(&graphs);
     CHECK((got == 1) == (whole->nccls && !sums_stay), "%d calls of %s: %d launches", set->count - 1,
           collective_name(whole->collective), got);
-    graphs_launch(part, &graphs, 0);
-    set_check(part, set);
-    if (whole->count < MB) { /* of more the values take long */
+    if (whole->count <= MB) { /* of more the values take long */
+        graphs_launch(part, &graphs, 0);
+        set_check(part, set);
+    }
+    if (whole->count < MB) {
         NCCL_OK(ncclGroupStart());
         for (int k = 0; k < set->count; k++) set_issue(part, &set->call[k], comms, 1);
         NCCL_OK(ncclGroupEnd());
