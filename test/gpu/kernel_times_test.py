@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""kernel-times on an emulated box, 8 ranks on 2 GPUs: every kernel has right results at every size and a record of each time, of
-buffers that are not aligned, too, and of a launch of several collectives; of kernels with a planted fault, with 4 ranks, a wrong result is seen, and a wait in vain, and both
+"""kernel-times on an emulated box, 4 ranks on 2 GPUs: every kernel has right results at every size and a record of each time, of
+buffers that are not aligned, too, and of a launch of several collectives; of kernels with a planted fault a wrong result is seen, and a wait in vain, and both
 end it with 1.  With -E the errors of sums."""
 import json
 import os
@@ -21,7 +21,7 @@ def run(*options, fault=None, wait=30):
     if fault:
         env.update(BEELINE_TEST_FAULT=fault, BEELINE_EMU_KERNELS=PLANTED)
     command = ["scripts/emu-box", "-g", "2", "--sms", "16", "--block", "128", "--seed", os.environ["SEED"], "--", f"{BUILD}/test/gpu/kernel-times",
-               "-n", "4" if fault else "8", "-g", "2", "-b", "8", "-e", "2K", "-f", "16", "-G", "2", "-r", "2", "-w", str(wait), "--json", path, *options]
+               "-n", "4", "-g", "2", "-b", "8", "-e", "2K", "-f", "16", "-G", "2", "-r", "2", "-w", str(wait), "--json", path, *options]
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, check=False)
     print(done.stdout, flush=True)

@@ -42,7 +42,7 @@ PROGRAMS = {
 
 
 # The usual staging, of which most is never touched, takes as long to fill as all else together: less, but where something is said of it.
-LESS, USUAL = "--env BEELINE_STAGING=8M", "--env BEELINE_STAGING=100M"
+LESS, USUAL = "--env BEELINE_STAGING=16M", "--env BEELINE_STAGING=100M"
 
 
 def case(name, box, program, attributes=""):
@@ -175,6 +175,8 @@ DRAWN = {
 }
 for ranks in (2, 3, 4):
     for number, (name, box) in enumerate(DRAWN.items()):
+        if (ranks + number) % 3 == 0:
+            continue
         mode, option, by = list(zip(MODES, ("-g", "-n"), ("", "--processes ")))[(ranks + number) % 2]
         case(f"drawn/{ranks}/{name}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}--seed $SEED --repeat 2 --limit 60 drawn_groups", "timeout=100 ")
         case(f"soak/drawn/{ranks}/{name}", f"-g {ranks} {box}".rstrip(), f"programs --ranks {ranks} --seed $SEED --repeat 100 --limit 500 drawn_groups", "soak timeout=600 ")
@@ -225,7 +227,7 @@ for name, box in (("alone", ""), ("beeline", f"{BEELINE} {LINES}")):
 case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K --large 256K messages_unreceived one_way_unreceived")
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")
-OFTEN = {"forced": (3, 1), "small_staging": (3, 0), "forwarded": (2, 0), "table": (4, 1)}
+OFTEN = {"forced": (3, 1), "small_staging": (3, 0), "forwarded": (2, 0), "table": (3, 0)}
 for name, way in WAYS.items():
     messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}",
              often=lambda ranks, mode, name=name: (ranks, mode) == OFTEN[name])

@@ -32,10 +32,10 @@ ROOMY = "--sms 16 "
 SMALL = "BEELINE_STAGING=1M"
 # Less than usual where no size asks for more: the usual staging, of which most is never touched, takes as long to fill as all else together.
 # What the table routes, groups that share launches, and large calls have that.
-LEAST, LESS, USUAL = "BEELINE_STAGING=4M", "BEELINE_STAGING=8M", "BEELINE_STAGING=100M"
+LEAST, LESS, USUAL = "BEELINE_STAGING=4M", "BEELINE_STAGING=16M", "BEELINE_STAGING=100M"
 SOAK = "soak timeout=600"
 # Of the calls that are drawn for a case `make soak` makes all, `make check` so many.
-SHARE, FEWEST = 1 if os.environ.get("SOAK") else 0.45, 4
+SHARE, FEWEST = 1 if os.environ.get("SOAK") else 0.35, 4
 
 
 # --- how a row says what differs from case to case: a field is a value, or a function of the case's point ---
@@ -153,7 +153,7 @@ MOVED = dict(mode=turn(MODES, "ranks", "grid", "types"), options=CREWS, c=edges(
              k=least({2: 90, 16: 40}))
 WIDTHS = ("uint8", "bfloat16,f8e5m2", "double,uint32")
 row("{algorithm}/{ranks}/{grid}{first}", dict(algorithm=("allgather_ll128",), ranks=RANKS, grid=("", "crews/"), types=WIDTHS),
-    where=lambda p: p.ranks < 8 or p.at["types"] == (p.at["ranks"] + p.at["grid"]) % 3, **MOVED)
+    where=lambda p: p.ranks < 7 or p.at["types"] == (p.at["ranks"] + p.at["grid"]) % 3, **MOVED)
 row("{algorithm}/{ranks}/{first}", dict(algorithm=("allgather_ce",), ranks=(2, 3, 4, 8), grid=("",), types=WIDTHS), **MOVED)
 
 # Few cases of many datatypes each; of the warps on grids that take all lines in one round, and on smaller ones.
@@ -175,7 +175,7 @@ row("{algorithm}/{ranks}{grid}", dict(algorithm=FEWER, ranks=RANKS, grid=("", "/
 # 9 and 16 ranks take longest, and these share most of their code.
 row("{algorithm}/{ranks}{grid}", dict(algorithm=SPREAD, ranks=(2, 3, 4, 7, 8, 9, 16), grid=("/crews", "")),
     where=lambda p: p.at["grid"] == (p.at["algorithm"] + p.at["ranks"]) % 2,
-    soak=lambda p: SOAK if p.ranks > 8 and p.at["algorithm"] % 2 == 0 else "",
+    soak=lambda p: SOAK if p.ranks > 8 and (p.at["algorithm"] + p.ranks) % 4 else "",
     mode=turn(MODES, "algorithm", "ranks"), types=lambda p: IN_TWO[p.algorithm][p.at["ranks"] % 2],
     k=least({2: 120, 7: 60, 9: 10}), **IN_FEW)
 
@@ -211,13 +211,13 @@ row("table/others/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak=but_one(2
 SCHEDULE = dict(mode=modulo("other", ("processes", "groups")), ranks=modulo("other", (2, 3, 4)), seed="$((SEED * 100 + {other}))",
                 t="int32,bfloat16", o="sum", c="1,15,16,60,121,900", g=3, b=6)
 # Of which algorithms, at which ranks, and how many schedules.
-for algorithms, captured, odd, schedules in ((ALL_REDUCES, RANKS[:-1], (2, 4, 7), 4), (BLOCKS, RANKS[:-1], (2, 4, 7), 3),
-                                             (("allgather_ce",), (2, 3, 4, 8), (2, 4, 7), 3), (FEWER, (2, 4, 7), (3,), 2), (SPREAD, (3,), (3,), 1), (BULK, (2, 4), (3,), 2)):
+for algorithms, captured, odd, schedules in ((ALL_REDUCES, RANKS[:-1], (2, 4, 7), 3), (BLOCKS, RANKS[:-1], (2, 4, 7), 2),
+                                             (("allgather_ce",), (2, 3, 4, 8), (2, 4, 7), 2), (FEWER, (2, 4, 7), (3,), 2), (SPREAD, (3,), (3,), 1), (BULK, (2, 4), (3,), 2)):
     wide = dict(options=WARPS + ROOMY) if algorithms is BULK else {}
     row("odd_alignment/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=odd), mode="groups",
         t="all", o="sum,avg", c=edges(2500, "float"), x="odd", k=100, **wide)
     row("captured/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=captured), mode=modulo("ranks", MODES),
-        soak=lambda p: SOAK if p.ranks > 4 and (p.at["algorithm"] + p.ranks) % 4 else "",
+        soak=lambda p: SOAK if ((p.at["algorithm"] + p.ranks) % 4 != 0 if p.ranks > 4 else (p.at["algorithm"] + p.ranks) % 3 == 1) else "",
         t="half,bfloat16,int32,f8e4m3", o="sum,max", c="1,7,60,61,500,1000,2000", x="elements", g=4, b=6, k=least({2: 24, 8: 12}), **(wide or dict(options=modulo("ranks", GRIDS))))
     row("schedule/{algorithm}/{other}", dict(algorithm=algorithms, other=range(1, schedules + 1)), **SCHEDULE, **wide)
 row("captured/late_launch/3", {}, mode="threads", ranks=3, environment="BEELINE_EARLY_LAUNCH=0",
@@ -247,7 +247,7 @@ def about(room):
 
 for algorithms, ranks in ((BLOCKS, (2, 3, 4, 8)), (FEWER, (3, 4))):
     row("capacity/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=ranks), mode=modulo("ranks", MODES), options=modulo("ranks", GRIDS),
-        soak=lambda p: SOAK if p.ranks == 8 else "",
+        soak=lambda p: SOAK if p.ranks == 8 or (p.at["algorithm"] + p.ranks) % 2 else "",
         environment=SMALL, types=lambda p: "bfloat16" if "reduce" in p.algorithm else "uint8",
         c=lambda p: about(480000 // (p.ranks - 1) // SIZE[p.first]), x="elements", b=2, g=1)
 
@@ -277,7 +277,7 @@ row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), r
 
 ALONE = dict(program="kernels", without_beeline=True, mode="groups", word="{name}")
 SALVOS = dict(options=NVLS + "--arch 100 ", k=least({2: 10, 7: 4, 16: 2}), **ALONE)
-LONG = (("oneway", 7), ("pairs", 7), ("pairs", 16), ("blanks", 16), ("timeout", 16), ("abort", 16), ("places", 3), ("alignments", 3), ("longest", 2), ("longest", 3))
+LONG = (("oneway", 7), ("pairs", 7), ("pairs", 16), ("blanks", 16), ("oneway", 16), ("pairs", 8), ("timeout", 16), ("abort", 16), ("places", 3), ("alignments", 3), ("longest", 2), ("longest", 3), ("full", 2))
 row("kernels/{name}/{ranks}", dict(name=("wide",), ranks=(2,)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS),
     soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", **SALVOS)
@@ -289,7 +289,7 @@ row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(
 # So many that launches in which a block takes what another one sends are seen to hang: of 3 and 5 ranks one in 260, and in 40, did.
 row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", options="--block 256 --sms 4 ", k=least({2: 80, 5: 40, 8: 16}), **ALONE)
 # What is about the cache is the same code for 3 and 4 ranks.
-row("kernels/{name}/{ranks}", dict(name=("full",), ranks=(2, 3)), options="--block 256 --sms 64 ", **ALONE)
+row("kernels/{name}/{ranks}", dict(name=("full",), ranks=(2, 3)), soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("far",), ranks=(3, 4)), soak=lambda p: SOAK if p.ranks == 4 else "", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", **{**SALVOS, "k": least({2: 2, 3: 1})})
 
@@ -366,7 +366,7 @@ row("{scenario}/{copying}/{mode}", dict(scenario=BLOCK_SCENARIOS, copying=tuple(
     ranks=turn((2, 4, 3), "scenario", "copying", "mode"), environment=lambda p: f"{COPYING[p.copying]} {MIXED(p)}".strip(),
     c=lambda p: PIECES if p.copying == "forced" else "", options=lambda p: "--sms 8 " if p.scenario in BESIDE_EACH_OTHER else "", **SCENARIOS)
 row("{scenario}/connections/{ranks}", dict(scenario=BLOCK_SCENARIOS, ranks=(2, 3, 4)), mode=turn(MODES, "scenario", "ranks"),
-    soak=lambda p: SOAK if (p.at["scenario"] + p.at["ranks"]) % 2 else "",
+    soak=lambda p: SOAK if (p.at["scenario"] + p.at["ranks"]) % 3 else "",
     environment=lambda p: f"{COPYING['forced']} CUDA_DEVICE_MAX_CONNECTIONS={p.ranks + 1}", c=PIECES, options=ROOM, **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("blocks_same_bits",), mode=MODES), ranks=turn((4, 3, 2), "mode"), **SCENARIOS)
 row("{scenario}/{mode}", dict(scenario=("blocks_policy",), mode=MODES), ranks=turn((2, 4, 3), "mode"),
@@ -398,7 +398,7 @@ row("{scenario}/multicast/{mode}", dict(scenario=("bits_any_size",), mode=MODES)
 # --- groups whose calls share launches ---
 
 row("fused/{route}/{ranks}", dict(ranks=RANKS, route=("table", "oneshot_ll128", "twoshot_ll128")), mode=turn(MODES, "ranks", "route"),
-    soak=lambda p: SOAK if p.ranks > 4 and (p.at["ranks"] + p.at["route"]) % 3 else "",
+    soak=lambda p: SOAK if p.ranks > 8 or p.ranks > 4 and (p.at["ranks"] + p.at["route"]) % 3 else "",
     program="scenarios", environment=lambda p: forced(p.route, SMALL) if p.at["route"] else "", C="all", k=least({2: 8, 7: 3}), word="fused_many")
 row("{scenario}/{collective}/{ranks}", dict(scenario=("fused_many", "fused_replayed"), collective=("all_to_all",), ranks=RANKS[:4]), soak=lambda p: SOAK if p.ranks > 4 else "",
     mode=turn(MODES, "scenario", "ranks"), C="{collective}", **SCENARIOS)
