@@ -320,7 +320,7 @@ def copy_engines():
              expect(gathers("processes", 2, asked, f"--env CUDA_DEVICE_MAX_CONNECTIONS={connections}", "--env BEELINE_DEBUG=INFO", route="allgather_ll128"),
                     f"--info 'no copy engines for its all-gathers: rank 0: CUDA_DEVICE_MAX_CONNECTIONS={connections}: at least 3 are needed'"))
     case("copy_engines/small_staging",
-         expect(box("groups", 16, "$BUILD/test/ranks/collectives -n 16 -C all_gather -t int8 -c 140001 -a allgather_ll128", asked,
+         expect(box("groups", 16, "$BUILD/test/ranks/collectives -n 16 -C all_gather -t int8 -c 140001 -a allgather_ll128 -b 1", asked,
                     "--env BEELINE_STAGING=1M", "--env BEELINE_DEBUG=INFO", "--env BEELINE_SETUP_TIMEOUT=120"),
                 "--info 'no copy engines for its all-gathers: BEELINE_STAGING is too small'"))
     case("copy_faults", "test/faults/copy_faults", "soak timeout=600")  # takes minutes

@@ -43,7 +43,8 @@ def cases(case, expect, allreduce, faults, sockets):
     for mode in ("processes", "groups"):
         case(f"multicast/calls/{mode}", expect(faults(f"-k {len(CALLS)} multicast_lost", mode, 3, *ON, every), *warnings))
 
-    case("multicast/every_call", "test/faults/every_multicast_call", "timeout=400")
+    case("multicast/every_other_call", "test/faults/every_multicast_call --half", "timeout=400")
+    case("multicast/every_call", "test/faults/every_multicast_call", "soak timeout=400")
 
     # Nothing forbidden is tried: no multicast call is made on any rank, not even to ask.
     for name, options, shell, text in refusals():

@@ -87,7 +87,7 @@ def wait_in_vain():
 
 def errors():
     """Kernels that add in fp32 and round once are within half a unit of the exact sum, but for the additions' share; chains of roundings are not."""
-    status, output, records = run("-E", "-t", "128")
+    status, output, records = run("-E", "-t", "128", "-n", "8")
     check(status == 0, "status", status)
     check({(r["record"], r["ranks"], r["datatype"], r["redop"]) for r in records} ==
           {("error", 8, datatype, redop) for datatype in ("bfloat16", "half") for redop in ("sum", "avg")}, records)

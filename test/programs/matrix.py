@@ -227,7 +227,7 @@ for name, box in (("alone", ""), ("beeline", f"{BEELINE} {LINES}")):
 case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K --large 256K messages_unreceived one_way_unreceived")
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")
-OFTEN = {"forced": (3, 1), "small_staging": (3, 0), "forwarded": (2, 0), "table": (3, 0)}
+OFTEN = {"forced": (3, 1), "small_staging": (3, 0), "forwarded": (2, 0), "table": (2, 1)}
 for name, way in WAYS.items():
     messages(f"messages-{name}", MESSAGES + OF_THREE + (BEELINES if way.startswith(BY_BEELINE) else []), f"--beeline {way}",
              often=lambda ranks, mode, name=name: (ranks, mode) == OFTEN[name])
