@@ -204,7 +204,7 @@ for ranks, least, most in ((2, "1K", "1M"), (3, "1K", "1M"), (4, "2K", "512K")):
 for ranks, megabytes, most in ((2, 1, 4320), (2, 2, 17280), (2, 4, 34560), (2, 8, 69120), (3, 1, 1920), (3, 4, 17280), (4, 4, 8640)):
     case(f"messages_unreceived_first/{ranks}/{megabytes}M", f"-g {ranks} {LONG} --env BEELINE_STAGING={megabytes}M", f"programs --ranks {ranks} --seed $SEED --small {most} --limit 40 messages_unreceived_first")
 for ranks, most in ((2, "4M"), (3, "1M"), (4, "1M")):
-    case(f"one_way_unreceived/{ranks}", f"-g {ranks} {LONG} {USUAL}", f"programs --ranks {ranks} --seed $SEED --small 64K --middle {most} --limit 40 one_way_unreceived")
+    case(f"one_way_unreceived/{ranks}", f"-g {ranks} {LONG} {USUAL}", f"programs --ranks {ranks} --seed $SEED --small 64K --middle {most} --limit 40 one_way_unreceived", "soak " * (ranks == 4))
 for name, box in (("alone", ""), ("beeline", "--beeline")):
     for ranks in (2, 3, 4):
         case(f"one_way_mixed/{name}/{ranks}", f"-g {ranks} {box}".rstrip(), f"programs --ranks {ranks} {SIZES} --limit 15 one_way_mixed")
