@@ -125,7 +125,7 @@ COMPRESSED_BY_NVRTC := $(if $(COMPRESS),-compress-all -compress-mode=$(COMPRESS)
 FATBINS := $(if $(filter none,$(ARCHS)),$(BUILD)/gen/none.fatbin,$(patsubst kernels/%.cu,$(BUILD)/kernels/%.fatbin,$(KERNEL_CU)))
 
 # Those whose machine code scripts/build/check-machine-code reads are optimised in every build.
-CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls
+CODE_CHECKED := allreduce_oneshot_nvls allreduce_twoshot_nvls allgather_nvls reducescatter_nvls allgather_bulk
 
 # Exists where device code is or was a sample.
 SAMPLED := $(BUILD)/kernels/sampled

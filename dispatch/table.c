@@ -32,8 +32,8 @@ static const uint64_t FOR_A_BLOCK_OF_MANY = 8 << 10;
  * all-reduce, whose sums go on.  By 16 and 24 blocks all-reduces of 16M were 0.97 and 1.05 times as fast as NCCL's by as many, of 64M 1.06 and
  * 1.14, and the others from 32M a rank on 1.01 to 1.43 times (docs/benchmarks/h200-x2-2026-11-29.md); between, nothing was measured. */
 static const uint64_t LEAST_IN_PIECES = 8 << 20, LEAST_SUMMED_IN_PIECES = 24 << 20;
-/* Much shorter rings than thresholds were measured with do not fill the links. */
-static const uint64_t LEAST_TUNED_RING = 2 << 20;
+/* Much shorter rings than thresholds were measured with do not fill the links: of a stream's from all peers, together, the least. */
+static const uint64_t LEAST_TUNED_RING = 2 << 20, LEAST_TUNED_RINGS = 6 << 20;
 
 static const uint64_t LONGEST_MESSAGE = (uint64_t)1 << 40; /* of algorithms that take messages in pieces */
 
@@ -140,6 +140,10 @@ static uint64_t narrow_limit(const struct build *build, const struct bl_tuning_r
 }
 
 /* From where on pieces may be worth while. */
+static bool has_rings(const struct bl_facts *facts) {
+    const uint64_t ring = facts->layout.bulk_bytes;
+    return ring >= LEAST_TUNED_RING || ring * (uint64_t)(facts->nranks - 1) >= LEAST_TUNED_RINGS;
+}
 static uint64_t least_in_pieces(enum bl_collective collective) {
     return collective == BL_ALLREDUCE ? LEAST_SUMMED_IN_PIECES : LEAST_IN_PIECES;
 }
@@ -203,7 +207,7 @@ static void add_algorithm(struct ranges *r, const struct bl_tuning_row *row, uin
         hindrance = BL_REASON_UNRECEIVED;
     }
     const bool pieces = reason == BL_REASON_TUNED && is_bulk(row->algorithm);
-    if (pieces && limit && facts->layout.bulk_bytes < LEAST_TUNED_RING) {
+    if (pieces && limit && !has_rings(facts)) {
         limit = 0;
         hindrance = why_no_rings(r->build);
     }
@@ -404,8 +408,9 @@ static void add_most(struct ranges *r, uint64_t max_bytes, bool pieces) {
 
 /* In NCCL's place. */
 static void add_in_rank_order(struct ranges *r, uint64_t max_bytes) {
+    const struct bl_facts *facts = r->build->facts;
     const uint64_t least = least_in_pieces(r->collective);
-    const bool pieces = bl_suits_pieces(r->build->facts->nranks, r->build->facts->arch) && max_bytes > least;
+    const bool pieces = bl_suits_pieces(facts->nranks, facts->arch) && has_rings(facts) && max_bytes > least;
     if (pieces && r->reached < least) add_most(r, least, false);
     add_most(r, max_bytes, pieces);
 }

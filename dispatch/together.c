@@ -24,11 +24,13 @@ enum { MOST_ALONE = 8, MOST_SUMMED_ALONE = 24 << 20 };
  * little. */
 static const unsigned few[BL_COLLECTIVES] = {[BL_ALLGATHER] = 8, [BL_BROADCAST] = UINT_MAX, [BL_REDUCE] = UINT_MAX};
 
-/* Where Beeline's calls end; 0: it has none. */
+/* Where Beeline's calls by lines end; 0: it has none. */
 static uint64_t end_of_ours(const struct bl_table *table, enum bl_collective collective) {
     uint64_t end = 0;
     for (uint32_t i = 0; i < table->ranges[collective]; i++)
-        if (table->range[collective][i].algorithm != BL_ROUTE_NCCL) end = table->range[collective][i].max_bytes;
+        if (table->range[collective][i].algorithm != BL_ROUTE_NCCL &&
+            !bl_kernel_bulk(bl_range_kernel(&table->range[collective][i])))
+            end = table->range[collective][i].max_bytes;
     return end;
 }
 
@@ -47,9 +49,19 @@ static bool is_alone(const struct bl_table *table, const struct bl_request *requ
     return bytes > ALONE && (!bl_fusable_bytes(table, request) || !bl_table_select_batch(table, &two, &route));
 }
 
+static bool is_in_pieces(const struct bl_table *table, const struct bl_request *request) {
+    struct bl_route route;
+    bl_table_select(table, request, &route);
+    return route.algorithm != BL_ROUTE_NCCL && bl_kernel_bulk(route.kernel);
+}
+
 void bl_together_add(struct bl_together *together, const struct bl_request *request) {
     const uint64_t bytes = request->count * bl_datatype_size(request->datatype);
     together->calls++;
+    if (is_in_pieces(together->table, request)) { /* faster than NCCL by itself, however long */
+        together->alone++;
+        return;
+    }
     if (is_alone(together->table, request, bytes)) together->alone++, together->bytes_alone += bytes;
     together->bytes += bytes;
     together->of_root[request->root] += bytes;

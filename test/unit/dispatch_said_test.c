@@ -386,6 +386,20 @@ static void test_narrow(void) {
     facts.layout.bulk_bytes = 0;
     build(&table, &facts, &settings);
     EXPECT(&table, 4 * M, "twoshot_ll128", TUNED);
+    /* Rings of every number of ranks are long enough by default, and not of a twentieth of that. */
+    for (int n = 2; n <= BL_MAX_RANKS; n++) {
+        char rows[160];
+        snprintf(rows, sizeof rows,
+                 "gpu any\nall_reduce %d 8M twoshot_ll128\nall_reduce %d max twoshot_bulk blocks=24\n", n, n);
+        settings = settings_of(rows);
+        struct bl_facts of_n = facts_of("NVIDIA H200", 90, n);
+        build(&table, &of_n, &settings);
+        EXPECT(&table, 64 * M, "twoshot_bulk", TUNED);
+        CHECK(bl_staging_plan(&of_n.layout, n, 5ull << 20, BL_WITH_PIECES, false) == 0, "%d ranks", n);
+        build(&table, &of_n, &settings);
+        CHECK(select_bytes(&table, 64 * M).algorithm == BL_ROUTE_NCCL, "%d ranks: %llu", n,
+              (unsigned long long)of_n.layout.bulk_bytes);
+    }
     settings = settings_of(NULL);
     narrow.block_memory = facts.block_memory;
     narrow.most_blocks = 15; /* messages take a power of two */

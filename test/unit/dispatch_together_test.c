@@ -131,6 +131,18 @@ static const struct asked apart[] = {{BL_ALLREDUCE, "000000000", 1 * M, false},
 static const struct asked without_end[] = {
     {BL_BROADCAST, "00", 1 * M, false}, {BL_BROADCAST, "0123", 1 * M, false}, {BL_BROADCAST, "0000", 1 * M, true}};
 
+/* Rows of pieces behind lines: where lines end counts, and of calls in pieces how many there are. */
+static const char IN_PIECES[] =
+    "gpu any\n"
+    "all_reduce 4 8M twoshot_ll128\nall_reduce 4 1G twoshot_bulk\nall_reduce 4 max nccl\n"
+    "all_gather 4 8M allgather_ll128\nall_gather 4 256M allgather_bulk\nall_gather 4 max nccl\n";
+static const struct asked in_pieces[] = {
+    {BL_ALLREDUCE, "000", 8 * M, false},        {BL_ALLREDUCE, "0000", 8 * M, true},
+    {BL_ALLREDUCE, "00", 64 * M, false},        {BL_ALLREDUCE, "00000000", 64 * M, false},
+    {BL_ALLREDUCE, "000000000", 64 * M, true},  {BL_ALLGATHER, "00", 8 * M, false},
+    {BL_ALLGATHER, "000", 8 * M, true},         {BL_ALLGATHER, "00000000", 128 * M, false},
+    {BL_ALLGATHER, "000000000", 128 * M, true}, {BL_ALLGATHER, "0+", 128 * M, true}};
+
 int main(void) {
     prepare(ROWS, false);
     TEST_ALL(rooted, "by default");
@@ -141,6 +153,8 @@ int main(void) {
     TEST_ALL(shared, "with BEELINE_FUSE_MAX=4M");
     prepare_fusing(ROWS, false, 0);
     TEST_ALL(apart, "with BEELINE_FUSE_MAX=0");
+    prepare(IN_PIECES, false);
+    TEST_ALL(in_pieces, "with rows of pieces");
     prepare("gpu any\nbroadcast 4 max broadcast_ll128\n", false);
     TEST_ALL(without_end, "with rows that never end");
     return say_checks();
