@@ -28,12 +28,32 @@ static uint64_t pair_position(const struct bl_staging_layout *layout, uint64_t n
     return number % lap < places ? number : number - number % lap + places - 1;
 }
 
+/* Of rings of pieces (kernels/carriers/bulk.cuh): credit of each place for all that are gone before the cursor-th. */
+static void set_credit(const struct rig *rig, uint64_t cursor) {
+    const int n = rig->part->count;
+    const uint64_t places = rig->layout.bulk_bytes / (BL_BULK_WARP_PIECES / (n <= 4   ? 4
+                                                                             : n <= 8 ? 8
+                                                                                      : 16)),
+                   rings = BL_BULK_STREAMS * (uint64_t)(n - 1), words = rings * places;
+    uint64_t *credit = calloc(words, sizeof *credit);
+    CHECK(credit);
+    for (uint64_t w = 0; w < words; w++) {
+        const uint64_t behind = (cursor - 1 - w) % places; /* so many came after the last of this place */
+        credit[w] = cursor > behind ? cursor - behind : 0;
+    }
+    each_rank (rig->part, i)
+        box_upload(rig->staging[i] + rig->layout.bulk_offset + rings * rig->layout.bulk_bytes + words * sizeof *credit,
+                   credit, words * sizeof *credit);
+    free(credit);
+}
+
 void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
     uint64_t words[BL_LOCAL_WORDS] = {0}, epochs[BL_MAX_BLOCKS];
     uint64_t begun[BL_MAX_RANKS], told[PAIR_WORDS_THERE];
     for (int w = 0; w < BL_MAX_BLOCKS; w++) {
         epochs[w] = words[BL_WORD_EPOCHS + 2 * w] = epoch;
-        words[BL_WORD_CURSORS + w] = cursor;
+        words[BL_WORD_CURSORS + w] = words[BL_WORD_BULK_LAUNCHES + w] = cursor;
+        for (int s = 0; s < BL_BULK_STREAMS; s++) words[BL_WORD_BULK + s * BL_MAX_BLOCKS + w] = cursor;
     }
     const uint64_t position = pair_position(&rig->layout, cursor);
     for (int w = 0; w < BL_PAIR_BLOCKS * BL_PAIR_WORDS; w++)
@@ -47,6 +67,7 @@ void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor) {
                    (size_t)rig->part->count * BL_PAIR_CREDIT * sizeof *told);
         if (rig->multicast) box_upload(rig->multicast->words[i], epochs, sizeof epochs);
     }
+    if (rig->layout.bulk_bytes) set_credit(rig, cursor);
     rig_settle(rig);
 }
 

@@ -59,7 +59,7 @@ void rig_close(struct rig *rig);
  * streams do not wait for the null stream. */
 void rig_settle(const struct rig *rig);
 
-/* As if so much had gone before, of launches and of lines of one-way ones.  No kernel may be running. */
+/* As if so much had gone before, of launches, of lines of one-way ones and of pieces.  No kernel may be running. */
 void rig_set_epochs(struct rig *rig, uint64_t epoch, uint64_t cursor);
 
 /* Threads of a block and blocks with which `bytes` of user data are launched. */
