@@ -161,7 +161,7 @@ static inline enum bl_kernel bl_range_kernel(const struct bl_range *range) {
     return bl_algorithms[range->algorithm].kernel[range->spread];
 }
 
-/* Whether so many ranks carry long messages in pieces about as fast as NCCL does, or faster, as they do where that was measured. */
+/* Whether so many ranks carry long messages in pieces about as fast as NCCL does, or faster: measured on 2 to 4 H200, taken for any GPU with bulk copies. */
 static inline bool bl_suits_pieces(int nranks, int arch) {
     return nranks <= 4 && arch >= 90;
 }
