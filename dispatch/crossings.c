@@ -8,17 +8,18 @@
 static const double NOISE = 0.05, BESIDE_COMPUTE = 0.2;
 static const uint64_t LONG = 8 << 20;
 
-/* What NCCL's time counts as. */
-static double to_beat(const struct bl_times *times, enum bl_collective collective, int size) {
+/* What a way's time is worth: NCCL's less, and more of ways that take from compute. */
+static double weighed(const struct bl_times *times, enum bl_collective collective, int size, int way) {
     const bool beside = collective == BL_ALLGATHER || collective == BL_REDUCESCATTER;
-    return times->us[size][0] * (1 - (beside && times->bytes[size] >= LONG ? BESIDE_COMPUTE : NOISE));
+    const double us = times->us[size][way];
+    if (way == 0) return us * (1 - NOISE);
+    return beside && !times->few[way] && times->bytes[size] >= LONG ? us * (1 - NOISE) / (1 - BESIDE_COMPUTE) : us;
 }
 
 /* As what a way counts at a size; 0: it does not. */
 static double counts(const struct bl_times *times, enum bl_collective collective, int size, int way) {
-    const double nccl = to_beat(times, collective, size), us = times->us[size][way];
-    if (way == 0) return nccl;
-    return us > 0 && us < nccl ? us : 0;
+    const double nccl = weighed(times, collective, size, 0), us = weighed(times, collective, size, way);
+    return way == 0 || (us > 0 && us < nccl) ? us : 0;
 }
 
 /* The way of each size: of the series that cost least, the one that ends best. */
@@ -62,8 +63,8 @@ static uint64_t crossing(const struct bl_times *times, enum bl_collective collec
     const uint64_t below = times->bytes[size], above = times->bytes[size + 1];
     double behind[2]; /* of `other`, in microseconds */
     for (int i = 0; i < 2; i++) {
-        const double us = one ? times->us[size + i][one] : to_beat(times, collective, size + i);
-        const double them = other ? times->us[size + i][other] : to_beat(times, collective, size + i);
+        const double us = weighed(times, collective, size + i, one);
+        const double them = weighed(times, collective, size + i, other);
         if (us <= 0 || them <= 0) return below;
         behind[i] = them - us;
     }

@@ -383,7 +383,10 @@ static bool measure_collective(struct bl_member **members, int count, enum bl_co
     const double limit = (double)members[0]->all[0].tune;
     const double end = *spent + (limit - *spent) / collectives_left;
     times->ways = point.ways;
-    for (int way = 0; way < point.ways; way++) point.tried[way] = true;
+    for (int way = 0; way < point.ways; way++) {
+        point.tried[way] = true;
+        times->few[way] = way && bl_kernel_bulk(bl_range_kernel(tuning->found.range[collective][way]));
+    }
     for (int size = 0; size < sizes && *spent < end; size++, point.bytes *= STEP) {
         struct heard worst = {0};
         for (int way = 1; way < point.ways; way++)

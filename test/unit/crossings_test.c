@@ -63,6 +63,14 @@ int main(void) {
     EXPECT("long all-gathers", &times, BL_ALLGATHER, {4 * M, 1}, {64 * M, 0});
     EXPECT("long broadcasts", &times, BL_BROADCAST, {64 * M, 1});
 
+    /* But not over NCCL by few blocks, and over those. */
+    static const struct line pieces[] = {{10, 10}, {9, 9}, {12, 8.8}};
+    times = times_of(pieces, 3, 64 * K, 6);
+    EXPECT("long all-gathers by all blocks alike", &times, BL_ALLGATHER, {4 * M, 1}, {64 * M, 0});
+    times.few[2] = true;
+    EXPECT("long all-gathers by few blocks", &times, BL_ALLGATHER, {4 * M, 1}, {64 * M, 2});
+    EXPECT("long broadcasts by either", &times, BL_BROADCAST, {64 * M, 1});
+
     times.sizes = 0;
     struct bl_crossing rows[BL_TIMES_SIZES];
     CHECK(bl_crossings(&times, BL_ALLREDUCE, rows) == 0);
