@@ -40,8 +40,8 @@ class Plan:
         return Job(stage, "all_reduce", n, "-t", ALL_REDUCE, ["--mode", "graph", "--place", "both", *sizes], tuned=stage == TUNED)
 
     def candidates(self, n):
-        """All of them in one run: what takes time is to start, then to make communicators."""
-        sizes = self.pick("-b 8 -e 64M -f 2 -n 10 -G 20 -w 3 --seconds 0.2", "-b 1K -e 16K -f 16 -n 1 -G 2 -w 0")
+        """All of them in one run: what takes time is to start, then to make communicators.  Above 64 MB pieces alone are tried, where they have been measured."""
+        sizes = self.pick(f"-b 8 -e {64 if n > 4 else 256}M -f 2 -n 10 -G 20 -w 3 --seconds 0.2", "-b 1K -e 16K -f 16 -n 1 -G 2 -w 0")
         files = files_of({c: self.table[c] for c in ALL_REDUCE}, n)
         return Job(CANDIDATES, "all_reduce", n, "-t", ALL_REDUCE, ["--mode", "graph", "--place", "both", *sizes], files)
 
