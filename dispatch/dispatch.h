@@ -214,9 +214,10 @@ void bl_range_route(const struct bl_table *table, const struct bl_range *range, 
 struct bl_together {
     const struct bl_table *table;
     enum bl_collective collective;
-    uint64_t end;                   /* bytes of the largest call that is Beeline's */
+    uint64_t end;                   /* bytes of the largest call that is Beeline's by lines */
     unsigned calls;                 /* of Beeline's */
-    unsigned alone;                 /* of them, those too large to share a launch */
+    unsigned in_pieces;             /* of them, those of pieces; the rest is of the others */
+    unsigned alone;                 /* those too large to share a launch */
     uint64_t bytes, bytes_alone;    /* theirs, each counted as in its call */
     uint64_t of_root[BL_MAX_RANKS]; /* of broadcasts and reduces: those of each root */
     bool beside_larger;             /* there are others, which are too large for Beeline */

@@ -6,18 +6,33 @@
 
 #include "dispatch.h"
 
-/* Up to so many bytes of a group's calls, counted as in a call, are Beeline's, or as many as in one call of it; 0: whatever they have, and NCCL has none.  Groups of 16 MB are up to 1.8
- * times as fast as with NCCL, of 32 MB some up to 1.3 times, others take 1.1 times as long. */
-static const uint64_t most_bytes[BL_COLLECTIVES] = {[BL_ALLREDUCE] = 32 << 20,
-                                                    [BL_ALLGATHER] = 16 << 20,
-                                                    [BL_REDUCESCATTER] = 16 << 20,
-                                                    [BL_BROADCAST] = 32 << 20,
-                                                    [BL_REDUCE] = 16 << 20};
+/* What of a group is Beeline's at most, of two ranks and of more.  Of more groups of 16 MB are up to 1.8 times as fast as with NCCL, of 32 MB some up to 1.3
+ * times, others take 1.1 times as long; 8 launches of their own of 2 MB took 0.85 to 1.0 of NCCL's time, 16 1.1 to 1.3 times as long, 8 all-reduces
+ * of 4 MB 1.0 to 1.1.  Of two, since lines have no flags, 64 MB of 8 to 64 calls are 1.06 to 1.23 times as fast, reduce-scatters of 128 MB 1.10 to
+ * 1.24 (docs/benchmarks/h200-x2-2026-11-30.md). */
+static const struct limits {
+    uint64_t bytes
+        [BL_COLLECTIVES]; /* of its calls, counted as in a call, or as many as in one call of Beeline's; 0: whatever they have, and NCCL has none */
+    unsigned alone;       /* calls that share no launch (BEELINE_FUSE_MAX) and are worth launches of their own */
+    uint64_t summed_alone; /* of those that are all-reduces, bytes */
+} of_two = {{[BL_ALLREDUCE] = 64 << 20,
+             [BL_ALLGATHER] = 64 << 20,
+             [BL_REDUCESCATTER] = 128 << 20,
+             [BL_BROADCAST] = 32 << 20,
+             [BL_REDUCE] = 16 << 20},
+            16,
+            64 << 20},
+  of_more = {{[BL_ALLREDUCE] = 32 << 20,
+              [BL_ALLGATHER] = 16 << 20,
+              [BL_REDUCESCATTER] = 16 << 20,
+              [BL_BROADCAST] = 32 << 20,
+              [BL_REDUCE] = 16 << 20},
+             8,
+             24 << 20};
 
-/* Larger calls that share no launch (BEELINE_FUSE_MAX): up to so many are worth launches of their own, and of all-reduces so many bytes: 8 of 2 MB
- * took 0.85 to 1.0 of NCCL's time, 16 1.1 to 1.3 times as long, 8 all-reduces of 4 MB 1.0 to 1.1. */
+/* Smaller ones are not counted as such; in pieces there may be so many. */
 static const uint64_t ALONE = 1 << 20;
-enum { MOST_ALONE = 8, MOST_SUMMED_ALONE = 24 << 20 };
+enum { MOST_IN_PIECES = 8 };
 
 /* So many at most go with one that is NCCL's, whatever they have: with 8 all-gathers of 16 KB to 256 KB beside 64 MB NCCL takes 0.97 to 1.0 of
  * the time of both, from 12 on longer.  All-reduces and reduce-scatters do not: few take up to 7 % longer, and their bits are not to depend on so
@@ -59,7 +74,7 @@ void bl_together_add(struct bl_together *together, const struct bl_request *requ
     const uint64_t bytes = request->count * bl_datatype_size(request->datatype);
     together->calls++;
     if (is_in_pieces(together->table, request)) { /* faster than NCCL by itself, however long */
-        together->alone++;
+        together->in_pieces++;
         return;
     }
     if (is_alone(together->table, request, bytes)) together->alone++, together->bytes_alone += bytes;
@@ -86,16 +101,22 @@ static bool is_above(uint64_t bytes, const struct bl_together *together, uint64_
     return bytes > most && bytes > together->end;
 }
 
+static const struct limits *limits_of(const struct bl_together *together) {
+    return together->table->nranks == 2 ? &of_two : &of_more;
+}
+
 static bool is_much(const struct bl_together *together) {
     const enum bl_collective collective = together->collective;
-    if (is_above(together->bytes, together, most_bytes[collective]) || together->alone > MOST_ALONE) return true;
-    if (collective == BL_ALLREDUCE) return is_above(together->bytes_alone, together, MOST_SUMMED_ALONE);
+    const struct limits *limits = limits_of(together);
+    if (is_above(together->bytes, together, limits->bytes[collective]) || together->alone > limits->alone) return true;
+    if (together->in_pieces > MOST_IN_PIECES) return true;
+    if (collective == BL_ALLREDUCE) return is_above(together->bytes_alone, together, limits->summed_alone);
     return bl_collective_has(collective, BL_ROOTED) && is_one_roots(together);
 }
 
 bool bl_together_is_nccls(const struct bl_together *together) {
     const enum bl_collective collective = together->collective;
     if (!together->calls || together->calls + together->beside_larger < 2) return false;
-    if (!most_bytes[collective] || together->table->invariant >> collective & 1) return false;
+    if (!limits_of(together)->bytes[collective] || together->table->invariant >> collective & 1) return false;
     return (together->beside_larger && together->calls <= few[collective]) || is_much(together);
 }

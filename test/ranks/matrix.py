@@ -445,7 +445,7 @@ row("{scenario}/{mode}", dict(scenario=("fused_left_apart",), mode=MODES), ranks
 row("{scenario}/{mode}", dict(scenario=("fused_whole",), mode=MODES), ranks=4, environment=f"{LOW} BEELINE_ALLTOALL=nccl", c=0, options="--sms 64 ", **SCENARIOS)
 # Calls of more than 1 MB are launches of their own.
 WHOLE = "BEELINE_TUNING_FILE=test/ranks/whole.tune BEELINE_ALLTOALL=nccl BEELINE_FUSE_MAX=1M"
-row("{scenario}/{what}", dict(scenario=("fused_whole",), what=("in_all", "invariant")), mode=turn(("threads", "groups"), "what"), ranks=2, c=turn((1, 2), "what"),
+row("{scenario}/{what}", dict(scenario=("fused_whole",), what=("in_all", "invariant")), mode=turn(("threads", "groups"), "what"), ranks=3, c=turn((1, 2), "what"),
     environment=lambda p: WHOLE + (" BEELINE_BATCH_INVARIANT=1" if p.what == "invariant" else ""), **SCENARIOS)
 row("{scenario}/low/{mode}", dict(scenario=("fused_half_captured", "fused_destroyed"), mode=MODES), ranks=turn((4, 3, 4), "mode"), environment=LOW, c=5, attributes="warn-ok",
     options="--sms 64 ", **SCENARIOS)

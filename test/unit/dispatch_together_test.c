@@ -4,12 +4,15 @@
 static struct bl_table table;
 
 /* What has roots ends at 64 KB, all-gathers above what a group may have, the rest below. */
-static void prepare_fusing(const char *rows, bool invariant, uint64_t fuse_max) {
-    const struct bl_facts facts = facts_of("NVIDIA H200", 90, 4);
+static void prepare_ranks(const char *rows, int nranks, bool invariant, uint64_t fuse_max) {
+    const struct bl_facts facts = facts_of("NVIDIA H200", 90, nranks);
     struct bl_settings settings = settings_of(rows);
     settings.batch_invariant = invariant;
     settings.fuse_max = fuse_max;
     build(&table, &facts, &settings);
+}
+static void prepare_fusing(const char *rows, bool invariant, uint64_t fuse_max) {
+    prepare_ranks(rows, 4, invariant, fuse_max);
 }
 static void prepare(const char *rows, bool invariant) {
     prepare_fusing(rows, invariant, 1 * M);
@@ -143,6 +146,24 @@ static const struct asked in_pieces[] = {
     {BL_ALLGATHER, "000", 8 * M, true},         {BL_ALLGATHER, "00000000", 128 * M, false},
     {BL_ALLGATHER, "000000000", 128 * M, true}, {BL_ALLGATHER, "0+", 128 * M, true}};
 
+/* Between two ranks groups are worth more. */
+static const char BETWEEN_TWO[] = "gpu any\n"
+                                  "all_reduce 2 8M twoshot_ll128\nall_reduce 2 max nccl\n"
+                                  "all_gather 2 8M allgather_ll128\nall_gather 2 max nccl\n"
+                                  "reduce_scatter 2 8M reducescatter_ll128\nreduce_scatter 2 max nccl\n"
+                                  "broadcast 2 8M broadcast_ll128\nbroadcast 2 max nccl\n";
+static const struct asked between_two[] = {{BL_ALLREDUCE, "00000000", 8 * M, false},
+                                           {BL_ALLREDUCE, "000000000", 8 * M, true},
+                                           {BL_ALLREDUCE, "0000000000000000", 4 * M, false},
+                                           {BL_ALLREDUCE, "0000000000000000", 4 * M + 2, true},
+                                           {BL_ALLREDUCE, "00000000000000000", 2 * M, true},
+                                           {BL_ALLGATHER, "0000000000000000", 4 * M, false},
+                                           {BL_ALLGATHER, "0000000000000000", 4 * M + 2, true},
+                                           {BL_REDUCESCATTER, "0000000000000000", 8 * M, false},
+                                           {BL_REDUCESCATTER, "00000000000000000", 8 * M, true},
+                                           {BL_BROADCAST, "01010101", 4 * M, false},
+                                           {BL_BROADCAST, "01010101", 4 * M + 2, true}};
+
 int main(void) {
     prepare(ROWS, false);
     TEST_ALL(rooted, "by default");
@@ -153,6 +174,8 @@ int main(void) {
     TEST_ALL(shared, "with BEELINE_FUSE_MAX=4M");
     prepare_fusing(ROWS, false, 0);
     TEST_ALL(apart, "with BEELINE_FUSE_MAX=0");
+    prepare_ranks(BETWEEN_TWO, 2, false, 1 * M);
+    TEST_ALL(between_two, "between two ranks");
     prepare(IN_PIECES, false);
     TEST_ALL(in_pieces, "with rows of pieces");
     prepare("gpu any\nbroadcast 4 max broadcast_ll128\n", false);
