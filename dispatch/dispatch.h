@@ -216,17 +216,18 @@ struct bl_together {
     enum bl_collective collective;
     uint64_t end;                   /* bytes of the largest call that is Beeline's by lines */
     unsigned calls;                 /* of Beeline's */
-    unsigned in_pieces;             /* of them, those of pieces; the rest is of the others */
+    unsigned in_pieces;             /* of them; what follows is of those by lines */
     unsigned alone;                 /* those too large to share a launch */
-    uint64_t bytes, bytes_alone;    /* theirs, each counted as in its call */
+    uint64_t bytes, bytes_alone;    /* of all, of those; each counted as in its call */
     uint64_t of_root[BL_MAX_RANKS]; /* of broadcasts and reduces: those of each root */
     bool beside_larger;             /* there are others, which are too large for Beeline */
 };
 
 void bl_together_begin(struct bl_together *together, const struct bl_table *table, enum bl_collective collective);
 
-/* One more of Beeline's, of no more bytes than can be counted; or of those that are NCCL's for their size.  Its root is a rank, or 0. */
-void bl_together_add(struct bl_together *together, const struct bl_request *request);
+/* One more of Beeline's, of no more bytes than can be counted, by this kernel alone; or of those that are NCCL's for their size.  Its root is a rank,
+ * or 0. */
+void bl_together_add(struct bl_together *together, const struct bl_request *request, enum bl_kernel kernel);
 void bl_together_add_nccls(struct bl_together *together, const struct bl_request *request);
 
 /* Whether Beeline's calls, too, are to go to NCCL, which has all at once and is faster, or as fast.  A pure function of the table and of what was

@@ -139,11 +139,11 @@ static uint64_t narrow_limit(const struct build *build, const struct bl_tuning_r
     return carried(algorithm->collective, (unsigned)facts->nranks, facts->most_blocks);
 }
 
-/* From where on pieces may be worth while. */
 static bool has_rings(const struct bl_facts *facts) {
     const uint64_t ring = facts->layout.bulk_bytes;
     return ring >= LEAST_TUNED_RING || ring * (uint64_t)(facts->nranks - 1) >= LEAST_TUNED_RINGS;
 }
+/* From where on pieces may be worth while. */
 static uint64_t least_in_pieces(enum bl_collective collective) {
     return collective == BL_ALLREDUCE ? LEAST_SUMMED_IN_PIECES : LEAST_IN_PIECES;
 }

@@ -1,37 +1,41 @@
 /* together.c - whether the real NCCL has all of what a group has of one collective: the pure part of plugin/nccl/together.h.
  *
  * NCCL has a whole group in one kernel, Beeline launch behind launch, so the larger the group, the less it gains.  What the figures here come from:
- * groups of 2 to 64 calls of 16 KB to 4 MB on 4, 3 and 2 H200, docs/benchmarks/h200-x4-2026-11-28-groups.md. */
+ * groups of 2 to 64 calls of 16 KB to 4 MB on 4, 3 and 2 H200, docs/benchmarks/h200-x4-2026-11-28-groups.md; of 2 since lines have no flags, and of
+ * pieces, docs/benchmarks/h200-x2-2026-11-30.md. */
 #include <limits.h>
 
 #include "dispatch.h"
 
-/* What of a group is Beeline's at most, of two ranks and of more.  Of more groups of 16 MB are up to 1.8 times as fast as with NCCL, of 32 MB some up to 1.3
- * times, others take 1.1 times as long; 8 launches of their own of 2 MB took 0.85 to 1.0 of NCCL's time, 16 1.1 to 1.3 times as long, 8 all-reduces
- * of 4 MB 1.0 to 1.1.  Of two, since lines have no flags, 64 MB of 8 to 64 calls are 1.06 to 1.23 times as fast, reduce-scatters of 128 MB 1.10 to
- * 1.24 (docs/benchmarks/h200-x2-2026-11-30.md). */
-static const struct limits {
-    uint64_t bytes
-        [BL_COLLECTIVES]; /* of its calls, counted as in a call, or as many as in one call of Beeline's; 0: whatever they have, and NCCL has none */
-    unsigned alone;       /* calls that share no launch (BEELINE_FUSE_MAX) and are worth launches of their own */
-    uint64_t summed_alone; /* of those that are all-reduces, bytes */
-} of_two = {{[BL_ALLREDUCE] = 64 << 20,
-             [BL_ALLGATHER] = 64 << 20,
-             [BL_REDUCESCATTER] = 128 << 20,
-             [BL_BROADCAST] = 32 << 20,
-             [BL_REDUCE] = 16 << 20},
-            16,
-            64 << 20},
-  of_more = {{[BL_ALLREDUCE] = 32 << 20,
-              [BL_ALLGATHER] = 16 << 20,
-              [BL_REDUCESCATTER] = 16 << 20,
-              [BL_BROADCAST] = 32 << 20,
-              [BL_REDUCE] = 16 << 20},
-             8,
-             24 << 20};
-
-/* Smaller ones are not counted as such; in pieces there may be so many. */
+/* What of a group is Beeline's at most. */
+struct limits {
+    /* Of its calls by lines, counted as in a call, unless one call of as much is; 0: whatever they have, and NCCL has none. */
+    uint64_t bytes[BL_COLLECTIVES];
+    /* Calls that share no launch (BEELINE_FUSE_MAX), and are above ALONE; bytes of those that are all-reduces. */
+    unsigned alone;
+    uint64_t summed_alone;
+};
 static const uint64_t ALONE = 1 << 20;
+
+/* Of two ranks 64 MB of 8 to 64 calls are 1.06 to 1.23 times as fast as with NCCL, reduce-scatters of 128 MB 1.10 to 1.24. */
+static const struct limits of_two = {.bytes = {[BL_ALLREDUCE] = 64 << 20,
+                                               [BL_ALLGATHER] = 64 << 20,
+                                               [BL_REDUCESCATTER] = 128 << 20,
+                                               [BL_BROADCAST] = 32 << 20,
+                                               [BL_REDUCE] = 16 << 20},
+                                     .alone = 16,
+                                     .summed_alone = 64 << 20};
+/* Of more, groups of 16 MB are up to 1.8 times as fast, of 32 MB some up to 1.3 times, others take 1.1 times as long; 8 launches of their own of 2 MB
+ * took 0.85 to 1.0 of NCCL's time, 16 1.1 to 1.3 times as long, 8 all-reduces of 4 MB 1.0 to 1.1. */
+static const struct limits of_more = {.bytes = {[BL_ALLREDUCE] = 32 << 20,
+                                                [BL_ALLGATHER] = 16 << 20,
+                                                [BL_REDUCESCATTER] = 16 << 20,
+                                                [BL_BROADCAST] = 32 << 20,
+                                                [BL_REDUCE] = 16 << 20},
+                                      .alone = 8,
+                                      .summed_alone = 24 << 20};
+
+/* Calls in pieces, each faster than NCCL's by itself, however long: of two ranks 8 are up to 1.2 times as fast, and more were not measured. */
 enum { MOST_IN_PIECES = 8 };
 
 /* So many at most go with one that is NCCL's, whatever they have: with 8 all-gathers of 16 KB to 256 KB beside 64 MB NCCL takes 0.97 to 1.0 of
@@ -64,16 +68,10 @@ static bool is_alone(const struct bl_table *table, const struct bl_request *requ
     return bytes > ALONE && (!bl_fusable_bytes(table, request) || !bl_table_select_batch(table, &two, &route));
 }
 
-static bool is_in_pieces(const struct bl_table *table, const struct bl_request *request) {
-    struct bl_route route;
-    bl_table_select(table, request, &route);
-    return route.algorithm != BL_ROUTE_NCCL && bl_kernel_bulk(route.kernel);
-}
-
-void bl_together_add(struct bl_together *together, const struct bl_request *request) {
+void bl_together_add(struct bl_together *together, const struct bl_request *request, enum bl_kernel kernel) {
     const uint64_t bytes = request->count * bl_datatype_size(request->datatype);
     together->calls++;
-    if (is_in_pieces(together->table, request)) { /* faster than NCCL by itself, however long */
+    if (bl_kernel_bulk(kernel)) {
         together->in_pieces++;
         return;
     }

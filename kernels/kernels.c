@@ -453,13 +453,12 @@ static void plan_multicast(struct bl_staging_layout *layout, int nranks, uint64_
     *left -= layout->multicast_bytes;
 }
 
-/* Bytes of a place of a ring: Piece of bulk_roles.cuh. */
-static uint64_t piece_bytes(int nranks) {
+uint64_t bl_bulk_piece(int nranks) {
     return BL_BULK_WARP_PIECES / (nranks <= 4 ? 4 : nranks <= 8 ? 8 : 16);
 }
 static uint64_t bulk_bytes(int nranks, uint64_t ring) {
     const uint64_t rings = BL_BULK_STREAMS * (uint64_t)(nranks - 1);
-    return rings * (ring + 2 * ring / piece_bytes(nranks) * sizeof(uint64_t));
+    return rings * (ring + 2 * ring / bl_bulk_piece(nranks) * sizeof(uint64_t));
 }
 
 /* Nothing rather than little.  A place is another piece's some 17 us after its turn has come, and so long the links go on (docs/notebook.md).  Returns

@@ -461,6 +461,8 @@ unsigned bl_kernel_threads(int kernel, int nranks, unsigned threads);
 
 /* Whether it carries pieces by bulk copies (bulk.cuh): by few blocks, of which each is given memory of its own. */
 bool bl_kernel_bulk(int kernel);
+/* Bytes of a place of a ring: Piece of bulk_roles.cuh. */
+uint64_t bl_bulk_piece(int nranks);
 
 /* Bytes of memory that each block of so many threads is to be given by the launch; and threads for which a GPU has them where it gives a block
  * `most` bytes, up to `threads`; 0: it cannot launch the kernel. */

@@ -52,8 +52,10 @@ static bool is_faster_with_nccl(const struct bl_group *group, struct kind kind) 
     bl_together_begin(&together, &kind.comm->table, kind.collective);
     for (int i = 0; i < group->forwarded_count; i++)
         if (is_nccls(&group->forwarded[i], kind)) bl_together_add_nccls(&together, &group->forwarded[i].request);
-    for (int i = 0; i < group->count; i++)
-        if (is_ours(&group->calls[i].call, kind)) bl_together_add(&together, &group->calls[i].call.request);
+    for (int i = 0; i < group->count; i++) {
+        const struct bl_call *const call = &group->calls[i].call;
+        if (is_ours(call, kind)) bl_together_add(&together, &call->request, call->route.kernel);
+    }
     return bl_together_is_nccls(&together);
 }
 

@@ -41,8 +41,10 @@ static bool answer(const struct asked *asked) {
             request.count = *c == '+' ? together.end / 2 + 1 : together.end / 2;
             bl_together_add_nccls(&together, &request);
         } else {
+            struct bl_route route;
             request.root = *c - '0';
-            bl_together_add(&together, &request);
+            bl_table_select(&table, &request, &route);
+            bl_together_add(&together, &request, route.kernel);
         }
     }
     return bl_together_is_nccls(&together);

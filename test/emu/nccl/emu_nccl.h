@@ -239,7 +239,6 @@ ncclResult_t emu_group_add_task(const struct emu_op *op, const struct emu_task *
 ncclResult_t emu_group_add_job(struct emu_job *job);                                   /* takes the job */
 
 /* The messages of a group that is only tried, before those of one that is made, at a communicator's end (simulated.c). */
-bool emu_task_is_message(const struct emu_task *task);
 ncclResult_t emu_simulated_keep(const struct emu_task *tasks);
 ncclResult_t emu_simulated_take(struct emu_task *tasks);
 void emu_simulated_forget(ncclComm_t comm);
@@ -257,6 +256,7 @@ ncclResult_t emu_capture_id(CUstream stream, unsigned long long *id);
 
 ncclResult_t emu_run_collective(ncclComm_t comm, const struct emu_op *op);
 ncclResult_t emu_run_p2p(ncclComm_t comm, const struct emu_op *ops, int nops);
+bool emu_is_p2p(const struct emu_op *op);
 /* Before a launch, as it is made: that this rank comes with a message (nothing for a collective).  Two ranks connect at the first
  * message from the one to the other, for which the call waits until both have come, as the real one's does; whoever drives both
  * announces all first. */

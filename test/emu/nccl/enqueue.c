@@ -80,7 +80,7 @@ static struct plan *make_plan(ncclComm_t comm, struct emu_task *const *tasks, in
     *plan = (struct plan){.comm = comm, .generation = comm->generation, .captured = captured};
     for (int p2p = 0; p2p < 2; p2p++) {
         for (int i = 0; i < ntasks; i++) {
-            if (emu_task_is_message(tasks[i]) == p2p) plan->ops[plan->nops++] = tasks[i]->op;
+            if (emu_is_p2p(&tasks[i]->op) == p2p) plan->ops[plan->nops++] = tasks[i]->op;
         }
         if (!p2p) plan->ncollectives = plan->nops;
     }

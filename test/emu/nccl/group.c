@@ -132,7 +132,7 @@ ncclResult_t emu_group_end(ncclSimInfo_t *simulate) {
     group.ntasks = 0;
     group.error = ncclSuccess;
     for (struct emu_task *task = tasks; task; task = task->next) {
-        if (emu_task_is_message(task)) continue;
+        if (emu_is_p2p(&task->op)) continue;
         ncollectives++;
         bytes += task->op.count * emu_datatype_size(task->op.datatype);
     }

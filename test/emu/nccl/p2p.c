@@ -3,7 +3,7 @@
 
 #include "area.h"
 
-static bool is_p2p(const struct emu_op *op) {
+bool emu_is_p2p(const struct emu_op *op) {
     return op->collective == EMU_SEND || op->collective == EMU_RECV;
 }
 
@@ -16,7 +16,7 @@ static _Atomic uint8_t *came(ncclComm_t comm, const struct emu_op *op, bool send
 void emu_p2p_announce(const struct emu_task *task) {
     const struct emu_op *op = &task->op;
     ncclComm_t comm = task->comm;
-    if (!is_p2p(op)) return;
+    if (!emu_is_p2p(op)) return;
     pthread_mutex_lock(&comm->launching);
     if (emu_task_check(task) == ncclSuccess && !*came(comm, op, op->collective == EMU_SEND)) {
         *came(comm, op, op->collective == EMU_SEND) = 1;

@@ -3,13 +3,9 @@
 
 #include "emu_nccl.h"
 
-bool emu_task_is_message(const struct emu_task *task) {
-    return task->op.collective == EMU_SEND || task->op.collective == EMU_RECV;
-}
-
 /* Of a communicator that is there still. */
 static bool counts(const struct emu_task *task) {
-    return emu_task_is_message(task) && task->generation == task->comm->generation;
+    return emu_is_p2p(&task->op) && task->generation == task->comm->generation;
 }
 
 static uint64_t peer_bit(const struct emu_task *task) {
@@ -25,9 +21,12 @@ static void meet(const struct emu_task *tasks, bool simulated) {
         if (peer_bit(task) & ~peers->met && simulated) task->comm->stuck = true;
         peers->met |= peer_bit(task);
     }
-    for (const struct emu_task *task = tasks; task && !simulated; task = task->next)
-        for (int sends = 0; sends < 2 && counts(task) && !task->comm->stuck; sends++)
-            task->comm->peers[sends].connected = task->comm->peers[sends].met;
+    if (simulated) return;
+    for (const struct emu_task *task = tasks; task; task = task->next) {
+        if (!counts(task) || task->comm->stuck) continue;
+        struct emu_peers *const peers = task->comm->peers;
+        for (int sends = 0; sends < 2; sends++) peers[sends].connected = peers[sends].met;
+    }
 }
 
 static void keep(struct emu_task *task) {
