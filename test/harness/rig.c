@@ -31,10 +31,8 @@ static uint64_t pair_position(const struct bl_staging_layout *layout, uint64_t n
 /* Of rings of pieces (kernels/carriers/bulk.cuh): credit of each place for all that are gone before the cursor-th. */
 static void set_credit(const struct rig *rig, uint64_t cursor) {
     const int n = rig->part->count;
-    const uint64_t places = rig->layout.bulk_bytes / (BL_BULK_WARP_PIECES / (n <= 4   ? 4
-                                                                             : n <= 8 ? 8
-                                                                                      : 16)),
-                   rings = BL_BULK_STREAMS * (uint64_t)(n - 1), words = rings * places;
+    const uint64_t places = rig->layout.bulk_bytes / bl_bulk_piece(n), rings = BL_BULK_STREAMS * (uint64_t)(n - 1),
+                   words = rings * places;
     uint64_t *credit = calloc(words, sizeof *credit);
     CHECK(credit);
     for (uint64_t w = 0; w < words; w++) {

@@ -35,7 +35,8 @@ SMALL = "BEELINE_STAGING=1M"
 LEAST, LESS, USUAL = "BEELINE_STAGING=4M", "BEELINE_STAGING=16M", "BEELINE_STAGING=100M"
 SOAK = "soak timeout=600"
 # Of the calls that are drawn for a case `make soak` makes all, `make check` so many.
-SHARE, FEWEST = 1 if os.environ.get("SOAK") else 0.35, 4
+ALL = bool(os.environ.get("SOAK"))
+SHARE, FEWEST = 1 if ALL else 0.35, 4
 
 
 # --- how a row says what differs from case to case: a field is a value, or a function of the case's point ---
@@ -153,7 +154,7 @@ MOVED = dict(mode=turn(MODES, "ranks", "grid", "types"), options=CREWS, c=edges(
              k=least({2: 90, 16: 40}))
 WIDTHS = ("uint8", "bfloat16,f8e5m2", "double,uint32")
 row("{algorithm}/{ranks}/{grid}{first}", dict(algorithm=("allgather_ll128",), ranks=RANKS, grid=("", "crews/"), types=WIDTHS),
-    where=lambda p: p.ranks < 7 or p.at["types"] == (p.at["ranks"] + p.at["grid"]) % 3,
+    where=lambda p: p.ranks < (8 if ALL else 7) or p.at["types"] == (p.at["ranks"] + p.at["grid"]) % 3,
     soak=lambda p: SOAK if p.ranks < 7 and p.at["types"] == (p.at["ranks"] + p.at["grid"]) % 3 else "", **MOVED)
 row("{algorithm}/{ranks}/{first}", dict(algorithm=("allgather_ce",), ranks=(2, 3, 4, 8), grid=("",), types=WIDTHS), **MOVED)
 
@@ -212,8 +213,8 @@ row("table/others/{ranks}/{mode}", dict(ranks=RANKS, mode=MODES), soak=rarely(2)
 SCHEDULE = dict(mode=modulo("other", ("processes", "groups")), ranks=modulo("other", (2, 3, 4)), seed="$((SEED * 100 + {other}))",
                 t="int32,bfloat16", o="sum", c="1,15,16,60,121,900", g=3, b=6)
 # Of which algorithms, at which ranks, and how many schedules.
-for algorithms, captured, odd, schedules in ((ALL_REDUCES, RANKS[:-1], (2, 4, 7), 3), (BLOCKS, RANKS[:-1], (2, 4, 7), 2),
-                                             (("allgather_ce",), (2, 3, 4, 8), (2, 4, 7), 2), (FEWER, (2, 4, 7), (3,), 2), (SPREAD, (3,), (3,), 1), (BULK, (2, 4), (3,), 2)):
+for algorithms, captured, odd, schedules in ((ALL_REDUCES, RANKS[:-1], (2, 4, 7), 6 if ALL else 3), (BLOCKS, RANKS[:-1], (2, 4, 7), 4 if ALL else 2),
+                                             (("allgather_ce",), (2, 3, 4, 8), (2, 4, 7), 4 if ALL else 2), (FEWER, (2, 4, 7), (3,), 2), (SPREAD, (3,), (3,), 1), (BULK, (2, 4), (3,), 2)):
     wide = dict(options=WARPS + ROOMY) if algorithms is BULK else {}
     row("odd_alignment/{algorithm}/{ranks}", dict(algorithm=algorithms, ranks=odd), mode="groups",
         t="all", o="sum,avg", c=edges(2500, "float"), x="odd", k=100, **wide)
@@ -277,14 +278,14 @@ row("capacity/large_small_staging/{ranks}", dict(algorithm=("twoshot_ll128",), r
 # --- the kernels alone ---
 
 ALONE = dict(program="kernels", without_beeline=True, mode="groups", word="{name}")
-SALVOS = dict(options=NVLS + "--arch 100 ", k=least({2: 10, 7: 4, 16: 2}), **ALONE)
+SALVOS = dict(options=NVLS + "--arch 100 ", k=least({2: 14, 7: 5, 16: 2} if ALL else {2: 10, 7: 4, 16: 2}), **ALONE)
 LONG = (("oneway", 7), ("pairs", 7), ("pairs", 16), ("blanks", 16), ("oneway", 16), ("pairs", 8), ("timeout", 16), ("abort", 16), ("places", 3), ("places", 8), ("alignments", 3), ("longest", 2), ("longest", 3), ("full", 2))
 row("kernels/{name}/{ranks}", dict(name=("wide",), ranks=(2,)), options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("shapes", "late", "oneway", "pairs", "multicast"), ranks=RANKS),
     soak=lambda p: SOAK if (p.at["name"] + p.at["ranks"]) % 3 == 2 or (p.name, p.ranks) in LONG else "", **SALVOS)
 row("kernels/{name}/{ranks}", dict(name=("blanks", "epochs", "timeout", "abort", "stopped"), ranks=(2, 3, 16)),
     soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", **{**SALVOS, "options": lambda p: NVLS + "--arch 100 " + WARPS * (p.ranks < 8)})  # of 16 blocks are larger anyhow
-row("kernels/{name}/{ranks}", dict(name=("bulk",), ranks=(2, 3, 4, 7, 16)), options=lambda p: ROOMY + ("--block 256 " if p.ranks < 4 else WARPS), k=least({2: 14, 7: 4, 16: 2}), **ALONE)
+row("kernels/{name}/{ranks}", dict(name=("bulk",), ranks=(2, 3, 4, 7, 16)), options=lambda p: ROOMY + ("--block 256 " if p.ranks < 4 else WARPS), k=least({2: 20, 7: 6, 16: 2} if ALL else {2: 14, 7: 4, 16: 2}), **ALONE)
 # Several bundles in a block, a warp for each rank: by default blocks are too small for that.
 row("kernels/{name}/{ranks}/large-blocks", dict(name=("shapes", "late"), ranks=(3, 4, 7, 8)), soak=lambda p: SOAK if (p.at["name"] + p.at["ranks"]) % 2 else "", **{**SALVOS, "options": NVLS + "--arch 100 --block 256 "})
 # So many that launches in which a block takes what another one sends are seen to hang: of 3 and 5 ranks one in 260, and in 40, did.
@@ -292,7 +293,7 @@ row("kernels/{name}/{ranks}", dict(name=("places",), ranks=(2, 3, 5, 8)), soak=l
 # What is about the cache is the same code for 3 and 4 ranks.
 row("kernels/{name}/{ranks}", dict(name=("full",), ranks=(2, 3)), soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", options="--block 256 --sms 64 ", **ALONE)
 row("kernels/{name}/{ranks}", dict(name=("far",), ranks=(3, 4)), soak=lambda p: SOAK if p.ranks == 4 else "", **ALONE)
-row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", **{**SALVOS, "k": least({2: 2, 3: 1})})
+row("kernels/{name}/{ranks}", dict(name=("alignments", "longest"), ranks=(2, 3, 4)), soak=lambda p: SOAK if (p.name, p.ranks) in LONG else "", **{**SALVOS, "k": least({2: 4 if ALL else 2, 3: 1})})
 
 # --- scenarios ---
 
