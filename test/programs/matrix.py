@@ -223,6 +223,11 @@ for name, box in (("alone", ""), ("beeline", f"{BEELINE} {LINES}")):
     for ranks, mode, option, by in zip((3, 2), MODES, ("-g", "-n"), ("", "--processes ")):
         if name == "beeline" or mode == "threads":
             case(f"registered/{name}/{mode}", f"{option} {ranks} {box}".rstrip(), f"programs --ranks {ranks} {by}{SIZES} --middle 6K --large 68K registered")
+# On memory of the host's: by NCCL, by lines, and the large ones in pieces.
+PIECES = " ".join(f"--env 'BEELINE_{name.upper()}=..16K {kernel}_ll128 | {kernel}_bulk'" for name, kernel in
+                  (("allreduce", "twoshot"), ("allgather", "allgather"), ("reducescatter", "reducescatter"), ("alltoall", "alltoall")))
+for name, box in (("alone", ""), ("beeline", f"--block 256 --beeline {PIECES}")):
+    case(f"host_memory/{name}", f"-g 2 {box}".rstrip(), f"programs {SIZES} --middle 6K --large 68K host_memory")
 case("unreceived-alone", "-g 2", "programs --seed $SEED --small 1K --middle 4K --large 256K messages_unreceived one_way_unreceived")
 for name in REFUSED:
     messages(name, [name], f"--beeline {MIXED}", "warn-ok ")

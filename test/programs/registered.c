@@ -1,4 +1,5 @@
-/* registered.c - collectives on buffers of NCCL's own allocator, and on such as NCCL has been told of, as those train whose framework does that. */
+/* registered.c - collectives on buffers of NCCL's own allocator, and on such as NCCL has been told of, as those train whose framework does that; and on
+ * memory of the host's that the GPU reaches. */
 #include "programs.h"
 
 #include <dlfcn.h>
@@ -38,15 +39,19 @@ static struct calls look_up(void) {
 }
 
 /* Whose memory, and as what NCCL knows it. */
-static const struct way {
+struct way {
     const char *name;
-    bool nccls;
+    enum { DEVICES, NCCLS, LOCKED, PAGES, MANAGED } memory;
     enum { UNKNOWN, BUFFER, WINDOW } known;
-} ways[] = {{"the driver's memory, registered", false, BUFFER},
-            {"NCCL's memory", true, UNKNOWN},
-            {"NCCL's memory, registered", true, BUFFER},
-            {"windows", true, WINDOW}};
-enum { WAYS = sizeof ways / sizeof *ways };
+};
+static const struct way told[] = {{"the driver's memory, registered", DEVICES, BUFFER},
+                                  {"NCCL's memory", NCCLS, UNKNOWN},
+                                  {"NCCL's memory, registered", NCCLS, BUFFER},
+                                  {"windows", NCCLS, WINDOW}};
+static const struct way hosts[] = {{"page-locked memory", LOCKED, UNKNOWN},
+                                   {"pages that were locked later", PAGES, UNKNOWN},
+                                   {"managed memory", MANAGED, UNKNOWN}};
+enum { TOLD = sizeof told / sizeof *told, HOSTS = sizeof hosts / sizeof *hosts, PAGE = 4096 };
 
 /* What is sent from, and what is received to, each with room for a block of each rank. */
 struct buffers {
@@ -64,21 +69,34 @@ static void buffers_open(struct part *part, const struct calls *c, const struct 
     CHECK(b->expected);
     doing(part, "allocating: %s", way->name);
     for (int k = 0; k < 2; k++) {
-        CUdeviceptr memory = 0;
-        if (way->nccls)
-            NCCL_OK(c->alloc(&b->memory[k], b->bytes));
-        else
-            CU_OK(cuMemAlloc(&memory, b->bytes));
-        if (memory) b->memory[k] = (void *)memory;
+        void **const memory = &b->memory[k];
+        switch (way->memory) {
+        case DEVICES: CU_OK(cuMemAlloc((CUdeviceptr *)memory, b->bytes)); break;
+        case NCCLS: NCCL_OK(c->alloc(memory, b->bytes)); break;
+        case LOCKED: CU_OK(cuMemHostAlloc(memory, b->bytes, CU_MEMHOSTALLOC_PORTABLE)); break;
+        case PAGES:
+            CHECK(!posix_memalign(memory, PAGE, (b->bytes + PAGE - 1) / PAGE * PAGE));
+            CU_OK(cuMemHostRegister(*memory, b->bytes, CU_MEMHOSTREGISTER_PORTABLE));
+            break;
+        case MANAGED: CU_OK(cuMemAllocManaged((CUdeviceptr *)memory, b->bytes, CU_MEM_ATTACH_GLOBAL)); break;
+        }
     }
 }
 
 static void buffers_close(const struct calls *c, struct buffers *b) {
-    for (int k = 0; k < 2; k++)
-        if (b->way->nccls)
-            NCCL_OK(c->free(b->memory[k]));
-        else
-            CU_OK(cuMemFree((CUdeviceptr)b->memory[k]));
+    for (int k = 0; k < 2; k++) {
+        void *const memory = b->memory[k];
+        switch (b->way->memory) {
+        case DEVICES:
+        case MANAGED: CU_OK(cuMemFree((CUdeviceptr)memory)); break;
+        case NCCLS: NCCL_OK(c->free(memory)); break;
+        case LOCKED: CU_OK(cuMemFreeHost(memory)); break;
+        case PAGES:
+            CU_OK(cuMemHostUnregister(memory));
+            free(memory);
+            break;
+        }
+    }
     free(b->expected);
 }
 
@@ -143,26 +161,44 @@ static void all_calls(struct part *part, const struct settings *s, const struct 
         }
 }
 
+static size_t room_of(const struct part *part, const struct settings *s) {
+    return (s->large > s->middle ? s->large : s->middle + 4) * (size_t)part->box->nranks;
+}
+
 /* --- registered: the last ones' memory is freed after the communicator's end, that of others before --- */
 static void registered(struct part *part, const struct settings *s) {
     const struct calls c = look_up();
-    const size_t bytes = (s->large > s->middle ? s->large : s->middle + 4) * (size_t)part->box->nranks;
+    const size_t bytes = room_of(part, s);
     const ncclComm_t comm = comm_open(part);
     const CUstream stream = stream_open();
-    struct buffers b[WAYS];
-    for (int w = 0; w < WAYS; w++) {
+    struct buffers b[TOLD];
+    for (int w = 0; w < TOLD; w++) {
         const uint64_t seed = s->seed + (uint64_t)(1000 * w);
-        buffers_open(part, &c, &ways[w], bytes, &b[w]);
+        buffers_open(part, &c, &told[w], bytes, &b[w]);
         tell(part, &c, comm, &b[w]);
         all_calls(part, s, &b[w], comm, stream, seed);
         part_barrier(part); /* a window is what others read, too */
         untell(part, &c, comm, &b[w]);
-        if (ways[w].known) all_calls(part, s, &b[w], comm, stream, seed + 100);
-        if (w + 1 < WAYS) buffers_close(&c, &b[w]);
+        if (told[w].known) all_calls(part, s, &b[w], comm, stream, seed + 100);
+        if (w + 1 < TOLD) buffers_close(&c, &b[w]);
     }
     comm_close(part, comm);
     stream_close(stream);
-    buffers_close(&c, &b[WAYS - 1]);
+    buffers_close(&c, &b[TOLD - 1]);
 }
 
-const struct program registered_programs[] = {{"registered", registered}, {0}};
+/* --- host_memory --- */
+static void host_memory(struct part *part, const struct settings *s) {
+    const ncclComm_t comm = comm_open(part);
+    const CUstream stream = stream_open();
+    for (int w = 0; w < HOSTS; w++) {
+        struct buffers b;
+        buffers_open(part, NULL, &hosts[w], room_of(part, s), &b);
+        all_calls(part, s, &b, comm, stream, s->seed + (uint64_t)(1000 * w));
+        buffers_close(NULL, &b);
+    }
+    comm_close(part, comm);
+    stream_close(stream);
+}
+
+const struct program registered_programs[] = {{"registered", registered}, {"host_memory", host_memory}, {0}};

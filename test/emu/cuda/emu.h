@@ -189,7 +189,7 @@ struct emu_green {
 };
 
 /* --- address.c: one arena of addresses; a granule belongs to at most one range --- */
-enum emu_range_kind { EMU_PLAIN, EMU_HOST, EMU_RESERVED, EMU_MAPPED, EMU_MULTICAST, EMU_REGISTERED };
+enum emu_range_kind { EMU_PLAIN, EMU_HOST, EMU_MANAGED, EMU_RESERVED, EMU_MAPPED, EMU_MULTICAST, EMU_REGISTERED };
 
 struct emu_handle;
 struct emu_range {

@@ -17,6 +17,7 @@ enum {
     PLAIN,
     PINNED,
     REGISTERED,
+    MANAGED,
     RESERVED,
     MAPPED,
     HANDLES,
@@ -30,8 +31,9 @@ enum {
     SUMS
 };
 
-static const int of_range[] = {[EMU_PLAIN] = PLAIN,       [EMU_HOST] = PINNED,   [EMU_REGISTERED] = REGISTERED,
-                               [EMU_RESERVED] = RESERVED, [EMU_MAPPED] = MAPPED, [EMU_MULTICAST] = MAPPED};
+static const int of_range[] = {
+    [EMU_PLAIN] = PLAIN,       [EMU_HOST] = PINNED,   [EMU_REGISTERED] = REGISTERED, [EMU_MANAGED] = MANAGED,
+    [EMU_RESERVED] = RESERVED, [EMU_MAPPED] = MAPPED, [EMU_MULTICAST] = MAPPED};
 static const int of_kind[EMU_KINDS] = {[EMU_STREAM] = STREAMS, [EMU_EVENT] = EVENTS, [EMU_MODULE] = MODULES,
                                        [EMU_GRAPH] = GRAPHS,   [EMU_EXEC] = EXECS,   [EMU_HANDLE] = HANDLES};
 
@@ -89,6 +91,7 @@ void emu_leaks_report(void) {
         struct sum sums[SUMS] = {[PLAIN] = {"cuMemAlloc"},
                                  [PINNED] = {"cuMemHostAlloc"},
                                  [REGISTERED] = {"cuMemHostRegister"},
+                                 [MANAGED] = {"cuMemAllocManaged"},
                                  [RESERVED] = {"cuMemAddressReserve"},
                                  [MAPPED] = {"cuMemMap"},
                                  [HANDLES] = {"cuMemCreate or import"},

@@ -87,7 +87,7 @@ static void range_end(struct emu_range *range) {
 void emu_context_free_memory(struct emu_context *context) {
     for (struct emu_range *range = NULL; (range = emu_object_of(EMU_RANGE, range));) {
         if (!range->object.alive || range->context != context) continue;
-        if (range->kind != EMU_PLAIN && range->kind != EMU_HOST && range->kind != EMU_REGISTERED) continue;
+        if (range->kind == EMU_RESERVED || range->kind == EMU_MAPPED || range->kind == EMU_MULTICAST) continue;
         range->object.orphan = true;
         range_end(range);
     }
@@ -134,7 +134,12 @@ EMU_LOCKED(cuMemAlloc_v2, 3020, (CUdeviceptr * address, size_t bytes), (address,
 }
 
 EMU_LOCKED(cuMemFree_v2, 3020, (CUdeviceptr address), (address)) {
-    return release(EMU_PLAIN, (uintptr_t)address);
+    return release(allocation((uintptr_t)address, EMU_MANAGED) ? EMU_MANAGED : EMU_PLAIN, (uintptr_t)address);
+}
+
+EMU_LOCKED(cuMemAllocManaged, 6000, (CUdeviceptr * address, size_t bytes, unsigned flags), (address, bytes, flags)) {
+    if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) return CUDA_ERROR_INVALID_VALUE;
+    return allocate(EMU_MANAGED, bytes, address);
 }
 
 EMU_LOCKED(cuMemAllocHost_v2, 3020, (void **address, size_t bytes), (address, bytes)) {
@@ -227,9 +232,9 @@ EMU_CALL(cuPointerGetAttribute, 4000, (void *value, CUpointer_attribute attribut
         *(void **)value = (void *)(uintptr_t)address;
         break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(uint64_t *)value = range->id; break;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(unsigned char *)value = 0; break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(unsigned char *)value = range->kind == EMU_MANAGED; break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)value = host ? range->context->device : emu_device_of_index(range->device);
+        *(int *)value = range->device < 0 ? range->context->device : emu_device_of_index(range->device);
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)value = 0; break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)value = range->base; break;

@@ -15,7 +15,7 @@ TEST(memory, "2", NULL, 1, ALWAYS) {
     size_t bytes, available, total, later;
     unsigned type = 0;
     int device = -1;
-    unsigned char data[101];
+    unsigned char data[101], managed = 0;
     void *host;
     test_box_open(&box, 2);
     OK(cuMemGetInfo(&available, &total));
@@ -44,6 +44,15 @@ TEST(memory, "2", NULL, 1, ALWAYS) {
     OK(cuMemHostRegister(data, sizeof data, 0));
     EXPECT(cuMemHostRegister(data, sizeof data, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     OK(cuMemHostUnregister(data));
+    OK(cuMemAllocManaged(&p, 101, CU_MEM_ATTACH_GLOBAL));
+    OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, p));
+    CHECK(managed);
+    memset((void *)p, 3, 101); /* by the host, too */
+    OK(cuMemcpyDtoH(data, p, 101));
+    CHECK(data[0] == 3 && data[100] == 3);
+    OK(cuMemFree(p));
+    EXPECT(cuMemFree(p), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuMemAllocManaged(&p, 101, 0), CUDA_ERROR_INVALID_VALUE);
     EXPECT(cuMemAlloc(&p, (size_t)1 << 50), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(cuMemAlloc(&p, 0), CUDA_ERROR_INVALID_VALUE);
     test_box_close(&box);
