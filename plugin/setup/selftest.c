@@ -16,7 +16,7 @@ struct run {
     uint32_t most_bytes; /* of a buffer with up to 4 ranks; with more as much less, for all write to all */
 };
 
-enum { LONG = 128 << 10, SHORT = 16 << 10, ROUNDS = 4, THREAD_BYTES = 16 /* of a round, about */ };
+enum { LONG = 128 << 10, SHORT = 16 << 10, AS_RINGS_ASK = 0, ROUNDS = 4, THREAD_BYTES = 16 /* of a round, about */ };
 
 /* Halves alternate from launch to launch, so kernels that have halves run twice.  The packets are all written, if there are
  * no more than 4 ranks and threads enough; of the lines enough that every peer, a good part of the multiprocessors and the
@@ -30,12 +30,14 @@ static const struct run staging_runs[] = {
     {BL_KERNEL_ALLREDUCE_TWOSHOT_LL128, BL_UINT64, LONG},
     {BL_KERNEL_ALLGATHER_LL128, BL_UINT64, LONG},
     {BL_KERNEL_REDUCESCATTER_LL128, BL_UINT64, LONG},
-    {BL_KERNEL_ALLREDUCE_BULK, BL_UINT64, LONG},
-    {BL_KERNEL_ALLGATHER_BULK, BL_UINT64, LONG},
-    {BL_KERNEL_REDUCESCATTER_BULK, BL_UINT64, LONG},
+    {BL_KERNEL_ALLTOALL_LL128, BL_UINT64, LONG},
     {BL_KERNEL_BROADCAST_LL128, BL_UINT64, LONG},
     {BL_KERNEL_REDUCE_LL128, BL_UINT64, LONG},
-    {BL_KERNEL_SENDRECV_LL128, BL_UINT64, 0}, /* as much as rings ask for */
+    {BL_KERNEL_ALLREDUCE_BULK, BL_UINT64, AS_RINGS_ASK},
+    {BL_KERNEL_ALLGATHER_BULK, BL_UINT64, AS_RINGS_ASK},
+    {BL_KERNEL_REDUCESCATTER_BULK, BL_UINT64, AS_RINGS_ASK},
+    {BL_KERNEL_ALLTOALL_BULK, BL_UINT64, AS_RINGS_ASK},
+    {BL_KERNEL_SENDRECV_LL128, BL_UINT64, AS_RINGS_ASK},
 };
 
 enum { ROOT = 0 }; /* of both */
@@ -92,8 +94,28 @@ static uint64_t short_ring(uint64_t quads) {
     return BEHIND + quads / 4 * 3 <= quads ? SHORT_RING : quads;
 }
 
-static uint64_t lap_and_a_half(const struct bl_staging_layout *layout) {
+/* Those of pieces have words of credit for each place.  What short ones have for words is in the place of data of whole ones, so these find theirs as
+ * if nothing had been sent, and so they are told: forget_pieces. */
+enum { SHORT_BULK_RING = 4 /* places */ };
+
+static int forget_pieces(const struct bl_selftest *test) {
+    const CUdeviceptr words = (CUdeviceptr)(uintptr_t)&test->args.epochs[BL_WORD_BULK];
+    const size_t bytes = (size_t)BL_BULK_STREAMS * BL_MAX_BLOCKS * sizeof(uint64_t);
+    BL_DRIVER_CHECK(bl_driver()->cuMemsetD8Async(words, 0, bytes, test->stream), "zeroing words (cuMemsetD8Async)");
+    return 0;
+}
+
+/* Of each ring, in bytes. */
+static uint64_t lap_and_a_half(const struct bl_selftest *test, enum bl_kernel kernel) {
+    const struct bl_staging_layout *const layout = &test->args.layout;
+    if (bl_kernel_bulk(kernel)) return layout->bulk_bytes + layout->bulk_bytes / 2;
     return (layout->pair_quads + layout->pair_quads / 2) * BL_QUAD * BL_FLAGGED_DATA;
+}
+
+/* Of a block, or, of an all-reduce, which goes to each peer in parts, of the message. */
+static uint64_t bytes_for_rings(const struct bl_selftest *test, const struct run *run) {
+    const uint64_t each = lap_and_a_half(test, run->kernel);
+    return has(run, BL_GATHERS | BL_SCATTERS | BL_PAIRED) ? each : test->args.nranks * each;
 }
 
 /* What is enough for few threads: more rounds of the same ones try no other way, and take long where these are slow. */
@@ -116,7 +138,7 @@ static struct extent extent_of(const struct bl_selftest *test, const struct run 
     const uint64_t most = most_of(test, run) * 4 / (nranks > 4 ? nranks : 4) / e.blocks_in / e.blocks_out;
     const uint64_t room = bl_kernel_capacity(run->kernel, nranks, &test->args.layout);
     if (!room) return e;
-    const uint64_t bytes = has(run, BL_PAIRED) ? lap_and_a_half(&test->args.layout) : room < most ? room : most;
+    const uint64_t bytes = run->most_bytes == AS_RINGS_ASK ? bytes_for_rings(test, run) : room < most ? room : most;
     e.count = bytes / e.size - 7; /* not a whole number of lines: the end of the last one is tried, too */
     return e;
 }
@@ -225,6 +247,7 @@ int bl_selftest_prepare(struct bl_selftest *test, enum bl_selftest_kind kind, co
                                  .threads = threads,
                                  .block_memory = bl_driver_block_memory(comm->device)};
     test->args.layout.pair_quads = short_ring(args->layout.pair_quads);
+    if (args->layout.bulk_bytes) test->args.layout.bulk_bytes = SHORT_BULK_RING * bl_bulk_piece((int)args->nranks);
     lay_out(test);
     if (!test->results) return 0; /* no kernel of these is in use */
     if (kind == BL_SELFTEST_MULTICAST) test->control = NULL;
@@ -313,7 +336,7 @@ int bl_selftest_launch(const struct bl_selftest *test, struct bl_comm *comm, uin
                 : launch_kernel(test, comm, run->kernel, run->datatype, blocks, threads, &args))
             return -1;
     }
-    return 0;
+    return test->args.layout.bulk_bytes ? forget_pieces(test) : 0;
 }
 
 static bool peer_is_late(const struct bl_control *control) {
@@ -354,9 +377,10 @@ static int wait_for_kernels(const struct bl_selftest *test, uint64_t timeout_ns,
 /* Element i of the result. */
 static uint64_t expected(const struct bl_selftest *test, const struct run *run, uint64_t count, uint64_t i) {
     uint64_t sum = 0;
-    if (has(run, BL_PAIRED)) return word_of((int)(i / count), test->args.rank * count + i % count);
     if (!has(run, BL_REDUCES)) {
         const bool gathers = has(run, BL_GATHERS); /* else all of it is the root's */
+        if (has(run, BL_PAIRED) || (gathers && has(run, BL_SCATTERS)))
+            return word_of((int)(i / count), test->args.rank * count + i % count);
         return encode(run->datatype,
                       value_of(run->datatype, gathers ? (int)(i / count) : ROOT, gathers ? i % count : i));
     }

@@ -4,6 +4,7 @@ import multicast
 
 CALLS = "-c 17,1000"
 LESS = "--env BEELINE_STAGING=16M"  # the usual one, of which most is never touched, takes as long to fill as all else together
+BY_PIECES = ("--block 256", "--env BEELINE_ALLREDUCE=twoshot_bulk")
 LEFT = "is left to NCCL: "
 
 
@@ -156,10 +157,12 @@ def hardware():
     for mode in ("processes", "groups", "threads"):
         case(f"topology/broken/{mode}", expect(allreduce(mode, 3, "-t broken"), f"--warn '{LEFT}rank 0: self-test: .* wrong data'"))
     # Only what one rank sends another through their ring, or the credit for it.
-    for m, (fault, text) in enumerate((("pairs-ring-of-one", "rank 1: self-test: sendrecv_ll128 delivered wrong data"),
-                                       ("pairs-credit-of-one", "self-test: rank 0 waited 1 s for the data of rank 1,"))):
+    for m, (fault, options, text) in enumerate((("pairs-ring-of-one", (), "rank 1: self-test: sendrecv_ll128 delivered wrong data"),
+                                                ("pairs-credit-of-one", (), "self-test: rank 0 waited 1 s for the data of rank 1,"),
+                                                ("bulk-ring-of-one", BY_PIECES, "rank 0: self-test: twoshot_bulk delivered wrong data"),
+                                                ("bulk-credit-of-one", BY_PIECES, "self-test: rank 0 waited 1 s for the data of rank 1,"))):
         case(f"topology/{fault}",
-             expect(allreduce(("processes", "groups")[m], 3, f"--env BEELINE_TEST_FAULT={fault}", "--env BEELINE_SETUP_TIMEOUT=4",
+             expect(allreduce(("processes", "groups")[m % 2], 3, f"--env BEELINE_TEST_FAULT={fault}", "--env BEELINE_SETUP_TIMEOUT=4", *options,
                               "--env BEELINE_EMU_KERNELS=$PWD/$BUILD/test/planted/libbeeline-kernels.so"), f"--warn '{LEFT}{text}'"))
 
 
