@@ -77,7 +77,7 @@ def cases(case, expect, allreduce, faults, sockets):
 
     # The self-test: of a launch, of data, of what does not come.  What serves then is as if nothing had been.
     case("multicast/selftest/launch", expect(faults("-k 1 multicast_lost", "processes", 3, *ON, "--env BEELINE_SETUP_TIMEOUT=8",
-                                                    "--fault cuLaunchKernelEx@1#13=CUDA_ERROR_LAUNCH_FAILED"),
+                                                    "--fault cuLaunchKernelEx@1#14=CUDA_ERROR_LAUNCH_FAILED"),
                                              f"--warn '{LOST}rank 1: self-test: launching a kernel'"))
     for fault, text in (("nvls-share", "rank 0: self-test: twoshot_nvls delivered wrong data"),
                         ("nvls-flag", "self-test: rank . waited 1 s for the data of rank")):
