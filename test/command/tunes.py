@@ -162,10 +162,10 @@ def merging(_):
 
 
 def judged_eager(_):
-    """Rows are what wins in graphs; where eager calls lose the size is NCCL's; the block says so, has both times, and what is slower."""
+    """Rows are what wins in graphs; where eager calls lose the size is NCCL's; the block says so, has both times, of sizes that only candidates have theirs, and what is slower."""
     from beeline.tuning import jobs, session, store, thresholds  # pylint: disable=import-outside-toplevel
     from beeline.tuning.box import Box  # pylint: disable=import-outside-toplevel
-    name, sizes = "broadcast_ll128", [1 << 10, 1 << 12, 1 << 14]
+    name, sizes, longest = "broadcast_ll128", [1 << 10, 1 << 12, 1 << 14], 1 << 16
 
     class Told:
         """What a Teller is told."""
@@ -189,14 +189,14 @@ def judged_eager(_):
     group = ("broadcast",)
     check(tuning.tuned() == [] and tuning.tunings_of(tuning.plan.eager(2, group)) is None, "nothing is measured")
     add(tuning.plan.before(2)[0], {size: (20.0, 10.0) for size in sizes})
-    add(tuning.plan.candidates(2, "broadcast"), {size: (5.0, 10.0) for size in sizes}, forced=f"{name} threads=256")
+    add(tuning.plan.candidates(2, "broadcast"), {size: (5.0, 10.0) for size in (*sizes, longest)}, forced=f"{name} threads=256")
     check(tuning.tunings_of(tuning.plan.tuned(2, group)) is None, "eager calls come first")
     add(tuning.plan.eager(2, group), {sizes[0]: (11.0, 10.0), sizes[1]: (8.0, 10.0), sizes[2]: (10.2, 10.0)})
     add(tuning.plan.tuned(2, group), {size: (5.0 if size > 1024 else 10.0, 10.0) for size in sizes})
     section, lines = tuning.block(2, "broadcast")
-    check(section == HERE and [line.split()[2:4] for line in lines if line[0] != "#"] == [["1K", "nccl"], ["16K", name], ["max", "nccl"]], lines)
+    check(section == HERE and [line.split()[2:4] for line in lines if line[0] != "#"] == [["1K", "nccl"], ["64K", name], ["max", "nccl"]], lines)
     check("# tuned broadcast 2: eager calls are NCCL's at 1K, where they lose" in lines and "2026-01-02, h, G, driver 580, NCCL 2.28.9, Beeline 1-2" in lines[0], lines)
-    check([line.split()[4:] for line in lines if line.startswith("# time")] == [["1K", "10.00", "10.00"], ["4K", "10.00", "5.00", "10.00", "8.00"], ["16K", "10.00", "5.00", "10.00", "10.20"]], lines)
+    check([line.split()[4:] for line in lines if line.startswith("# time")] == [["1K", "10.00", "10.00"], ["4K", "10.00", "5.00", "10.00", "8.00"], ["16K", "10.00", "5.00", "10.00", "10.20"], ["64K", "10.00", "5.00"]], lines)
     check(list(tuning.gains())[1] == ("broadcast", "2", "0.50", "0.50", "1.59", "1.00", "1K", "3.17"), list(tuning.gains()))
     check(tuning.complete() and thresholds.NCCL in lines[-1], tuning.missing())
     add(tuning.plan.tuned(2, group), {size: (11.0, 10.0) for size in sizes})
@@ -205,6 +205,10 @@ def judged_eager(_):
     keys = [job.key for job in plan.jobs()]
     check(len(set(keys)) == len(keys) == 2 * (2 + len(jobs.tables_of()) + 2 + 2 + 2) and all(key.startswith("before") for key in keys[:4]), keys)
     check(all(f"candidates / {ranks} ranks {collective}" in keys for ranks in (8, 2) for collective in jobs.tables_of()), keys)
+    mib, ends = 1 << 20, {job.key: int(jobs.option(job.arguments, "-e", "0")) for job in plan.jobs()}
+    wanted = {"candidates / 8 ranks all_gather": 16 * 8, "candidates / 2 ranks all_gather": 256 * 2, "tuned / 2 ranks others": 64 * 2, "tuned / 8 ranks others": 16 * 8,
+              "candidates / 8 ranks all_reduce": 256, "candidates / 2 ranks all_reduce": 1024, "eager / 2 ranks all_reduce": 1024}
+    check(all(ends[key] == most * mib for key, most in wanted.items()), ends)
 
 
 def bar(folder):

@@ -12,6 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "test/gpu")]
 from beeline.tuning import candidates, jobs, process, store, thresholds as tuning  # noqa: E402
 from beeline.tuning.box import algorithms  # noqa: E402
+from beeline.tuning.jobs import option as option_of  # noqa: E402
 from gpu import machine, nvls_tuning  # noqa: E402
 from gpu.box import Box  # noqa: E402
 from gpu.sweep import plan, run as sweep_run, tables, targets  # noqa: E402
@@ -67,6 +68,8 @@ def test_plan(_):
     assert not any(job.stage == "types" and job.ranks == 4 for job in jobs)
     four = plan.Plan(a_box(4, (4, 3, 2))).batches()
     assert {job.ranks for batch in four for job in batch if job.stage == "types"} == {4, 3, 2}
+    ends = {job.key: int(option_of(job.arguments, "-e", "0")) for found in (batches, four) for batch in found for job in batch if job.forced}
+    assert [ends[f"candidates / {n} ranks {of}"] // MIB for n in (8, 4) for of in ("all_reduce", "others")] == [64, 16 * 8, 1024, 256 * 4], ends
     for found in (batches, four, plan.Plan(a_box(8, (2,))).batches()):
         number = {job.key: i for i, batch in enumerate(found) for job in batch}
         assert all(number[key.replace("tuned", "candidates")] < i for key, i in number.items() if key.startswith("tuned")), number

@@ -7,9 +7,9 @@ are not measured with it (beeline-perf --served).
 from ..words import size_text
 from .thresholds import NCCL, is_pieces, words_of
 
-KIB, MIB = 1 << 10, 1 << 20
-MOST = 64 * MIB
-MOST_PIECES = 256 * MIB
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MOST = 64 * MIB  # of lines
+FEW = 4  # ranks, which links alone bound: only pieces of so many are known to be worth much more
 THREADS = {64: 4 * KIB, 128: 2 * MIB, 256: MOST}  # and up to which size
 WARP_RANKS = 2  # of a warp; kernels.c, bl_kernel_threads
 
@@ -22,9 +22,16 @@ def ranges(ranks):
             "oneshot_ll128:warps": (1, 128 * KIB), "twoshot_ll128:warps": (8 * KIB, 2 * MIB), "reducescatter_ll128:warps": (1, 512 * KIB)}
 
 
+def longest(all_reduce, ranks):
+    """Up to which size an all-reduce, or each of the others, is tried: above MOST in pieces alone."""
+    if all_reduce:
+        return GIB if ranks <= FEW else 256 * MIB
+    return 256 * MIB if ranks <= FEW else 16 * MIB
+
+
 def pieces_of(route, ranks):
-    """Of 3 and more ranks those that add need more blocks than those that pass on."""
-    return 12 * MIB, MOST_PIECES, words_of(route, f"blocks={48 if route == 'twoshot_bulk' and ranks > 2 else 32}")
+    """Of 3 and more ranks those that add need more blocks than those that pass on; between 2 they end sooner with a product by a few less."""
+    return 12 * MIB, GIB, words_of(route, f"blocks={32 if route != 'twoshot_bulk' else 28 if ranks == 2 else 48}")
 
 
 def candidates_of(routes, ranks):

@@ -83,16 +83,20 @@ class Runner:
     def complete(self):
         return not self.missing()
 
-    def thresholds(self, ranks, collective, lost=()):
-        """The lines of a tuning file; none until all that decides them is measured."""
+    def chosen(self, ranks, collective, lost=()):
+        """[(most bytes, candidate)], the rest is NCCL's; None until all that decides it is measured."""
         key = ranks, collective, tuple(lost)
         if key not in self.found:
             job = self.needed(ranks, collective)
             if not self.is_done(job):
-                return []
-            rows = thresholds.tuning_rows(self.results.steps[job.key][1], CANDIDATES, ranks, collective, self.margin, lost)
-            self.found[key] = thresholds.row_lines(collective, ranks, rows)
+                return None
+            self.found[key] = thresholds.tuning_rows(self.results.steps[job.key][1], CANDIDATES, ranks, collective, self.margin, lost)
         return self.found[key]
+
+    def thresholds(self, ranks, collective, lost=()):
+        """The lines of a tuning file for that; none until then."""
+        found = self.chosen(ranks, collective, lost)
+        return [] if found is None else thresholds.row_lines(collective, ranks, found)
 
     def pace(self):
         """How long steps take here, of what was expected."""

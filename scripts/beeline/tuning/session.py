@@ -8,10 +8,10 @@ import statistics
 import time
 
 from ..words import size_text
-from . import file
+from . import file, thresholds
 from .box import blocks
-from .candidates import MOST_PIECES, files_of
-from .jobs import ALL_REDUCE, MIB, REDUCING, Job
+from .candidates import MOST, files_of, forced_on, longest
+from .jobs import ALL_REDUCE, REDUCING, Job
 from .records import part_bytes, rows
 from .runner import CANDIDATES, Runner
 
@@ -32,12 +32,13 @@ class Plan:
         self.box, self.names, self.quick = box, names, quick
         self.groups = [group for group in (tuple(c for c in names if c in ALL_REDUCE), tuple(c for c in names if c not in ALL_REDUCE)) if group]
 
-    def sizes(self, ranks, collectives, factor=None):
-        """Of one group: an all-reduce's thresholds lie closer to each other than those of others."""
+    def sizes(self, ranks, collectives, factor=None, candidates=False):
+        """Of one group: an all-reduce's thresholds lie closer to each other than those of others.  The longest others, which take long to check, are tried as candidates alone."""
         first = collectives[0] in ALL_REDUCE
         if self.box.emulated:
             return "-b 256 -e 4K -f 16".split() if first else blocks(ranks, 64, 1024, 16)
-        least, most, step = (8, MOST_PIECES, 4 if self.quick else 2) if first else (16 * ranks, (16 if ranks > 4 else 64) * MIB * ranks, 4)
+        most = longest(first, ranks) if first or candidates else min(MOST, longest(first, ranks))
+        least, most, step = (8, most, 4 if self.quick else 2) if first else (16 * ranks, most * ranks, 4)
         return "-b", least, "-e", most, "-f", factor or step
 
     def job(self, stage, ranks, collectives, how="-t", mode="graph", place="both", calls="-G 20 -w 3", sizes=None, kinds="bfloat16", **more):
@@ -49,7 +50,8 @@ class Plan:
         return [self.job(BEFORE, ranks, group, as_is=True) for group in self.groups]
 
     def candidates(self, ranks, collective):
-        return self.job(CANDIDATES, ranks, (collective,), forced=files_of({collective: self.names[collective]}, ranks))
+        return self.job(CANDIDATES, ranks, (collective,), sizes=self.sizes(ranks, (collective,), candidates=True),
+                        forced=files_of({collective: self.names[collective]}, ranks))
 
     def group_of(self, collective):
         return next(group for group in self.groups if collective in group)
@@ -145,7 +147,8 @@ class Session(Runner):
         lines = [f"# tuned {name}: {provenance(run)}"]
         lines += [f"# tuned {name}: eager calls are NCCL's at {', '.join(map(size_text, lost))}, where they lose"] if lost else []
         eager = {part_bytes(r): r for r in self.rows(EAGER, ranks, collective)}
-        for size, us in sorted(means(self.rows(TUNED, ranks, collective)).items()):
+        shown = means(self.rows(TUNED, ranks, collective))
+        for size, us in sorted({**self.longer(ranks, collective, lost, max(shown)), **shown}.items()):
             cells = [*us, *((eager[size]["nccl"]["us"], eager[size]["beeline"]["us"]) if size in eager and size not in lost else ())]
             lines.append(f"# time {name} {size_text(size):>5} " + " ".join(f"{cell:9.2f}" for cell in cells))
         for r in self.rows(TUNED, ranks, collective) + self.rows(KINDS, ranks, collective):
@@ -154,6 +157,12 @@ class Session(Runner):
         deciding = self.results.steps[self.needed(ranks, collective).key][1]  # where rows give NCCL everything, nothing else tells of a box
         section = next(r["section"] for r in deciding if r.get("record") == "box")
         return section, lines + self.thresholds(ranks, collective, lost)
+
+    def longer(self, ranks, collective, lost, most):
+        """{bytes: (NCCL's us, Beeline's)} above `most`, which the candidates alone have."""
+        table = thresholds.measurements(self.results.steps[self.needed(ranks, collective).key][1], CANDIDATES, ranks, collective)
+        chosen = self.chosen(ranks, collective, lost)
+        return {size: (times[thresholds.NCCL], times[forced_on(chosen, size)]) for size, times in table.items() if size > most and forced_on(chosen, size) in times}
 
     def merged(self, text):
         """The text of a tuning file with all that was found."""
