@@ -337,6 +337,7 @@ static void messages_mixed_first(struct part *part, const struct settings *s) {
  * one each: behind the collective on rank 1, which waits for it on rank 0; messages_mixed_known_collective: it has been there alone --- */
 static void first_collective(struct part *part, const struct settings *s, bool known) {
     const int rank = self(part)->rank, n = part->box->nranks;
+    if (n < 3) box_skip("of three ranks");
     const ncclComm_t comm = comm_open(part);
     const CUstream stream = stream_open();
     struct vector large, small, summed;
@@ -386,6 +387,7 @@ static _Atomic bool small_has_come;
 
 static void messages_mixed_empty(struct part *part, const struct settings *s) {
     const int rank = self(part)->rank;
+    if (part->box->nranks < 3) box_skip("of three ranks");
     const ncclComm_t comm = comm_open(part);
     const CUstream stream = stream_open();
     struct vector large, small;
