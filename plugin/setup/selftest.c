@@ -135,11 +135,14 @@ static struct extent extent_of(const struct bl_selftest *test, const struct run 
                        .blocks_in = has(run, BL_SCATTERS | BL_PAIRED) ? (uint64_t)nranks : 1,
                        .blocks_out = has(run, BL_GATHERS | BL_PAIRED) ? (uint64_t)nranks : 1};
     if (!in_use(test->table, run)) return e;
-    const uint64_t most = most_of(test, run) * 4 / (nranks > 4 ? nranks : 4) / e.blocks_in / e.blocks_out;
+    const uint64_t blocks = e.blocks_in > e.blocks_out ? e.blocks_in : e.blocks_out;
+    const uint64_t most = most_of(test, run) * 4 / (nranks > 4 ? nranks : 4) / blocks;
     const uint64_t room = bl_kernel_capacity(run->kernel, nranks, &test->args.layout);
     if (!room) return e;
     const uint64_t bytes = run->most_bytes == AS_RINGS_ASK ? bytes_for_rings(test, run) : room < most ? room : most;
-    e.count = bytes / e.size - 7; /* not a whole number of lines: the end of the last one is tried, too */
+    const uint64_t whole = bytes / e.size,
+                   odd = 7; /* not a whole number of lines: the end of the last one is tried, too */
+    e.count = whole > odd ? whole - odd : 1;
     return e;
 }
 
