@@ -135,8 +135,8 @@ struct bl_comm {
     uint64_t most_bytes[BL_KERNELS]; /* of one launch */
     bool wide_blocks;                /* of BL_PAIR_THREADS threads are possible */
     bool early_launch; /* launches ask to start early where they may (bl_driver_launch): the kernels can wait */
-    struct bl_control *control; /* host address of args.control */
-    bool unmixed, in_order;     /* as the environment or its configuration asks: real/config.h */
+    struct bl_control *control;      /* host address of args.control */
+    bool unmixed, in_order, checked; /* as the environment or its configuration asks: real/config.h */
     struct bl_order order;
     struct bl_beside beside;
     struct bl_hold room;

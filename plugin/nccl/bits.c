@@ -12,7 +12,8 @@ _Static_assert(REASONS <= 64, "a bit a reason");
 
 /* Of calls that have no result, or only an error. */
 static const uint64_t WITHOUT_SUMS = UINT64_C(1) << BL_REASON_EMPTY | UINT64_C(1) << BL_REASON_NO_BUFFER |
-                                     UINT64_C(1) << BL_REASON_ROOT | UINT64_C(1) << BL_REASON_TOO_LARGE;
+                                     UINT64_C(1) << BL_REASON_STRANGE_BUFFER | UINT64_C(1) << BL_REASON_ROOT |
+                                     UINT64_C(1) << BL_REASON_TOO_LARGE;
 
 /* Integers wrap, and the least or largest is one of them: whatever the order, the bits are the same. */
 static bool is_exact(const struct bl_request *request) {

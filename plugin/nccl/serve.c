@@ -4,6 +4,7 @@
 #include "bits.h"
 #include "comm/stats.h"
 #include "comm/switch.h"
+#include "cuda/pointer.h"
 #include "entry.h"
 #include "group.h"
 #include "launch/launch.h"
@@ -42,9 +43,18 @@ static bool may_lack(const struct bl_call *call, bool recvbuff) {
            bl_collective_has(request->collective, BL_REDUCES) == recvbuff;
 }
 
-static bool has_buffers(const struct bl_call *call) {
-    if (bl_call_is_message(&call->request)) return call->sendbuff || call->recvbuff || !call->request.count;
-    return (call->sendbuff || may_lack(call, false)) && (call->recvbuff || may_lack(call, true));
+static enum bl_reason why_not(const struct bl_comm *comm, const void *buffer) {
+    if (!buffer) return BL_REASON_NO_BUFFER;
+    return comm->checked && !bl_pointer_reaches(buffer, comm->device) ? BL_REASON_STRANGE_BUFFER : BL_REASONS;
+}
+
+/* For what NCCL would refuse one of its buffers; BL_REASONS: for nothing. */
+static enum bl_reason refused_buffer(const struct bl_call *call) {
+    const bool message = bl_call_is_message(&call->request);
+    if (message && !call->request.count) return BL_REASONS;
+    if (message) return why_not(call->comm, call->receives ? call->recvbuff : call->sendbuff);
+    const enum bl_reason why = may_lack(call, false) ? BL_REASONS : why_not(call->comm, call->sendbuff);
+    return why != BL_REASONS || may_lack(call, true) ? why : why_not(call->comm, call->recvbuff);
 }
 
 static struct bl_route nccl_route(enum bl_reason why) {
@@ -79,7 +89,8 @@ static ncclResult_t select_route(struct bl_call *call, enum bl_reason for_nccl) 
     if (result == ncclSuccess) result = bl_turn_settled(comm);
     if (result != ncclSuccess) return result;
     call->route = route_of(comm, &call->request);
-    if (call->route.algorithm != BL_ROUTE_NCCL && !has_buffers(call)) call->route = nccl_route(BL_REASON_NO_BUFFER);
+    const enum bl_reason refused = call->route.algorithm == BL_ROUTE_NCCL ? BL_REASONS : refused_buffer(call);
+    if (refused != BL_REASONS) call->route = nccl_route(refused);
     if (bl_call_is_message(&call->request) && bl_call_to_itself(call) && !bl_group_open())
         call->route = nccl_route(BL_REASON_ALONE);
     if (for_nccl != BL_REASONS) call->route = nccl_route(for_nccl);

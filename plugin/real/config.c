@@ -72,12 +72,14 @@ static int has_zero(const char *policy) {
 
 static void read_environment(struct bl_wishes *wishes, const struct bl_params *params) {
     const int zero = has_zero(params->cta_policy), channels = params->batch_invariant ? 0 : (int)params->max_channels;
-    const long long mixing = number(params->graph_mixing), order = number(params->launch_order);
+    const long long mixing = number(params->graph_mixing), order = number(params->launch_order),
+                    checked = number(params->check_pointers);
     if (params->max_ctas) wishes->max_blocks = (int)params->max_ctas;
     if (channels && (!wishes->max_blocks || channels < wishes->max_blocks)) wishes->max_blocks = channels;
     if (zero != UNSET) wishes->zero_ctas = zero;
     if (mixing == 0 || mixing == 1) wishes->unmixed = !mixing;
     if (order != UNSET) wishes->in_order = order != 0;
+    wishes->checked = checked != UNSET && checked != 0;
 }
 
 struct bl_wishes bl_config_wishes(const ncclConfig_t *given) {

@@ -17,12 +17,13 @@ struct bl_wishes {
     bool zero_ctas; /* the zero-CTA policy */
     bool unmixed;   /* graphUsageMode 0 or 1: nothing is to order replays beside other calls */
     bool in_order;  /* launchOrderImplicit: each call is behind all earlier ones of its GPU */
+    bool checked;   /* NCCL_CHECK_POINTERS: NCCL refuses addresses that are none of the GPU's */
     int max_blocks; /* of a launch (maxCTAs); 0: as many as it takes */
     char name[64];  /* commName, cut off; "" if there is none */
 };
 
 /* NULL: nothing is asked for.  The environment comes before the configuration, as in NCCL: NCCL_MAX_CTAS,
- * NCCL_MAX_NCHANNELS (the lesser), NCCL_CTA_POLICY, NCCL_GRAPH_MIXING_SUPPORT, NCCL_LAUNCH_ORDER_IMPLICIT. */
+ * NCCL_MAX_NCHANNELS (the lesser), NCCL_CTA_POLICY, NCCL_GRAPH_MIXING_SUPPORT, NCCL_LAUNCH_ORDER_IMPLICIT, NCCL_CHECK_POINTERS. */
 struct bl_wishes bl_config_wishes(const ncclConfig_t *config);
 
 /* BL_REASON_CONFIG if a call's configuration asks for what NCCL alone can do: its own number of blocks or algorithm,

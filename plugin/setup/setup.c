@@ -266,6 +266,7 @@ static struct bl_comm *enlist(const struct bl_setup_request *request, bool nonbl
     comm->id = bl_meeting_id(&request->meeting);
     comm->resources = resources;
     comm->unmixed = request->wishes.unmixed;
+    comm->checked = request->wishes.checked;
     comm->in_order = request->wishes.in_order;
     comm->stats = bl_stats_new();
     /* One that does not fit takes part in set-up all the same, as a rank that cannot be served. */

@@ -50,6 +50,44 @@ static void errors(struct part *part, const struct options *o) {
     scenario_works(part, 1);
 }
 
+/* NCCL looks where buffers lie, if it is asked to: the calls come back, and nothing is launched.  Buffers that it takes are Beeline's. */
+static void pointers(struct part *part, const struct options *o) {
+    for (int i = 0; i < part->count; i++) {
+        struct rank *rank = part_enter(part, i);
+        const ncclComm_t comm = rank->comm;
+        const CUstream stream = rank->stream[0];
+        const int root = rank->rank;
+        CUdeviceptr mine, gone;
+        CU_OK(cuMemAlloc(&mine, 4096));
+        CU_OK(cuMemAlloc(&gone, 4096));
+        CU_OK(cuMemFree(gone));
+        void *const here = (void *)mine, *strange[] = {(void *)gone, malloc(4096), NULL};
+        CHECK(strange[1]);
+        if (part->count > 1) { /* another GPU's */
+            part_enter(part, (i + 1) % part->count);
+            CU_OK(cuMemAlloc((CUdeviceptr *)&strange[2], 4096));
+            part_enter(part, i);
+        }
+        for (int k = 0; k < 3; k++) {
+            void *const there = strange[k];
+            SAME("sendbuff", there, here, 16, ncclFloat, ncclSum, comm, stream);
+            SAME("recvbuff", here, there, 16, ncclFloat, ncclSum, comm, stream);
+            BOTH("all-gather: recvbuff", ncclAllGather, here, there, 16, ncclFloat, comm, stream);
+            BOTH("all-to-all: sendbuff", ncclAlltoAll, there, here, 16, ncclFloat, comm, stream);
+            BOTH("broadcast: sendbuff", ncclBroadcast, there, here, 16, ncclFloat, root, comm, stream);
+            BOTH("reduce: recvbuff", ncclReduce, here, there, 16, ncclFloat, ncclSum, root, comm, stream);
+            BOTH("send", ncclSend, there, 16, ncclFloat, root ? 0 : 1, comm, stream);
+            BOTH("receive", ncclRecv, there, 16, ncclFloat, root ? 0 : 1, comm, stream);
+        }
+        CU_OK(cuStreamSynchronize(stream));
+        free(strange[1]);
+        if (strange[2]) CU_OK(cuMemFree((CUdeviceptr)strange[2]));
+        CU_OK(cuMemFree(mine));
+    }
+    part_barrier(part);
+    scenario_works(part, 1);
+}
+
 static void zero_count(struct part *part, const struct options *o) {
     for (int k = 0; k < 4; k++) {
         struct call call = {0};
@@ -291,6 +329,7 @@ static void unequal_ranks(struct part *part, const struct options *o) {
 
 const struct scenario argument_scenarios[] = {
     {.name = "argument_errors", .run = errors},
+    {.name = "argument_pointers", .run = pointers},
     {.name = "argument_zero_count", .run = zero_count},
     {.name = "argument_huge_count", .run = huge_count},
     {.name = "argument_not_covered", .run = not_covered},

@@ -328,6 +328,7 @@ row("{scenario}/said/{said}", dict(scenario=("later_graph_usage",), said=("0", "
     environment=LESS + " NCCL_GRAPH_MIXING_SUPPORT={said}", **SCENARIOS)
 row("{scenario}/said/{said}", dict(scenario=("later_launch_order",), said=("0", "1")), mode=turn(MODES, "said"), ranks=2,
     environment="NCCL_LAUNCH_ORDER_IMPLICIT={said}", **SCENARIOS)
+row("{scenario}/{mode}", dict(scenario=("argument_pointers",), mode=MODES), ranks=turn((2, 4, 3), "mode"), environment=LESS + " NCCL_CHECK_POINTERS=1", **SCENARIOS)
 # Calls of NCCL's in launch order, too; replays that leave no event.
 row("{scenario}", dict(scenario=("later_untold_room",)), mode="groups", ranks=2, options="--sms 32 ", environment="BEELINE_ALLREDUCE=twoshot_ll128", **SCENARIOS)
 row("{scenario}/nccl", dict(scenario=("turn_in_order",)), mode="groups", ranks=2, environment="BEELINE_ALLREDUCE=nccl", **SCENARIOS)

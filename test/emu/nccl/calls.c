@@ -31,6 +31,23 @@ static bool lacks(enum who needs, const void *buffer, bool is_root) {
     return !buffer && (needs == EVERYBODY || (needs == ROOT && is_root));
 }
 
+static bool checks_pointers(void) {
+    const char *text = getenv("NCCL_CHECK_POINTERS");
+    return text && strtoll(text, NULL, 0) != 0;
+}
+/* One that the driver does not know, or another GPU's. */
+static bool is_wrong(enum who needs, const void *buffer, bool is_root, CUdevice device) {
+    const CUdeviceptr address = (CUdeviceptr)buffer;
+    unsigned type = 0;
+    unsigned char managed = 0;
+    int owner = -1;
+    if (needs != EVERYBODY && (needs != ROOT || !is_root)) return false;
+    if (cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)) return true;
+    cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+    cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
+    return type == CU_MEMORYTYPE_DEVICE && !managed && owner != device;
+}
+
 static ncclResult_t find_redop(ncclComm_t comm, int redop, struct emu_redop *found) {
     int index = (redop - ncclNumOps) & 0xff, salt = (redop - ncclNumOps) >> 8;
     if (redop >= 0 && redop < ncclNumOps) {
@@ -55,6 +72,11 @@ static ncclResult_t check(const struct emu_op *op, ncclComm_t comm, int redop) {
         return emu_fail(ncclInvalidArgument, "%s : sendbuff argument is NULL", name);
     if (op->count && lacks(collectives[op->collective].needs_recvbuff, op->recvbuff, is_root))
         return emu_fail(ncclInvalidArgument, "%s : recvbuff argument is NULL", name);
+    if (!checks_pointers() || (!op->count && emu_is_p2p(op))) return ncclSuccess;
+    if (is_wrong(collectives[op->collective].needs_sendbuff, op->sendbuff, is_root, comm->device))
+        return emu_fail(ncclInvalidArgument, "%s : sendbuff %p is not a valid pointer", name, op->sendbuff);
+    if (is_wrong(collectives[op->collective].needs_recvbuff, op->recvbuff, is_root, comm->device))
+        return emu_fail(ncclInvalidArgument, "%s : recvbuff %p is not a valid pointer", name, op->recvbuff);
     return ncclSuccess;
 }
 
