@@ -99,6 +99,7 @@ static uint64_t short_ring(uint64_t quads) {
 enum { SHORT_BULK_RING = 4 /* places */ };
 
 static int forget_pieces(const struct bl_selftest *test) {
+    if (test->kind != BL_SELFTEST_STAGING || !test->args.layout.bulk_bytes) return 0;
     const CUdeviceptr words = (CUdeviceptr)(uintptr_t)&test->args.epochs[BL_WORD_BULK];
     const size_t bytes = (size_t)BL_BULK_STREAMS * BL_MAX_BLOCKS * sizeof(uint64_t);
     BL_DRIVER_CHECK(bl_driver()->cuMemsetD8Async(words, 0, bytes, test->stream), "zeroing words (cuMemsetD8Async)");
@@ -339,7 +340,7 @@ int bl_selftest_launch(const struct bl_selftest *test, struct bl_comm *comm, uin
                 : launch_kernel(test, comm, run->kernel, run->datatype, blocks, threads, &args))
             return -1;
     }
-    return test->args.layout.bulk_bytes ? forget_pieces(test) : 0;
+    return forget_pieces(test);
 }
 
 static bool peer_is_late(const struct bl_control *control) {

@@ -48,8 +48,8 @@ def write_tuned(path, folder, collectives, ranks):
     for collective in collectives:
         table = thresholds.measurements(records, STAGE, ranks, collective)
         without = {size: {name: us for name, us in times.items() if not needs_multicast(name)} for size, times in table.items()}
-        lines[0] += ["", *thresholds.row_lines(collective, ranks, thresholds.chosen_rows(without, collective, MARGIN))]
-        found = [(size, name if needs_multicast(name) else "plain") for size, name in thresholds.chosen_rows(table, collective, MARGIN)]
+        lines[0] += ["", *thresholds.row_lines(collective, ranks, thresholds.chosen_rows(without, collective, ranks, MARGIN))]
+        found = [(size, name if needs_multicast(name) else "plain") for size, name in thresholds.chosen_rows(table, collective, ranks, MARGIN)]
         last = [i for i, (_, name) in enumerate(found) if name != (found[i + 1][1] if i + 1 < len(found) else "plain")]
         lines[1] += ["", *thresholds.row_lines(collective, ranks, [found[i] for i in last], "plain")]
     with open(path, "w", encoding="ascii") as out:

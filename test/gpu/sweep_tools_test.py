@@ -227,6 +227,20 @@ def test_tuning_pieces(_):
     assert winner(76.0, 66.0, "all_gather") == ["twoshot_bulk"]
 
 
+def test_tuning_pieces_begin(_):
+    """Between sizes they begin where they win, not above the last one at which they lose (times of 4 and 2 H200); between two ranks lines need gain no more over
+    them where both are beside compute."""
+    def rows(collective, ranks, times):
+        found = [forced(size, name, us, nccl, place=place, ranks=ranks, collective=collective)
+                 for size, (lines, pieces, nccl) in times.items() for name, us in (("x_ll128 threads=256", lines), ("x_bulk blocks=32", pieces)) for place in ("out", "in")]
+        return [(end // MIB, name.split()[0]) for end, name in tuning.tuning_rows(found, "candidates", ranks, collective, 0.03)]
+    four = {4 * MIB: (39.7, 68.0, 57.7), 16 * MIB: (153.8, 177.5, 188.0), 64 * MIB: (611.6, 609.6, 670.0)}
+    two = {4 * MIB: (14.8, 25.0, 33.6), 16 * MIB: (51.8, 61.8, 87.0), 64 * MIB: (201.0, 200.2, 281.7)}
+    assert rows("all_gather", 4, four) == [(12, "x_ll128"), (64, "x_bulk")], rows("all_gather", 4, four)
+    assert rows("all_gather", 2, two) == [(32, "x_ll128"), (64, "x_bulk")], rows("all_gather", 2, two)
+    assert candidates.pieces_of("allgather_bulk", 2)[0] == 4 * MIB  # where it loses
+
+
 def test_multicast(folder):
     """What needs an object has rows in the section for multicast alone, and only where it is the fastest of all."""
     paths = nvls_tuning.write_forced(folder, ["all_reduce"], 4)

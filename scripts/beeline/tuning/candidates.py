@@ -30,8 +30,8 @@ def longest(all_reduce, ranks):
 
 
 def pieces_of(route, ranks):
-    """Of 3 and more ranks those that add need more blocks than those that pass on; between 2 they end sooner with a product by a few less."""
-    return 12 * MIB, GIB, words_of(route, f"blocks={32 if route != 'twoshot_bulk' else 28 if ranks == 2 else 48}")
+    """From a size on at which they lose, so that it is known where they begin to win.  Of 3 and more ranks those that add need more blocks than those that pass on; between 2 they end sooner with a product by a few less."""
+    return 4 * MIB, GIB, words_of(route, f"blocks={32 if route != 'twoshot_bulk' else 28 if ranks == 2 else 48}")
 
 
 def candidates_of(routes, ranks):

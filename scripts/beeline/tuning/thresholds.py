@@ -21,6 +21,7 @@ MOST_ROWS = 12  # of a section, for one collective and number of ranks
 PLACES = ("out", "in")
 BESIDE_COMPUTE, LONG, GAIN = ("all_gather", "reduce_scatter"), 8 << 20, 0.2  # from so many bytes a rank on, so much faster than NCCL
 AS_FAST = 1.06  # pieces that take no longer than that over lines have their place, for they take a quarter of the multiprocessors
+PAIR = 2  # ranks, of which lines beside a product are over sooner than pieces that take as long alone (docs/benchmarks): over pieces they need gain no more
 
 
 def words_of(route, *options):
@@ -97,19 +98,18 @@ def crossing(table, below, above, one, other, margin):
     return max(below, round_down(math.exp(math.log(below) + start / (start - end) * math.log(above / below))))
 
 
-def weighed(times, collective, size, margin):
-    """Times of a size, as they count: of lines, which take all multiprocessors, for more; or not at all."""
+def weighed(times, collective, ranks, size, margin):
+    """Times of a size, as they count: of lines, which take all multiprocessors, for more."""
     lines = {name for name in times if name != NCCL and not is_pieces(name)}
-    if collective in BESIDE_COMPUTE and size >= LONG:
-        return {name: us * ((1 - margin) / (1 - GAIN) if name in lines else 1) for name, us in times.items()}  # the margin is asked later
-    least, of_lines = (min((times[name] for name in names), default=math.inf) for names in (times.keys() - lines - {NCCL}, lines))
-    as_fast = least < to_beat(times, NCCL, margin) and least <= of_lines * AS_FAST
-    return {name: us for name, us in times.items() if not as_fast or name not in lines}
+    beats_nccl = any(times[name] < to_beat(times, NCCL, margin) for name in times.keys() - lines)  # pieces do
+    beside = collective in BESIDE_COMPUTE and size >= LONG and not (beats_nccl and ranks == PAIR)
+    share = (1 - margin) / (1 - GAIN) if beside else AS_FAST if beats_nccl else 1  # the margin is asked later
+    return {name: us * (share if name in lines else 1) for name, us in times.items()}
 
 
-def chosen_rows(table, collective, margin):
+def chosen_rows(table, collective, ranks, margin):
     """[(max_bytes, candidate)] of measurements, without the last one to NCCL; a margin that grows until there is room for them."""
-    table = {size: weighed(times, collective, size, margin) for size, times in table.items()}
+    table = {size: weighed(times, collective, ranks, size, margin) for size, times in table.items()}
     while table:
         chosen = winners(table, margin)
         lines = [(crossing(table, size, above, name, following, margin), name) for (size, name), (above, following) in zip(chosen, chosen[1:])
@@ -123,7 +123,7 @@ def chosen_rows(table, collective, margin):
 def tuning_rows(records, stage, ranks, collective, margin, lost=()):
     """The same, of records; lost: sizes that are NCCL's, whatever was measured."""
     table = measurements(records, stage, ranks, collective)
-    return chosen_rows({size: {NCCL: times[NCCL]} if size in lost else times for size, times in table.items()}, collective, margin)
+    return chosen_rows({size: {NCCL: times[NCCL]} if size in lost else times for size, times in table.items()}, collective, ranks, margin)
 
 
 def row_lines(collective, ranks, found, above=NCCL):
