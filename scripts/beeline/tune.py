@@ -230,6 +230,7 @@ def measure(options, limit, facts, library, ranks, names, out, state, folder):
     try:
         tuning.run(time.monotonic() + limit)
     except KeyboardInterrupt:
+        tuning.write()  # a step may have ended, and not been written
         teller.bar.end()
         print(f"beeline: interrupted; {count - len(tuning.missing())} of {count} steps are done, and the same command goes on", file=sys.stderr)
         return 130
