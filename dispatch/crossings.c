@@ -1,5 +1,5 @@
 /* crossings.c - see crossings.h.  scripts/beeline/tuning/thresholds.py does likewise with more candidates and more sizes, and draws between them on
- * logarithmic axes, for which the library would need libm; and between two ranks it asks of lines no more than of pieces, as was measured on H200. */
+ * logarithmic axes, for which the library would need libm; and between two ranks asks of long lines no more than of shorter ones, as was measured on H200. */
 #include "crossings.h"
 
 #include <float.h>
