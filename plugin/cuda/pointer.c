@@ -12,6 +12,6 @@ bool bl_pointer_reaches(const void *buffer, CUdevice device) {
     void *values[] = {&type, &managed, &reached, &owner};
     const unsigned count = sizeof(names) / sizeof(*names);
     /* Of an address that it does not know the driver says nothing, and no error. */
-    if (bl_driver()->cuPointerGetAttributes(count, names, values, (CUdeviceptr)(uintptr_t)buffer)) return false;
+    if (bl_driver()->cuPointerGetAttributes(count, names, values, (CUdeviceptr)(uintptr_t)buffer)) return true;
     return reached && (type != CU_MEMORYTYPE_DEVICE || managed || owner == (int)device);
 }

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "bits.h"
+#include "comm/context.h"
 #include "comm/stats.h"
 #include "comm/switch.h"
 #include "cuda/pointer.h"
@@ -43,9 +44,17 @@ static bool may_lack(const struct bl_call *call, bool recvbuff) {
            bl_collective_has(request->collective, BL_REDUCES) == recvbuff;
 }
 
+/* Of a valid buffer all ranks must come to the same, whatever context the caller has, or none. */
+static bool is_strange(const struct bl_comm *comm, const void *buffer) {
+    if (!comm->checked || !bl_context_push(comm)) return false;
+    const bool reaches = bl_pointer_reaches(buffer, comm->device);
+    bl_context_pop();
+    return !reaches;
+}
+
 static enum bl_reason why_not(const struct bl_comm *comm, const void *buffer) {
     if (!buffer) return BL_REASON_NO_BUFFER;
-    return comm->checked && !bl_pointer_reaches(buffer, comm->device) ? BL_REASON_STRANGE_BUFFER : BL_REASONS;
+    return is_strange(comm, buffer) ? BL_REASON_STRANGE_BUFFER : BL_REASONS;
 }
 
 /* For what NCCL would refuse one of its buffers; BL_REASONS: for nothing. */
