@@ -136,22 +136,22 @@ static void one_call(struct part *part, struct call *call, ncclComm_t comm, CUst
     graph_close(&graph);
 }
 
-/* Each collective, of each size, in place and not; of the large ones, which take long to check, one of both. */
+/* Each collective, of each size, in place and not; of the large ones, which take long to check, one of both, as `turn` is even or not. */
 static void all_calls(struct part *part, const struct settings *s, const struct buffers *b, ncclComm_t comm,
-                      CUstream stream, uint64_t seed) {
+                      CUstream stream, int turn) {
     const size_t sizes[] = {s->small, s->middle + 4, s->large};
     for (int c = 0; c < BL_COLLECTIVES; c++)
         for (int k = 0; k < 6; k++) {
             const size_t bytes = sizes[k / 2];
-            const bool either = k >= 4; /* one way's in place, the next one's not */
-            if (either && (uint64_t)k % 2 != (seed / 100 + (uint64_t)c) % 2) continue;
+            const bool either = k >= 4;
+            if (either && k % 2 != (turn + c) % 2) continue;
             const size_t blocks = collective_has_blocks(c) ? (size_t)part->box->nranks : 1;
             struct call call = {.collective = (enum bl_collective)c,
                                 .datatype = ncclInt32,
                                 .redop = ncclSum,
                                 .count = bytes / 4,
                                 .in_place = k % 2,
-                                .seed = seed + (uint64_t)(6 * c + k),
+                                .seed = s->seed + (uint64_t)(100 * turn + 6 * c + k),
                                 .room = blocks * bytes,
                                 .send = {(CUdeviceptr)b->memory[0]},
                                 .recv = {(CUdeviceptr)b->memory[1]},
@@ -177,13 +177,12 @@ static void registered(struct part *part, const struct settings *s) {
     const CUstream stream = stream_open();
     struct buffers b[TOLD];
     for (int w = 0; w < TOLD; w++) {
-        const uint64_t seed = s->seed + (uint64_t)(1100 * w);
         buffers_open(part, &c, &told[w], bytes, &b[w]);
         tell(part, &c, comm, &b[w]);
-        all_calls(part, s, &b[w], comm, stream, seed);
+        all_calls(part, s, &b[w], comm, stream, 3 * w);
         part_barrier(part); /* a window is what others read, too */
         untell(part, &c, comm, &b[w]);
-        if (told[w].known) all_calls(part, s, &b[w], comm, stream, seed + 100);
+        if (told[w].known) all_calls(part, s, &b[w], comm, stream, 3 * w + 1);
     }
     for (int w = 0; w + 1 < TOLD; w++) buffers_close(&c, &b[w]);
     comm_close(part, comm);
@@ -198,7 +197,7 @@ static void host_memory(struct part *part, const struct settings *s) {
     for (int w = 0; w < HOSTS; w++) {
         struct buffers b;
         buffers_open(part, NULL, &hosts[w], room_of(part, s), &b);
-        all_calls(part, s, &b, comm, stream, s->seed + (uint64_t)(1100 * w));
+        all_calls(part, s, &b, comm, stream, w);
         buffers_close(NULL, &b);
     }
     comm_close(part, comm);

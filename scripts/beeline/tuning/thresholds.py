@@ -7,7 +7,7 @@ it.  Between two sizes of which different candidates win, the threshold is where
 drawn straight on logarithmic axes, rounded down to a power of two or one and a half of it.  Above the largest size measured NCCL serves.
 
 Long all-gathers and reduce-scatters run beside compute more often than not, and lines take all multiprocessors: there they must gain
-more over NCCL and over pieces alone, or what they run beside loses more.  Measured on 4 H200 with FSDP2, 26 MB a rank: lines 12 % faster
+more over NCCL and over pieces alone, or what they run beside loses more; over pieces between more than two ranks.  Measured on 4 H200 with FSDP2, 26 MB a rank: lines 12 % faster
 alone, steps 2.5 % longer; pieces by 32 blocks 6 to 14 % faster, steps 0.8 % shorter (docs/benchmarks).
 """
 import math
@@ -100,11 +100,10 @@ def crossing(table, below, above, one, other, margin):
 
 def weighed(times, collective, ranks, size, margin):
     """Times of a size, as they count: of lines, which take all multiprocessors, for more."""
-    lines = {name for name in times if name != NCCL and not is_pieces(name)}
-    beats_nccl = any(times[name] < to_beat(times, NCCL, margin) for name in times.keys() - lines)  # pieces do
-    beside = collective in BESIDE_COMPUTE and size >= LONG and not (beats_nccl and ranks == PAIR)
-    share = (1 - margin) / (1 - GAIN) if beside else AS_FAST if beats_nccl else 1  # the margin is asked later
-    return {name: us * (share if name in lines else 1) for name, us in times.items()}
+    pieces_win = any(is_pieces(name) and us < to_beat(times, NCCL, margin) for name, us in times.items())  # over NCCL
+    beside = collective in BESIDE_COMPUTE and size >= LONG and not (pieces_win and ranks == PAIR)
+    share = (1 - margin) / (1 - GAIN) if beside else AS_FAST if pieces_win else 1  # the margin is asked later
+    return {name: us * (1 if name == NCCL or is_pieces(name) else share) for name, us in times.items()}
 
 
 def chosen_rows(table, collective, ranks, margin):

@@ -6,7 +6,7 @@ import functools
 from itertools import zip_longest
 
 from beeline.tuning.box import blocks
-from beeline.tuning.candidates import FEW, files_of, longest
+from beeline.tuning.candidates import FEW, MOST, files_of, longest
 from beeline.tuning.jobs import ALL_REDUCE, MIB, OTHERS, REDUCING, Job, tables_of
 
 GROUPED = ("all_gather", "reduce_scatter")  # of these and of all-reduces a group is one launch
@@ -41,14 +41,15 @@ class Plan:
 
     def candidates(self, n):
         """All of them in one run: what takes time is to start, then to make communicators.  Above 64 MB pieces alone are tried, where they have been measured."""
-        most = 64 * MIB if n > FEW else longest(True, n) if self.is_small() else 256 * MIB
+        most = longest(True, n) // (1 if self.is_small() else 4)
         sizes = self.pick(f"-b 8 -e {most} -f 2 -n 10 -G 20 -w 3 --seconds 0.2", "-b 1K -e 16K -f 16 -n 1 -G 2 -w 0")
         files = files_of({c: self.table[c] for c in ALL_REDUCE}, n)
         return Job(CANDIDATES, "all_reduce", n, "-t", ALL_REDUCE, ["--mode", "graph", "--place", "both", *sizes], files)
 
     def others(self, stage, n, forced=()):
         """Large blocks take long to check: thresholds are looked for there, but what they reach is not shown."""
-        most = (longest(False, n) if n > FEW or self.is_small() else 64 * MIB) if forced else (4 if n > FEW else 16) * MIB
+        tried = longest(False, n) if self.is_small() else min(MOST, longest(False, n))
+        most = tried if forced else (4 if n > FEW else 16) * MIB
         sizes = blocks(n, *self.pick((16, most, 4), (64, 256, 4)))
         how = self.pick("-n 10 -G 20 -w 2 --seconds 0.2", "-n 1 -G 2 -w 0")
         return Job(stage, "others", n, "-t", OTHERS, ["--mode", "graph", "--place", "both", *sizes, *how], forced, tuned=stage == TUNED)

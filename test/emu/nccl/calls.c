@@ -27,8 +27,12 @@ const char *emu_collective_name(enum emu_collective collective) {
     return collectives[collective].name;
 }
 
+static bool is_needed(enum who needs, bool is_root) {
+    return needs == EVERYBODY || (needs == ROOT && is_root);
+}
+
 static bool lacks(enum who needs, const void *buffer, bool is_root) {
-    return !buffer && (needs == EVERYBODY || (needs == ROOT && is_root));
+    return !buffer && is_needed(needs, is_root);
 }
 
 static bool checks_pointers(void) {
@@ -41,7 +45,7 @@ static bool is_wrong(enum who needs, const void *buffer, bool is_root, CUdevice 
     unsigned type = 0;
     unsigned char managed = 0;
     int owner = -1;
-    if (needs != EVERYBODY && (needs != ROOT || !is_root)) return false;
+    if (!is_needed(needs, is_root)) return false;
     if (cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)) return true;
     cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
     cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
